@@ -1,0 +1,31 @@
+"""What a user can do wrong: each error says in one sentence what is wrong and what to do about it."""
+
+
+class DraftscopeError(Exception):
+    """An error whose message is written for the person at the screen."""
+
+
+class PromptError(DraftscopeError):
+    """The prompt is empty or does not fit the context."""
+
+
+class PairError(DraftscopeError):
+    """A draft/target pair cannot be loaded or cannot work together."""
+
+
+class OutOfMemoryError(DraftscopeError):
+    """A device has no room for the models or their caches."""
+
+
+class TraceFileError(DraftscopeError):
+    """A trace file is damaged, foreign, too large or of another version."""
+
+
+class SettingsError(DraftscopeError, ValueError):
+    """A setting is out of its range or contradicts another; the message names it and the accepted range."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `SettingsError(message)` unless `condition` holds."""
+    if not condition:
+        raise SettingsError(message)

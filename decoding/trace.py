@@ -1,0 +1,375 @@
+"""The contract: frozen, torch-free records of what a run did.
+
+Everything that a page or figure shows comes from here. Parents come before children; a value that a method
+does not have is `None`, never 0. Node 0 is the root: the last committed token, always there, never counted
+as drafted. Depth counts drafted tokens, so the root has depth 0 and the first drafted level depth 1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+FORMAT_VERSION = 1
+TOP_TOKENS = 20
+
+Verdict = Literal["root", "accepted", "rejected", "not_reached", "not_verified"]
+FinalKind = Literal["bonus", "recovered", "fallback", "none"]
+Growth = Literal[
+    "expanded", "max_depth", "early_stop", "depth_gate", "budget", "below_threshold", "length_limit", "not_drafted"
+]
+Record = Literal["none", "summary", "full"]
+Setting = int | float | bool | str
+
+VERDICTS: tuple[str, ...] = ("root", "accepted", "rejected", "not_reached", "not_verified")
+FINAL_KINDS: tuple[str, ...] = ("bonus", "recovered", "fallback", "none")
+GROWTHS: tuple[str, ...] = (
+    "expanded",
+    "max_depth",
+    "early_stop",
+    "depth_gate",
+    "budget",
+    "below_threshold",
+    "length_limit",
+    "not_drafted",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTrace:
+    """One node of the draft tree.
+
+    Attributes:
+        node_id: index into `IterationTrace.nodes`; 0 is the root.
+        parent_id: id of the parent, -1 for the root.
+        depth: number of drafted tokens on the path, the root has 0.
+        token_id, text: the token and its text; bytes that are not a whole character read `<0xE2>`.
+        multiplicity: how often the node was drawn (more than 1 only in i.i.d. trees).
+        draft_probability: draft's probability of the token after its parent; None for the root.
+        path_probability: product of `draft_probability` along the path; 1 for the root.
+        confidence: largest probability of the draft's distribution after this node, None if never computed.
+        branching: number of children the confidence allowed, None if the node was not expanded.
+        growth: why the node was expanded or not.
+        pruned: removed before verification because its path probability was below `prune_probability`.
+        target_probability: target's probability (temperature 1) of the token after its parent, None if not verified.
+        target_argmax, target_argmax_text, target_argmax_probability: what the target prefers after this node.
+        acceptance_probability: exact probability, over the verifier's draws, of being reached and accepted.
+        verdict: what the verifier decided.
+        reason: one sentence on why.
+        flat_index: row in the verification pass, None if the node was not verified.
+        draft_level: which draft forward (0-based) processed this node, None if none did.
+    """
+
+    node_id: int
+    parent_id: int
+    depth: int
+    token_id: int
+    text: str
+    multiplicity: int
+    draft_probability: float | None
+    path_probability: float
+    confidence: float | None
+    branching: int | None
+    growth: Growth
+    pruned: bool
+    target_probability: float | None
+    target_argmax: int | None
+    target_argmax_text: str | None
+    target_argmax_probability: float | None
+    acceptance_probability: float | None
+    verdict: Verdict
+    reason: str
+    flat_index: int | None
+    draft_level: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationStep:
+    """One test of the verifier, in order. A node may be tested several times.
+
+    Attributes:
+        node_id: the node at whose context the test takes place.
+        child_id: the child tested, None where the final token is chosen.
+        token_id: the token tested or chosen.
+        acceptance_probability: probability that the test passes.
+        drawn: the uniform number it was compared with, None for a decision without a draw.
+        accepted: outcome.
+        weight: the running weight of block and traversal verification, else None.
+        residual_ids, residual_probs: top tokens of what is left of the target's law after a rejection.
+    """
+
+    node_id: int
+    child_id: int | None
+    token_id: int
+    acceptance_probability: float
+    drawn: float | None
+    accepted: bool
+    weight: float | None = None
+    residual_ids: tuple[int, ...] = ()
+    residual_probs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DrawTrace:
+    """One random decision: `accept` tested a probability, `choose` picked one of several weights."""
+
+    kind: Literal["accept", "choose"]
+    probability: float
+    outcome: int
+    uniform: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class KVTrace:
+    """What one iteration did to one model's key/value rows.
+
+    Attributes:
+        rows_before: rows held before the iteration; row r is position r of the text.
+        rows_written: rows written by the passes of this iteration.
+        row_nodes: node id of each written row, in order; -1 for committed tokens that were still missing.
+        kept_from: for each kept written row, the row it was read from; it now stands at `rows_before` + index.
+        rows_freed: written rows that were dropped.
+        rebuilt: True if the kept rows were recomputed by a second forward instead of moved.
+        bytes_per_row: bytes of keys and values of one row over all layers.
+        bytes_moved: bytes copied by compaction.
+    """
+
+    rows_before: int
+    rows_written: int
+    row_nodes: tuple[int, ...]
+    kept_from: tuple[int, ...]
+    rows_freed: int
+    rebuilt: bool
+    bytes_per_row: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTimes:
+    """Seconds of each phase of an iteration, measured; `total_s` is wall time of the step without recording.
+
+    `draft_levels_s` holds the draft's forward passes one by one and is part of `draft_s`; `rebuild_s` is the second
+    target pass of rollback + rebuild. `record_s` is what writing the trace itself cost, not part of `total_s`.
+    """
+
+    draft_s: float
+    prune_s: float
+    mask_s: float
+    verify_s: float
+    select_s: float
+    commit_s: float
+    rebuild_s: float
+    adapt_s: float
+    record_s: float
+    total_s: float
+    draft_levels_s: tuple[float, ...] = ()
+
+
+PHASES: tuple[str, ...] = ("draft", "prune", "mask", "verify", "select", "commit", "rebuild", "adapt")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTrace:
+    """History adaptation after an iteration: the window it looked at and what it changed.
+
+    Attributes:
+        statistic: name of the acceptance statistic, e.g. `accepted_over_depth`.
+        window: its last values, oldest first, this iteration included.
+        mean: mean of the window.
+        target, dead_band: the mean is steered to `target` +- `dead_band`.
+        before, after: adapted settings in force in this iteration and in the next.
+        decision: `too_few`, `hold`, `bolder`, `more_careful` or `off`.
+    """
+
+    statistic: str
+    window: tuple[float, ...]
+    mean: float
+    target: float
+    dead_band: float
+    before: Mapping[str, Setting]
+    after: Mapping[str, Setting]
+    decision: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterationTrace:
+    """One iteration: one verification pass of the target and everything around it.
+
+    Attributes:
+        index: 0-based number of the iteration.
+        prefix_length: committed tokens before it, the root (last of them) included.
+        settings: the drafter's settings in force; history adaptation moves them.
+        nodes: the draft tree with its root; empty unless recorded in full.
+        flatten_order: node ids in the order of the verification pass, `[num_verified + 1]`, root first.
+        steps: the verifier's tests in order; empty unless recorded in full.
+        accepted: ids of accepted nodes from the root down, the root left out; after an early end (`none`) only the
+            nodes whose tokens were committed.
+        committed_ids, committed_texts: tokens committed, accepted ones first, then the final token if any.
+        final_kind: what the last committed token is; `none` when the path was cut by end of text or length.
+        draws: the random decisions in order.
+        kv_target, kv_draft: row movement of both caches; `kv_draft` is None without a draft model.
+        times: seconds per phase.
+        started_s, ended_s: wall-clock offsets from the start of the call.
+        drafted, verified: nodes drafted and nodes given to the target, roots not counted.
+        tree_depth: depth of the verified tree.
+        draft_forwards, target_passes: forward passes made.
+        in_loop: the last 16 output tokens had been seen before when the iteration began.
+        history: history adaptation, None if the method has none.
+        texts: text of every token id that occurs in this record.
+        draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the draft's law (temperature 1) after each node,
+            -1 / nan where it was not computed; None unless recorded in full.
+        target_top_ids, target_top_probs: the same for the target.
+        draft_logits, target_logits: `[num_nodes, vocab_size]` raw float32 logits (nan rows where not computed), only
+            with `rows="full"`.
+    """
+
+    index: int
+    prefix_length: int
+    settings: Mapping[str, Setting]
+    nodes: tuple[NodeTrace, ...]
+    flatten_order: tuple[int, ...]
+    steps: tuple[VerificationStep, ...]
+    accepted: tuple[int, ...]
+    committed_ids: tuple[int, ...]
+    committed_texts: tuple[str, ...]
+    final_kind: FinalKind
+    draws: tuple[DrawTrace, ...]
+    kv_target: KVTrace
+    kv_draft: KVTrace | None
+    times: PhaseTimes
+    started_s: float
+    ended_s: float
+    drafted: int
+    verified: int
+    tree_depth: int
+    draft_forwards: int
+    target_passes: int
+    in_loop: bool
+    history: HistoryTrace | None = None
+    texts: Mapping[int, str] = field(default_factory=dict)
+    draft_top_ids: np.ndarray | None = None
+    draft_top_probs: np.ndarray | None = None
+    target_top_ids: np.ndarray | None = None
+    target_top_probs: np.ndarray | None = None
+    draft_logits: np.ndarray | None = None
+    target_logits: np.ndarray | None = None
+
+    @property
+    def final_text(self) -> str | None:
+        """Text of the final token, None when the iteration has none."""
+        return None if self.final_kind == "none" else self.committed_texts[-1]
+
+    def children(self, node_id: int) -> tuple[int, ...]:
+        """Ids of the children of a node in draft order."""
+        return tuple(node.node_id for node in self.nodes if node.parent_id == node_id)
+
+    def path(self, node_id: int) -> tuple[int, ...]:
+        """Ids from the root down to a node, both included."""
+        path = [node_id]
+        while self.nodes[path[-1]].parent_id >= 0:
+            path.append(self.nodes[path[-1]].parent_id)
+        return tuple(reversed(path))
+
+    def draft_top(self, node_id: int) -> tuple[tuple[int, str, float], ...]:
+        """Top of the draft's distribution after a node as (token id, text, probability), empty if not computed."""
+        return self._top(self.draft_top_ids, self.draft_top_probs, node_id)
+
+    def target_top(self, node_id: int) -> tuple[tuple[int, str, float], ...]:
+        """Top of the target's distribution after a node as (token id, text, probability), empty if not computed."""
+        return self._top(self.target_top_ids, self.target_top_probs, node_id)
+
+    def _top(self, ids: np.ndarray | None, probs: np.ndarray | None, node_id: int) -> tuple[tuple[int, str, float], ...]:
+        if ids is None or probs is None:
+            return ()
+        pairs = zip(ids[node_id].tolist(), probs[node_id].tolist(), strict=True)
+        return tuple((i, self.texts.get(i, f"<{i}>"), p) for i, p in pairs if i >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """One model of a pair as it was loaded."""
+
+    name: str
+    architecture: str
+    parameters: int
+    layers: int
+    hidden_size: int
+    vocab_size: int
+    context: int
+    device: str
+    dtype: str
+    attention: str
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairInfo:
+    """A draft/target pair as it was loaded."""
+
+    name: str
+    target: ModelInfo
+    draft: ModelInfo
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingTrace:
+    """Sampling of the call; temperature 0 is greedy decoding."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    draft_temperature: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the whole call took.
+
+    Attributes:
+        new_tokens: committed tokens, the prompt left out.
+        prefill_s: both prefills, before the first iteration.
+        ttft_s: from the call to the first committed tokens, prefill included.
+        wall_s: wall time of the call, prefill included, writing of traces left out.
+        stopped: `length`, `end_of_text` or `unfinished`.
+        peak_memory_bytes: peak memory of the device (CUDA), or of caches and weights (other devices).
+    """
+
+    new_tokens: int
+    prefill_s: float
+    ttft_s: float
+    wall_s: float
+    stopped: Literal["length", "end_of_text", "unfinished"]
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunTrace:
+    """One whole call: what was asked, on what, and every iteration.
+
+    Attributes:
+        method: key in `METHODS`, e.g. `dynatree`.
+        label: what to call it on screen, settings that differ from the defaults included.
+        settings: every setting of the method, drafter, verifier and cache policy by name.
+        hardware: processor, GPU, cores, memory; versions of the libraries.
+    """
+
+    format_version: int
+    created: str
+    method: str
+    label: str
+    settings: Mapping[str, Setting]
+    pair: PairInfo
+    sampling: SamplingTrace
+    max_new_tokens: int
+    prompt_ids: tuple[int, ...]
+    prompt_texts: tuple[str, ...]
+    hardware: Mapping[str, str]
+    iterations: tuple[IterationTrace, ...]
+    totals: Totals
+
+    @property
+    def output_ids(self) -> tuple[int, ...]:
+        """Committed tokens after the prompt, `[new_tokens]`."""
+        return tuple(token for iteration in self.iterations for token in iteration.committed_ids)
