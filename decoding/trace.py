@@ -217,9 +217,9 @@ class IterationTrace:
         in_loop: the last 16 output tokens had been seen before when the iteration began.
         history: history adaptation, None if the method has none.
         texts: text of every token id that occurs in this record.
-        draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the draft's law (temperature 1) after each node,
-            -1 / nan where it was not computed; None unless recorded in full.
-        target_top_ids, target_top_probs: the same for the target.
+        draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the law the draft drew from after each node, -1 / nan
+            where it was not computed; None unless recorded in full.
+        target_top_ids, target_top_probs: the same for the target, at temperature 1.
         draft_logits, target_logits: `[num_nodes, vocab_size]` raw float32 logits (nan rows where not computed), only
             with `rows="full"`.
     """
@@ -279,10 +279,10 @@ class IterationTrace:
         """Top of the target's distribution after a node as (token id, text, probability), empty if not computed."""
         return self._top(self.target_top_ids, self.target_top_probs, node_id)
 
-    def _top(self, ids: np.ndarray | None, probs: np.ndarray | None, node_id: int) -> tuple[tuple[int, str, float], ...]:
+    def _top(self, ids: np.ndarray | None, probs: np.ndarray | None, node: int) -> tuple[tuple[int, str, float], ...]:
         if ids is None or probs is None:
             return ()
-        pairs = zip(ids[node_id].tolist(), probs[node_id].tolist(), strict=True)
+        pairs = zip(ids[node].tolist(), probs[node].tolist(), strict=True)
         return tuple((i, self.texts.get(i, f"<{i}>"), p) for i, p in pairs if i >= 0)
 
 

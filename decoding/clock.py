@@ -1,0 +1,40 @@
+"""Time of each phase: marks on the host clock, or on the device's own timeline where the device runs ahead."""
+
+import time
+
+import torch
+
+
+class PhaseClock:
+    """Adds up intervals by name; every mark closes the interval since the mark before it.
+
+    On CUDA a mark is an event in the stream, read only in `durations`, so that timing adds no synchronisation in
+    between; elsewhere it is the host's performance counter.
+    """
+
+    def __init__(self, device: torch.device):
+        self._cuda = device.type == "cuda"
+        self._stamps: list[tuple[str, object]] = [("", self._now())]
+
+    def mark(self, name: str) -> None:
+        """Close the interval since the last mark and count it as `name`."""
+        self._stamps.append((name, self._now()))
+
+    def durations(self) -> list[tuple[str, float]]:
+        """Every interval in order as (name, seconds); waits for the device once."""
+        if self._cuda:
+            self._stamps[-1][1].synchronize()
+        return [
+            (name, self._between(before, after))
+            for (_, before), (name, after) in zip(self._stamps, self._stamps[1:], strict=False)
+        ]
+
+    def _now(self):
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, before, after) -> float:
+        return before.elapsed_time(after) / 1000 if self._cuda else after - before

@@ -1,0 +1,141 @@
+"""What every way to build a draft tree shares: signature, declared law, and where its probabilities come from."""
+
+import time
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from decoding.sampling import Draws
+from decoding.token_tree import TokenTree
+from decoding.trace import HistoryTrace, Setting
+
+TreeLaw = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
+
+
+class ProbabilitySource(Protocol):
+    """The draft's distribution after nodes of a tree: a model with its cache, or a table of probabilities.
+
+    Attributes:
+        depth_limit: no node may be deeper (end of the context or of the requested length).
+    """
+
+    depth_limit: int
+
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        """Probabilities `[len(nodes), vocab_size]` after the given nodes, in one draft forward.
+
+        The first call of an iteration asks for node 0; every later one for nodes whose parents were asked for.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A drafted tree.
+
+    Attributes:
+        tree: every node drafted, the pruned ones included.
+        order: ids of the nodes to verify in the order of the verification pass, root first, parents before children.
+        law: how tokens were chosen; decides which verifiers are lossless.
+        state: the drafter's next state.
+        rows: the draft's probabilities level by level as `(node ids, [len(ids), vocab_size])`.
+        settings: settings in force while this tree was drafted.
+        prune_s: seconds that pruning took.
+    """
+
+    tree: TokenTree
+    order: np.ndarray
+    law: TreeLaw
+    state: Any
+    rows: tuple[tuple[np.ndarray, Tensor], ...]
+    settings: dict[str, Setting]
+    prune_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a drafter may learn from an iteration: accepted drafted tokens and the shape of the verified tree."""
+
+    accepted: int
+    committed: int
+    drafted: int
+    verified: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """A way to build a tree: frozen settings, explicit state, no model of its own."""
+
+    law: ClassVar[TreeLaw] = "deterministic"
+    uses_draft_model: ClassVar[bool] = True
+
+    def start(self, prompt_ids: list[int]) -> Any:
+        """State before the first iteration; None for drafters that learn nothing."""
+        return None
+
+    def draft(self, state: Any, source: ProbabilitySource, root_token: int, draws: Draws) -> Draft:
+        """Build the tree of one iteration below `root_token`."""
+        raise NotImplementedError
+
+    def observe(self, state: Any, outcome: Outcome) -> tuple[Any, HistoryTrace | None]:
+        """The state after verification, and what was adapted (None for drafters that adapt nothing)."""
+        return state, None
+
+    def settings(self) -> dict[str, Setting]:
+        """Every setting by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def with_settings(self, **changes: Setting) -> "Drafter":
+        """The same drafter with some settings changed; out of range raises `SettingsError`."""
+        return replace(self, **changes)
+
+
+class Growing:
+    """A tree under construction: asks the source level by level and keeps the probability rows."""
+
+    def __init__(self, source: ProbabilitySource, root_token: int):
+        self.source = source
+        self.tree = TokenTree(root_token)
+        self.rows: list[tuple[np.ndarray, Tensor]] = []
+
+    def root_frontier(self) -> np.ndarray:
+        """The root as first frontier; empty where the length limit leaves no room for a drafted token."""
+        if self.source.depth_limit > 0:
+            return np.zeros(1, dtype=np.int64)
+        self.tree.set_growth(np.zeros(1, dtype=np.int64), "length_limit")
+        return np.zeros(0, dtype=np.int64)
+
+    def expand(self, nodes: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+        """One draft forward; returns the `top` best tokens and their probabilities, both `[len(nodes), top]`."""
+        probs = self.source.expand(self.tree, nodes)
+        self.rows.append((nodes, probs))
+        best = probs.topk(min(top, probs.shape[-1]), dim=-1)
+        top_probs = best.values.double().cpu().numpy()
+        self.tree.confidence[nodes] = top_probs[:, 0]
+        self.tree.level[nodes] = len(self.rows) - 1
+        self.tree.set_growth(nodes, "expanded")
+        return best.indices.cpu().numpy(), top_probs
+
+    def add_best(self, nodes: np.ndarray, branching: np.ndarray, tokens: np.ndarray, probs: np.ndarray, room: int):
+        """Append the `branching[i]` best children of each node while there is room; return the new ids."""
+        self.tree.branching[nodes] = branching
+        taken = np.arange(tokens.shape[1])[None, :] < branching[:, None]
+        parents = np.repeat(nodes, taken.sum(1))[:room]
+        return self.tree.append(parents, tokens[taken][:room], probs[taken][:room])
+
+    def finish(self, law: TreeLaw, state: Any, settings: dict[str, Setting], prune_probability: float = 0.0) -> Draft:
+        """Close the tree: nodes whose path probability is below `prune_probability` are not verified.
+
+        Path probability never rises downwards, so what stays is connected.
+        """
+        started = time.perf_counter()
+        keep = None
+        if prune_probability > 0:
+            keep = self.tree.path_probs >= prune_probability
+            keep[0] = True
+        order = self.tree.breadth_first(keep)
+        prune_s = time.perf_counter() - started
+        return Draft(self.tree, order, law, state, tuple(self.rows), settings, prune_s)

@@ -1,0 +1,16 @@
+"""No drafting: the tree is its root, and verification is plain autoregressive decoding."""
+
+from dataclasses import dataclass
+
+from decoding.drafters.base import Draft, Drafter, Growing
+
+
+@dataclass(frozen=True)
+class NoDrafter(Drafter):
+    """Autoregressive decoding as the tree that has only a root."""
+
+    law = "none"
+    uses_draft_model = False
+
+    def draft(self, state, source, root_token, draws) -> Draft:
+        return Growing(source, root_token).finish(self.law, state, {})

@@ -1,0 +1,215 @@
+"""Load and check a draft/target pair; devices and dtypes; the embedded pair."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import GenerationConfig
+
+from decoding.errors import OutOfMemoryError, PairError
+from decoding.pair_checks import check_context, check_tokenizers, check_tree_attention, is_out_of_memory, max_positions
+from decoding.pair_loading import (
+    Source,
+    check_room,
+    choose_device,
+    choose_dtype,
+    find_model,
+    free_memory,
+    load_network,
+    load_tokenizer,
+    out_of_memory,
+)
+from decoding.presets import EMBEDDED, PairSettings
+from decoding.trace import ModelInfo, PairInfo
+from decoding.vocabulary import Vocabulary
+
+__all__ = ["EMBEDDED", "Model", "Pair", "PairSettings", "embedded_pair", "load_pair", "match_vocabulary", "release"]
+
+
+@dataclass(eq=False)
+class Model:
+    """A loaded network and what the engine must know to call it.
+
+    Attributes:
+        info: what was loaded, for the trace.
+        device: where input ids, positions and masks go.
+        dtype: what it computes in.
+        mask_kind: `bool` (True = attend) or `additive` (0 and the dtype's minimum).
+        mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
+        num_layers: layers with keys and values.
+    """
+
+    info: ModelInfo
+    device: torch.device
+    dtype: torch.dtype
+    mask_kind: Literal["bool", "additive"]
+    mask_layer_types: tuple[str, ...] | None
+    num_layers: int
+    _network: Any
+
+    @property
+    def network(self) -> Any:
+        """The transformers model, in evaluation mode and without gradients.
+
+        Raises:
+            PairError: the pair was released.
+        """
+        if self._network is None:
+            raise PairError(f"{self.info.name} was released from memory; load the pair again.")
+        return self._network
+
+    @property
+    def released(self) -> bool:
+        """Whether `release` has dropped the weights."""
+        return self._network is None
+
+
+@dataclass(eq=False)
+class Pair:
+    """A target and a draft that share one tokenizer, checked to work together.
+
+    Attributes:
+        context: most tokens that both models can hold.
+        logits_size: size of the target's logits; draft logits are matched to it with `match_vocabulary`.
+    """
+
+    target: Model
+    draft: Model
+    vocabulary: Vocabulary
+    info: PairInfo
+    settings: PairSettings
+    context: int
+    logits_size: int
+
+    def generation_config(self) -> GenerationConfig:
+        """Clean greedy settings for `generate`: no penalties, our stop ids."""
+        return _clean_generation(self.vocabulary)
+
+
+def match_vocabulary(draft_logits: torch.Tensor, size: int) -> torch.Tensor:
+    """Cut draft logits `[..., draft_vocab]` to `[..., size]`, or pad them with -inf: missing ids have probability 0."""
+    missing = size - draft_logits.shape[-1]
+    if missing <= 0:
+        return draft_logits[..., :size]
+    return torch.nn.functional.pad(draft_logits, (0, missing), value=-torch.inf)
+
+
+def load_pair(settings: PairSettings) -> Pair:
+    """Load a pair and check that it can decode a draft tree.
+
+    Raises:
+        PairError: it cannot be found or cannot work; the message says why and what to do.
+        OutOfMemoryError: it does not fit; what had been loaded is freed.
+    """
+    device = choose_device(settings.device)
+    if settings.split and device != "cuda":
+        raise PairError("split spreads the target over GPUs, and this machine has none; turn split off.")
+    dtype = choose_dtype(settings, device)
+    sources = {"target": find_model(settings.target, "target"), "draft": find_model(settings.draft, "draft")}
+    target_source, draft_source = sources["target"], sources["draft"]
+    context = check_context([(s.name, s.config) for s in sources.values()], settings.context_length)
+    tokenizer = load_tokenizer(target_source)
+    check_tokenizers(tokenizer, load_tokenizer(draft_source), target_source.name, draft_source.name)
+    vocabulary = Vocabulary(tokenizer, _vocab_size(target_source), target_source.eos_ids, settings.chat)
+    models: dict[str, Model] = {}
+    try:
+        for role, source in sources.items():
+            check_room(source, role, settings, device, dtype)
+            models[role] = _load_model(source, settings, device, dtype, settings.split and role == "target")
+    except (PairError, OutOfMemoryError, RuntimeError, MemoryError) as error:
+        for model in models.values():
+            _drop(model)
+        free_memory()
+        if is_out_of_memory(error):
+            raise out_of_memory(f"{target_source.name} and {draft_source.name}", device) from error
+        raise
+    for model in models.values():
+        # generate() fills what a caller leaves open from here; a model's own penalties would change the output.
+        model.network.generation_config = _clean_generation(vocabulary)
+    _clamp_ids(models["draft"], vocabulary.size)
+    info = PairInfo(_pair_name(settings), models["target"].info, models["draft"].info, context)
+    return Pair(models["target"], models["draft"], vocabulary, info, settings, context, vocabulary.size)
+
+
+def embedded_pair(device: str = "cpu", dtype: str = "float32") -> Pair:
+    """The small trained pair that comes with the program; stored in 16 bits, computed in float32."""
+    return load_pair(PairSettings(device=device, dtype=dtype))
+
+
+def release(pair: Pair) -> None:
+    """Free the memory of both models at once, even where a session still holds on to them."""
+    for model in (pair.target, pair.draft):
+        _drop(model)
+    free_memory()
+
+
+def _load_model(source: Source, settings: PairSettings, device: str, dtype: str, split: bool) -> Model:
+    network = load_network(source, settings, device, dtype, split)
+    inputs = network.get_input_embeddings().weight.device
+    if inputs.type == "meta":  # offloaded: accelerate moves the inputs itself
+        inputs = torch.device(device)
+    attention = network.config._attn_implementation
+    mask_kind, mask_layer_types = check_tree_attention(network, source.name, sdpa=attention == "sdpa", device=inputs)
+    text = network.config.get_text_config()
+    weights = list(network.parameters())
+    info = ModelInfo(
+        name=source.name,
+        architecture=type(network).__name__,
+        parameters=sum(weight.numel() for weight in weights),
+        layers=text.num_hidden_layers,
+        hidden_size=text.hidden_size,
+        vocab_size=text.vocab_size,
+        context=max_positions(network.config) or settings.context_length,
+        device=_device_name(network, inputs),
+        dtype=str(network.dtype).removeprefix("torch."),
+        attention=attention,
+        weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
+    )
+    return Model(info, inputs, network.dtype, mask_kind, mask_layer_types, text.num_hidden_layers, network)
+
+
+def _device_name(network: Any, inputs: torch.device) -> str:
+    places = {str(place) for place in (getattr(network, "hf_device_map", None) or {}).values()}
+    return "+".join(sorted(places)) if len(places) > 1 else str(inputs)
+
+
+def _drop(model: Model) -> None:
+    if model.released:
+        return
+    for tensor in (*model.network.parameters(), *model.network.buffers()):
+        tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    model._network = None
+
+
+def _clamp_ids(draft: Model, size: int) -> None:
+    """Let a draft with a smaller vocabulary read ids it has no row for: they can only lower its acceptance."""
+    rows = draft.network.get_input_embeddings().weight.shape[0]
+    if rows < size:
+        draft.network.get_input_embeddings().register_forward_pre_hook(lambda _, args: (args[0].clamp(max=rows - 1),))
+
+
+def _vocab_size(source: Source) -> int:
+    return source.config.get_text_config().vocab_size
+
+
+def _clean_generation(vocabulary: Vocabulary) -> GenerationConfig:
+    stops = sorted(vocabulary.stop_ids)
+    tokenizer = vocabulary.tokenizer
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (stops[0] if stops else 0)
+    return GenerationConfig(
+        do_sample=False,
+        num_beams=1,
+        repetition_penalty=1.0,
+        use_cache=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=stops or None,
+        pad_token_id=pad,
+    )
+
+
+def _pair_name(settings: PairSettings) -> str:
+    if settings.target == EMBEDDED and settings.draft == EMBEDDED:
+        return "Embedded pair"
+    names = [Path(name).name if name != EMBEDDED else "embedded" for name in (settings.target, settings.draft)]
+    return " + ".join(names)

@@ -1,0 +1,214 @@
+"""Bring one model from a folder or the Hub onto a device, and say in one sentence why that failed."""
+
+import gc
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.utils import logging as transformers_logging
+
+from decoding.errors import OutOfMemoryError, PairError
+from decoding.pair_checks import check_config, is_out_of_memory
+from decoding.presets import EMBEDDED, PairSettings, model_folder, model_shape
+
+# How errors of huggingface_hub are recognised: by the names of the classes in the chain of causes.
+NO_NETWORK = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectionError", "ConnectTimeout"}
+NO_NETWORK |= {"ProxyError", "ReadTimeout", "TimeoutException", "NetworkError", "SSLError"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from: how to call it, what to give to transformers, its configuration and class."""
+
+    name: str
+    location: str
+    config: Any
+    model_class: type
+    eos_ids: tuple[int, ...]
+
+
+def choose_device(asked: str) -> str:
+    """The device to use: the one asked for if it is there, or the best there is."""
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if asked == "auto":
+        return "cuda" if cuda else "mps" if mps else "cpu"
+    if (asked == "cuda" and not cuda) or (asked == "mps" and not mps):
+        kind = "CUDA GPU" if asked == "cuda" else "Apple GPU (mps)"
+        raise PairError(f"This machine has no {kind} that PyTorch can use; choose device auto or cpu.")
+    return asked
+
+
+def choose_dtype(settings: PairSettings, device: str) -> str:
+    """The dtype to compute in: the one asked for, or what suits the device."""
+    if settings.dtype != "auto":
+        return settings.dtype
+    if device == "cpu" or settings.target == EMBEDDED:
+        return "float32"
+    return "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float16"
+
+
+def find_model(name: str, role: str) -> Source:
+    """Find a model, read its configuration and refuse what cannot work, without reading weights."""
+    folder = model_folder(name, role)
+    label = f"embedded-{role}" if name == EMBEDDED else name
+    local = name == EMBEDDED or Path(name).expanduser().is_dir()
+    if not local and (name.startswith((".", "/", "~", "\\")) or name.count("/") > 1):
+        raise PairError(f"There is no folder {name}; give a folder that holds config.json, or a Hugging Face id.")
+    if local and not (folder / "config.json").is_file():
+        raise PairError(f"{label} holds no config.json; give the folder into which the whole model was downloaded.")
+    location = str(folder) if local else name
+    try:
+        config = AutoConfig.from_pretrained(location, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise PairError(explain(error, label, "configuration")) from error
+    model_class = check_config(config, label)
+    if local:
+        check_weight_files(folder, label)
+    return Source(label, location, config, model_class, _eos_ids(location, config))
+
+
+def check_weight_files(folder: Path, label: str) -> None:
+    """Refuse a folder without safetensors weights."""
+    if any(folder.glob("*.safetensors")):
+        return
+    pickled = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
+    if pickled:
+        raise PairError(
+            f"{label} holds only {pickled[0].name}, a pickle that can run code when it is loaded; "
+            "give a folder with safetensors weights."
+        )
+    raise PairError(f"{label} holds no weights; download model.safetensors into the folder too.")
+
+
+def load_tokenizer(source: Source) -> Any:
+    """The tokenizer that lies beside a model."""
+    try:
+        return AutoTokenizer.from_pretrained(source.location, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
+        raise PairError(explain(error, source.name, "tokenizer")) from error
+
+
+def load_network(source: Source, settings: PairSettings, device: str, dtype: str, split: bool) -> Any:
+    """The weights on their device, in evaluation mode, without gradients, with sdpa or eager attention."""
+    attention = _attention(source, settings.attention)
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
+    if split:
+        options["device_map"] = "auto"
+    elif device != "cpu" and importlib.util.find_spec("accelerate"):
+        options["device_map"] = {"": device}
+    transformers_logging.disable_progress_bar()
+    try:
+        network, report = AutoModelForCausalLM.from_pretrained(
+            source.location,
+            config=source.config,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+        if not split:
+            network.to(device)
+    except SafetensorError as error:
+        raise PairError(f"The weights of {source.name} are damaged ({error}); download them again.") from error
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise out_of_memory(source.name, device) from error
+        raise PairError(explain(error, source.name, "weights")) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise PairError(
+            f"The weights of {source.name} lack {len(missing)} tensors, such as {missing[0]}; download them again."
+        )
+    return network.eval().requires_grad_(False)
+
+
+def out_of_memory(what: str, device: str) -> OutOfMemoryError:
+    """Free what can be freed and give the error to raise."""
+    free_memory()
+    return OutOfMemoryError(
+        f"There is no room for {what} on {device}; choose a smaller model, a 16-bit dtype, or a shorter context_length."
+    )
+
+
+def free_memory() -> None:
+    """Return unused memory to the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if torch.backends.mps.is_available():
+        torch.mps.empty_cache()
+
+
+def check_room(source: Source, role: str, settings: PairSettings, device: str, dtype: str) -> None:
+    """Refuse weights that cannot fit before they are read: a machine that runs out of memory ends the program."""
+    name = settings.target if role == "target" else settings.draft
+    shape, room = model_shape(name, role), free_bytes(device)
+    if shape is None or room is None or (settings.split and role == "target"):
+        return
+    need = shape.weight_bytes(dtype)
+    if need > room:
+        raise OutOfMemoryError(
+            f"{source.name} needs {need / 2**30:.1f} GiB in {dtype} and {device} has {room / 2**30:.1f} GiB free; "
+            "choose a smaller model or a 16-bit dtype."
+        )
+
+
+def free_bytes(device: str) -> int | None:
+    """Free memory of a device, None where it cannot be asked."""
+    if device.startswith("cuda"):
+        free, _ = torch.cuda.mem_get_info()
+        return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    if device == "cpu" and importlib.util.find_spec("psutil"):
+        import psutil
+
+        return psutil.virtual_memory().available
+    return None
+
+
+def explain(error: BaseException, name: str, what: str) -> str:
+    """One sentence for an error of transformers or the Hub: what is wrong and what to do."""
+    chain, seen = [], error
+    while seen is not None and seen not in chain:
+        chain.append(seen)
+        seen = seen.__cause__ or seen.__context__
+    kinds = {cls.__name__ for link in chain for cls in type(link).__mro__}
+    text = str(error)
+    if any(isinstance(link, SafetensorError) for link in chain):
+        return f"The weights of {name} are damaged; download them again."
+    if "GatedRepoError" in kinds:
+        return f"{name} is gated: accept its licence at huggingface.co/{name}, run `hf auth login`, then load it again."
+    if kinds & {"RepositoryNotFoundError", "HFValidationError"}:
+        return f"{name} is neither a local folder nor a model on the Hugging Face Hub; check the spelling."
+    if kinds & NO_NETWORK or "couldn't connect" in text:
+        return (
+            f"{name} is not on this machine and the Hugging Face Hub cannot be reached; where there is a network run "
+            f"`hf download {name} --local-dir FOLDER`, copy FOLDER here and give its path."
+        )
+    if "custom code" in text or "trust_remote_code" in text:
+        return f"{name} needs program code of its own, which is never run here; choose another model."
+    if "does not recognize this architecture" in text or "model_type" in text:
+        return f"{name} is of a kind that the installed transformers does not know; update it or choose another model."
+    first = (text.strip().splitlines() or [type(error).__name__])[0][:200]
+    return f"The {what} of {name} cannot be loaded ({first}); download the model again or choose another."
+
+
+def _attention(source: Source, asked: str) -> str:
+    sdpa = bool(getattr(source.model_class, "_supports_sdpa", False))
+    if asked == "sdpa" and not sdpa:
+        raise PairError(f"{source.name} has no sdpa attention in transformers; choose attention auto or eager.")
+    return asked if asked != "auto" else "sdpa" if sdpa else "eager"
+
+
+def _eos_ids(location: str, config: Any) -> tuple[int, ...]:
+    """End-of-text ids of the generation config, or of the configuration where there is none."""
+    try:
+        eos = GenerationConfig.from_pretrained(location).eos_token_id
+    except (OSError, ValueError):
+        eos = None
+    if eos is None:
+        eos = getattr(config.get_text_config(), "eos_token_id", None)
+    return () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)

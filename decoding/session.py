@@ -1,0 +1,439 @@
+"""DecodeSession: one call of tree speculative decoding, one iteration at a time; it forks and resumes."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from decoding.clock import PhaseClock
+from decoding.draft_source import ModelSource, NoSource
+from decoding.drafters.base import Draft, Outcome
+from decoding.errors import OutOfMemoryError, PromptError, require
+from decoding.hardware import describe_hardware
+from decoding.kv_cache import KVCache
+from decoding.loops import LoopDetector
+from decoding.methods import Method
+from decoding.pair import Pair
+from decoding.recorder import Recorded, record
+from decoding.sampling import GeneratorDraws, Sampling, TargetRows
+from decoding.trace import (
+    FORMAT_VERSION,
+    HistoryTrace,
+    IterationTrace,
+    KVTrace,
+    PhaseTimes,
+    Record,
+    RunTrace,
+    SamplingTrace,
+    Totals,
+)
+from decoding.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.verifiers.base import Verification
+
+Rows = Literal["top", "open", "full"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far to decode and how much to record.
+
+    Attributes:
+        max_new_tokens: tokens after the prompt at most.
+        ignore_end_of_text: decode on past the stop tokens.
+        record: `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing.
+        rows: `top` keeps the top 20 of each law, `open` also the raw logits of the latest iteration, `full` of all.
+    """
+
+    max_new_tokens: int = 128
+    ignore_end_of_text: bool = False
+    record: Record = "full"
+    rows: Rows = "top"
+
+    def __post_init__(self):
+        require(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}.")
+
+
+def check_prompt(pair: Pair, prompt_ids: list[int], max_new_tokens: int) -> None:
+    """Raise `PromptError` unless the prompt and what is to follow fit the pair's context."""
+    if not prompt_ids:
+        raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
+    if len(prompt_ids) >= pair.context:
+        raise PromptError(
+            f"The prompt has {len(prompt_ids)} tokens and the context of this pair {pair.context}: shorten the prompt."
+        )
+    if len(prompt_ids) + max_new_tokens > pair.context:
+        raise PromptError(
+            f"{len(prompt_ids)} prompt tokens and {max_new_tokens} new ones exceed the context of {pair.context}: "
+            f"ask for at most {pair.context - len(prompt_ids)} new tokens."
+        )
+
+
+class DecodeSession:
+    """One call: prompt -> iterations. Models are shared between sessions; caches, draws and state belong to one."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        method: Method,
+        prompt_ids: list[int],
+        sampling: Sampling | None = None,
+        limits: Limits | None = None,
+    ):
+        self.pair, self.method = pair, method
+        self.sampling, self.limits = sampling or Sampling(), limits or Limits()
+        self.method.check(self.sampling)
+        check_prompt(pair, prompt_ids, self.limits.max_new_tokens)
+        self.prompt_ids = tuple(int(token) for token in prompt_ids)
+        self.tokens = list(self.prompt_ids)
+        self.iterations: list[IterationTrace] = []
+        self.stopped: Literal["length", "end_of_text", "unfinished"] = "unfinished"
+        self.prefill_s = self.ttft_s = self.elapsed_s = 0.0
+        self._count = 0
+        self._state: Any = method.drafter.start(list(prompt_ids))
+        self._draws = GeneratorDraws(self.sampling.seed)
+        self._loops = LoopDetector()
+        capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
+        self._target_cache = KVCache(pair.target.num_layers, capacity)
+        self._draft_cache = KVCache(pair.draft.num_layers, capacity) if method.drafter.uses_draft_model else None
+        self._prefilled = False
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens committed so far, the prompt left out."""
+        return len(self.tokens) - len(self.prompt_ids)
+
+    @property
+    def finished(self) -> bool:
+        """True once the end of text or the length limit is reached."""
+        return self.stopped != "unfinished"
+
+    def __iter__(self) -> Iterator[IterationTrace]:
+        while not self.finished:
+            yield self.step()
+
+    @torch.inference_mode()
+    def step(self) -> IterationTrace:
+        """Run one iteration: draft, prune, mask, verify, select, commit, adapt; record it."""
+        require(not self.finished, "This run has ended: start a new one or raise max_new_tokens.")
+        try:
+            if not self._prefilled:
+                self._prefill()
+            return self._iteration()
+        except torch.OutOfMemoryError as error:
+            self.release()
+            raise OutOfMemoryError(
+                f"{self.pair.target.info.device} ran out of memory: shorten the prompt, lower node_budget or "
+                "max_new_tokens, or load a smaller pair."
+            ) from error
+
+    def fork(self, method: Method | None = None, limits: Limits | None = None) -> "DecodeSession":
+        """An independent session that continues from here, with another method if given; no forward is run."""
+        other = DecodeSession.__new__(DecodeSession)
+        other.__dict__.update(self.__dict__)
+        other.method = method or self.method
+        other.limits = limits or self.limits
+        other.method.check(self.sampling)
+        other.tokens, other.iterations = list(self.tokens), list(self.iterations)
+        other._draws, other._loops = self._draws.fork(), self._loops.copy()
+        other._target_cache = self._target_cache.clone()
+        other._draft_cache = self._draft_cache.clone() if self._draft_cache else None
+        if other.method.drafter != self.method.drafter:
+            other._state = other.method.drafter.start(list(self.prompt_ids))
+        if other.method.drafter.uses_draft_model and other._draft_cache is None:
+            other._draft_cache = KVCache(self.pair.draft.num_layers, self._target_cache.capacity)
+        if other.new_tokens < other.limits.max_new_tokens and other.stopped == "length":
+            other.stopped = "unfinished"
+        return other
+
+    def release(self) -> None:
+        """Give the caches back; the trace so far stays readable."""
+        self._target_cache = KVCache(self.pair.target.num_layers, 1)
+        self._draft_cache = KVCache(self.pair.draft.num_layers, 1) if self._draft_cache else None
+        self.stopped = "unfinished" if not self.finished else self.stopped
+        self._prefilled = False
+
+    def trace(self) -> RunTrace:
+        """Everything so far as one record."""
+        info, text = self.pair.info, self.pair.vocabulary.text
+        return RunTrace(
+            format_version=FORMAT_VERSION,
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            method=self.method.name,
+            label=self.method.label,
+            settings=self.method.settings(),
+            pair=info,
+            sampling=SamplingTrace(
+                self.sampling.temperature, self.sampling.top_p, self.sampling.draft_temperature, self.sampling.seed
+            ),
+            max_new_tokens=self.limits.max_new_tokens,
+            prompt_ids=self.prompt_ids,
+            prompt_texts=tuple(text(token) for token in self.prompt_ids),
+            hardware=describe_hardware(self.pair.target.device),
+            iterations=tuple(self.iterations),
+            totals=Totals(
+                self.new_tokens, self.prefill_s, self.ttft_s, self.elapsed_s, self.stopped, self._peak_memory()
+            ),
+        )
+
+    def _prefill(self) -> None:
+        """Fill both caches with everything committed but the root."""
+        if self.pair.target.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.pair.target.device)
+        clock = PhaseClock(self.pair.target.device)
+        models = [(self.pair.target, self._target_cache)]
+        if self._draft_cache is not None:
+            models.append((self.pair.draft, self._draft_cache))
+        for model, cache in models:
+            missing = self.tokens[cache.length : -1]
+            if missing:
+                positions = np.arange(cache.length, cache.length + len(missing))
+                mask = causal_visibility(cache.length, len(missing))
+                tree_forward(model, cache, missing, positions, mask, keep=1)
+        clock.mark("prefill")
+        self.prefill_s = sum(seconds for _, seconds in clock.durations())
+        self.elapsed_s += self.prefill_s
+        self._prefilled = True
+
+    def _iteration(self) -> IterationTrace:
+        started_s, prefix_length, in_loop = self.elapsed_s, len(self.tokens), self._loops.in_loop
+        clock = PhaseClock(self.pair.target.device)
+        draws_before = len(self._draws.record)
+
+        # Step 1: the draft grows a tree below the last committed token.
+        source = self._source(clock)
+        draft = self.method.drafter.draft(self._state, source, self.tokens[-1], self._draws)
+        clock.mark("draft_logic")
+
+        # Step 2: one target pass over the whole tree.
+        target_before = self._target_cache.length
+        logits = self._verify_pass(draft, clock)
+
+        # Step 3: the verifier walks the tree.
+        target = TargetRows(logits, self.sampling)
+        verification = self.method.verifier.verify(draft, target, self._draws)
+        clock.mark("select")
+
+        # Step 4: commit, cut at end of text, and bring both caches to the committed text.
+        committed, kept, final_kind = self._cut(draft, verification)
+        self.tokens.extend(committed)
+        kv_target, kv_draft = self._update_caches(draft, kept, target_before, source, clock)
+
+        # Step 5: the drafter learns from the outcome.
+        history = self._adapt(draft, verification, committed, clock)
+        times = self._phase_times(clock, draft)
+        self._loops.push(committed)
+        self.elapsed_s += times.total_s
+        if self._count == 0:
+            self.ttft_s = self.elapsed_s
+        trace = self._trace_iteration(
+            draft, verification, source, logits, committed, kept, final_kind, kv_target, kv_draft, history, times,
+            started_s, prefix_length, in_loop, draws_before,
+        )  # fmt: skip
+        self._count += 1
+        return trace
+
+    def _source(self, clock: PhaseClock) -> ModelSource | NoSource:
+        depth_limit = self.limits.max_new_tokens - self.new_tokens - 1
+        if self._draft_cache is None:
+            return NoSource(depth_limit)
+        return ModelSource(
+            self.pair.draft,
+            self._draft_cache,
+            self.tokens,
+            self.pair.logits_size,
+            depth_limit,
+            clock,
+            self.sampling.draft_temperature if not self.sampling.greedy else 1.0,
+        )
+
+    def _verify_pass(self, draft: Draft, clock: PhaseClock) -> torch.Tensor:
+        """Target logits after every verified node, `[num_verified + 1, vocab_size]`."""
+        tree, order = draft.tree, draft.order
+        mask = visibility(self._target_cache.length, tree.ancestors[order][:, order])
+        positions = len(self.tokens) - 1 + tree.depths[order]
+        clock.mark("mask")
+        logits = tree_forward(self.pair.target, self._target_cache, tree.tokens[order], positions, mask)
+        clock.mark("verify")
+        return logits
+
+    def _cut(self, draft: Draft, verification: Verification) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+        """Committed tokens, the accepted nodes among them, and what the last token is, cut at end of text or length."""
+        tokens = [int(token) for token in draft.tree.tokens[list(verification.accepted)]] + [verification.final_token]
+        length = min(len(tokens), self.limits.max_new_tokens - self.new_tokens)
+        if not self.limits.ignore_end_of_text:
+            stops = self.pair.vocabulary.stop_ids
+            ends = next((i + 1 for i, token in enumerate(tokens[:length]) if token in stops), None)
+            if ends is not None:
+                length, self.stopped = ends, "end_of_text"
+        if self.stopped == "unfinished" and self.new_tokens + length >= self.limits.max_new_tokens:
+            self.stopped = "length"
+        cut = length < len(tokens)
+        return tuple(tokens[:length]), verification.accepted[:length], "none" if cut else verification.final_kind
+
+    def _update_caches(
+        self, draft: Draft, kept: tuple[int, ...], target_before: int, source, clock: PhaseClock
+    ) -> tuple[KVTrace, KVTrace | None]:
+        """Both caches end up holding every committed token but the last one."""
+        path = [0, *kept][: len(self.tokens) - 1 - target_before]
+        row_of = {int(node): target_before + row for row, node in enumerate(draft.order)}
+        rows = [row_of[node] for node in path]
+        rebuild = self.method.cache_policy == "rebuild" and self.method.drafter.uses_draft_model
+        moved = 0
+        if not rebuild:
+            moved = self._target_cache.compact(target_before, rows)
+        else:
+            self._target_cache.rollback(target_before)
+        kv_draft = self._compact_draft(kept, source)
+        clock.mark("commit")
+        if rebuild:
+            tokens = self.tokens[target_before:-1]
+            mask = causal_visibility(target_before, len(tokens))
+            tree_forward(
+                self.pair.target, self._target_cache, tokens, target_before + np.arange(len(tokens)), mask, keep=1
+            )
+            clock.mark("rebuild")
+        kv_target = KVTrace(
+            rows_before=target_before,
+            rows_written=len(draft.order),
+            row_nodes=tuple(draft.order.tolist()),
+            kept_from=tuple(rows),
+            rows_freed=len(draft.order) - len(rows),
+            rebuilt=rebuild,
+            bytes_per_row=self._target_cache.bytes_per_row,
+            bytes_moved=moved,
+        )
+        return kv_target, kv_draft
+
+    def _compact_draft(self, kept: tuple[int, ...], source) -> KVTrace | None:
+        if self._draft_cache is None:
+            return None
+        on_path = {-1, 0, *kept}
+        rows = [source.rows_before + row for row, node in enumerate(source.row_nodes) if node in on_path]
+        rows = rows[: len(self.tokens) - 1 - source.rows_before]
+        moved = self._draft_cache.compact(source.rows_before, rows)
+        return KVTrace(
+            rows_before=source.rows_before,
+            rows_written=len(source.row_nodes),
+            row_nodes=tuple(source.row_nodes),
+            kept_from=tuple(rows),
+            rows_freed=len(source.row_nodes) - len(rows),
+            rebuilt=False,
+            bytes_per_row=self._draft_cache.bytes_per_row,
+            bytes_moved=moved,
+        )
+
+    def _adapt(
+        self, draft: Draft, verification: Verification, committed: tuple[int, ...], clock: PhaseClock
+    ) -> HistoryTrace | None:
+        outcome = Outcome(
+            accepted=len(verification.accepted),
+            committed=len(committed),
+            drafted=draft.tree.size - 1,
+            verified=len(draft.order) - 1,
+            depth=int(draft.tree.depths[draft.order].max()),
+        )
+        self._state, history = self.method.drafter.observe(draft.state, outcome)
+        clock.mark("adapt")
+        return history
+
+    def _phase_times(self, clock: PhaseClock, draft: Draft) -> PhaseTimes:
+        intervals = clock.durations()
+        sums: dict[str, float] = {}
+        for name, seconds in intervals:
+            sums[name] = sums.get(name, 0.0) + seconds
+        drafting = sums.get("draft_logic", 0.0) + sums.get("draft_level", 0.0)
+        return PhaseTimes(
+            draft_s=max(drafting - draft.prune_s, 0.0),
+            prune_s=draft.prune_s,
+            mask_s=sums["mask"],
+            verify_s=sums["verify"],
+            select_s=sums["select"],
+            commit_s=sums["commit"],
+            rebuild_s=sums.get("rebuild", 0.0),
+            adapt_s=sums["adapt"],
+            record_s=0.0,
+            total_s=sum(sums.values()),
+            draft_levels_s=tuple(seconds for name, seconds in intervals if name == "draft_level"),
+        )
+
+    def _trace_iteration(
+        self, draft, verification, source, logits, committed, kept, final_kind, kv_target, kv_draft, history, times,
+        started_s, prefix_length, in_loop, draws_before,
+    ) -> IterationTrace:  # fmt: skip
+        """Write the record of an iteration; what that takes is noted and is not part of the iteration's time."""
+        writing = time.perf_counter()
+        full = self.limits.record == "full"
+        recorded: Recorded | None = None
+        if full:
+            recorded = record(
+                draft, verification, len(kept), source.logits, logits, self.pair.vocabulary, self.limits.rows != "top"
+            )
+        text = self.pair.vocabulary.text
+        trace = IterationTrace(
+            index=self._count,
+            prefix_length=prefix_length,
+            settings=draft.settings,
+            nodes=recorded.nodes if recorded else (),
+            flatten_order=kv_target.row_nodes,
+            steps=verification.steps if full else (),
+            accepted=kept,
+            committed_ids=committed,
+            committed_texts=tuple(text(token) for token in committed),
+            final_kind=final_kind,
+            draws=tuple(self._draws.record[draws_before:]),
+            kv_target=kv_target,
+            kv_draft=kv_draft,
+            times=times,
+            started_s=started_s,
+            ended_s=self.elapsed_s,
+            drafted=draft.tree.size - 1,
+            verified=len(draft.order) - 1,
+            tree_depth=int(draft.tree.depths[draft.order].max()),
+            draft_forwards=source.forwards,
+            target_passes=1 + kv_target.rebuilt,
+            in_loop=in_loop,
+            history=history,
+            texts=recorded.texts if recorded else {},
+            draft_top_ids=recorded.draft.ids if recorded else None,
+            draft_top_probs=recorded.draft.probs if recorded else None,
+            target_top_ids=recorded.target.ids if recorded else None,
+            target_top_probs=recorded.target.probs if recorded else None,
+            draft_logits=recorded.draft_logits if recorded else None,
+            target_logits=recorded.target_logits if recorded else None,
+        )
+        trace = replace(trace, times=replace(times, record_s=time.perf_counter() - writing))
+        self._keep(trace)
+        return trace
+
+    def _keep(self, trace: IterationTrace) -> None:
+        if self.limits.record == "none":
+            return
+        if self.limits.rows == "open" and self.iterations:
+            self.iterations[-1] = replace(self.iterations[-1], draft_logits=None, target_logits=None)
+        self.iterations.append(trace)
+
+    def _peak_memory(self) -> int | None:
+        """Peak bytes on CUDA; weights and caches elsewhere."""
+        device = self.pair.target.device
+        if device.type == "cuda":
+            return torch.cuda.max_memory_allocated(device)
+        caches = self._target_cache.allocated_bytes
+        weights = self.pair.info.target.weight_bytes
+        if self._draft_cache is not None:
+            caches += self._draft_cache.allocated_bytes
+            weights += self.pair.info.draft.weight_bytes
+        return caches + weights
+
+
+def decode(
+    pair: Pair,
+    method: Method,
+    prompt_ids: list[int],
+    sampling: Sampling | None = None,
+    limits: Limits | None = None,
+) -> Iterator[IterationTrace]:
+    """Decode a prompt, one `IterationTrace` at a time."""
+    yield from DecodeSession(pair, method, prompt_ids, sampling, limits)

@@ -1,0 +1,162 @@
+"""What the types of a recorded run cannot say: ids in range, parents before children, lengths that agree."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from decoding.trace import FORMAT_VERSION, IterationTrace, KVTrace, NodeTrace, PhaseTimes, RunTrace
+from decoding.trace_codec import RecordError
+
+ROUNDING = 1e-4  # probabilities are float32 sums
+
+
+def check_run(run: RunTrace) -> None:
+    """Raise `RecordError` where a run contradicts itself, so that no figure has to."""
+    _need(run.format_version == FORMAT_VERSION, "format_version is not the one of this program")
+    _need(len(run.prompt_ids) == len(run.prompt_texts), "prompt_ids and prompt_texts differ in length")
+    _need(_all_at_least(0, run.prompt_ids), "prompt_ids has a negative id")
+    _need(run.max_new_tokens >= 0 and run.totals.new_tokens >= 0, "a number of tokens is negative")
+    times = (run.totals.prefill_s, run.totals.ttft_s, run.totals.wall_s)
+    _need(_all_at_least(0, times), "totals has a negative time")
+    for place, iteration in enumerate(run.iterations):
+        try:
+            _check_iteration(iteration)
+            if place:
+                _check_follows(run.iterations[place - 1], iteration)
+        except RecordError as error:
+            raise error.inside(f"iterations[{place}]") from None
+    if run.iterations:
+        _need(run.totals.new_tokens == len(run.output_ids), "totals.new_tokens is not the number of tokens committed")
+
+
+def _need(condition: bool, problem: str) -> None:
+    if not condition:
+        raise RecordError(problem)
+
+
+def _all_at_least(least: float, values: Iterable[float | None]) -> bool:
+    return all(value is None or value >= least for value in values)
+
+
+def _is_probability(value: float | None) -> bool:
+    return value is None or 0 <= value <= 1 + ROUNDING
+
+
+def _check_follows(before: IterationTrace, after: IterationTrace) -> None:
+    _need(after.index == before.index + 1, "index does not follow on the iteration before")
+    follows = after.prefix_length == before.prefix_length + len(before.committed_ids)
+    _need(follows, "prefix_length does not follow on the iteration before")
+
+
+def _check_iteration(trace: IterationTrace) -> None:
+    counts = (trace.index, trace.prefix_length, trace.drafted, trace.verified, trace.tree_depth)
+    _need(_all_at_least(0, (*counts, trace.draft_forwards, trace.target_passes)), "a count is negative")
+    _need(trace.verified <= trace.drafted, "more nodes were verified than drafted")
+    _need(0 <= trace.started_s <= trace.ended_s, "it ends before it starts")
+    _need(_all_at_least(0, trace.texts), "texts has a negative token id")
+    _check_times(trace.times)
+    if trace.nodes:
+        _check_nodes(trace.nodes)
+        _check_order(trace)
+    else:
+        _need(not trace.steps, "it has steps without nodes")
+        _need(all(0 <= node <= trace.drafted for node in trace.flatten_order), "flatten_order has an unknown node")
+    _check_committed(trace)
+    _check_steps(trace)
+    _check_arrays(trace)
+    _check_kv(trace, trace.kv_target, "kv_target")
+    if trace.kv_draft is not None:
+        _check_kv(trace, trace.kv_draft, "kv_draft")
+
+
+def _check_times(times: PhaseTimes) -> None:
+    phases = (times.draft_s, times.prune_s, times.mask_s, times.verify_s, times.select_s, times.commit_s)
+    rest = (times.rebuild_s, times.adapt_s, times.record_s, times.total_s, *times.draft_levels_s)
+    _need(_all_at_least(0, (*phases, *rest)), "times has a negative time")
+
+
+def _check_committed(trace: IterationTrace) -> None:
+    """Accepted nodes form a path from the root, and they and the final token are what was committed."""
+    _need(len(trace.committed_ids) == len(trace.committed_texts), "committed_ids and committed_texts differ in length")
+    _need(_all_at_least(0, trace.committed_ids), "committed_ids has a negative id")
+    expected = len(trace.accepted) + (trace.final_kind != "none")
+    _need(len(trace.committed_ids) == expected, "committed_ids are not the accepted nodes and the final token")
+    parent, last = 0, len(trace.nodes) - 1 if trace.nodes else trace.drafted
+    for node in trace.accepted:
+        _need(parent < node <= last, "accepted is not a path of known nodes")
+        _need(not trace.nodes or trace.nodes[node].parent_id == parent, "accepted is not a path from the root")
+        parent = node
+
+
+def _check_nodes(nodes: tuple[NodeTrace, ...]) -> None:
+    for place, node in enumerate(nodes):
+        where = f"nodes[{place}]"
+        _need(node.node_id == place, f"{where}: node_id is not its place")
+        if place == 0:
+            _need(node.parent_id == -1 and node.depth == 0 and node.verdict == "root", f"{where} is not a root")
+        else:
+            _need(0 <= node.parent_id < place, f"{where}: parent_id is not an earlier node")
+            _need(node.depth == nodes[node.parent_id].depth + 1, f"{where}: depth is not its parent's + 1")
+            _need(node.verdict != "root", f"{where} is a second root")
+        _need(node.token_id >= 0 and node.multiplicity >= 1, f"{where} has a negative count")
+        counts = (node.branching, node.target_argmax, node.flat_index, node.draft_level)
+        _need(_all_at_least(0, counts), f"{where} has a negative count")
+        drafted = (node.draft_probability, node.path_probability, node.confidence)
+        target = (node.target_probability, node.target_argmax_probability, node.acceptance_probability)
+        _need(all(map(_is_probability, (*drafted, *target))), f"{where} has a probability outside 0..1")
+
+
+def _check_order(trace: IterationTrace) -> None:
+    """The order of the verification pass names each verified node once, and the nodes agree."""
+    order = trace.flatten_order
+    _need(len(order) == trace.verified + 1 and order[0] == 0, "flatten_order is not the root and the verified nodes")
+    rows = {node: row for row, node in enumerate(order)}
+    _need(len(rows) == len(order), "flatten_order names a node twice")
+    _need(all(0 <= node < len(trace.nodes) for node in order), "flatten_order has an unknown node")
+    _need(
+        all(node.flat_index == rows.get(node.node_id) for node in trace.nodes), "flat_index contradicts flatten_order"
+    )
+    _need(
+        all(rows.get(trace.nodes[node].parent_id, -1) < rows[node] for node in order),
+        "a child stands before its parent",
+    )
+
+
+def _check_steps(trace: IterationTrace) -> None:
+    for place, step in enumerate(trace.steps):
+        known = 0 <= step.node_id < len(trace.nodes)
+        known = known and (step.child_id is None or 0 <= step.child_id < len(trace.nodes))
+        _need(known and step.token_id >= 0, f"steps[{place}] names an unknown node or token")
+        agree = len(step.residual_ids) == len(step.residual_probs)
+        _need(agree, f"steps[{place}]: residual_ids and residual_probs differ in length")
+        probabilities = (step.acceptance_probability, step.drawn, *step.residual_probs)
+        _need(all(map(_is_probability, probabilities)), f"steps[{place}] has a probability outside 0..1")
+    for place, draw in enumerate(trace.draws):
+        _need(draw.outcome >= 0, f"draws[{place}] has a negative outcome")
+        _need(_is_probability(draw.probability) and _is_probability(draw.uniform), f"draws[{place}] is outside 0..1")
+
+
+def _check_arrays(trace: IterationTrace) -> None:
+    for side in ("draft", "target"):
+        ids, probs = getattr(trace, f"{side}_top_ids"), getattr(trace, f"{side}_top_probs")
+        _need((ids is None) == (probs is None), f"{side}_top_ids and {side}_top_probs do not go together")
+        if ids is not None:
+            rows = ids.ndim == 2 and ids.shape == probs.shape and ids.shape[0] == len(trace.nodes)
+            _need(rows and ids.dtype.kind == "i" and probs.dtype.kind == "f", f"{side}_top_ids is not a row per node")
+            filled = ids >= 0
+            _need(bool((ids >= -1).all()), f"{side}_top_ids has a negative id")
+            in_range = (probs[filled] >= 0) & (probs[filled] <= 1 + ROUNDING)
+            _need(bool(in_range.all()), f"{side}_top_probs has a probability outside 0..1")
+        logits: np.ndarray | None = getattr(trace, f"{side}_logits")
+        if logits is not None:
+            rows = logits.ndim == 2 and logits.shape[0] == len(trace.nodes) and logits.dtype.kind == "f"
+            _need(rows, f"{side}_logits is not a row per node")
+
+
+def _check_kv(trace: IterationTrace, kv: KVTrace, name: str) -> None:
+    counts = (kv.rows_before, kv.rows_written, kv.rows_freed, kv.bytes_per_row, kv.bytes_moved)
+    _need(_all_at_least(0, (*counts, *kv.kept_from)), f"{name} has a negative count")
+    _need(len(kv.row_nodes) in (0, kv.rows_written), f"{name}: row_nodes is not a node per row written")
+    last = len(trace.nodes) - 1 if trace.nodes else trace.drafted
+    _need(all(-1 <= node <= last for node in kv.row_nodes), f"{name}: row_nodes has an unknown node")
+    _need(all(row < kv.rows_before + kv.rows_written for row in kv.kept_from), f"{name}: kept_from has an unknown row")

@@ -1,0 +1,242 @@
+"""Records to plain JSON values and back, driven by the type hints of the dataclasses in `decoding.trace`.
+
+A tuple of records becomes one list per field (columns), which is what makes a file small. Arrays go into an array
+store and leave a reference. Reading checks every value against its hint.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+MAX_INT = 2**64
+
+
+class RecordError(Exception):
+    """A value does not fit the contract; `str()` names the field and what is wrong with it."""
+
+    def __init__(self, problem: str, where: str = ""):
+        super().__init__(f"{where}: {problem}" if where else problem)
+        self.problem, self.where = problem, where
+
+    def inside(self, name: str) -> "RecordError":
+        """The same problem seen from the record around it."""
+        return RecordError(self.problem, f"{name}.{self.where}" if self.where else name)
+
+
+class ArrayStore(Protocol):
+    """Where arrays live while the rest is JSON."""
+
+    def put(self, field: str, array: np.ndarray) -> list[Any]:
+        """Keep an array and return its reference."""
+        ...
+
+    def get(self, reference: Any) -> np.ndarray:
+        """The array of a reference; `RecordError` if there is none."""
+        ...
+
+
+def to_json(record: Any, arrays: ArrayStore) -> dict[str, Any]:
+    """A record as JSON values; its arrays go into `arrays`."""
+    return _write(type(record), record, arrays, "")
+
+
+def from_json(record_type: type, value: Any, arrays: ArrayStore) -> Any:
+    """A record of `record_type` from JSON values; anything that does not fit raises `RecordError`."""
+    return _reader(record_type)(value, arrays)
+
+
+@cache
+def _hints(record_type: type) -> dict[str, tuple[Field, Any]]:
+    hints = get_type_hints(record_type)
+    return {field.name: (field, hints[field.name]) for field in fields(record_type)}
+
+
+def _write(hint: Any, value: Any, arrays: ArrayStore, name: str) -> Any:
+    """Only the shape matters here: what is written is read back, and checked, before it goes to a file."""
+    if is_dataclass(value):
+        return {key: _write(kind, getattr(value, key), arrays, key) for key, (_, kind) in _hints(type(value)).items()}
+    if isinstance(value, np.ndarray):
+        return arrays.put(name, value)
+    if isinstance(value, tuple):
+        item = get_args(hint)[0] if get_origin(hint) is tuple else None
+        if not is_dataclass(item):
+            return list(value)
+        columns = _hints(item).items()
+        return {key: [_write(kind, getattr(row, key), arrays, key) for row in value] for key, (_, kind) in columns}
+    if isinstance(value, Mapping):
+        return {str(key): entry for key, entry in value.items()}
+    return value
+
+
+@cache
+def _reader(hint: Any) -> Callable[[Any, ArrayStore], Any]:
+    """A function that reads and checks one value of type `hint`."""
+    if is_dataclass(hint):
+        return lambda value, arrays: _read_record(hint, value, arrays)
+    if hint is np.ndarray:
+        return lambda value, arrays: arrays.get(value)
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _union_reader(args)
+    if origin is tuple:
+        return _tuple_reader(args[0])
+    if origin is Literal:
+        return _literal_reader(args)
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping_reader(*args)
+    return _SCALARS[hint]
+
+
+def _read_record(record_type: type, value: Any, arrays: ArrayStore) -> Any:
+    if type(value) is not dict:
+        raise RecordError("is not a record")
+    known = _hints(record_type)
+    _refuse_unknown(value, known)
+    read = {}
+    for name, (field, hint) in known.items():
+        if name in value:
+            read[name] = _inside(name, _reader(hint), value[name], arrays)
+        else:
+            read[name] = _default(field)
+    return record_type(**read)
+
+
+def _read_table(record_type: type, value: Any, arrays: ArrayStore) -> tuple[Any, ...]:
+    """Rows from columns."""
+    known = _hints(record_type)
+    if type(value) is not dict or not all(type(column) is list for column in value.values()):
+        raise RecordError("is not a table")
+    _refuse_unknown(value, known)
+    lengths = {len(column) for column in value.values()}
+    if len(lengths) != 1:
+        raise RecordError("has columns of different lengths")
+    rows = lengths.pop()
+    columns = []
+    for name, (field, hint) in known.items():
+        if name in value:
+            read = _reader(hint)
+            columns.append([_inside(name, read, entry, arrays) for entry in value[name]])
+        else:
+            columns.append([_default(field) for _ in range(rows)])
+    return tuple(record_type(*row) for row in zip(*columns, strict=True))
+
+
+def _inside(name: str, read: Callable[[Any, ArrayStore], Any], value: Any, arrays: ArrayStore) -> Any:
+    try:
+        return read(value, arrays)
+    except RecordError as error:
+        raise error.inside(name) from None
+
+
+def _refuse_unknown(value: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for name in value:
+        if name not in known:
+            raise RecordError(f"has an unknown field {name[:40]!r}")
+
+
+def _default(field: Field) -> Any:
+    """Value of a field that an older file of the same format does not have."""
+    if field.default is not MISSING:
+        return field.default
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    raise RecordError("is missing", field.name)
+
+
+def _union_reader(args: tuple[Any, ...]) -> Callable[[Any, ArrayStore], Any]:
+    kinds = [kind for kind in args if kind is not NoneType]
+    if len(kinds) == 1:  # X | None
+        read = _reader(kinds[0])
+        return lambda value, arrays: None if value is None else read(value, arrays)
+
+    def read_setting(value: Any, arrays: ArrayStore) -> Any:
+        if type(value) not in kinds:
+            raise RecordError("is not a number, text or truth value")
+        return _SCALARS[type(value)](value, arrays)
+
+    return read_setting
+
+
+def _tuple_reader(item: Any) -> Callable[[Any, ArrayStore], tuple[Any, ...]]:
+    if is_dataclass(item):
+        return lambda value, arrays: _read_table(item, value, arrays)
+    read = _reader(item)
+
+    def read_list(value: Any, arrays: ArrayStore) -> tuple[Any, ...]:
+        if type(value) is not list:
+            raise RecordError("is not a list")
+        return tuple([read(entry, arrays) for entry in value])
+
+    return read_list
+
+
+def _literal_reader(allowed: tuple[Any, ...]) -> Callable[[Any, ArrayStore], Any]:
+    def read_literal(value: Any, _arrays: ArrayStore) -> Any:
+        if type(value) is not str or value not in allowed:
+            raise RecordError(f"is none of {', '.join(map(str, allowed))}")
+        return value
+
+    return read_literal
+
+
+def _mapping_reader(key_type: type, value_type: Any) -> Callable[[Any, ArrayStore], dict[Any, Any]]:
+    read = _reader(value_type)
+
+    def read_mapping(value: Any, arrays: ArrayStore) -> dict[Any, Any]:
+        if type(value) is not dict:
+            raise RecordError("is not a mapping")
+        return {_key(key, key_type): read(entry, arrays) for key, entry in value.items()}
+
+    return read_mapping
+
+
+def _key(key: str, key_type: type) -> Any:
+    if key_type is str:
+        return _read_str(key)
+    if not (key.isascii() and key.isdigit() and len(key) < 20):
+        raise RecordError(f"has a key that is not a number: {key[:40]!r}")
+    return int(key)
+
+
+def _read_int(value: Any, _arrays: ArrayStore | None = None) -> int:
+    if type(value) is not int or abs(value) > MAX_INT:
+        raise RecordError("is not a whole number")
+    return value
+
+
+def _read_float(value: Any, _arrays: ArrayStore | None = None) -> float:
+    if type(value) is int:
+        return float(_read_int(value))
+    if not isinstance(value, float) or not math.isfinite(value):
+        raise RecordError("is not a finite number")
+    return float(value)
+
+
+def _read_bool(value: Any, _arrays: ArrayStore | None = None) -> bool:
+    if type(value) is not bool:
+        raise RecordError("is not true or false")
+    return value
+
+
+def _read_str(value: Any, _arrays: ArrayStore | None = None) -> str:
+    if type(value) is not str:
+        raise RecordError("is not text")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise RecordError("is not valid Unicode text") from None
+    return value
+
+
+_SCALARS: dict[type, Callable[[Any, ArrayStore | None], Any]] = {
+    int: _read_int,
+    float: _read_float,
+    bool: _read_bool,
+    str: _read_str,
+}

@@ -1,0 +1,283 @@
+"""One run in one file: a zip of `run.json` and plain `.npy` arrays, versioned, without pickle, read within limits.
+
+A file may come from anyone, so every part of it is bounded before it is read and checked before it is used.
+"""
+
+import io
+import json
+import os
+import re
+import struct
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from decoding.errors import TraceFileError
+from decoding.trace import FORMAT_VERSION, RunTrace
+from decoding.trace_check import check_run
+from decoding.trace_codec import RecordError, from_json, to_json
+
+FORMAT = "draftscope-run"
+MAX_BYTES = 512 * 2**20
+MAX_JSON_BYTES = 64 * 2**20
+MAX_ENTRIES = 64
+MAX_DIRECTORY_BYTES = 16 * 2**10
+RUN_ENTRY = "run.json"
+ARRAY_ENTRY = re.compile(r"arrays/([a-z_]+\.[0-9]+)\.npy")
+DTYPES = ("<i4", "<i8", "<f2", "<f4", "<f8")
+MAX_DIMENSIONS = 4
+# Version 1.0 of numpy's format with one of DTYPES, rows in C order, and a shape such as (14, 20) or (3,).
+ARRAY_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '(" + "|".join(DTYPES).encode() + rb")', 'fortran_order': False, "
+    rb"'shape': \(([0-9]{1,12},(?: ?[0-9]{1,12},?)*)\), \} *\n",
+    re.DOTALL,
+)
+# zipfile, zlib, json and numpy report damage in all of these ways.
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    ValueError,
+    OverflowError,
+    RuntimeError,  # RecursionError and NotImplementedError too
+)
+
+NOT_A_RUN = "This file is not a Draftscope run: choose a file that was saved with Draftscope."
+
+
+class _Written:
+    """Arrays on their way into a file: those of one field and row shape share an entry, one after the other."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[Any, ...], str] = {}
+        self.parts: dict[str, list[np.ndarray]] = {}
+        self._rows: dict[str, int] = {}
+
+    def put(self, field: str, array: np.ndarray) -> list[Any]:
+        """Keep an array; returns [entry, first row, row after the last]."""
+        if array.ndim == 0 or array.dtype.newbyteorder("<").str not in DTYPES:
+            raise RecordError(f"is an array of {array.dtype} that no file can hold", field)
+        key = (field, array.dtype.str, array.shape[1:])
+        same_field = sum(name.startswith(f"{field}.") for name in self.parts)
+        name = self._names.setdefault(key, f"{field}.{same_field}")
+        start = self._rows.get(name, 0)
+        self.parts.setdefault(name, []).append(array)
+        self._rows[name] = start + len(array)
+        return [name, start, self._rows[name]]
+
+    def get(self, reference: Any) -> np.ndarray:
+        """The array put last under a reference."""
+        name, start, stop = reference
+        position = 0
+        for part in self.parts[name]:
+            if (position, position + len(part)) == (start, stop):
+                return part
+            position += len(part)
+        raise RecordError("has no such array")
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(part.nbytes for parts in self.parts.values() for part in parts)
+
+
+class _Read:
+    """Arrays that came out of a file."""
+
+    def __init__(self, arrays: dict[str, np.ndarray]):
+        self._arrays = arrays
+
+    def put(self, field: str, array: np.ndarray) -> list[Any]:
+        """Not used for reading."""
+        raise TypeError("a file is read, not written")
+
+    def get(self, reference: Any) -> np.ndarray:
+        """Rows of an entry by [entry, first row, row after the last]."""
+        if type(reference) is not list or [type(part) for part in reference] != [str, int, int]:
+            raise RecordError("is not a reference to an array")
+        name, start, stop = reference
+        array = self._arrays.get(name)
+        if array is None or not 0 <= start <= stop <= len(array):
+            raise RecordError("refers to an array that is not in the file")
+        return array[start:stop]
+
+
+def save_run(run: RunTrace, target: str | Path | BinaryIO) -> None:
+    """Write a run to a path or an open binary file; what would not load again is refused with `TraceFileError`."""
+    arrays = _Written()
+    try:
+        document = {"format": FORMAT, "version": FORMAT_VERSION, "run": to_json(run, arrays)}
+        check_run(from_json(RunTrace, document["run"], arrays))
+    except RecordError as error:
+        raise TraceFileError(f"This run cannot be saved because its record is wrong ({error}): run it again.") from None
+    text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+    if len(text) > MAX_JSON_BYTES or len(text) + arrays.num_bytes > MAX_BYTES:
+        size = (len(text) + arrays.num_bytes) // 2**20
+        limit = f"{MAX_JSON_BYTES // 2**20} MB of records and {MAX_BYTES // 2**20} MB in all"
+        raise TraceFileError(
+            f"This run takes {size} MB and a file holds {limit}: record fewer tokens or without full rows."
+        )
+    if not isinstance(target, str | Path):
+        _write_zip(target, text, arrays)
+        return
+    try:
+        _write_beside(Path(target), text, arrays)
+    except OSError as error:
+        reason = error.strerror or error
+        raise TraceFileError(f"The run could not be written to {target} ({reason}): choose another place.") from None
+
+
+def load_run(source: str | Path | BinaryIO, *, max_bytes: int = MAX_BYTES) -> RunTrace:
+    """Read a run from a path or an open binary file.
+
+    Neither the file nor what it unpacks to may be larger than `max_bytes`. A damaged, foreign or too large file and
+    one of another version raise `TraceFileError`.
+    """
+    if not isinstance(source, str | Path):
+        return _load(source, max_bytes)
+    try:
+        with open(source, "rb") as file:
+            return _load(file, max_bytes)
+    except OSError as error:
+        reason = error.strerror or error
+        raise TraceFileError(f"{source} could not be read ({reason}): choose a file saved with Draftscope.") from None
+
+
+def _write_beside(path: Path, text: bytes, arrays: _Written) -> None:
+    """Write next to the target and rename, so that a full disk leaves no half file behind."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _write_zip(file, text, arrays)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _write_zip(file: BinaryIO, text: bytes, arrays: _Written) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        archive.writestr(_entry(RUN_ENTRY), text)
+        for name, parts in arrays.parts.items():
+            shape = (sum(map(len, parts)), *parts[0].shape[1:])
+            dtype = parts[0].dtype.newbyteorder("<")
+            header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+            with archive.open(_entry(f"arrays/{name}.npy"), "w") as entry:
+                np.lib.format.write_array_header_1_0(entry, header)
+                for part in parts:
+                    entry.write(part.astype(dtype, order="C", copy=False).tobytes())
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """An entry without a date: the same run gives the same file."""
+    info = zipfile.ZipInfo(name)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    return info
+
+
+def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
+    _check_outside(file, max_bytes)
+    with _damage_as_error(), zipfile.ZipFile(file) as archive:
+        entries = {info.filename: info for info in archive.infolist()}
+        if RUN_ENTRY not in entries:
+            raise TraceFileError(NOT_A_RUN)
+        _check_sizes(archive.infolist(), max_bytes)
+        document = json.loads(_read_entry(archive, entries.pop(RUN_ENTRY), MAX_JSON_BYTES))
+        _check_version(document)
+        arrays = {}
+        for name, info in entries.items():
+            match = ARRAY_ENTRY.fullmatch(name)
+            if match is None:
+                raise RecordError(f"has an unknown entry {name[:40]!r}")
+            arrays[match[1]] = _read_array(_read_entry(archive, info, max_bytes))
+        run = from_json(RunTrace, document.get("run"), _Read(arrays))
+        check_run(run)
+        return run
+
+
+@contextmanager
+def _damage_as_error() -> Iterator[None]:
+    try:
+        yield
+    except RecordError as error:
+        raise _damaged(str(error)) from None
+    except DAMAGE as error:
+        raise _damaged(str(error).split("\n")[0][:120] or type(error).__name__) from None
+
+
+def _damaged(detail: str) -> TraceFileError:
+    return TraceFileError(f"This Draftscope run is damaged ({detail}): copy or save it again.")
+
+
+def _too_large(num_bytes: int, max_bytes: int) -> TraceFileError:
+    size, limit = f"{num_bytes / 2**20:,.1f} MB", f"{max_bytes / 2**20:,.1f} MB"
+    return TraceFileError(f"This file takes {size} and the limit is {limit}: save the run with fewer tokens.")
+
+
+def _check_outside(file: BinaryIO, max_bytes: int) -> None:
+    """Check size, signature and the directory's length before zipfile reads the directory into memory."""
+    size = file.seek(0, io.SEEK_END)
+    if size > max_bytes:
+        raise _too_large(size, max_bytes)
+    file.seek(0)
+    if file.read(4) != b"PK\x03\x04":
+        raise TraceFileError(NOT_A_RUN)
+    file.seek(max(0, size - 42))
+    end = file.read(42)
+    # The end record as `save_run` writes it: no comment behind it, no 64-bit locator before it.
+    if len(end) < 42 or end[20:24] != b"PK\x05\x06" or end[40:] != b"\0\0" or end[:4] == b"PK\x06\x07":
+        raise _damaged("its end is missing or was written by another program")
+    count, directory_bytes = struct.unpack_from("<HI", end, 30)
+    if count > MAX_ENTRIES or directory_bytes > MAX_DIRECTORY_BYTES:
+        raise TraceFileError(NOT_A_RUN)
+    file.seek(0)
+
+
+def _check_sizes(entries: list[zipfile.ZipInfo], max_bytes: int) -> None:
+    if len({info.filename for info in entries}) != len(entries):
+        raise RecordError("two entries have the same name")
+    for info in entries:
+        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise RecordError(f"entry {info.filename[:40]!r} is encrypted or packed in another way")
+    total = sum(info.file_size for info in entries)
+    if total > max_bytes:
+        raise _too_large(total, max_bytes)
+
+
+def _read_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes:
+    """Unpack one entry, never more than `limit` bytes of it, whatever its header claims."""
+    with archive.open(info) as entry:
+        data = entry.read(limit + 1)
+    if len(data) > limit:
+        raise _too_large(len(data), limit)
+    return data
+
+
+def _check_version(document: Any) -> None:
+    if type(document) is not dict or document.get("format") != FORMAT:
+        raise TraceFileError(NOT_A_RUN)
+    version = document.get("version")
+    if type(version) is not int or version < 1:
+        raise RecordError("its version is not a number")
+    if version > FORMAT_VERSION:
+        found = f"format {version}, this one reads up to {FORMAT_VERSION}"
+        raise TraceFileError(f"This run was saved by a newer Draftscope ({found}): update Draftscope to open it.")
+
+
+def _read_array(data: bytes) -> np.ndarray:
+    """An array of exactly the kind `save_run` writes; numpy's own reader evaluates the header and trusts its shape."""
+    header = ARRAY_HEADER.match(data)
+    if header is None:
+        raise RecordError("an array has an unknown type")
+    shape = tuple(int(part) for part in header[2].split(b",") if part.strip())
+    if len(shape) > MAX_DIMENSIONS:
+        raise RecordError("an array has too many dimensions")
+    values = np.frombuffer(data, header[1].decode(), offset=header.end())
+    return values.reshape(shape)  # refuses a shape that does not fit
