@@ -82,9 +82,9 @@ class Pair:
     context: int
     logits_size: int
 
-    def generation_config(self) -> GenerationConfig:
-        """Clean greedy settings for `generate`: no penalties, our stop ids."""
-        return _clean_generation(self.vocabulary)
+    def generation_config(self, **changes: Any) -> GenerationConfig:
+        """Clean greedy settings for `generate`: no penalties, our stop ids; `changes` such as max_new_tokens."""
+        return _clean_generation(self.vocabulary, **changes)
 
 
 def match_vocabulary(draft_logits: torch.Tensor, size: int) -> torch.Tensor:
@@ -112,18 +112,7 @@ def load_pair(settings: PairSettings) -> Pair:
     tokenizer = load_tokenizer(target_source)
     check_tokenizers(tokenizer, load_tokenizer(draft_source), target_source.name, draft_source.name)
     vocabulary = Vocabulary(tokenizer, _vocab_size(target_source), target_source.eos_ids, settings.chat)
-    models: dict[str, Model] = {}
-    try:
-        for role, source in sources.items():
-            check_room(source, role, settings, device, dtype)
-            models[role] = _load_model(source, settings, device, dtype, settings.split and role == "target")
-    except (PairError, OutOfMemoryError, RuntimeError, MemoryError) as error:
-        for model in models.values():
-            _drop(model)
-        free_memory()
-        if is_out_of_memory(error):
-            raise out_of_memory(f"{target_source.name} and {draft_source.name}", device) from error
-        raise
+    models = _load_models(sources, settings, device, dtype)
     for model in models.values():
         # generate() fills what a caller leaves open from here; a model's own penalties would change the output.
         model.network.generation_config = _clean_generation(vocabulary)
@@ -144,17 +133,37 @@ def release(pair: Pair) -> None:
     free_memory()
 
 
+def _load_models(sources: dict[str, Source], settings: PairSettings, device: str, dtype: str) -> dict[str, Model]:
+    models: dict[str, Model] = {}
+    try:
+        for role, source in sources.items():
+            check_room(source, role, settings, device, dtype)
+            models[role] = _load_model(source, settings, device, dtype, settings.split and role == "target")
+    except (PairError, OutOfMemoryError, RuntimeError, MemoryError) as error:
+        for model in models.values():
+            _drop(model)
+        if is_out_of_memory(error):
+            raise out_of_memory(" and ".join(source.name for source in sources.values()), device, error) from None
+        free_memory()
+        raise
+    return models
+
+
 def _load_model(source: Source, settings: PairSettings, device: str, dtype: str, split: bool) -> Model:
     network = load_network(source, settings, device, dtype, split)
     inputs = network.get_input_embeddings().weight.device
     if inputs.type == "meta":  # offloaded: accelerate moves the inputs itself
         inputs = torch.device(device)
     attention = network.config._attn_implementation
-    mask_kind, mask_layer_types = check_tree_attention(network, source.name, sdpa=attention == "sdpa", device=inputs)
+    try:
+        mask_kind, mask_keys = check_tree_attention(network, source.name, sdpa=attention == "sdpa", device=inputs)
+    except (PairError, RuntimeError, MemoryError):
+        _empty(network)  # the error's traceback still holds the network
+        raise
     text = network.config.get_text_config()
     weights = list(network.parameters())
     info = ModelInfo(
-        name=source.name,
+        name=Path(source.name).name if Path(source.location).is_dir() else source.name,
         architecture=type(network).__name__,
         parameters=sum(weight.numel() for weight in weights),
         layers=text.num_hidden_layers,
@@ -166,7 +175,7 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
         attention=attention,
         weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
     )
-    return Model(info, inputs, network.dtype, mask_kind, mask_layer_types, text.num_hidden_layers, network)
+    return Model(info, inputs, network.dtype, mask_kind, mask_keys, text.num_hidden_layers, network)
 
 
 def _device_name(network: Any, inputs: torch.device) -> str:
@@ -175,11 +184,15 @@ def _device_name(network: Any, inputs: torch.device) -> str:
 
 
 def _drop(model: Model) -> None:
-    if model.released:
-        return
-    for tensor in (*model.network.parameters(), *model.network.buffers()):
+    if not model.released:
+        _empty(model.network)
+        model._network = None
+
+
+def _empty(network: Any) -> None:
+    """Give back the memory of all weights, whoever still holds the network."""
+    for tensor in (*network.parameters(), *network.buffers()):
         tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    model._network = None
 
 
 def _clamp_ids(draft: Model, size: int) -> None:
@@ -193,19 +206,13 @@ def _vocab_size(source: Source) -> int:
     return source.config.get_text_config().vocab_size
 
 
-def _clean_generation(vocabulary: Vocabulary) -> GenerationConfig:
+def _clean_generation(vocabulary: Vocabulary, **changes: Any) -> GenerationConfig:
     stops = sorted(vocabulary.stop_ids)
     tokenizer = vocabulary.tokenizer
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (stops[0] if stops else 0)
-    return GenerationConfig(
-        do_sample=False,
-        num_beams=1,
-        repetition_penalty=1.0,
-        use_cache=True,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=stops or None,
-        pad_token_id=pad,
-    )
+    settings = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "use_cache": True}
+    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": stops or None, "pad_token_id": pad}
+    return GenerationConfig(**{**settings, **ids, **changes})
 
 
 def _pair_name(settings: PairSettings) -> str:

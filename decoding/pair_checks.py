@@ -11,8 +11,10 @@ from decoding.errors import PairError
 
 ALIBI_MODELS = ("bloom", "mpt")
 TREE_LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention", "attention", "global", "local")
+STATE_LAYER_TYPES = {"linear_attention", "conv", "hybrid", "hybrid_sliding", "mamba", "mamba2", "recurrent", "ssm"}
 # Largest difference of log-probabilities between a tree forward and plain forwards that rounding explains.
 TOLERANCE = {torch.float32: 2e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
+MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
 # Half precision rounds more in deep models: there a tenth of what ignoring the mask would change is still rounding.
 HALF_PRECISION_SHARE = 0.1
 FORWARD_ERRORS = (
@@ -78,12 +80,15 @@ def _check_positions(text: Any, name: str) -> None:
 def _check_layers(text: Any, model_class: type, name: str) -> None:
     layer_types = getattr(text, "layer_types", None) or ()
     foreign = sorted({str(kind) for kind in layer_types} - set(TREE_LAYER_TYPES))
-    if getattr(model_class, "_is_stateful", False) or foreign:
-        what = f" ({', '.join(foreign)})" if foreign else ""
+    advice = "choose a model with plain attention in every layer."
+    what = f" ({', '.join(foreign)})" if foreign else ""
+    if getattr(model_class, "_is_stateful", False) or STATE_LAYER_TYPES & set(foreign):
         raise PairError(
-            f"{name} ({text.model_type}) has recurrent or other layers{what} whose state cannot be rolled back after a "
-            "rejected branch; choose a model with plain attention in every layer."
+            f"{name} ({text.model_type}) has layers with a recurrent state{what}, which cannot be rolled back after a "
+            f"rejected branch; {advice}"
         )
+    if foreign:
+        raise PairError(f"{name} ({text.model_type}) has layers that cannot take a tree attention mask{what}; {advice}")
 
 
 def attention_window(config: Any) -> int | None:
@@ -243,5 +248,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of any device means that memory ran out."""
     text = str(error).lower()
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
-        isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+        isinstance(error, RuntimeError) and any(sign in text for sign in MEMORY_SIGNS)
     )

@@ -2,11 +2,17 @@
 
 import gc
 import importlib.util
+import os
+import socket
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
+from huggingface_hub import constants as hub_constants
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from transformers.utils import logging as transformers_logging
@@ -18,17 +24,27 @@ from decoding.presets import EMBEDDED, PairSettings, model_folder, model_shape
 # How errors of huggingface_hub are recognised: by the names of the classes in the chain of causes.
 NO_NETWORK = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectionError", "ConnectTimeout"}
 NO_NETWORK |= {"ProxyError", "ReadTimeout", "TimeoutException", "NetworkError", "SSLError"}
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
+HUB_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from: how to call it, what to give to transformers, its configuration and class."""
+    """Where a model comes from.
+
+    Attributes:
+        name: how to call it on screen.
+        location: folder or Hub id to give to transformers, with `options`.
+        config, model_class: its configuration and the class that it asks for.
+        eos_ids: end-of-text ids of its generation config.
+    """
 
     name: str
     location: str
     config: Any
     model_class: type
     eos_ids: tuple[int, ...]
+    options: dict[str, Any]
 
 
 def choose_device(asked: str) -> str:
@@ -61,14 +77,30 @@ def find_model(name: str, role: str) -> Source:
     if local and not (folder / "config.json").is_file():
         raise PairError(f"{label} holds no config.json; give the folder into which the whole model was downloaded.")
     location = str(folder) if local else name
+    options = {"trust_remote_code": False, "local_files_only": local or not hub_answers()}
     try:
-        config = AutoConfig.from_pretrained(location, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(location, **options)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise PairError(explain(error, label, "configuration")) from error
     model_class = check_config(config, label)
     if local:
         check_weight_files(folder, label)
-    return Source(label, location, config, model_class, _eos_ids(location, config))
+    return Source(label, location, config, model_class, _eos_ids(location, config, options), options)
+
+
+def hub_answers() -> bool:
+    """Whether the Hub can be reached: asked once and briefly, because its client retries for half a minute."""
+    if hub_constants.HF_HUB_OFFLINE:
+        return False
+    address = urlsplit(hub_constants.ENDPOINT)
+    if address.scheme in getproxies():
+        return True  # only the proxy knows
+    try:
+        port = address.port or (443 if address.scheme == "https" else 80)
+        socket.create_connection((address.hostname, port), HUB_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def check_weight_files(folder: Path, label: str) -> None:
@@ -86,8 +118,11 @@ def check_weight_files(folder: Path, label: str) -> None:
 
 def load_tokenizer(source: Source) -> Any:
     """The tokenizer that lies beside a model."""
+    folder = Path(source.location)
+    if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
+        raise PairError(f"{source.name} holds no tokenizer; put tokenizer.json and tokenizer_config.json there too.")
     try:
-        return AutoTokenizer.from_pretrained(source.location, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(source.location, **source.options)
     except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
         raise PairError(explain(error, source.name, "tokenizer")) from error
 
@@ -100,14 +135,15 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
         options["device_map"] = "auto"
     elif device != "cpu" and importlib.util.find_spec("accelerate"):
         options["device_map"] = {"": device}
+    os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"  # or transformers would ask a Hub service to convert pickles
     transformers_logging.disable_progress_bar()
     try:
         network, report = AutoModelForCausalLM.from_pretrained(
             source.location,
             config=source.config,
-            trust_remote_code=False,
             use_safetensors=True,
             output_loading_info=True,
+            **source.options,
             **options,
         )
         if not split:
@@ -116,7 +152,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
         raise PairError(f"The weights of {source.name} are damaged ({error}); download them again.") from error
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, MemoryError) as error:
         if is_out_of_memory(error):
-            raise out_of_memory(source.name, device) from error
+            raise out_of_memory(source.name, device, error) from None
         raise PairError(explain(error, source.name, "weights")) from error
     missing = sorted(report["missing_keys"])
     if missing:
@@ -126,8 +162,10 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
     return network.eval().requires_grad_(False)
 
 
-def out_of_memory(what: str, device: str) -> OutOfMemoryError:
-    """Free what can be freed and give the error to raise."""
+def out_of_memory(what: str, device: str, error: BaseException) -> OutOfMemoryError:
+    """Free what can be freed, also what the failed call still holds in its frames, and give the error to raise."""
+    traceback.clear_frames(error.__traceback__)
+    error.__traceback__ = None
     free_memory()
     return OutOfMemoryError(
         f"There is no room for {what} on {device}; choose a smaller model, a 16-bit dtype, or a shorter context_length."
@@ -188,6 +226,8 @@ def explain(error: BaseException, name: str, what: str) -> str:
             f"{name} is not on this machine and the Hugging Face Hub cannot be reached; where there is a network run "
             f"`hf download {name} --local-dir FOLDER`, copy FOLDER here and give its path."
         )
+    if "does not appear to have a file named" in text and "safetensors" in text:
+        return f"{name} has no safetensors weights, and pickles are never loaded; choose a model that has them."
     if "custom code" in text or "trust_remote_code" in text:
         return f"{name} needs program code of its own, which is never run here; choose another model."
     if "does not recognize this architecture" in text or "model_type" in text:
@@ -203,10 +243,10 @@ def _attention(source: Source, asked: str) -> str:
     return asked if asked != "auto" else "sdpa" if sdpa else "eager"
 
 
-def _eos_ids(location: str, config: Any) -> tuple[int, ...]:
+def _eos_ids(location: str, config: Any, options: dict[str, Any]) -> tuple[int, ...]:
     """End-of-text ids of the generation config, or of the configuration where there is none."""
     try:
-        eos = GenerationConfig.from_pretrained(location).eos_token_id
+        eos = GenerationConfig.from_pretrained(location, **options).eos_token_id
     except (OSError, ValueError):
         eos = None
     if eos is None:

@@ -92,7 +92,7 @@ class Shape:
         return self.weight_bytes(dtype) + self.cache_bytes(dtype, context_length) + LOGIT_ROWS * self.vocab_size * 4
 
 
-# parameters, layers, key/value heads, head size, vocabulary, longest context: from the models' published configurations.
+# Parameters, layers, key/value heads, head size, vocabulary, longest context, from the published configurations.
 MODEL_SHAPES: dict[str, Shape] = {
     "EleutherAI/pythia-2.8b": Shape(2_775_208_960, 32, 32, 80, 50_304, 2_048),
     "EleutherAI/pythia-1.4b": Shape(1_414_647_808, 24, 16, 128, 50_304, 2_048),
@@ -219,7 +219,8 @@ def _shape_in_folder(folder: Path) -> Shape:
         return next((config[name] for name in names if config.get(name) is not None), None)
 
     heads = first("num_attention_heads", "n_head", "num_heads")
-    parameters = sum(_count_parameters(file) for file in sorted(folder.glob("*.safetensors")))
+    files = list(folder.glob("model*.safetensors")) or list(folder.glob("*.safetensors"))
+    parameters = sum(map(_count_parameters, files))
     return Shape(
         parameters=parameters,
         layers=first("num_hidden_layers", "n_layer", "num_layers"),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -28,26 +28,19 @@ class RecordError(Exception):
         return RecordError(self.problem, f"{name}.{self.where}" if self.where else name)
 
 
-class ArrayStore(Protocol):
-    """Where arrays live while the rest is JSON."""
-
-    def put(self, field: str, array: np.ndarray) -> list[Any]:
-        """Keep an array and return its reference."""
-        ...
-
-    def get(self, reference: Any) -> np.ndarray:
-        """The array of a reference; `RecordError` if there is none."""
-        ...
+Put = Callable[[str, np.ndarray], list[Any]]  # keeps the array of a field elsewhere, returns a reference to it
+Get = Callable[[Any], np.ndarray]  # the array of a reference, `RecordError` if there is none
+Reader = Callable[[Any, Get], Any]
 
 
-def to_json(record: Any, arrays: ArrayStore) -> dict[str, Any]:
-    """A record as JSON values; its arrays go into `arrays`."""
-    return _write(type(record), record, arrays, "")
+def to_json(record: Any, put: Put) -> dict[str, Any]:
+    """A record as JSON values; its arrays go through `put`."""
+    return _write(type(record), record, put, "")
 
 
-def from_json(record_type: type, value: Any, arrays: ArrayStore) -> Any:
+def from_json(record_type: type, value: Any, get: Get) -> Any:
     """A record of `record_type` from JSON values; anything that does not fit raises `RecordError`."""
-    return _reader(record_type)(value, arrays)
+    return _reader(record_type)(value, get)
 
 
 @cache
@@ -56,30 +49,30 @@ def _hints(record_type: type) -> dict[str, tuple[Field, Any]]:
     return {field.name: (field, hints[field.name]) for field in fields(record_type)}
 
 
-def _write(hint: Any, value: Any, arrays: ArrayStore, name: str) -> Any:
+def _write(hint: Any, value: Any, put: Put, name: str) -> Any:
     """Only the shape matters here: what is written is read back, and checked, before it goes to a file."""
     if is_dataclass(value):
-        return {key: _write(kind, getattr(value, key), arrays, key) for key, (_, kind) in _hints(type(value)).items()}
+        return {key: _write(kind, getattr(value, key), put, key) for key, (_, kind) in _hints(type(value)).items()}
     if isinstance(value, np.ndarray):
-        return arrays.put(name, value)
+        return put(name, value)
     if isinstance(value, tuple):
         item = get_args(hint)[0] if get_origin(hint) is tuple else None
         if not is_dataclass(item):
             return list(value)
         columns = _hints(item).items()
-        return {key: [_write(kind, getattr(row, key), arrays, key) for row in value] for key, (_, kind) in columns}
+        return {key: [_write(kind, getattr(row, key), put, key) for row in value] for key, (_, kind) in columns}
     if isinstance(value, Mapping):
         return {str(key): entry for key, entry in value.items()}
     return value
 
 
 @cache
-def _reader(hint: Any) -> Callable[[Any, ArrayStore], Any]:
+def _reader(hint: Any) -> Reader:
     """A function that reads and checks one value of type `hint`."""
     if is_dataclass(hint):
-        return lambda value, arrays: _read_record(hint, value, arrays)
+        return lambda value, get: _read_record(hint, value, get)
     if hint is np.ndarray:
-        return lambda value, arrays: arrays.get(value)
+        return lambda value, get: get(value)
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return _union_reader(args)
@@ -92,7 +85,7 @@ def _reader(hint: Any) -> Callable[[Any, ArrayStore], Any]:
     return _SCALARS[hint]
 
 
-def _read_record(record_type: type, value: Any, arrays: ArrayStore) -> Any:
+def _read_record(record_type: type, value: Any, get: Get) -> Any:
     if type(value) is not dict:
         raise RecordError("is not a record")
     known = _hints(record_type)
@@ -100,13 +93,13 @@ def _read_record(record_type: type, value: Any, arrays: ArrayStore) -> Any:
     read = {}
     for name, (field, hint) in known.items():
         if name in value:
-            read[name] = _inside(name, _reader(hint), value[name], arrays)
+            read[name] = _inside(name, _reader(hint), value[name], get)
         else:
             read[name] = _default(field)
     return record_type(**read)
 
 
-def _read_table(record_type: type, value: Any, arrays: ArrayStore) -> tuple[Any, ...]:
+def _read_table(record_type: type, value: Any, get: Get) -> tuple[Any, ...]:
     """Rows from columns."""
     known = _hints(record_type)
     if type(value) is not dict or not all(type(column) is list for column in value.values()):
@@ -120,15 +113,15 @@ def _read_table(record_type: type, value: Any, arrays: ArrayStore) -> tuple[Any,
     for name, (field, hint) in known.items():
         if name in value:
             read = _reader(hint)
-            columns.append([_inside(name, read, entry, arrays) for entry in value[name]])
+            columns.append([_inside(name, read, entry, get) for entry in value[name]])
         else:
             columns.append([_default(field) for _ in range(rows)])
     return tuple(record_type(*row) for row in zip(*columns, strict=True))
 
 
-def _inside(name: str, read: Callable[[Any, ArrayStore], Any], value: Any, arrays: ArrayStore) -> Any:
+def _inside(name: str, read: Reader, value: Any, get: Get) -> Any:
     try:
-        return read(value, arrays)
+        return read(value, get)
     except RecordError as error:
         raise error.inside(name) from None
 
@@ -148,35 +141,36 @@ def _default(field: Field) -> Any:
     raise RecordError("is missing", field.name)
 
 
-def _union_reader(args: tuple[Any, ...]) -> Callable[[Any, ArrayStore], Any]:
+def _union_reader(args: tuple[Any, ...]) -> Reader:
     kinds = [kind for kind in args if kind is not NoneType]
     if len(kinds) == 1:  # X | None
         read = _reader(kinds[0])
-        return lambda value, arrays: None if value is None else read(value, arrays)
+        return lambda value, get: None if value is None else read(value, get)
 
-    def read_setting(value: Any, arrays: ArrayStore) -> Any:
-        if type(value) not in kinds:
-            raise RecordError("is not a number, text or truth value")
-        return _SCALARS[type(value)](value, arrays)
+    def read_setting(value: Any, get: Get) -> Any:
+        for kind in kinds:
+            if type(value) is kind or (kind in (float, str) and isinstance(value, kind)):
+                return _SCALARS[kind](value, get)
+        raise RecordError("is not a number, text or truth value")
 
     return read_setting
 
 
-def _tuple_reader(item: Any) -> Callable[[Any, ArrayStore], tuple[Any, ...]]:
+def _tuple_reader(item: Any) -> Reader:
     if is_dataclass(item):
-        return lambda value, arrays: _read_table(item, value, arrays)
+        return lambda value, get: _read_table(item, value, get)
     read = _reader(item)
 
-    def read_list(value: Any, arrays: ArrayStore) -> tuple[Any, ...]:
+    def read_list(value: Any, get: Get) -> tuple[Any, ...]:
         if type(value) is not list:
             raise RecordError("is not a list")
-        return tuple([read(entry, arrays) for entry in value])
+        return tuple([read(entry, get) for entry in value])
 
     return read_list
 
 
-def _literal_reader(allowed: tuple[Any, ...]) -> Callable[[Any, ArrayStore], Any]:
-    def read_literal(value: Any, _arrays: ArrayStore) -> Any:
+def _literal_reader(allowed: tuple[Any, ...]) -> Reader:
+    def read_literal(value: Any, _get: Get) -> Any:
         if type(value) is not str or value not in allowed:
             raise RecordError(f"is none of {', '.join(map(str, allowed))}")
         return value
@@ -184,13 +178,13 @@ def _literal_reader(allowed: tuple[Any, ...]) -> Callable[[Any, ArrayStore], Any
     return read_literal
 
 
-def _mapping_reader(key_type: type, value_type: Any) -> Callable[[Any, ArrayStore], dict[Any, Any]]:
+def _mapping_reader(key_type: type, value_type: Any) -> Reader:
     read = _reader(value_type)
 
-    def read_mapping(value: Any, arrays: ArrayStore) -> dict[Any, Any]:
+    def read_mapping(value: Any, get: Get) -> dict[Any, Any]:
         if type(value) is not dict:
             raise RecordError("is not a mapping")
-        return {_key(key, key_type): read(entry, arrays) for key, entry in value.items()}
+        return {_key(key, key_type): read(entry, get) for key, entry in value.items()}
 
     return read_mapping
 
@@ -203,13 +197,13 @@ def _key(key: str, key_type: type) -> Any:
     return int(key)
 
 
-def _read_int(value: Any, _arrays: ArrayStore | None = None) -> int:
+def _read_int(value: Any, _get: Get | None = None) -> int:
     if type(value) is not int or abs(value) > MAX_INT:
         raise RecordError("is not a whole number")
     return value
 
 
-def _read_float(value: Any, _arrays: ArrayStore | None = None) -> float:
+def _read_float(value: Any, _get: Get | None = None) -> float:
     if type(value) is int:
         return float(_read_int(value))
     if not isinstance(value, float) or not math.isfinite(value):
@@ -217,24 +211,24 @@ def _read_float(value: Any, _arrays: ArrayStore | None = None) -> float:
     return float(value)
 
 
-def _read_bool(value: Any, _arrays: ArrayStore | None = None) -> bool:
+def _read_bool(value: Any, _get: Get | None = None) -> bool:
     if type(value) is not bool:
         raise RecordError("is not true or false")
     return value
 
 
-def _read_str(value: Any, _arrays: ArrayStore | None = None) -> str:
-    if type(value) is not str:
+def _read_str(value: Any, _get: Get | None = None) -> str:
+    if not isinstance(value, str):  # torch's version number is a kind of str
         raise RecordError("is not text")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
             raise RecordError("is not valid Unicode text") from None
-    return value
+    return str(value)
 
 
-_SCALARS: dict[type, Callable[[Any, ArrayStore | None], Any]] = {
+_SCALARS: dict[type, Callable[[Any, Get | None], Any]] = {
     int: _read_int,
     float: _read_float,
     bool: _read_bool,

@@ -16,10 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from decoding.errors import TraceFileError
 from decoding.trace import FORMAT_VERSION, RunTrace
+from decoding.trace_arrays import ArraysRead, ArraysToWrite
 from decoding.trace_check import check_run
 from decoding.trace_codec import RecordError, from_json, to_json
 
@@ -30,14 +29,6 @@ MAX_ENTRIES = 64
 MAX_DIRECTORY_BYTES = 16 * 2**10
 RUN_ENTRY = "run.json"
 ARRAY_ENTRY = re.compile(r"arrays/([a-z_]+\.[0-9]+)\.npy")
-DTYPES = ("<i4", "<i8", "<f2", "<f4", "<f8")
-MAX_DIMENSIONS = 4
-# Version 1.0 of numpy's format with one of DTYPES, rows in C order, and a shape such as (14, 20) or (3,).
-ARRAY_HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '(" + "|".join(DTYPES).encode() + rb")', 'fortran_order': False, "
-    rb"'shape': \(([0-9]{1,12},(?: ?[0-9]{1,12},?)*)\), \} *\n",
-    re.DOTALL,
-)
 # zipfile, zlib, json and numpy report damage in all of these ways.
 DAMAGE = (
     zipfile.BadZipFile,
@@ -52,69 +43,12 @@ DAMAGE = (
 NOT_A_RUN = "This file is not a Draftscope run: choose a file that was saved with Draftscope."
 
 
-class _Written:
-    """Arrays on their way into a file: those of one field and row shape share an entry, one after the other."""
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[Any, ...], str] = {}
-        self.parts: dict[str, list[np.ndarray]] = {}
-        self._rows: dict[str, int] = {}
-
-    def put(self, field: str, array: np.ndarray) -> list[Any]:
-        """Keep an array; returns [entry, first row, row after the last]."""
-        if array.ndim == 0 or array.dtype.newbyteorder("<").str not in DTYPES:
-            raise RecordError(f"is an array of {array.dtype} that no file can hold", field)
-        key = (field, array.dtype.str, array.shape[1:])
-        same_field = sum(name.startswith(f"{field}.") for name in self.parts)
-        name = self._names.setdefault(key, f"{field}.{same_field}")
-        start = self._rows.get(name, 0)
-        self.parts.setdefault(name, []).append(array)
-        self._rows[name] = start + len(array)
-        return [name, start, self._rows[name]]
-
-    def get(self, reference: Any) -> np.ndarray:
-        """The array put last under a reference."""
-        name, start, stop = reference
-        position = 0
-        for part in self.parts[name]:
-            if (position, position + len(part)) == (start, stop):
-                return part
-            position += len(part)
-        raise RecordError("has no such array")
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(part.nbytes for parts in self.parts.values() for part in parts)
-
-
-class _Read:
-    """Arrays that came out of a file."""
-
-    def __init__(self, arrays: dict[str, np.ndarray]):
-        self._arrays = arrays
-
-    def put(self, field: str, array: np.ndarray) -> list[Any]:
-        """Not used for reading."""
-        raise TypeError("a file is read, not written")
-
-    def get(self, reference: Any) -> np.ndarray:
-        """Rows of an entry by [entry, first row, row after the last]."""
-        if type(reference) is not list or [type(part) for part in reference] != [str, int, int]:
-            raise RecordError("is not a reference to an array")
-        name, start, stop = reference
-        array = self._arrays.get(name)
-        if array is None or not 0 <= start <= stop <= len(array):
-            raise RecordError("refers to an array that is not in the file")
-        return array[start:stop]
-
-
 def save_run(run: RunTrace, target: str | Path | BinaryIO) -> None:
     """Write a run to a path or an open binary file; what would not load again is refused with `TraceFileError`."""
-    arrays = _Written()
+    arrays = ArraysToWrite()
     try:
-        document = {"format": FORMAT, "version": FORMAT_VERSION, "run": to_json(run, arrays)}
-        check_run(from_json(RunTrace, document["run"], arrays))
+        document = {"format": FORMAT, "version": FORMAT_VERSION, "run": to_json(run, arrays.put)}
+        check_run(from_json(RunTrace, document["run"], arrays.get))
     except RecordError as error:
         raise TraceFileError(f"This run cannot be saved because its record is wrong ({error}): run it again.") from None
     text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
@@ -150,7 +84,7 @@ def load_run(source: str | Path | BinaryIO, *, max_bytes: int = MAX_BYTES) -> Ru
         raise TraceFileError(f"{source} could not be read ({reason}): choose a file saved with Draftscope.") from None
 
 
-def _write_beside(path: Path, text: bytes, arrays: _Written) -> None:
+def _write_beside(path: Path, text: bytes, arrays: ArraysToWrite) -> None:
     """Write next to the target and rename, so that a full disk leaves no half file behind."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -162,17 +96,12 @@ def _write_beside(path: Path, text: bytes, arrays: _Written) -> None:
         raise
 
 
-def _write_zip(file: BinaryIO, text: bytes, arrays: _Written) -> None:
+def _write_zip(file: BinaryIO, text: bytes, arrays: ArraysToWrite) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         archive.writestr(_entry(RUN_ENTRY), text)
-        for name, parts in arrays.parts.items():
-            shape = (sum(map(len, parts)), *parts[0].shape[1:])
-            dtype = parts[0].dtype.newbyteorder("<")
-            header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+        for name in arrays.names:
             with archive.open(_entry(f"arrays/{name}.npy"), "w") as entry:
-                np.lib.format.write_array_header_1_0(entry, header)
-                for part in parts:
-                    entry.write(part.astype(dtype, order="C", copy=False).tobytes())
+                arrays.write(name, entry)
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
@@ -191,13 +120,13 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         _check_sizes(archive.infolist(), max_bytes)
         document = json.loads(_read_entry(archive, entries.pop(RUN_ENTRY), MAX_JSON_BYTES))
         _check_version(document)
-        arrays = {}
+        arrays = ArraysRead()
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)
             if match is None:
                 raise RecordError(f"has an unknown entry {name[:40]!r}")
-            arrays[match[1]] = _read_array(_read_entry(archive, info, max_bytes))
-        run = from_json(RunTrace, document.get("run"), _Read(arrays))
+            arrays.add(match[1], _read_entry(archive, info, max_bytes))
+        run = from_json(RunTrace, document.get("run"), arrays.get)
         check_run(run)
         return run
 
@@ -269,15 +198,3 @@ def _check_version(document: Any) -> None:
     if version > FORMAT_VERSION:
         found = f"format {version}, this one reads up to {FORMAT_VERSION}"
         raise TraceFileError(f"This run was saved by a newer Draftscope ({found}): update Draftscope to open it.")
-
-
-def _read_array(data: bytes) -> np.ndarray:
-    """An array of exactly the kind `save_run` writes; numpy's own reader evaluates the header and trusts its shape."""
-    header = ARRAY_HEADER.match(data)
-    if header is None:
-        raise RecordError("an array has an unknown type")
-    shape = tuple(int(part) for part in header[2].split(b",") if part.strip())
-    if len(shape) > MAX_DIMENSIONS:
-        raise RecordError("an array has too many dimensions")
-    values = np.frombuffer(data, header[1].decode(), offset=header.end())
-    return values.reshape(shape)  # refuses a shape that does not fit

@@ -1,0 +1,95 @@
+"""What the benchmarks share: arguments, prompts, tables, and the JSON with hardware and versions."""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import transformers
+
+from decoding.errors import DraftscopeError
+from decoding.hardware import describe_hardware
+from decoding.pair import Pair, PairSettings, load_pair
+from decoding.presets import EMBEDDED
+from decoding.prompts import Prompt, load_prompts
+
+# Kinds of text that the embedded pair was trained on; on others its output says little about methods.
+EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """The arguments that every benchmark takes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--quick", action="store_true", help="end within 45 seconds on two cores")
+    parser.add_argument("--prompts", type=Path, metavar="DIR", help="a folder of .txt files instead of the samples")
+    return parser
+
+
+def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that choose a pair; the embedded one by default."""
+    parser.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder of the target")
+    parser.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder of the draft")
+    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"))
+    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
+
+
+def pair_from(args: argparse.Namespace) -> Pair:
+    """Load the pair that the arguments name."""
+    return load_pair(PairSettings(target=args.target, draft=args.draft, device=args.device, dtype=args.dtype))
+
+
+def choose_prompts(folder: Path | None, count: int, kinds: Sequence[str] | None = EMBEDDED_KINDS) -> list[Prompt]:
+    """`count` prompts, one kind after another in turn; all kinds where a folder is given."""
+    prompts = load_prompts(folder)
+    by_kind: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        if folder is not None or kinds is None or prompt.kind in kinds:
+            by_kind.setdefault(prompt.kind, []).append(prompt)
+    chosen: list[Prompt] = []
+    while len(chosen) < count and any(by_kind.values()):
+        for queue in by_kind.values():
+            if queue:
+                chosen.append(queue.pop(0))
+    return chosen[:count]
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print aligned columns: the first to the left, the others to the right."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    for index, row in enumerate(cells):
+        line = [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        print("  ".join(line).rstrip())
+        if index == 0:
+            print("  ".join("-" * width for width in widths))
+
+
+def write_json(path: Path | None, name: str, figures: dict, device) -> None:
+    """Write figures with hardware, versions and commit; nothing if no path is given."""
+    if path is None:
+        return
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    record = {
+        "benchmark": name,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "commit": commit or None,
+        "hardware": describe_hardware(device),
+        **figures,
+    }
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"written to {path}")
+
+
+def run_main(main) -> None:
+    """Run a benchmark; what a user can do wrong is said in one sentence, with exit code 2."""
+    transformers.logging.set_verbosity_error()
+    try:
+        code = main()
+    except DraftscopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = 2
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""Outside baselines: what a user would otherwise run."""

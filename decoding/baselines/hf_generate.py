@@ -1,0 +1,92 @@
+"""Hugging Face `generate` and assisted generation, greedy, with a clean generation config and timestamps."""
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from decoding.metrics import Timeline
+from decoding.pair import Pair
+
+Baseline = Literal["hf_generate", "hf_assisted"]
+BASELINES: dict[Baseline, str] = {
+    "hf_generate": "Hugging Face generate",
+    "hf_assisted": "Hugging Face assisted",
+}
+
+
+class CancelledError(Exception):
+    """Raised inside `generate` when the caller no longer wants the result."""
+
+
+class _Stopwatch:
+    """A streamer that notes when tokens arrive; the first call brings the prompt."""
+
+    def __init__(self, cancelled=None):
+        self.seconds: list[float] = []
+        self.tokens: list[int] = []
+        self._total = None
+        self._cancelled = cancelled
+        self.started = time.perf_counter()
+
+    def put(self, tokens: torch.Tensor) -> None:
+        if self._cancelled is not None and self._cancelled():
+            raise CancelledError
+        if self._total is None:
+            self._total = 0
+            return
+        self._total += tokens.numel()
+        self.seconds.append(time.perf_counter() - self.started)
+        self.tokens.append(self._total)
+
+    def end(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class BaselineRun:
+    """One call of an outside baseline."""
+
+    baseline: Baseline
+    output_ids: tuple[int, ...]
+    timeline: Timeline
+    peak_memory_bytes: int | None
+
+
+@torch.inference_mode()
+def run_baseline(
+    pair: Pair,
+    baseline: Baseline,
+    prompt_ids: list[int],
+    max_new_tokens: int,
+    ignore_end_of_text: bool = False,
+    cancelled=None,
+) -> BaselineRun:
+    """Call `generate` (with the draft as assistant for `hf_assisted`) and note when each token arrived."""
+    device = pair.target.device
+    config = pair.generation_config()
+    config.max_new_tokens = max_new_tokens
+    if ignore_end_of_text:
+        config.eos_token_id = None
+    extra = {}
+    if baseline == "hf_assisted":
+        extra["assistant_model"] = pair.draft.network
+        if pair.draft.info.vocab_size != pair.target.info.vocab_size:
+            extra |= {"tokenizer": pair.vocabulary.tokenizer, "assistant_tokenizer": pair.vocabulary.tokenizer}
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    ids = torch.tensor([prompt_ids], device=device)
+    stopwatch = _Stopwatch(cancelled)
+    output = pair.target.network.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        generation_config=config,
+        streamer=stopwatch,
+        **extra,
+    )
+    new = tuple(output[0, len(prompt_ids) :].tolist())
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    # An assistant may bring tokens past the limit to the streamer; what was returned is what counts.
+    tokens = tuple(min(count, len(new)) for count in stopwatch.tokens)
+    return BaselineRun(baseline, new, Timeline(tuple(stopwatch.seconds), tokens), peak)

@@ -1,0 +1,185 @@
+"""Several ways to decode the same prompts, interleaved in one run: warm-up, repeats, identity, medians."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from decoding.baselines.hf_generate import BASELINES, Baseline, CancelledError, run_baseline
+from decoding.errors import require
+from decoding.identity import Difference, MarginJudge, explain_difference
+from decoding.loops import tokens_before_loop
+from decoding.methods import Method
+from decoding.metrics import RunMetrics, measure_run, measure_timeline
+from decoding.pair import Pair
+from decoding.sampling import Sampling
+from decoding.session import DecodeSession, Limits, check_prompt
+from decoding.trace import IterationTrace, RunTrace
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to decode: a method of ours, or an outside baseline."""
+
+    label: str
+    method: Method | None = None
+    baseline: Baseline | None = None
+
+    def __post_init__(self):
+        require((self.method is None) != (self.baseline is None), f"{self.label}: give either a method or a baseline.")
+        require(
+            self.baseline is None or self.baseline in BASELINES,
+            f"unknown baseline {self.baseline!r}: choose {', '.join(BASELINES)}.",
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measured call.
+
+    Attributes:
+        prompt, repeat: which prompt (index) and which repeat (0-based).
+        loop_free_tokens: output tokens before the first repeated 16-gram.
+        metrics, loop_free: figures of the whole call and of what came before the loop (None if nothing did).
+        run: the trace (summary record) of a method of ours.
+        failure: one sentence if the call could not be made; then the figures are None.
+    """
+
+    contestant: int
+    prompt: int
+    repeat: int
+    output_ids: tuple[int, ...]
+    loop_free_tokens: int
+    metrics: RunMetrics | None
+    loop_free: RunMetrics | None
+    run: RunTrace | None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out: every call, and where outputs part from the reference (contestant 0, or the first that is AR)."""
+
+    contestants: tuple[Contestant, ...]
+    prompts: tuple[str, ...]
+    results: tuple[Result, ...]
+    differences: tuple[tuple[int, int, Difference], ...]
+    reference: int
+
+    def of(self, contestant: int) -> list[Result]:
+        """Measured calls of one contestant."""
+        return [result for result in self.results if result.contestant == contestant]
+
+
+def compare(
+    pair: Pair,
+    contestants: Sequence[Contestant],
+    prompts: Sequence[tuple[str, list[int]]],
+    max_new_tokens: int = 128,
+    repeats: int = 3,
+    warmup: int = 1,
+    sampling: Sampling | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Comparison:
+    """Run every contestant on every prompt, one after another within each repeat, so that drift hits all alike.
+
+    Args:
+        prompts: (name, token ids) each.
+        warmup: unmeasured rounds on the first prompt before the measured ones.
+        progress: called with calls done, calls in all, and what runs now.
+        cancelled: asked between iterations; when True, what was measured so far is returned.
+    """
+    for _, ids in prompts:
+        check_prompt(pair, ids, max_new_tokens)
+    plan = [(c, 0, None) for _ in range(warmup) for c in range(len(contestants))]
+    plan += [(c, p, r) for r in range(repeats) for p in range(len(prompts)) for c in range(len(contestants))]
+    results: list[Result] = []
+    for done, (c, p, repeat) in enumerate(plan):
+        if progress:
+            progress(
+                done,
+                len(plan),
+                f"{contestants[c].label}: {prompts[p][0]}" + ("" if repeat is not None else " (warm-up)"),
+            )
+        try:
+            result = _call(pair, contestants[c], prompts[p][1], max_new_tokens, sampling, cancelled)
+        except CancelledError:
+            break
+        if repeat is not None:
+            results.append(replace(result, contestant=c, prompt=p, repeat=repeat))
+    reference = _reference(contestants)
+    differences = _differences(pair, prompts, results, reference) if (sampling or Sampling()).greedy else ()
+    return Comparison(tuple(contestants), tuple(name for name, _ in prompts), tuple(results), differences, reference)
+
+
+def trees_on_prefix(pair: Pair, methods: Sequence[Method], token_ids: list[int]) -> list[IterationTrace]:
+    """Every method's first iteration on the same committed text, recorded in full."""
+    room = pair.context - len(token_ids)
+    limits = Limits(max_new_tokens=max(1, min(64, room)))
+    return [DecodeSession(pair, method, token_ids, limits=limits).step() for method in methods]
+
+
+def _call(pair: Pair, contestant: Contestant, prompt_ids, max_new_tokens, sampling, cancelled) -> Result:
+    if contestant.baseline:
+        try:
+            call = run_baseline(pair, contestant.baseline, prompt_ids, max_new_tokens, cancelled=cancelled)
+        except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
+            return Result(0, 0, 0, (), 0, None, None, None, f"{contestant.label} refused this pair: {error}")
+        loop_free = tokens_before_loop(call.output_ids)
+        return Result(
+            contestant=0,
+            prompt=0,
+            repeat=0,
+            output_ids=call.output_ids,
+            loop_free_tokens=loop_free,
+            metrics=measure_timeline(call.timeline, call.peak_memory_bytes),
+            loop_free=measure_timeline(call.timeline.until(loop_free), call.peak_memory_bytes),
+            run=None,
+        )
+    run, output_ids = _run_method(pair, contestant, prompt_ids, max_new_tokens, sampling, cancelled)
+    loop_free = tokens_before_loop(output_ids)
+    return Result(0, 0, 0, output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
+
+
+def _run_method(pair, contestant, prompt_ids, max_new_tokens, sampling, cancelled) -> tuple[RunTrace, tuple[int, ...]]:
+    """One call of ours, timed from the outside: the clock runs from the call to each iteration's end."""
+    started = time.perf_counter()
+    limits = Limits(max_new_tokens=max_new_tokens, record="summary")
+    session = DecodeSession(pair, contestant.method, prompt_ids, sampling, limits)
+    ends = []
+    for _ in session:
+        ends.append(time.perf_counter() - started)
+        if cancelled is not None and cancelled():
+            raise CancelledError
+    run = session.trace()
+    # Wall time, the writing of the summary included, replaces the sum of the phases.
+    iterations = tuple(
+        replace(iteration, ended_s=end, started_s=ends[i - 1] if i else run.totals.prefill_s)
+        for i, (iteration, end) in enumerate(zip(run.iterations, ends, strict=True))
+    )
+    totals = replace(run.totals, wall_s=ends[-1], ttft_s=ends[0])
+    return replace(run, label=contestant.label, iterations=iterations, totals=totals), run.output_ids
+
+
+def _reference(contestants: Sequence[Contestant]) -> int:
+    for index, contestant in enumerate(contestants):
+        if contestant.method and contestant.method.name == "autoregressive":
+            return index
+    return 0
+
+
+def _differences(pair: Pair, prompts, results: list[Result], reference: int) -> tuple[tuple[int, int, Difference], ...]:
+    """(contestant, prompt, first difference) wherever an output is not that of the reference."""
+    expected = {result.prompt: result.output_ids for result in results if result.contestant == reference}
+    outputs = {
+        (result.contestant, result.prompt): result.output_ids
+        for result in results
+        if result.prompt in expected and not result.failure
+    }
+    different = [key for key, output in outputs.items() if output != expected[key[1]]]
+    if not different:
+        return ()
+    judge = MarginJudge(pair.target)
+    return tuple(
+        (c, p, explain_difference(pair, prompts[p][1], outputs[c, p], expected[p], judge)) for c, p in different
+    )

@@ -1,0 +1,32 @@
+"""`python -m decoding.record_home`: decode a story with the embedded pair and write the run that Home shows."""
+
+from decoding.methods import METHODS
+from decoding.pair import embedded_pair
+from decoding.prompts import load_prompts
+from decoding.recorded import HOME_FILE, PROMPT, telling_iteration
+from decoding.session import DecodeSession, Limits
+from decoding.trace_file import save_run
+
+NEW_TOKENS = 80
+
+
+def main() -> None:
+    """Decode, write, and say which iteration Home will show."""
+    pair = embedded_pair()
+    text = next(prompt.text for prompt in load_prompts() if f"{prompt.kind}/{prompt.name}" == PROMPT)
+    prompt_ids = pair.vocabulary.encode(text)
+    list(DecodeSession(pair, METHODS["dynatree"], prompt_ids, limits=Limits(8)))  # warm up, so that times are usual ones
+    session = DecodeSession(pair, METHODS["dynatree"], prompt_ids, limits=Limits(NEW_TOKENS))
+    list(session)
+    run = session.trace()
+    save_run(run, HOME_FILE)
+    index = telling_iteration(run)
+    shown = run.iterations[index]
+    print(
+        f"{HOME_FILE}: {len(run.iterations)} iterations, {run.totals.new_tokens} tokens; Home shows iteration {index}: "
+        f"{len(shown.accepted)} of {shown.drafted} nodes accepted, final token {shown.final_kind}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The arrays of a run's file: rows of one field share one `.npy` entry; reading trusts no header."""
+
+import re
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from decoding.trace_codec import RecordError
+
+DTYPES = ("<i4", "<i8", "<f2", "<f4", "<f8")
+MAX_DIMENSIONS = 4
+# Version 1.0 of numpy's format with one of DTYPES, rows in C order, and a shape such as (14, 20) or (3,).
+HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '(" + "|".join(DTYPES).encode() + rb")', 'fortran_order': False, "
+    rb"'shape': \(([0-9]{1,12},(?: ?[0-9]{1,12},?)*)\), \} *\n",
+    re.DOTALL,
+)
+
+
+class ArraysToWrite:
+    """Arrays on their way into a file: those of one field, type and row shape share an entry, one after the other."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[Any, ...], str] = {}
+        self._parts: dict[str, dict[tuple[int, int], np.ndarray]] = {}
+
+    def put(self, field: str, array: np.ndarray) -> list[Any]:
+        """Keep an array; returns [entry, first row, row after the last]."""
+        if not 1 <= array.ndim <= MAX_DIMENSIONS or array.dtype.newbyteorder("<").str not in DTYPES:
+            raise RecordError(f"is an array of {array.dtype} that no file can hold", field)
+        same_field = sum(name.startswith(f"{field}.") for name in self._parts)
+        name = self._names.setdefault((field, array.dtype.str, array.shape[1:]), f"{field}.{same_field}")
+        parts = self._parts.setdefault(name, {})
+        start = next(reversed(parts))[1] if parts else 0
+        parts[start, start + len(array)] = array
+        return [name, start, start + len(array)]
+
+    def get(self, reference: Any) -> np.ndarray:
+        """The array that `put` gave this reference for."""
+        name, start, stop = reference
+        return self._parts[name][start, stop]
+
+    @property
+    def names(self) -> list[str]:
+        """Entries to write."""
+        return list(self._parts)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(part.nbytes for parts in self._parts.values() for part in parts.values())
+
+    def write(self, name: str, file: BinaryIO) -> None:
+        """Write one entry in numpy's format, part by part, without joining the parts in memory."""
+        parts = list(self._parts[name].values())
+        shape = (sum(map(len, parts)), *parts[0].shape[1:])
+        dtype = parts[0].dtype.newbyteorder("<")
+        np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+        for part in parts:
+            file.write(part.astype(dtype, order="C", copy=False).tobytes())
+
+
+class ArraysRead:
+    """Arrays that came out of a file."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def add(self, name: str, data: bytes) -> None:
+        """Take an entry of exactly the kind `ArraysToWrite` writes.
+
+        Numpy's own reader evaluates the header and allocates whatever shape it claims.
+        """
+        header = HEADER.match(data)
+        if header is None:
+            raise RecordError("an array has an unknown type")
+        shape = tuple(int(part) for part in header[2].split(b",") if part.strip())
+        if len(shape) > MAX_DIMENSIONS:
+            raise RecordError("an array has too many dimensions")
+        values = np.frombuffer(data, header[1].decode(), offset=header.end())
+        self._arrays[name] = values.reshape(shape)  # refuses a shape that does not fit
+
+    def get(self, reference: Any) -> np.ndarray:
+        """Rows of an entry by [entry, first row, row after the last]."""
+        if type(reference) is not list or [type(part) for part in reference] != [str, int, int]:
+            raise RecordError("is not a reference to an array")
+        name, start, stop = reference
+        array = self._arrays.get(name)
+        if array is None or not 0 <= start <= stop <= len(array):
+            raise RecordError("refers to an array that is not in the file")
+        return array[start:stop]

@@ -1,0 +1,11 @@
+"""What the pages share. A page arranges; what it arranges is here, in `viz` and in `decoding`.
+
+    setup("Step through")                 first call of every page: page config, menu, pair (setup.py)
+    manager()                             the one pair in memory (models.py)
+    start_job(...), job_bar(...)          model work in the worker thread, with progress and cancel (worker.py)
+    prompt_picker(...), method_picker(..) widgets that keep their values between pages (controls.py)
+    current_run(), keep_run(...)          the run on screen (state.py)
+    guarded(), show_error(...)            one sentence instead of a stack trace (errors.py)
+
+Nothing here imports torch at the top: Home draws before torch is loaded.
+"""

@@ -1,0 +1,64 @@
+"""What goes wrong is told in one sentence, and the run on screen stays."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import streamlit as st
+
+from decoding.errors import DraftscopeError, OutOfMemoryError
+
+OUT_OF_MEMORY = (
+    "The device ran out of memory: shorten the prompt, lower node_budget or max_new_tokens, or load a smaller pair."
+)
+UNEXPECTED = (
+    "Something unexpected went wrong ({kind}); the details are in the server's log. Try again or reload the page."
+)
+
+
+def show_error(error: BaseException, place=None) -> None:
+    """Show an error as one sentence, in `place` (default: here)."""
+    (place or st).error(sentence(error), icon=":material/error:")
+
+
+def sentence(error: BaseException) -> str:
+    """What to say about an error: its own words if they were written for the screen, escaped for Markdown."""
+    if isinstance(error, DraftscopeError):
+        return escape_markdown(str(error))
+    if is_out_of_memory(error):
+        return OUT_OF_MEMORY
+    return UNEXPECTED.format(kind=type(error).__name__)
+
+
+def as_draftscope_error(error: Exception) -> DraftscopeError | None:
+    """The error as one that can be shown, None if it is a defect of the program."""
+    if isinstance(error, DraftscopeError):
+        return error
+    return OutOfMemoryError(OUT_OF_MEMORY) if is_out_of_memory(error) else None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that a device is full; torch is not imported to find out."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
+
+
+@contextmanager
+def guarded(place=None) -> Iterator[None]:
+    """Show what a user can do wrong as one sentence and go on after the block; defects pass through.
+
+    with guarded():
+        method = method.with_settings(**values)
+    """
+    try:
+        yield
+    except (DraftscopeError, RuntimeError, MemoryError) as error:
+        known = as_draftscope_error(error)
+        if known is None:
+            raise
+        show_error(known, place)
+
+
+def escape_markdown(text: str) -> str:
+    """Text for `st.error`, `st.markdown`, labels and captions that shows as written: file and model names are data."""
+    return "".join(f"\\{char}" if char in r"\`*_{}[]<>()#+-!|$:~" else char for char in text.replace("\n", " "))

@@ -1,0 +1,128 @@
+"""The one pair in memory, shared by all browser sessions: the old one goes before the new one comes."""
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.errors import DraftscopeError
+from decoding.presets import EMBEDDED, PairSettings
+from decoding.trace import PairInfo
+
+if TYPE_CHECKING:
+    from decoding.pair import Pair
+
+
+class ModelManager:
+    """Loads and releases pairs under a lock.
+
+    Attributes:
+        settings: what is loaded or will be loaded when a pair is first asked for.
+        generation: counts the pairs loaded; a run whose pair is gone can be read, not continued.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._pair: Pair | None = None
+        self.settings = PairSettings()
+        self.generation = 0
+
+    @property
+    def loaded(self) -> bool:
+        """Whether a pair is in memory."""
+        return self._pair is not None
+
+    @property
+    def info(self) -> PairInfo | None:
+        """What is loaded, None before the first pair; never waits and never loads."""
+        pair = self._pair
+        return pair.info if pair is not None else None
+
+    def pair(self) -> "Pair":
+        """The pair in memory; the first call loads the embedded pair (seconds: call it in the worker)."""
+        with self._lock:
+            if self._pair is None:
+                self._load(self.settings)
+            return self._pair
+
+    def load(self, settings: PairSettings) -> "Pair":
+        """Release the pair in memory and load another.
+
+        What can be checked without weights is checked before the old pair goes. If loading fails after that, the
+        embedded pair takes its place.
+
+        Raises:
+            DraftscopeError: why the pair cannot be loaded, in one sentence.
+        """
+        with self._lock:
+            self._check_names(settings)
+            self._release()
+            try:
+                return self._load(settings)
+            except DraftscopeError as error:
+                self._load(PairSettings())
+                raise type(error)(f"{error} The embedded pair is loaded instead.") from error
+
+    def memory(self) -> tuple[int, int] | None:
+        """Bytes of GPU memory (used, free), None without a loaded CUDA pair."""
+        pair = self._pair
+        if pair is None or "torch" not in sys.modules or pair.target.device.type != "cuda":
+            return None
+        import torch
+
+        free, total = torch.cuda.mem_get_info(pair.target.device)
+        return total - free, free
+
+    def _load(self, settings: PairSettings) -> "Pair":
+        from decoding.pair import load_pair
+
+        self._pair = load_pair(settings)
+        self.settings = settings
+        self.generation += 1
+        return self._pair
+
+    def _release(self) -> None:
+        if self._pair is None:
+            return
+        from decoding.pair import release
+
+        old, self._pair = self._pair, None
+        release(old)
+
+    @staticmethod
+    def _check_names(settings: PairSettings) -> None:
+        """Find both models and read their configurations before anything is released."""
+        if settings.target == EMBEDDED and settings.draft == EMBEDDED:
+            return
+        from decoding.pair_loading import choose_device, find_model
+
+        choose_device(settings.device)
+        for role in ("target", "draft"):
+            find_model(getattr(settings, role), role)
+
+
+@st.cache_resource(show_spinner=False)
+def manager() -> ModelManager:
+    """The model manager of this server."""
+    return ModelManager()
+
+
+def describe_pair(info: PairInfo) -> str:
+    """A pair in one line: name, sizes, device, dtype."""
+    target, draft = info.target, info.draft
+    sizes = f"{parameters(target.parameters)} + {parameters(draft.parameters)}"
+    dtype = target.dtype if target.dtype == draft.dtype else f"{target.dtype} + {draft.dtype}"
+    return f"{info.name} · {sizes} · {target.device} · {dtype}"
+
+
+def parameters(count: int) -> str:
+    """A number of parameters in words: 70 M, 2.8 B."""
+    if count >= 1e9:
+        return f"{count / 1e9:.3g} B"
+    return f"{count / 1e6:.3g} M"
+
+
+def gibibytes(count: int) -> str:
+    """Bytes in words: 5.6 GiB, 48 MiB."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.0f} MiB"

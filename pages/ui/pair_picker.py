@@ -1,0 +1,89 @@
+"""The dialog in which a pair is chosen: ready-made pairs with the memory they need, or two models of one's own."""
+
+import streamlit as st
+
+from decoding.errors import DraftscopeError
+from decoding.presets import DEVICES, DTYPES, MAX_CONTEXT, MIN_CONTEXT, PRESETS, PairSettings, memory_estimate
+from pages.ui.errors import escape_markdown, guarded, show_error
+from pages.ui.models import describe_pair, gibibytes, manager
+from pages.ui.worker import run_now
+
+OWN_PAIR = "own"
+
+
+@st.dialog("Choose a pair of models", width="large")
+def pair_dialog() -> None:
+    """Choose, see the memory needed, load. The old pair leaves memory before the new one comes."""
+    models = manager()
+    if models.info is not None:
+        st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + _memory_words())
+    chosen = st.radio(
+        "Pair",
+        [*PRESETS, OWN_PAIR],
+        format_func=_preset_words,
+        captions=[*(escape_markdown(preset.note) for preset in PRESETS.values()), "Two ids or folders."],
+        key="pair_preset",
+        label_visibility="collapsed",
+    )
+    settings = None
+    with guarded():
+        settings = _settings(chosen)
+        st.info(_need_words(settings), icon=":material/memory:")
+    if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
+        _load(settings)
+
+
+def _settings(chosen: str) -> PairSettings:
+    preset = PRESETS.get(chosen)
+    if preset is None:
+        left, right = st.columns(2)
+        target = left.text_input("Target", key="pair_target", placeholder="EleutherAI/pythia-1.4b or a folder")
+        draft = right.text_input("Draft", key="pair_draft", placeholder="EleutherAI/pythia-70m or a folder")
+        chat_possible, chat_default = True, False
+    else:
+        target, draft = preset.settings.target, preset.settings.draft
+        chat_possible = chat_default = preset.settings.chat
+    device_place, dtype_place, context_place, split_place = st.columns([1, 1, 1.2, 1.6], vertical_alignment="bottom")
+    device = device_place.selectbox("Device", DEVICES, key="pair_device")
+    dtype = dtype_place.selectbox("Precision", DTYPES, key="pair_dtype")
+    context = context_place.number_input(
+        "Context, tokens", MIN_CONTEXT, MAX_CONTEXT, 2048, step=256, key="pair_context"
+    )
+    with split_place:
+        split = st.toggle("Split over GPUs", key="pair_split", help="For a target larger than one GPU.")
+        chat = st.toggle("Chat template", chat_default, key=f"pair_chat_{chosen}", disabled=not chat_possible)
+    return PairSettings(
+        target=target.strip(),
+        draft=draft.strip(),
+        device=device,
+        dtype=dtype,
+        split=split,
+        context_length=int(context),
+        chat=chat,
+    )
+
+
+def _need_words(settings: PairSettings) -> str:
+    need = memory_estimate(settings)
+    if need is None:
+        return "How much memory this pair needs is known once its configuration is here."
+    return f"Needs about {gibibytes(need)}: weights, caches of {settings.context_length:,} tokens, logits of a tree."
+
+
+def _memory_words() -> str:
+    memory = manager().memory()
+    return f" · GPU {gibibytes(memory[0])} used, {gibibytes(memory[1])} free" if memory else ""
+
+
+def _preset_words(name: str) -> str:
+    return PRESETS[name].label if name in PRESETS else "Your own pair"
+
+
+def _load(settings: PairSettings) -> None:
+    models = manager()
+    try:
+        run_now("Loading the pair", lambda job: models.load(settings))
+    except DraftscopeError as error:
+        show_error(error)
+        return
+    st.rerun()

@@ -1,0 +1,133 @@
+"""What the screen says about each setting of a drafter: name, symbol, meaning, range. One line per setting.
+
+A new drafter's settings get their lines here; a setting without one is shown by its name alone.
+"""
+
+from dataclasses import dataclass
+
+from decoding.trace import Setting
+
+
+@dataclass(frozen=True)
+class SettingInfo:
+    """One setting as it stands beside its widget.
+
+    Attributes:
+        group: heading under which it is shown.
+        label, symbol: words and the paper's sign, empty where it has none.
+        meaning: one line.
+        low, high, step: what the slider offers; numbers only.
+        choices: what can be chosen; words only.
+    """
+
+    group: str
+    label: str
+    symbol: str
+    meaning: str
+    low: float | None = None
+    high: float | None = None
+    step: float | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Label and symbol together."""
+        return f"{self.label} ({self.symbol})" if self.symbol else self.label
+
+
+BREADTH, DEPTH, SIZE, HISTORY, CHAIN, ENGINE = "Breadth", "Depth", "Pruning and size", "History", "Chain", "Engine"
+GROUPS = (CHAIN, BREADTH, DEPTH, SIZE, HISTORY, ENGINE)
+
+SETTING_INFO: dict[str, SettingInfo] = {
+    "length": SettingInfo(CHAIN, "Chain length", "K", "Tokens that the draft proposes in a row.", 1, 32, 1),
+    "adaptive_breadth": SettingInfo(
+        BREADTH, "Adaptive breadth", "", "Children follow the draft's confidence; off: every node gets B_mid."
+    ),
+    "branching": SettingInfo(BREADTH, "Children per node", "B", "Every node gets this many children.", 1, 8, 1),
+    "branch_min": SettingInfo(BREADTH, "Children, sure", "B_min", "Where confidence is at least τ_h.", 1, 8, 1),
+    "branch_mid": SettingInfo(BREADTH, "Children, in between", "B_mid", "Where confidence is between.", 1, 8, 1),
+    "branch_max": SettingInfo(BREADTH, "Children, unsure", "B_max", "Where confidence is below τ_l.", 1, 8, 1),
+    "confidence_high": SettingInfo(
+        BREADTH, "High confidence", "τ_h", "From here on the draft is sure and B_min children do.", 0.05, 0.99, 0.01
+    ),
+    "confidence_low": SettingInfo(
+        BREADTH,
+        "Low confidence",
+        "τ_l",
+        "Below this the draft is unsure and B_max children are tried.",
+        0.01,
+        0.95,
+        0.01,
+    ),
+    "branch_first_level": SettingInfo(
+        BREADTH, "First level may branch", "", "Off: the tree starts with the draft's top token alone, as in the paper."
+    ),
+    "dynamic_depth": SettingInfo(
+        DEPTH, "Dynamic depth", "", "Likely paths may pass D_0, unlikely ones end early; off: all end at D_0."
+    ),
+    "base_depth": SettingInfo(DEPTH, "Base depth", "D_0", "How deep any path may go; below D_max.", 1, 16, 1),
+    "max_depth": SettingInfo(DEPTH, "Maximum depth", "D_max", "No path goes deeper.", 1, 24, 1),
+    "stop_probability": SettingInfo(
+        DEPTH, "Early stop", "ρ_stop", "Nodes with a smaller path probability are not expanded.", 0.0, 0.9, 0.01
+    ),
+    "deep_probability": SettingInfo(
+        DEPTH, "Depth gate", "ρ_deep", "Path probability needed to go beyond D_0.", 0.0, 0.95, 0.01
+    ),
+    "prune_probability": SettingInfo(
+        SIZE, "Pruning", "τ", "Nodes with a smaller path probability are removed before verification.", 0.0, 0.5, 0.01
+    ),
+    "node_budget": SettingInfo(SIZE, "Node budget", "N_max", "Nodes drafted per iteration at most.", 1, 1024, 1),
+    "history": SettingInfo(
+        HISTORY, "History adaptation", "", "Recent acceptance moves D_0, τ_h and ρ_deep between iterations."
+    ),
+    "history_window": SettingInfo(HISTORY, "Window", "W", "Iterations that the mean looks back on.", 1, 50, 1),
+    "history_target": SettingInfo(HISTORY, "Aim", "", "Mean acceptance that is steered to.", 0.05, 0.95, 0.05),
+    "history_dead_band": SettingInfo(HISTORY, "Dead band", "±", "Around the aim nothing moves.", 0.0, 0.5, 0.05),
+    "history_minimum": SettingInfo(HISTORY, "Entries needed", "", "Fewer iterations move nothing.", 1, 50, 1),
+    "history_depth_step": SettingInfo(HISTORY, "Step of D_0", "", "How far one adjustment moves D_0.", 0, 8, 1),
+    "history_probability_step": SettingInfo(
+        HISTORY, "Step of τ_h and ρ_deep", "", "How far one adjustment moves both.", 0.0, 0.5, 0.01
+    ),
+    "history_statistic": SettingInfo(
+        HISTORY,
+        "Statistic",
+        "",
+        "Accepted tokens over the tree's depth, or the paper's committed over drafted tokens.",
+        choices=("accepted_over_depth", "committed_over_drafted"),
+    ),
+    "verifier": SettingInfo(ENGINE, "Verifier", "", "How drafted tokens are accepted."),
+    "cache_policy": SettingInfo(
+        ENGINE,
+        "KV cache",
+        "",
+        "compaction moves the accepted rows; rebuild drops the tree's rows and runs the committed tokens again.",
+        choices=("compaction", "rebuild"),
+    ),
+}
+
+# A switch that is off makes these settings idle; their widgets are disabled.
+IDLE_WITHOUT: dict[str, tuple[str, ...]] = {
+    "adaptive_breadth": ("branch_min", "branch_max", "confidence_high", "confidence_low"),
+    "dynamic_depth": ("max_depth", "stop_probability", "deep_probability"),
+    "history": (
+        "history_window",
+        "history_target",
+        "history_dead_band",
+        "history_minimum",
+        "history_depth_step",
+        "history_probability_step",
+        "history_statistic",
+    ),
+}
+
+
+def info_of(name: str, value: Setting) -> SettingInfo:
+    """What to say about a setting; a generic entry for one that has no line."""
+    if name in SETTING_INFO:
+        return SETTING_INFO[name]
+    label = name.replace("_", " ").capitalize()
+    if isinstance(value, bool | str):
+        return SettingInfo(ENGINE, label, "", "", choices=(value,) if isinstance(value, str) else ())
+    if isinstance(value, int):
+        return SettingInfo(ENGINE, label, "", "", 0, max(16, 4 * value), 1)
+    return SettingInfo(ENGINE, label, "", "", 0.0, max(1.0, 2 * value), 0.01)

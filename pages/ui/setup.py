@@ -1,0 +1,59 @@
+"""What every page begins with: page config, menu, the pair in use.
+
+setup("Step through")        # first call of a page; the title is one of PAGES
+"""
+
+from pathlib import Path
+
+import streamlit as st
+
+from pages.ui.errors import escape_markdown
+from pages.ui.models import describe_pair, gibibytes, manager
+
+ROOT = Path(__file__).resolve().parents[2]
+ICON = ":material/account_tree:"
+PAGES: dict[str, str] = {
+    "Home": "app.py",
+    "Step through": "pages/step_through.py",
+    "Tune live": "pages/tune_live.py",
+    "Compare": "pages/compare.py",
+}
+STYLE = """
+<style>
+[data-testid=stMainBlockContainer] { padding: 0.6rem 1.5rem 1rem; max-width: 1900px; }
+[data-testid=stHeader] { height: 0; min-height: 0; background: transparent; }
+[data-testid=stMainBlockContainer] > [data-testid=stVerticalBlock] { gap: 0.6rem; }
+.st-key-menu { border-bottom: 1px solid var(--st-border-color); padding-bottom: 0.35rem; }
+.st-key-menu p { margin: 0; }
+.st-key-pair_open button { border-radius: 1rem; min-height: 2rem; padding: 0 0.8rem; max-width: 34rem; }
+</style>
+"""
+
+
+def setup(title: str) -> None:
+    """Configure the page and draw menu and pair; call it before anything else."""
+    st.set_page_config(page_title=f"{title} · Draftscope", page_icon=ICON, layout="wide")
+    st.html(STYLE)
+    with st.container(key="menu", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown("**Draftscope**", width="content")
+        for label, page in PAGES.items():
+            if (ROOT / page).is_file():
+                st.page_link(page, label=f"**{label}**" if label == title else label)
+        st.space("stretch")
+        _pair_pill()
+
+
+def _pair_pill() -> None:
+    """The pair in memory in one line; opens the dialog in which another is chosen."""
+    models = manager()
+    memory = models.memory()
+    words = describe_pair(models.info) if models.info else "Embedded pair · loads when it is needed"
+    if memory:
+        words += f" · GPU {gibibytes(memory[0])} used, {gibibytes(memory[1])} free"
+    if st.button(
+        escape_markdown(words), key="pair_open", help="Choose another pair of models", icon=":material/memory:"
+    ):
+        # Imported here: asking for the memory a pair needs may ask torch, and Home must draw without it.
+        from pages.ui.pair_picker import pair_dialog
+
+        pair_dialog()

@@ -1,0 +1,132 @@
+"""What one browser session has on screen: its run, the iteration and the node looked at."""
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import streamlit as st
+
+from decoding.errors import PromptError
+from decoding.trace import IterationTrace, RunTrace
+
+if TYPE_CHECKING:
+    from decoding.methods import Method
+    from decoding.pair import Pair
+    from decoding.sampling import Sampling
+    from decoding.session import DecodeSession
+    from pages.ui.worker import Job
+
+
+@dataclass(eq=False)
+class Run:
+    """A run on screen. The worker replaces `trace` after each step, so a page that is left loses nothing.
+
+    Attributes:
+        trace: everything decoded so far.
+        source: `decoded` here, `opened` from a file, or `recorded` (comes with the program).
+        session: what can decode further, None for the others.
+        key: identifies the run to the scope component.
+    """
+
+    trace: RunTrace
+    source: Literal["decoded", "opened", "recorded"] = "decoded"
+    session: "DecodeSession | None" = None
+    key: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    @property
+    def released(self) -> bool:
+        """Whether the pair that decoded it has left memory."""
+        return self.session is not None and self.session.pair.target.released
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether one more iteration can be decoded."""
+        return self.session is not None and not self.session.finished and not self.released
+
+
+@dataclass(frozen=True)
+class PromptChoice:
+    """A prompt as picked: where it comes from, its text, and whether it goes through the chat template."""
+
+    name: str
+    text: str
+    chat: bool = False
+
+
+def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
+    """Token ids of a prompt.
+
+    Raises:
+        PromptError: there is no text.
+    """
+    if not prompt.text.strip():
+        raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
+    if prompt.chat and pair.vocabulary.chat:
+        return pair.vocabulary.encode_chat(prompt.text)
+    return pair.vocabulary.encode(prompt.text)
+
+
+def new_run(pair: "Pair", method: "Method", prompt: PromptChoice, sampling: "Sampling", max_new_tokens: int) -> Run:
+    """A run that has a session and no iteration yet; call it in the worker.
+
+    Raises:
+        DraftscopeError: prompt, method and length do not fit the pair or one another.
+    """
+    from decoding.session import DecodeSession, Limits
+
+    session = DecodeSession(pair, method, encode_prompt(pair, prompt), sampling, Limits(max_new_tokens))
+    return Run(session.trace(), session=session)
+
+
+def decode_more(run: Run, iterations: int | None, job: "Job") -> int:
+    """Decode up to `iterations` more (None: to the end); returns how many. Call it in the worker."""
+    session, count = run.session, 0
+    limit = session.limits.max_new_tokens
+    while not session.finished and not job.cancelled and (iterations is None or count < iterations):
+        session.step()
+        run.trace = session.trace()
+        count += 1
+        job.report(session.new_tokens, limit, f"{session.new_tokens} of at most {limit} tokens")
+    return count
+
+
+def current_run() -> Run | None:
+    """The run on screen in this browser session."""
+    return st.session_state.get("run")
+
+
+def keep_run(run: Run, iteration: int = 0) -> None:
+    """Put a run on screen; the one before is forgotten."""
+    st.session_state["run"] = run
+    st.session_state["iteration"] = iteration
+    st.session_state["node"] = None
+
+
+def selected_iteration() -> int:
+    """Index of the iteration looked at, inside the run on screen."""
+    run = current_run()
+    last = len(run.trace.iterations) - 1 if run else 0
+    return max(0, min(int(st.session_state.get("iteration", 0)), last))
+
+
+def select_iteration(index: int) -> None:
+    """Look at another iteration; the selected node belonged to the old one."""
+    if index != st.session_state.get("iteration"):
+        st.session_state["node"] = None
+    st.session_state["iteration"] = index
+
+
+def current_iteration() -> IterationTrace | None:
+    """The iteration looked at, None if nothing is decoded yet."""
+    run = current_run()
+    return run.trace.iterations[selected_iteration()] if run and run.trace.iterations else None
+
+
+def selected_node() -> int | None:
+    """Id of the node looked at, None where the page chooses."""
+    return st.session_state.get("node")
+
+
+def select_node(node_id: int | None) -> None:
+    """Look at a node."""
+    st.session_state["node"] = node_id

@@ -1,0 +1,14 @@
+"""What every test runs under: the repository root importable, no network, few threads."""
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:  # `pytest` alone does not add the working directory, `python -m pytest` does
+    sys.path.insert(0, str(ROOT))
+
+# Before torch and transformers are imported anywhere: both read these once.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("OMP_NUM_THREADS", str(min(4, os.cpu_count() or 1)))  # the test models are tiny

@@ -1,0 +1,121 @@
+"""Imports go one way: pages -> viz -> decoding.trace, pages -> decoding; and a recorded run opens without torch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("decoding", "viz", "pages", "benchmarks", "sample_prompts")
+TORCH_FREE = ("decoding", "decoding.trace", "decoding.trace_file", "decoding.errors", "decoding.prompts")
+
+# What a room must not import; `None` stands for app.py.
+FORBIDDEN: dict[str | None, set[str]] = {
+    "decoding": {"streamlit", "plotly", "networkx", "viz", "pages", "app", "benchmarks", "tests"},
+    "viz": {"torch", "transformers", "streamlit", "pages", "app", "benchmarks", "tests"},
+    "pages": {"app", "tests"},
+    "benchmarks": {"streamlit", "pages", "app"},
+    "sample_prompts": {"streamlit", "torch", "viz", "pages", "app", "benchmarks", "tests"},
+    None: {"tests"},
+}
+# The only modules of decoding/ that viz/ may see: records and their errors.
+VIZ_MAY_SEE = {"decoding.trace", "decoding.errors"}
+
+
+def imported_modules(source: str, path: Path) -> set[str]:
+    """Dotted names that a file imports anywhere, also inside functions and through `import_module("...")`."""
+    package = list(path.parent.parts)
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            # `from decoding import trace` imports decoding.trace: keep the longer name, it is the stricter one.
+            names |= {f"{base}.{alias.name}" if base else alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                names.add(node.args[0].value)
+    return names
+
+
+def wrong_imports(source: str, path: Path) -> list[str]:
+    """Imports of a file, given by its path in the repository, that go against the arrows."""
+    room = path.parts[0] if len(path.parts) > 1 else None
+    wrong = []
+    for name in imported_modules(source, path):
+        bad = name.split(".")[0] in FORBIDDEN[room]
+        if room == "viz" and name.split(".")[0] == "decoding":
+            bad |= not any(name == seen or name.startswith(f"{seen}.") for seen in VIZ_MAY_SEE)
+        if bad:
+            wrong.append(f"{path} imports {name}")
+    return sorted(wrong)
+
+
+def repository_files() -> list[Path]:
+    files = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return [path.relative_to(ROOT) for path in [*files, ROOT / "app.py"] if path.is_file()]
+
+
+def test_no_import_against_the_arrows():
+    files = repository_files()
+    assert Path("decoding/trace.py") in files
+    wrong = [line for path in files for line in wrong_imports((ROOT / path).read_text(encoding="utf-8"), path)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("decoding/x.py", "import streamlit as st"),
+        ("decoding/drafters/x.py", "def f():\n    from viz.scene import Scene"),
+        ("decoding/x.py", "from ..pages import ui"),
+        ("decoding/x.py", "import importlib\nimportlib.import_module('plotly.graph_objects')"),
+        ("viz/x.py", "from decoding import session"),
+        ("viz/x.py", "import decoding.session"),
+        ("viz/x.py", "import decoding"),
+        ("viz/x.py", "from decoding.token_tree import TokenTree"),
+        ("viz/x.py", "import torch.nn.functional as F"),
+        ("benchmarks/x.py", "import streamlit"),
+        ("pages/x.py", "import app"),
+    ],
+)
+def test_a_wrong_import_is_found(path: str, source: str):
+    assert wrong_imports(source, Path(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("viz/x.py", "from decoding.trace import RunTrace\nfrom decoding import trace\nfrom .theme import COLORS"),
+        ("pages/ui/x.py", "import streamlit\nfrom decoding.session import DecodeSession\nfrom viz import scene"),
+        ("decoding/drafters/x.py", "import torch\nfrom .base import Drafter\nfrom ..trace import NodeTrace"),
+        ("app.py", "import streamlit\nfrom pages.ui import setup"),
+    ],
+)
+def test_a_right_import_passes(path: str, source: str):
+    assert wrong_imports(source, Path(path)) == []
+
+
+def loaded_by(modules: list[str]) -> set[str]:
+    """Heavy packages in memory after a fresh interpreter has imported `modules`."""
+    code = f"import {', '.join(modules)}, sys; print(*(m for m in sys.modules if '.' not in m))"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert answer.returncode == 0, answer.stderr
+    return set(answer.stdout.split()) & {"torch", "transformers", "streamlit", "plotly"}
+
+
+def test_a_recorded_run_opens_without_torch():
+    assert loaded_by(list(TORCH_FREE)) == set()
+
+
+def test_figures_load_without_torch_and_streamlit():
+    files = sorted((ROOT / "viz").rglob("*.py"))
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files]
+    if not modules:
+        pytest.skip("viz/ has no modules")
+    assert loaded_by(modules) <= {"plotly"}

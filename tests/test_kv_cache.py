@@ -1,0 +1,71 @@
+"""Preallocated rows: append, roll back, compact, grow, copy."""
+
+import pytest
+import torch
+
+from decoding.kv_cache import KVCache
+
+
+def write(cache, numbers, layers=2, heads=2, head_dim=3):
+    """Append rows whose every entry is the given number (keys) and its negative (values)."""
+    cache.reserve(len(numbers))
+    rows = torch.tensor(numbers, dtype=torch.float32)[None, None, :, None].expand(1, heads, -1, head_dim)
+    for layer in range(layers):
+        keys, values = cache.update(rows + 100 * layer, -rows, layer)
+        assert keys.shape == values.shape == (1, heads, cache.length + len(numbers), head_dim)
+    cache.advance(len(numbers))
+
+
+def held(cache, layer=0):
+    return [int(x) - 100 * layer for x in cache.rows()[layer][0][0, 0, :, 0]]
+
+
+def test_append_and_rollback():
+    cache = KVCache(2, 8)
+    write(cache, [1, 2, 3])
+    write(cache, [4])
+    assert held(cache) == held(cache, 1) == [1, 2, 3, 4]
+    cache.rollback(2)
+    write(cache, [9])
+    assert held(cache) == [1, 2, 9]
+    with pytest.raises(ValueError, match="cannot roll back"):
+        cache.rollback(7)
+
+
+@pytest.mark.parametrize("kept", [[2, 4, 7], [2, 3, 4], [], [3], [7], [2, 3, 5]])
+def test_compaction_keeps_rows_in_order(kept):
+    cache = KVCache(2, 16)
+    write(cache, list(range(8)))
+    moved = cache.compact(2, kept)
+    assert held(cache) == held(cache, 1) == [0, 1, *kept]
+    in_place = [row for position, row in enumerate(kept) if kept[: position + 1] == list(range(2, 3 + position))]
+    assert moved == (len(kept) - len(in_place)) * cache.bytes_per_row
+
+
+def test_grows_without_losing_rows():
+    cache = KVCache(2, 2)
+    write(cache, [1, 2])
+    write(cache, [3, 4, 5])
+    assert held(cache) == [1, 2, 3, 4, 5] and cache.capacity >= 5
+
+
+def test_clone_is_independent():
+    cache = KVCache(2, 8)
+    write(cache, [1, 2])
+    copy = cache.clone()
+    write(copy, [3])
+    cache.rollback(0)
+    write(cache, [8])
+    assert held(copy) == [1, 2, 3] and held(cache) == [8]
+
+
+def test_layers_of_different_shape():
+    cache = KVCache(2, 8)
+    a, b = torch.ones(1, 2, 3, 4), torch.full((1, 1, 3, 6), 2.0)
+    cache.update(a, a, 0)
+    cache.update(b, b, 1)
+    cache.advance(3)
+    cache.compact(0, [2])
+    assert [tuple(k.shape) for k, _ in cache.rows()] == [(1, 2, 1, 4), (1, 1, 1, 6)]
+    assert cache.bytes_per_row == 2 * 4 * (8 + 6)
+    assert cache.clone().rows()[1][0].unique().tolist() == [2.0]

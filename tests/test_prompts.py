@@ -1,0 +1,72 @@
+"""Prompts: the ones that come with the program, a folder of one's own, and what can be wrong with it."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from decoding.errors import PromptError
+from decoding.prompts import KINDS, MAX_FILE_BYTES, MAX_FILES, Prompt, load_prompts
+
+
+def test_at_least_four_prompts_of_each_kind():
+    counts = Counter(prompt.kind for prompt in load_prompts())
+    assert set(counts) == set(KINDS)
+    assert min(counts.values()) >= 4 and counts.total() >= 28
+
+
+def test_sample_prompts_are_short_distinct_texts():
+    prompts = load_prompts()
+    assert len({prompt.text for prompt in prompts}) == len(prompts)
+    for prompt in prompts:
+        assert 20 <= len(prompt.text.split()) <= 80, prompt.name
+        assert prompt.text == prompt.text.strip()
+        assert "\r" not in prompt.text and "\t" not in prompt.text
+
+
+def test_kinds_come_in_the_order_they_are_shown():
+    kinds = [prompt.kind for prompt in load_prompts()]
+    assert list(dict.fromkeys(kinds)) == list(KINDS)
+
+
+def test_a_folder_of_ones_own(tmp_path: Path):
+    root = tmp_path / "mine"
+    (root / "poems" / "old").mkdir(parents=True)
+    (root / ".hidden").mkdir()
+    (root / "one.txt").write_text("\ufeffFirst line\n\n  second é \n", encoding="utf-8")
+    (root / "poems" / "sea.txt").write_text("The sea", encoding="utf-8")
+    (root / "poems" / "old" / "moon.txt").write_text("The moon", encoding="utf-8")
+    (root / ".hidden" / "no.txt").write_text("no", encoding="utf-8")
+    (root / "notes.md").write_text("no", encoding="utf-8")
+    assert load_prompts(root) == (
+        Prompt("mine", "one", "First line\n\n  second é"),
+        Prompt("poems", "old/moon", "The moon"),
+        Prompt("poems", "sea", "The sea"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"caf\xe9", "not UTF-8"),
+        (b" \n", "holds no text"),
+        (b"a\0b", "holds no text"),
+        (b"x" * (MAX_FILE_BYTES + 1), "larger than 1 MB"),
+    ],
+)
+def test_a_file_that_is_no_prompt(content: bytes, says: str, tmp_path: Path):
+    (tmp_path / "bad.txt").write_bytes(content)
+    with pytest.raises(PromptError, match=f"bad.txt.*{says}.*: "):
+        load_prompts(tmp_path)
+
+
+def test_folders_without_prompts(tmp_path: Path):
+    with pytest.raises(PromptError, match=r"holds no .txt file: put"):
+        load_prompts(tmp_path)
+    with pytest.raises(PromptError, match=r"no folder .*: choose"):
+        load_prompts(tmp_path / "nowhere")
+    for number in range(MAX_FILES + 1):
+        (tmp_path / f"{number}.txt").touch()
+    with pytest.raises(PromptError, match="at most 1000"):
+        load_prompts(tmp_path)

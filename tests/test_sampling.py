@@ -1,0 +1,87 @@
+"""Temperature, nucleus, and draws that are recorded, replayed and enumerated."""
+
+import pytest
+import torch
+
+from decoding.errors import SettingsError
+from decoding.sampling import GeneratorDraws, ReplayDraws, Sampling, TargetRows, enumerate_draws, target_law
+
+
+def test_greedy_law_is_the_argmax():
+    assert target_law(torch.tensor([[0.1, 2.0, -1.0]]), Sampling()).tolist() == [[0, 1, 0]]
+
+
+def test_temperature_scales_before_softmax():
+    logits = torch.tensor([[0.0, 1.0, 2.0]])
+    assert torch.allclose(target_law(logits, Sampling(temperature=0.5)), torch.softmax(logits * 2, -1))
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.51, 2), (0.8, 2), (0.81, 3), (1.0, 4)])
+def test_nucleus_keeps_the_crossing_token(top_p, kept):
+    logits = torch.log(torch.tensor([[0.05, 0.5, 0.3, 0.15]]).double()).float()
+    law = target_law(logits, Sampling(temperature=1.0, top_p=top_p))
+    assert int((law > 0).sum()) == kept and float(law.sum()) == pytest.approx(1.0)
+
+
+def test_nucleus_agrees_with_transformers():
+    from transformers.generation.logits_process import TopPLogitsWarper
+
+    logits = torch.randn(50, 200, generator=torch.Generator().manual_seed(3)) * 3
+    for top_p in (0.3, 0.9, 0.99):
+        warped = torch.softmax(TopPLogitsWarper(top_p)(None, logits.clone()), -1)
+        ours = target_law(logits, Sampling(temperature=1.0, top_p=top_p))
+        assert torch.allclose(ours, warped, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"draft_temperature": 0}])
+def test_out_of_range_is_refused_by_name(bad):
+    with pytest.raises(SettingsError, match=next(iter(bad))):
+        Sampling(**bad)
+
+
+def decide(draws):
+    first = draws.choose(torch.tensor([0.2, 0.0, 0.8]))
+    return first, draws.accept(0.25), draws.choose(torch.tensor([1.0, 3.0])) if first else None
+
+
+def test_same_seed_same_draws_and_replay():
+    a, b = GeneratorDraws(5), GeneratorDraws(5)
+    outcome = decide(a)
+    assert outcome == decide(b) and a.record == b.record
+    assert decide(ReplayDraws(tuple(a.record))) == outcome
+    with pytest.raises(ValueError, match="do not fit"):
+        ReplayDraws(()).accept(0.5)
+
+
+def test_fork_continues_with_the_same_numbers():
+    draws = GeneratorDraws(1)
+    decide(draws)
+    fork = draws.fork()
+    assert fork.record == [] and decide(fork) == decide(draws)
+
+
+def test_generator_draws_follow_their_weights():
+    draws = GeneratorDraws(0)
+    counts = torch.bincount(torch.tensor([draws.choose(torch.tensor([1.0, 2.0, 0.0, 1.0])) for _ in range(4000)]))
+    assert counts[2] == 0 and abs(counts[1].item() / 4000 - 0.5) < 0.03
+    assert abs(sum(draws.accept(0.3) for _ in range(4000)) / 4000 - 0.3) < 0.03
+
+
+def test_enumeration_finds_every_outcome_with_its_probability():
+    law = {}
+    for outcome, probability in enumerate_draws(decide):
+        assert outcome not in law
+        law[outcome] = probability
+    assert sum(law.values()) == pytest.approx(1.0)
+    assert law[0, True, None] == pytest.approx(0.2 * 0.25)
+    assert law[2, False, 1] == pytest.approx(0.8 * 0.75 * 0.75, rel=1e-6)
+    assert len(law) == 6
+
+
+def test_certain_decisions_do_not_branch():
+    assert len(list(enumerate_draws(lambda draws: (draws.accept(1.0), draws.accept(0.0))))) == 1
+
+
+def test_target_rows_compute_lazily():
+    rows = TargetRows(torch.tensor([[0.0, 3.0]]), Sampling(temperature=1.0))
+    assert rows.argmax.tolist() == [1] and rows.probs is rows.probs

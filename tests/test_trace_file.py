@@ -1,0 +1,414 @@
+"""A run survives its file exactly, and no damaged, foreign or hostile file does anything but raise TraceFileError."""
+
+import copy
+import io
+import json
+import math
+import random
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from decoding import trace_file
+from decoding.errors import TraceFileError
+from decoding.trace import FORMAT_VERSION, RunTrace, SamplingTrace
+from decoding.trace_file import load_run, save_run
+from tests.traces import bonus, dynatree_recovered, run_autoregressive, run_mixed, run_of, summary
+
+
+def full_run() -> RunTrace:
+    """Every kind of value at once: two row widths, two dtypes, nan, unusual text, every kind of setting."""
+    first, second = dynatree_recovered(), bonus()
+    logits = np.random.default_rng(0).normal(size=(len(first.nodes), 50)).astype(np.float32)
+    logits[3] = np.nan
+    logits[4, 0] = -np.inf
+    wider = np.zeros((len(second.nodes), 60), np.float32)
+    first = replace(
+        first,
+        draft_logits=logits,
+        target_logits=np.asfortranarray(logits * 2),
+        target_top_probs=first.target_top_probs.astype(np.float64),
+        target_top_ids=first.target_top_ids.astype(np.int64),
+        texts={**first.texts, 0: "<0xE2>", 7: "é中🙂\u2028\x00", 4000: ""},
+    )
+    run = run_of([first, replace(second, target_logits=wider), summary()])
+    settings = {"a": 1, "b": 1.0, "c": True, "d": "é", "e": 1e-300, "f": -0.0}
+    sampling = SamplingTrace(0.7, 0.9, 1.1, 2**64 - 1)
+    return replace(run, settings=settings, label="DynaTree – 中", hardware={}, sampling=sampling)
+
+
+def saved(run: RunTrace) -> bytes:
+    file = io.BytesIO()
+    save_run(run, file)
+    return file.getvalue()
+
+
+def loaded(data: bytes, **limits: int) -> RunTrace:
+    return load_run(io.BytesIO(data), **limits)
+
+
+def same(left: object, right: object) -> bool:
+    """Equal in type and value, field by field; arrays bit by bit."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
+    if type(left) is not type(right):
+        return False
+    if is_dataclass(left):
+        return all(same(getattr(left, f.name), getattr(right, f.name)) for f in fields(left))
+    if isinstance(left, np.ndarray):
+        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+    if isinstance(left, tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, float):
+        return left.hex() == right.hex()
+    return left == right
+
+
+def document_of(data: bytes) -> dict:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return json.loads(archive.read("run.json"))
+
+
+def zipped(entries: list[tuple[str, bytes]]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries:
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def rezipped(data: bytes, change: Callable[[dict], object]) -> bytes:
+    """The same file with another document in it, checksums right."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    document = json.loads(entries["run.json"])
+    change(document)
+    entries["run.json"] = json.dumps(document).encode()
+    return zipped(list(entries.items()))
+
+
+def refusal(data: bytes, **limits: int) -> str:
+    """The sentence a file is refused with."""
+    with pytest.raises(TraceFileError) as caught:
+        loaded(data, **limits)
+    message = str(caught.value)
+    assert message.endswith(".") and ": " in message and "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("build", [full_run, run_mixed, run_autoregressive, lambda: run_of([])])
+def test_round_trip_is_exact(build: Callable[[], RunTrace]):
+    run = build()
+    again = loaded(saved(run))
+    assert same(run, again)
+    assert saved(again) == saved(run)
+
+
+def test_the_comparison_of_this_test_sees_a_difference():
+    run = full_run()
+    assert not same(run, replace(run, settings={**run.settings, "a": True}))
+    changed = run.iterations[0].draft_logits.copy()
+    changed[0, 0] += 1
+    assert not same(
+        run, replace(run, iterations=(replace(run.iterations[0], draft_logits=changed), *run.iterations[1:]))
+    )
+
+
+def test_paths_work_and_saving_leaves_one_file(tmp_path: Path):
+    path = tmp_path / "run.dscope"
+    save_run(full_run(), path)
+    save_run(run_mixed(), str(path))
+    assert same(load_run(path), run_mixed())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_loaded_arrays_cannot_be_written():
+    with pytest.raises(ValueError):
+        loaded(saved(full_run())).iterations[0].draft_logits[0, 0] = 1
+
+
+def test_a_file_is_compact():
+    assert len(saved(run_of([dynatree_recovered()] * 50))) < 50 * 1500
+
+
+def test_unreadable_and_unwritable_paths(tmp_path: Path):
+    for call in (load_run, lambda path: save_run(run_mixed(), path)):
+        with pytest.raises(TraceFileError, match=r"nowhere.*choose"):
+            call(tmp_path / "nowhere" / "run.dscope")
+    with pytest.raises(TraceFileError):
+        load_run(tmp_path)
+
+
+def test_truncated_anywhere():
+    data = saved(run_mixed())
+    for length in [*range(0, 60), *range(60, len(data), 97), len(data) - 1]:
+        refusal(data[:length])
+
+
+def test_junk_behind_or_before_the_file():
+    data = saved(run_mixed())
+    refusal(data + b"x")
+    refusal(b"x" + data)
+
+
+def test_flipped_bits_are_seen_or_harmless():
+    run = full_run()
+    data = saved(run)
+    chance = random.Random(1)
+    seen = 0
+    for _ in range(600):
+        damaged = bytearray(data)
+        damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        try:
+            assert same(loaded(bytes(damaged)), run)
+        except TraceFileError:
+            seen += 1
+    assert seen > 500
+
+
+def test_any_wrong_value_in_the_record():
+    """Values replaced at random with valid checksums: refused, or a run that can be saved again."""
+    data = saved(full_run())
+    chance = random.Random(2)
+    junk = [
+        None,
+        -1,
+        10**9,
+        10**400,
+        0.5,
+        -0.5,
+        "x",
+        "\ud800",
+        [],
+        {},
+        True,
+        [1],
+        {"a": 1},
+        ["draft_top_ids.0", 0, 10**6],
+    ]
+    refused = 0
+    for _ in range(500):
+
+        def change(document: dict) -> None:
+            here: dict | list = document
+            while True:
+                key = chance.choice(list(here) if isinstance(here, dict) else range(len(here)))
+                below = here[key]
+                if not (isinstance(below, dict | list) and below and chance.random() < 0.95):
+                    break
+                here = below
+            here[key] = copy.deepcopy(chance.choice(junk))
+
+        try:
+            again = loaded(rezipped(data, change))
+        except TraceFileError:
+            refused += 1
+        else:
+            saved(again)
+    assert refused > 300
+
+
+def in_nodes(column: str, place: int, value: object) -> Callable[[dict], object]:
+    return lambda document: document["run"]["iterations"]["nodes"][0][column].__setitem__(place, value)
+
+
+def in_iteration(column: str, value: object) -> Callable[[dict], object]:
+    return lambda document: document["run"]["iterations"][column].__setitem__(0, value)
+
+
+def in_run(field: str, value: object) -> Callable[[dict], object]:
+    return lambda document: document["run"].__setitem__(field, value)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (in_nodes("verdict", 1, "maybe"), "verdict.*none of"),
+        (in_nodes("depth", 1, "1"), "depth: is not a whole number"),
+        (in_nodes("depth", 1, True), "depth: is not a whole number"),
+        (in_nodes("depth", 1, 2), "depth is not its parent"),
+        (in_nodes("pruned", 1, 0), "pruned: is not true or false"),
+        (in_nodes("text", 1, None), "text: is not text"),
+        (in_nodes("text", 1, "\ud800"), "valid Unicode"),
+        (in_nodes("parent_id", 1, 1), "not an earlier node"),
+        (in_nodes("parent_id", 1, -2), "not an earlier node"),
+        (in_nodes("parent_id", 0, 0), "not a root"),
+        (in_nodes("node_id", 1, 2), "not its place"),
+        (in_nodes("path_probability", 1, math.nan), "finite"),
+        (in_nodes("path_probability", 1, 1.5), "outside 0..1"),
+        (in_nodes("flat_index", 1, 5), "contradicts"),
+        (in_iteration("accepted", [1, 99]), "accepted is not a path"),
+        (in_iteration("accepted", [1, 2]), "accepted is not a path"),
+        (in_iteration("flatten_order", [0, 99]), "flatten_order"),
+        (in_iteration("committed_texts", []), "differ in length"),
+        (in_iteration("final_kind", "none"), "final token"),
+        (in_iteration("texts", {"x": "a"}), "key that is not a number"),
+        (in_iteration("settings", {"a": None}), "settings"),
+        (in_iteration("draft_top_ids", ["draft_top_ids.0", 0, 10**6]), "not in the file"),
+        (in_iteration("draft_top_ids", ["draft_top_ids.0", 0, 1]), "not a row per node"),
+        (in_iteration("draft_top_ids", ["draft_top_probs.0", 0, 14]), "not a row per node"),
+        (in_iteration("draft_top_ids", "draft_top_ids.0"), "not a reference"),
+        (in_iteration("index", 5), "does not follow"),
+        (in_iteration("started_s", math.inf), "finite"),
+        (in_run("prompt_texts", ["a"]), "differ in length"),
+        (in_run("settings", []), "not a mapping"),
+        (in_run("settings", {"a": [1]}), "not a number, text or truth value"),
+        (in_run("iterations", []), "not a table"),
+        (in_run("extra", 1), "unknown field"),
+        (in_run("format_version", 2), "format_version"),
+        (lambda document: document["run"].pop("pair"), "pair: is missing"),
+        (lambda document: document["run"]["iterations"]["index"].append(3), "different lengths"),
+        (lambda document: document.pop("run"), "not a record"),
+    ],
+)
+def test_what_is_wrong_is_named(change: Callable[[dict], object], says: str):
+    message = refusal(rezipped(saved(full_run()), change))
+    assert "damaged" in message
+    assert re.search(says, message), message
+
+
+def test_a_missing_field_with_a_default_is_read():
+    """Fields added later with a default do not shut out older files."""
+    data = rezipped(saved(full_run()), lambda document: document["run"]["iterations"].pop("draft_logits"))
+    assert loaded(data).iterations[0].draft_logits is None
+
+
+def test_foreign_files():
+    npz = io.BytesIO()
+    np.savez(npz, a=np.zeros(3))
+    foreign = [
+        b"",
+        b"hello",
+        b"PK\x03\x04",
+        zipped([("word/document.xml", b"<x/>")]),
+        zipped([("run.json", b'{"format": "other"}')]),
+        zipped([("run.json", b"[]")]),
+        npz.getvalue(),
+    ]
+    for data in foreign:
+        assert "not a Draftscope run" in refusal(data) or data == b"PK\x03\x04"
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"format": "draftscope-run", "version": "1"}']
+)
+def test_broken_documents(text: bytes):
+    assert "damaged" in refusal(zipped([("run.json", text)]))
+
+
+def test_a_file_from_the_future():
+    data = rezipped(saved(run_mixed()), lambda document: document.update(version=FORMAT_VERSION + 1))
+    assert "newer Draftscope" in refusal(data)
+
+
+def test_limits_on_what_a_file_unpacks_to():
+    data = saved(run_mixed())
+    assert "the limit is" in refusal(data, max_bytes=len(data) - 1)
+    assert "the limit is" in refusal(data, max_bytes=len(data) + 1000)
+    bomb = zipped([("run.json", b"{}"), ("arrays/a.0.npy", b"\0" * 50_000_000)])
+    assert len(bomb) < 100_000
+    assert "the limit is" in refusal(bomb, max_bytes=10_000_000)
+
+
+def test_a_bomb_that_lies_about_its_size(monkeypatch: pytest.MonkeyPatch):
+    """The directory claims 10 bytes; reading stops there instead of unpacking everything."""
+    bomb = bytearray(zipped([("run.json", b" " * 30_000_000)]))
+    directory = bomb.rindex(b"PK\x01\x02")
+    struct.pack_into("<I", bomb, directory + 24, 10)
+    assert "damaged" in refusal(bytes(bomb), max_bytes=1_000_000)
+    monkeypatch.setattr(trace_file, "MAX_JSON_BYTES", 1_000_000)
+    assert "the limit is" in refusal(zipped([("run.json", b" " * 30_000_000)]))
+
+
+def test_a_directory_too_long_to_read():
+    assert "not a Draftscope run" in refusal(zipped([(f"{i}.txt", b"") for i in range(200)]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../run.json", "/etc/passwd", "arrays/../../x.npy", "arrays\\x.0.npy", "C:/x", "arrays/", "arrays/a.0.npy.gz"],
+)
+def test_paths_in_a_file_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    document = json.dumps(document_of(saved(run_autoregressive()))).encode()
+    assert "unknown entry" in refusal(zipped([("run.json", document), (name, b"x")]))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_name_twice():
+    data = zipped([("run.json", b"{}"), ("run_json", b"{}")]).replace(b"run_json", b"run.json")
+    assert "same name" in refusal(data)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(2, np.complex64),
+        np.array(["x"]),
+        np.array([None]),
+        np.array(1),
+        np.zeros((2, 2), order="F"),
+        np.zeros(1, ">f4"),
+    ],
+)
+def test_arrays_of_another_kind(array: np.ndarray):
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    document = json.dumps(document_of(saved(run_autoregressive()))).encode()
+    assert "array" in refusal(zipped([("run.json", document), ("arrays/a.0.npy", file.getvalue())]))
+
+
+@pytest.mark.parametrize("shape", ["(10,)", "(1000000000000,)", f"({2**70},)", "(2, -2)", "('x',)"])
+def test_arrays_that_claim_more_than_they_hold(shape: str):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    array = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"\0" * 16
+    document = json.dumps(document_of(saved(run_autoregressive()))).encode()
+    assert "damaged" in refusal(zipped([("run.json", document), ("arrays/a.0.npy", array)]))
+
+
+def test_a_wrong_record_is_not_saved(tmp_path: Path):
+    run = run_mixed()
+    broken = replace(run.iterations[0], ended_s=math.nan)
+    for wrong in (
+        replace(run, iterations=(broken, *run.iterations[1:])),
+        replace(run, max_new_tokens=np.int64(3)),
+        replace(run, settings={"a": np.float32(1)}),
+        replace(run, format_version=FORMAT_VERSION + 1),
+    ):
+        with pytest.raises(TraceFileError, match="cannot be saved"):
+            save_run(wrong, tmp_path / "run.dscope")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_too_large_to_load_is_not_saved(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(trace_file, "MAX_BYTES", 10_000)
+    with pytest.raises(TraceFileError, match="record fewer tokens"):
+        saved(run_mixed())
+
+
+def test_runs_of_every_method_survive_their_file():
+    from decoding.methods import METHODS
+    from decoding.pair import embedded_pair
+    from decoding.session import DecodeSession, Limits
+
+    pair = embedded_pair()
+    prompt = pair.vocabulary.tokenizer("Once upon a time there was a little dog. He liked to")["input_ids"]
+    for method in METHODS.values():
+        for record, rows, policy in (
+            ("full", "full", "rebuild"),
+            ("full", "top", "compaction"),
+            ("summary", "top", "rebuild"),
+        ):
+            limits = Limits(12, record=record, rows=rows)
+            session = DecodeSession(pair, method.with_settings(cache_policy=policy), prompt, limits=limits)
+            list(session)
+            run = session.trace()
+            assert run.iterations
+            run = replace(run, hardware={name: str(value) for name, value in run.hardware.items()})
+            assert same(run, loaded(saved(run))), (method.name, record)

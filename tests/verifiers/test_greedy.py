@@ -1,0 +1,56 @@
+"""Greedy verification against hand-made trees and target rows."""
+
+import torch
+
+from decoding.drafters import FixedTreeDrafter, LinearDrafter
+from decoding.sampling import Sampling, TargetRows
+from decoding.verifiers import VERIFIERS, GreedyVerifier
+from tests.tables import TableSource
+
+
+def rows(*argmaxes, vocab=4):
+    """Target rows whose argmax is given per verified node."""
+    return TargetRows(torch.nn.functional.one_hot(torch.tensor(argmaxes), vocab).float(), Sampling())
+
+
+def binary_tree():
+    """Root, 2 children (tokens 0, 1), 4 grandchildren."""
+    drafter = FixedTreeDrafter(max_depth=1, branching=2, prune_probability=0.0, branch_first_level=True)
+    return drafter.draft(None, TableSource({}, [0.6, 0.4, 0.0, 0.0]), 9, None)
+
+
+def test_walks_to_a_leaf_and_adds_the_bonus():
+    result = GreedyVerifier().verify(binary_tree(), rows(1, 3, 0, 3, 3, 2, 3), None)
+    assert result.accepted == (2, 5) and result.final_token == 2 and result.final_kind == "bonus"
+    assert result.acceptance_probability.tolist() == [1, 0, 1, 0, 0, 1, 0]
+
+
+def test_stops_where_no_child_matches():
+    result = GreedyVerifier().verify(binary_tree(), rows(0, 3, 0, 0, 0, 0, 0), None)
+    assert result.accepted == (1,) and result.final_token == 3 and result.final_kind == "recovered"
+
+
+def test_falls_back_to_the_targets_token():
+    result = GreedyVerifier().verify(binary_tree(), rows(3, 0, 0, 0, 0, 0, 0), None)
+    assert result.accepted == () and result.final_token == 3 and result.final_kind == "fallback"
+
+
+def test_steps_list_every_test_in_order():
+    result = GreedyVerifier().verify(binary_tree(), rows(1, 0, 3, 0, 0, 0, 0), None)
+    assert [(s.node_id, s.child_id, s.accepted) for s in result.steps] == [
+        (0, 1, False), (0, 2, True), (2, 5, False), (2, 6, False), (2, None, True),
+    ]  # fmt: skip
+
+
+def test_uses_raw_logits_where_probabilities_would_tie():
+    logits = torch.zeros(2, 4)
+    logits[:, 1], logits[:, 2] = 60.0, torch.nextafter(torch.tensor(60.0), torch.tensor(61.0))
+    assert torch.softmax(logits, -1)[0, 1] == torch.softmax(logits, -1)[0, 2] or logits[0, 2] > logits[0, 1]
+    drafted = LinearDrafter(length=1).draft(None, TableSource({}, [0.0, 0.1, 0.9, 0.0]), 9, None)
+    assert GreedyVerifier().verify(drafted, TargetRows(logits, Sampling()), None).accepted == (1,)
+
+
+def test_refuses_temperature():
+    for verifier in VERIFIERS.values():
+        refusal = verifier().refusal("deterministic", Sampling(temperature=0.7))
+        assert not verifier.greedy_only or "temperature 0" in refusal

@@ -1,0 +1,114 @@
+"""The tree attention mask of a verification pass: who sees whom, with the text before the tree folded into one block."""
+
+import base64
+from dataclasses import dataclass
+from io import BytesIO
+
+import numpy as np
+import plotly.graph_objects as go
+from PIL import Image
+
+from decoding.trace import IterationTrace
+from viz.theme import MARKS, palette, style, with_alpha
+from viz.tokens import for_plotly
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeMask:
+    """The mask among the rows of one verification pass.
+
+    Attributes:
+        allowed: `[rows, rows]`, True where the row's node may attend to the column's node (itself or an ancestor).
+        order: node id of each row and column.
+        prefix_columns: columns of the text before the root, which every row sees.
+    """
+
+    allowed: np.ndarray
+    order: tuple[int, ...]
+    prefix_columns: int
+
+    @property
+    def cells(self) -> int:
+        """Allowed cells among the tree's rows."""
+        return int(self.allowed.sum())
+
+    @property
+    def density(self) -> float:
+        """Allowed share of the whole mask, prefix included."""
+        rows = len(self.order)
+        return (self.cells + rows * self.prefix_columns) / max(rows * (rows + self.prefix_columns), 1)
+
+    def stats(self) -> str:
+        """One line with the numbers of this mask."""
+        rows = len(self.order)
+        return (
+            f"{rows} x {self.prefix_columns + rows:,}: {self.prefix_columns:,} prefix columns folded, "
+            f"{self.cells} of {rows * rows:,} tree cells allowed"
+        )
+
+
+def tree_mask(iteration: IterationTrace) -> TreeMask:
+    """Mask of the verification pass from parents and flatten order: row sees itself and its ancestors."""
+    order = iteration.flatten_order or (0,)
+    row_of = {node_id: row for row, node_id in enumerate(order)}
+    allowed = np.eye(len(order), dtype=bool)
+    if iteration.nodes:
+        # Parents come before children in ids though not always in rows, so ids set the order of inheritance.
+        for node_id in sorted(order):
+            parent = iteration.nodes[node_id].parent_id
+            if parent in row_of:
+                allowed[row_of[node_id]] |= allowed[row_of[parent]]
+    return TreeMask(allowed, order, iteration.kv_target.rows_before)
+
+
+def mask_png(allowed: np.ndarray, color: str = MARKS["accepted"].color) -> str:
+    """A boolean array as a data URL of a 1-bit palette PNG: allowed cells in `color`, the others clear."""
+    image = Image.fromarray(allowed.astype(np.uint8), mode="P")
+    image.putpalette([0, 0, 0, *(int(color[i : i + 2], 16) for i in (1, 3, 5))])
+    buffer = BytesIO()
+    image.save(buffer, format="PNG", bits=1, transparency=0, optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def mask_figure(iteration: IterationTrace, dark: bool = False, selected: int | None = None) -> go.Figure:
+    """Exportable figure of the mask; a clear scatter above the picture carries the hover text."""
+    mask, colors = tree_mask(iteration), palette(dark)
+    rows = len(mask.order)
+    figure = go.Figure()
+    figure.add_layout_image(
+        source=mask_png(mask.allowed), xref="x", yref="y", x=-0.5, y=-0.5, sizex=rows, sizey=rows, sizing="stretch",
+        layer="below",
+    )  # fmt: skip
+    block = max(rows * 0.22, 1.2)
+    figure.add_shape(
+        type="rect", x0=-0.8 - block, x1=-0.8, y0=-0.5, y1=rows - 0.5, line_width=0,
+        fillcolor=with_alpha(MARKS["accepted"].color, 0.35),
+    )  # fmt: skip
+    figure.add_annotation(
+        x=-0.8 - block / 2, y=(rows - 1) / 2, text=f"prefix<br>{mask.prefix_columns:,}<br>columns", showarrow=False
+    )
+    names = [for_plotly(iteration.nodes[i].text) if iteration.nodes else "" for i in mask.order]
+    seen_rows, seen_columns = np.nonzero(mask.allowed)
+    figure.add_scatter(
+        x=seen_columns, y=seen_rows, mode="markers", showlegend=False,
+        marker={"size": max(4, min(14, 320 // rows)), "opacity": 0, "symbol": "square"},
+        customdata=[mask.order[row] for row in seen_rows],
+        text=[f"row {r} {names[r]} sees column {c} {names[c]}" for r, c in zip(seen_rows, seen_columns, strict=True)],
+        hovertemplate="%{text}<extra></extra>",
+    )  # fmt: skip
+    if selected in mask.order:
+        row = mask.order.index(selected)
+        figure.add_shape(
+            type="rect", x0=-0.5, x1=rows - 0.5, y0=row - 0.5, y1=row + 0.5,
+            line={"color": colors.select, "width": 2},
+        )  # fmt: skip
+    step = max(1, rows // 16)
+    ticks = {"tickvals": list(range(0, rows, step)), "ticktext": [str(i) for i in mask.order[::step]]}
+    style(figure, dark)
+    figure.update_xaxes(
+        title_text="attended node (id)", range=[-1.2 - block, rows - 0.4], showgrid=False, side="bottom", **ticks
+    )
+    figure.update_yaxes(
+        title_text="attending node (id)", range=[rows - 0.4, -0.6], showgrid=False, scaleanchor="x", **ticks
+    )
+    return figure

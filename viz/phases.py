@@ -1,0 +1,217 @@
+"""The phases of one iteration: which nodes are there in each, in which state, and what to say about it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from decoding.trace import IterationTrace
+from viz.explain import quote, why_final
+from viz.tokens import milliseconds, number, plural
+
+MAX_DRAFT_PHASES = 8
+FINAL_ID = -2
+
+# What stands beside a node's text in a phase: nothing, draft probability, row of the pass, draft -> target.
+NO_DETAIL, DRAFT_DETAIL, ROW_DETAIL, BOTH_DETAIL = "", "draft", "row", "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One step of an iteration.
+
+    Attributes:
+        key: `draft-1`..., `prune`, `mask`, `verify`, `select`, `commit`, `history`.
+        title: words for the button; `seconds` the measured time, None where it has none of its own.
+        caption: one sentence with numbers from the trace.
+        detail: which numbers stand beside the nodes.
+        states: state of each scene node, in the scene's order; `hidden` where it is not there yet.
+    """
+
+    key: str
+    title: str
+    seconds: float | None
+    caption: str
+    detail: str
+    states: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A scene node as the phases see it: the trace nodes it stands for (several in a fold) and its role."""
+
+    members: tuple[int, ...]
+    role: str
+
+
+def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase, ...]:
+    """Phases of an iteration in order, only those that its method has."""
+    phases = [*_draft_phases(iteration, shown)]
+    if any(node.pruned for node in iteration.nodes) or float(iteration.settings.get("prune_probability") or 0) > 0:
+        phases.append(_prune(iteration, shown))
+    if iteration.drafted:
+        phases.append(_mask(iteration, shown))
+    phases += [_verify(iteration, shown), _select(iteration, shown), _commit(iteration, shown)]
+    if iteration.history is not None:
+        phases.append(_history(iteration, shown))
+    return tuple(phases)
+
+
+def final_state(iteration: IterationTrace, shown: Shown) -> str:
+    """State of a scene node once the verifier has decided."""
+    if shown.role == "final":
+        return iteration.final_kind
+    if shown.role in ("fold", "root"):
+        return shown.role
+    node = iteration.nodes[shown.members[0]]
+    return "pruned" if node.pruned else node.verdict
+
+
+def appearance_levels(iteration: IterationTrace) -> list[int]:
+    """Draft forward after which each node is there: the one that processed its parent, or its depth without one."""
+    levels = [0] * len(iteration.nodes)
+    for node in iteration.nodes[1:]:
+        level = iteration.nodes[node.parent_id].draft_level
+        levels[node.node_id] = max((node.depth - 1 if level is None else level), levels[node.parent_id])
+    return levels
+
+
+def _draft_phases(iteration: IterationTrace, shown: Sequence[Shown]) -> list[Phase]:
+    """One phase per draft forward; drafters with many forwards (heaps) get groups of them."""
+    if not iteration.drafted or not iteration.nodes:
+        return []
+    levels = appearance_levels(iteration)
+    present = sorted(set(levels[1:]))
+    size = -(-len(present) // MAX_DRAFT_PHASES)
+    groups = [present[start : start + size] for start in range(0, len(present), size)]
+    phases = []
+    for place, group in enumerate(groups, start=1):
+        new = [node for node in iteration.nodes[1:] if levels[node.node_id] in group]
+        states = tuple(_drafted_state(entry, levels, group) for entry in shown)
+        seconds = list(iteration.times.draft_levels_s[group[0] : group[-1] + 1])
+        title = "Draft" if len(groups) == 1 else f"Draft {place}"
+        caption = _draft_caption(iteration, new, group, sum(seconds) if seconds else None)
+        phases.append(Phase(f"draft-{place}", title, sum(seconds) if seconds else None, caption, DRAFT_DETAIL, states))
+    return phases
+
+
+def _draft_caption(iteration: IterationTrace, new: list, group: list[int], seconds: float | None) -> str:
+    parents = {node.parent_id for node in new}
+    best = max(new, key=lambda node: node.path_probability)
+    depths = sorted({node.depth for node in new})
+    where = f"depth {depths[0]}" if len(depths) == 1 else f"depths {depths[0]} to {depths[-1]}"
+    took = f" in {milliseconds(seconds)}" if seconds is not None else ""
+    forwards = "Draft forward" if len(group) == 1 else f"{len(group)} draft forwards"
+    number_of = f" {group[0] + 1}" if len(group) == 1 else ""
+    if iteration.draft_forwards == 0:
+        forwards, number_of = "The drafter, without a model,", ""
+    return (
+        f"{forwards}{number_of} adds {plural(len(new), 'node')} at {where} under {plural(len(parents), 'parent')}{took}; the "
+        f" likeliest path now ends in {quote(best.text)} at {number(best.path_probability, 3)}."
+    )
+
+
+def _drafted_state(entry: Shown, levels: list[int], group: list[int]) -> str:
+    if entry.role == "final":
+        return "hidden"
+    if entry.role == "root":
+        return "root"
+    first = min(levels[member] for member in entry.members)
+    if first > group[-1]:
+        return "hidden"
+    if entry.role == "fold":
+        return "fold"
+    return "new" if first >= group[0] else "drafted"
+
+
+def _resting(iteration: IterationTrace, entry: Shown, state: str) -> str:
+    """State between drafting and the verdict: everything is there, the final token is not."""
+    if entry.role == "final":
+        return "hidden"
+    if entry.role in ("root", "fold"):
+        return entry.role
+    node = iteration.nodes[entry.members[0]]
+    if node.pruned:
+        return "pruned"
+    return "not_verified" if node.verdict == "not_verified" else state
+
+
+def _prune(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+    removed = [node for node in iteration.nodes if node.pruned]
+    limit = iteration.settings.get("prune_probability")
+    rule = f"path probability < {limit:g}" if isinstance(limit, int | float) and limit else "the drafter's own rule"
+    caption = f"{len(removed)} of {plural(iteration.drafted, 'node')} removed before verification: {rule}."
+    states = tuple(_resting(iteration, entry, "drafted") for entry in shown)
+    return Phase("prune", "Prune", iteration.times.prune_s, caption, DRAFT_DETAIL, states)
+
+
+def _mask(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+    rows = len(iteration.flatten_order)
+    columns = iteration.kv_target.rows_before + iteration.kv_target.rows_written
+    caption = (
+        f"The tree becomes {rows} rows (the root and {plural(iteration.verified, 'node')}); each row sees the text "
+        f"before it and its own ancestors, in a mask of {rows} x {columns:,}."
+    )
+    states = tuple(_resting(iteration, entry, "drafted") for entry in shown)
+    return Phase("mask", "Flatten & mask", iteration.times.mask_s, caption, ROW_DETAIL, states)
+
+
+def _verify(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+    rows = max(len(iteration.flatten_order), 1)
+    what = f"all {rows} rows" if rows > 1 else "the one new row"
+    caption = f"One target pass over {what} took {milliseconds(iteration.times.verify_s)}."
+    compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]
+    if compared:
+        agree = sum(iteration.nodes[n.parent_id].target_argmax == n.token_id for n in compared)
+        caption += (
+            f" {agree} of {plural(len(compared), 'node')} are the target's favourite at their place (draft → target)."
+        )
+    states = tuple(_resting(iteration, entry, "drafted") for entry in shown)
+    return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
+
+
+def _select(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+    accepted = len(iteration.accepted)
+    tests = sum(step.child_id is not None for step in iteration.steps)
+    caption = f"{accepted} of {plural(iteration.verified, 'node')} accepted"
+    caption += f" after {plural(tests, 'test')}. " if tests else ". "
+    caption += why_final(iteration)
+    if not iteration.drafted:
+        caption = f"Nothing was drafted: the target's own token {quote(iteration.final_text or '')} is next."
+    states = tuple(final_state(iteration, entry) for entry in shown)
+    return Phase("select", "Select", iteration.times.select_s, caption, BOTH_DETAIL, states)
+
+
+def _commit(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+    kv = iteration.kv_target
+    kept = len(kv.kept_from)
+    how = "recomputed by a second target pass" if kv.rebuilt else "kept"
+    moved = f", {kv.bytes_moved / 1024:,.0f} KiB moved" if kv.bytes_moved else ""
+    caption = (
+        f"{plural(len(iteration.committed_ids), 'token')} committed. "
+        f"Target cache: {kept} of {kv.rows_written} new rows {how}, {kv.rows_freed} freed{moved}; it now holds {kv.rows_before + kept:,} rows."
+    )
+    states = tuple(final_state(iteration, entry) for entry in shown)
+    seconds = iteration.times.commit_s + iteration.times.rebuild_s
+    return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)
+
+
+def _history(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+    history = iteration.history
+    changes = [
+        f"{name} {history.before.get(name):g} → {value:g}"
+        for name, value in history.after.items()
+        if isinstance(value, int | float) and value != history.before.get(name)
+    ]
+    told = {
+        "too_few": "too few iterations to judge",
+        "hold": "inside the band, settings hold",
+        "bolder": "above the band, so draft more",
+        "more_careful": "below the band, so draft less",
+        "off": "adaptation is off",
+    }.get(history.decision, history.decision)
+    caption = (
+        f"{history.statistic.replace('_', ' ').capitalize()} averages {number(history.mean)} over "
+        f"{plural(len(history.window), 'iteration')} (aim {history.target:g} ± {history.dead_band:g}): "
+        f"{told}{': ' + ', '.join(changes) if changes else ''}."
+    )
+    states = tuple(final_state(iteration, entry) for entry in shown)
+    return Phase("history", "History", iteration.times.adapt_s, caption, BOTH_DETAIL, states)

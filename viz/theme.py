@@ -1,0 +1,119 @@
+"""Colours, shapes and dashes of every view, and the Plotly look that goes with them.
+
+The palette is Okabe-Ito, readable with any colour vision; a shape and a dash always repeat what a colour says.
+"""
+
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How one state is drawn: colour, shape in the component, symbol in Plotly, dash of its edge, words for it."""
+
+    color: str
+    shape: str
+    symbol: str
+    dash: str
+    words: str
+
+
+GREY = "#8A93A6"
+
+MARKS: dict[str, Mark] = {
+    "root": Mark(GREY, "square", "square", "solid", "last committed token"),
+    "accepted": Mark("#009E73", "circle", "circle", "solid", "accepted"),
+    "rejected": Mark("#D55E00", "cross", "x-thin", "dash", "rejected"),
+    "not_reached": Mark(GREY, "hollow", "circle-open", "dot", "not reached"),
+    "not_verified": Mark(GREY, "ghost", "circle-open-dot", "dot", "not verified"),
+    "pruned": Mark(GREY, "ghost", "circle-open-dot", "dot", "pruned"),
+    "recovered": Mark("#CC79A7", "diamond", "diamond", "dot", "recovered"),
+    "bonus": Mark("#56B4E9", "star", "star", "dot", "bonus"),
+    "fallback": Mark("#A6761D", "triangle", "triangle-up", "dot", "fallback"),
+    "fold": Mark(GREY, "fold", "square-open", "dot", "folded nodes"),
+}
+
+PHASE_COLORS: dict[str, str] = {
+    "draft": "#E69F00",
+    "prune": "#999999",
+    "mask": "#B39DDB",
+    "verify": "#0072B2",
+    "select": "#CC79A7",
+    "commit": "#009E73",
+    "rebuild": "#D55E00",
+    "adapt": "#A6761D",
+    "other": "#6B7280",
+}
+
+PHASE_WORDS: dict[str, str] = {
+    "draft": "draft",
+    "prune": "prune",
+    "mask": "flatten & mask",
+    "verify": "verify",
+    "select": "select",
+    "commit": "commit",
+    "rebuild": "rebuild KV",
+    "adapt": "adapt",
+    "other": "other",
+}
+
+SERIES: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#A6761D", "#8A93A6")
+SERIES_DASHES: tuple[str, ...] = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
+SERIES_SYMBOLS: tuple[str, ...] = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Colours that depend on the light or dark theme."""
+
+    text: str
+    muted: str
+    grid: str
+    surface: str
+    select: str
+
+
+LIGHT = Palette(text="#1A1F2B", muted="#5B6475", grid="#E3E6EC", surface="#FFFFFF", select="#B86E00")
+DARK = Palette(text="#EEF1F6", muted="#9AA3B5", grid="#2A303C", surface="#0E1117", select="#FFC533")
+
+
+def palette(dark: bool) -> Palette:
+    """The palette of a theme."""
+    return DARK if dark else LIGHT
+
+
+def with_alpha(color: str, alpha: float) -> str:
+    """A `#RRGGBB` colour as `rgba(...)`."""
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha:g})"
+
+
+def style(figure: go.Figure, dark: bool) -> go.Figure:
+    """The same figure in the app's look: clear background, legend under the data, quiet grid."""
+    colors = palette(dark)
+    figure.update_layout(
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        colorway=list(SERIES),
+        font={"color": colors.text, "size": 12, "family": "Source Sans, Source Sans Pro, sans-serif"},
+        hoverlabel={"bgcolor": colors.surface, "font": {"color": colors.text}, "bordercolor": colors.muted},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.24, "xanchor": "left", "x": 0, "title": {"text": ""}},
+        separators=". ",
+    )
+    # Axis titles get a standoff and automargin so that no tick label is ever cut off.
+    axis = {
+        "gridcolor": colors.grid,
+        "linecolor": colors.muted,
+        "zeroline": False,
+        "automargin": True,
+        "ticks": "outside",
+        "tickcolor": colors.grid,
+        "title_standoff": 8,
+    }
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(**axis)
+    if figure.layout.margin.l is None:
+        figure.update_layout(margin={"l": 56, "r": 16, "t": 40 if figure.layout.title.text else 16, "b": 48})
+    return figure

@@ -1,0 +1,69 @@
+"""Token text that a person can read: whitespace and control characters made visible."""
+
+import unicodedata
+
+# The two marks that a reader of tokenizers knows; everything else that has no shape is written as an escape.
+_NAMED = {" ": "·", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_SHAPELESS = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+
+
+def visible(text: str, limit: int | None = None) -> str:
+    """Token text with its whitespace visible, cut with an ellipsis at `limit` columns."""
+    shown = "".join(_visible_character(character) for character in text) or "∅"
+    if limit is None or columns(shown) <= limit:
+        return shown
+    kept = ""
+    for character in shown:
+        if columns(kept + character) >= limit:
+            break
+        kept += character
+    return kept + "…"
+
+
+def columns(text: str) -> int:
+    """Width of a text in monospace columns; wide East Asian characters and emoji take two."""
+    return sum(_columns(character) for character in text)
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _visible_character(character: str) -> str:
+    if character in _NAMED:
+        return _NAMED[character]
+    # Bidirectional overrides and zero-width characters could reorder or hide their neighbours on screen.
+    if unicodedata.category(character) in _SHAPELESS:
+        code = ord(character)
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return character
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A probability as a person writes it: `0.62`, `<0.01` for what would read 0.00, `–` for none."""
+    if value is None or value != value:
+        return "–"
+    if 0 < value < 0.5 * 10**-digits:
+        return f"<{10**-digits:.{digits}f}"
+    return f"{value:.{digits}f}"
+
+
+def milliseconds(seconds: float) -> str:
+    """A time as a person writes it: `2.9 ms`, `310 µs`, `1.2 s`."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds * 1e6:.0f} µs"
+
+
+def plural(count: int, singular: str, several: str | None = None) -> str:
+    """A count with its noun: `1 node`, `3 nodes`."""
+    return f"{count:,} {singular if count == 1 else several or singular + 's'}"
+
+
+def for_plotly(text: str) -> str:
+    """Visible token text with the characters escaped that Plotly reads as markup."""
+    return visible(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
