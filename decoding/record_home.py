@@ -1,6 +1,6 @@
 """`python -m decoding.record_home`: decode a story with the embedded pair and write the run that Home shows."""
 
-from decoding.methods import METHODS
+from decoding.methods import PRESETS
 from decoding.pair import embedded_pair
 from decoding.prompts import load_prompts
 from decoding.recorded import HOME_FILE, PROMPT, telling_iteration
@@ -8,6 +8,7 @@ from decoding.session import DecodeSession, Limits
 from decoding.trace_file import save_run
 
 NEW_TOKENS = 80
+METHOD = "DynaTree, first level may branch"
 
 
 def main() -> None:
@@ -15,8 +16,8 @@ def main() -> None:
     pair = embedded_pair()
     text = next(prompt.text for prompt in load_prompts() if f"{prompt.kind}/{prompt.name}" == PROMPT)
     prompt_ids = pair.vocabulary.encode(text)
-    list(DecodeSession(pair, METHODS["dynatree"], prompt_ids, limits=Limits(8)))  # warm up, so that times are usual ones
-    session = DecodeSession(pair, METHODS["dynatree"], prompt_ids, limits=Limits(NEW_TOKENS))
+    list(DecodeSession(pair, PRESETS[METHOD], prompt_ids, limits=Limits(8)))  # warm up, so that times are usual ones
+    session = DecodeSession(pair, PRESETS[METHOD], prompt_ids, limits=Limits(NEW_TOKENS))
     list(session)
     run = session.trace()
     save_run(run, HOME_FILE)

@@ -9,7 +9,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("decoding", "viz", "pages", "benchmarks", "sample_prompts")
-TORCH_FREE = ("decoding", "decoding.trace", "decoding.trace_file", "decoding.errors", "decoding.prompts")
+TORCH_FREE = (
+    "decoding",
+    "decoding.trace",
+    "decoding.trace_file",
+    "decoding.errors",
+    "decoding.prompts",
+    "decoding.presets",
+)
 
 # What a room must not import; `None` stands for app.py.
 FORBIDDEN: dict[str | None, set[str]] = {

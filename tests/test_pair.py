@@ -371,7 +371,8 @@ def test_chat_without_a_template(folders):
 
 def test_generate_takes_nothing_from_the_models_own_generation_config(tmp_path, folders):
     folder = copy_checkpoint(folders("qwen2")[0], tmp_path / "model")
-    edit_json(folder / "generation_config.json", {"repetition_penalty": 5.0, "do_sample": True, "eos_token_id": [0, 7]})
+    own = {"repetition_penalty": 5.0, "do_sample": True, "suppress_tokens": list(range(0, 4096, 2))}
+    edit_json(folder / "generation_config.json", {**own, "eos_token_id": [0, 7]})
     pair = load_pair(settings_for(folder))
     assert pair.vocabulary.stop_ids == {0, 7}
     ids = torch.tensor([pair.vocabulary.encode(PROMPTS[0])])

@@ -144,6 +144,8 @@ def why_final(iteration: IterationTrace) -> str:
     """One sentence on what the final token is and where it came from."""
     if iteration.final_kind == "none":
         return "The path was cut by the end of the text or the length limit: no final token."
+    if not iteration.drafted:
+        return "Nothing was drafted: this is the target's own token, one per pass."
     return FINAL_WORDS[iteration.final_kind]
 
 
@@ -184,8 +186,9 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
     token_s = total / count / tokens
     said = (
         f"{PHASE_WORDS[largest].capitalize()} takes {seconds[largest] / total:.0%} of each iteration "
-        f"({milliseconds(seconds[largest] / count)} of {milliseconds(total / count)}) and {accepted:.1f} drafted tokens "
-        f"are accepted: with {milliseconds(pass_s)} per target pass, a committed token costs {milliseconds(token_s)}."
+        f"({milliseconds(seconds[largest] / count)} of {milliseconds(total / count)}) and {accepted:.1f} drafted "
+        f"tokens are accepted: with {milliseconds(pass_s)} per target pass, a committed token costs "
+        f"{milliseconds(token_s)}."
     )
     if seconds["rebuild"] > 0.05 * total:
         said += f" The second target pass of rollback + rebuild takes {seconds['rebuild'] / total:.0%}."
@@ -199,6 +202,6 @@ def _against(run: RunTrace, baseline: RunTrace, token_s: float) -> str:
     plain_s = plain_total / plain_tokens
     iteration_s = sum(i.times.total_s for i in run.iterations) / len(run.iterations)
     return (
-        f"{baseline.label} takes {milliseconds(plain_s)} per token, so this run has {plain_s / token_s:.2f}x its speed; "
-        f"an iteration has to commit {iteration_s / plain_s:.1f} tokens to break even."
+        f"{baseline.label} takes {milliseconds(plain_s)} per token, so this run has {plain_s / token_s:.2f}x its "
+        f"speed; an iteration has to commit {iteration_s / plain_s:.1f} tokens to break even."
     )

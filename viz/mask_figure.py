@@ -1,4 +1,4 @@
-"""The tree attention mask of a verification pass: who sees whom, with the text before the tree folded into one block."""
+"""The tree attention mask of a verification pass: who sees whom; the text before the tree is one block."""
 
 import base64
 from dataclasses import dataclass

@@ -103,10 +103,9 @@ def _draft_caption(iteration: IterationTrace, new: list, group: list[int], secon
     number_of = f" {group[0] + 1}" if len(group) == 1 else ""
     if iteration.draft_forwards == 0:
         forwards, number_of = "The drafter, without a model,", ""
-    return (
-        f"{forwards}{number_of} adds {plural(len(new), 'node')} at {where} under {plural(len(parents), 'parent')}{took}; the "
-        f" likeliest path now ends in {quote(best.text)} at {number(best.path_probability, 3)}."
-    )
+    added = f"{forwards}{number_of} adds {plural(len(new), 'node')} at {where}"
+    best_path = f"the likeliest path now ends in {quote(best.text)} at {number(best.path_probability, 3)}"
+    return f"{added} under {plural(len(parents), 'parent')}{took}; {best_path}."
 
 
 def _drafted_state(entry: Shown, levels: list[int], group: list[int]) -> str:
@@ -187,7 +186,8 @@ def _commit(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
     moved = f", {kv.bytes_moved / 1024:,.0f} KiB moved" if kv.bytes_moved else ""
     caption = (
         f"{plural(len(iteration.committed_ids), 'token')} committed. "
-        f"Target cache: {kept} of {kv.rows_written} new rows {how}, {kv.rows_freed} freed{moved}; it now holds {kv.rows_before + kept:,} rows."
+        f"Target cache: {kept} of {kv.rows_written} new rows {how}, {kv.rows_freed} freed{moved}; "
+        f"it now holds {kv.rows_before + kept:,} rows."
     )
     states = tuple(final_state(iteration, entry) for entry in shown)
     seconds = iteration.times.commit_s + iteration.times.rebuild_s

@@ -5,8 +5,8 @@
     figure = tree_figure(scene, "select", dark=False)       # the same scene as an exportable Plotly figure
 
 The whole data of the component is made by `viz.scope_data`: `scope_data(run, index)` for the linked scope,
-`compact_data(iteration, scene_id=...)` for a tree alone. Ids in a scene: trace nodes keep theirs, the final token is
-`FINAL_ID` (-2), the fold below node n is `fold_id(n)` = -10 - n. The tree is laid out once: nothing moves between phases.
+`compact_data(iteration, scene_id=...)` for a tree alone. Ids in a scene: trace nodes keep theirs, the final token
+is `FINAL_ID` (-2), the fold below node n is `fold_id(n)` = -10 - n. The tree is laid out once: nothing moves.
 """
 
 from collections.abc import Collection
@@ -146,7 +146,7 @@ def build_scene(
         total=max(len(nodes) - 1, 0),
         hidden=hidden,
         unlabelled=unlabelled,
-        note=_note(len(nodes) - 1, hidden, unlabelled),
+        note=_note(iteration, hidden, unlabelled),
         default_selected=_default_selected(iteration, keep),
     )
 
@@ -258,8 +258,11 @@ def _column_chars(nodes: tuple[SceneNode, ...]) -> tuple[int, ...]:
     return tuple(widths)
 
 
-def _note(total: int, hidden: int, unlabelled: int) -> str:
-    parts = [plural(max(total, 0), "node")]
+def _note(iteration: IterationTrace, hidden: int, unlabelled: int) -> str:
+    """How many nodes there are and how many of them are not to be seen."""
+    if not iteration.nodes:
+        return f"{plural(iteration.drafted, 'node')} drafted, not recorded"
+    parts = [plural(len(iteration.nodes) - 1, "node")]
     parts.append(f"{hidden:,} hidden in folds" if hidden else "none hidden")
     if unlabelled:
         parts.append(f"{unlabelled:,} unlabelled")

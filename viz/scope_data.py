@@ -10,15 +10,14 @@ from dataclasses import asdict
 
 from decoding.trace import IterationTrace, RunTrace
 from viz.cache_figure import cache_strips
-from viz.explain import iteration_summary, phase_seconds, why_final, why_not_expanded, why_verdict
+from viz.cards import cards, laws
+from viz.explain import iteration_summary, phase_seconds
 from viz.mask_figure import mask_png, tree_mask
-from viz.phases import FINAL_ID
 from viz.scene import Limits, Scene, build_scene, scene_to_json
 from viz.text_strip import iteration_spans
 from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS
-from viz.tokens import milliseconds, number, plural, visible
+from viz.tokens import milliseconds, plural, visible
 
-TOP_ROWS = 10
 STRIP_WINDOW = 160
 TEXT_WINDOW = 240
 
@@ -112,136 +111,18 @@ def legend(scene: Scene) -> list[dict]:
     return [{"state": state, "words": words[state]} for state in words if state in there and state != "root"]
 
 
-def cards(iteration: IterationTrace, scene: Scene) -> dict[str, dict]:
-    """What the card says about each drawn node, by id."""
-    told = {}
-    for drawn in scene.nodes:
-        if drawn.folded:
-            told[str(drawn.node_id)] = {
-                "token": drawn.label, "kind": "folded", "state": "fold", "why": drawn.title + ". Click it to open.", "law": None,
-                "token_id": None, "facts": [],
-            }  # fmt: skip
-        elif drawn.node_id == FINAL_ID:
-            told[str(FINAL_ID)] = _final_card(iteration, drawn.parent_id)
-        elif iteration.nodes:
-            told[str(drawn.node_id)] = _node_card(iteration, drawn.node_id)
-    return told
-
-
-def _final_card(iteration: IterationTrace, parent_id: int) -> dict:
-    chosen = next((s for s in iteration.steps if s.child_id is None), None)
-    value = next((p for token, _, p in iteration.target_top(parent_id) if token == iteration.committed_ids[-1]), None)
-    facts = [] if value is None else [["target's probability", number(value, 4)]]
-    if chosen is not None and chosen.drawn is not None:
-        facts.append(["drawn from what was left", number(chosen.drawn)])
-    return {
-        "token": visible(iteration.final_text or ""),
-        "kind": f"after node {parent_id} · {iteration.final_kind}",
-        "state": iteration.final_kind,
-        "why": why_final(iteration),
-        "law": parent_id,
-        "token_id": iteration.committed_ids[-1],
-        "facts": facts,
-    }
-
-
-def _node_card(iteration: IterationTrace, node_id: int) -> dict:
-    node = iteration.nodes[node_id]
-    facts = []
-    if node_id:
-        facts.append(["path probability", number(node.path_probability, 4)])
-    # Greedy decoding leaves nothing to chance: 0 and 1 would only repeat the verdict.
-    if node.acceptance_probability not in (None, 0.0, 1.0):
-        facts.append(["reached and accepted (exact)", number(node.acceptance_probability, 3)])
-    if node.multiplicity > 1:
-        facts.append(["drawn how often", str(node.multiplicity)])
-    if node.target_argmax_text is not None:
-        best = f"{visible(node.target_argmax_text, 12)} {number(node.target_argmax_probability)}"
-        facts.append(["target wants next", best])
-    facts.append(["growth", why_not_expanded(iteration, node_id)])
-    state = "pruned" if node.pruned else node.verdict
-    return {
-        "token": visible(node.text),
-        "kind": f"node {node_id} · depth {node.depth} · {MARKS[state].words}",
-        "state": state,
-        "why": why_verdict(iteration, node_id),
-        # The root stands beside what follows it: its own law has been decided before.
-        "law": node.parent_id if node_id else 0,
-        "token_id": node.token_id if node_id else None,
-        "facts": facts,
-    }
-
-
-def laws(iteration: IterationTrace, scene: Scene) -> dict[str, dict]:
-    """Both distributions after each node that has drawn children: the likeliest tokens of either, children always in."""
-    if not iteration.nodes:
-        return {}
-    asked: dict[int, list] = {0: []}
-    for drawn in scene.nodes:
-        if drawn.parent_id >= 0 and not drawn.folded:
-            asked.setdefault(drawn.parent_id, []).append(drawn.node_id)
-    return {str(parent): _law(iteration, parent, children) for parent, children in asked.items()}
-
-
-def _law(iteration: IterationTrace, parent: int, children: list[int]) -> dict:
-    draft = {token: (text, p) for token, text, p in iteration.draft_top(parent)}
-    target = {token: (text, p) for token, text, p in iteration.target_top(parent)}
-    rows = {token: text for side in (draft, target) for token, (text, _) in side.items()}
-    known: dict[int, tuple] = {}
-    for child in children:
-        if child >= 0:
-            node = iteration.nodes[child]
-            rows[node.token_id] = node.text
-            known[node.token_id] = (node.draft_probability, node.target_probability)
-
-    def pair(token: int) -> tuple[float | None, float | None]:
-        own = known.get(token, (None, None))
-        return (
-            draft[token][1] if token in draft else own[0],
-            target[token][1] if token in target else own[1],
-        )
-
-    order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
-    shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in known]
-    return {
-        "after": visible(iteration.nodes[parent].text, 14),
-        "has_draft": bool(draft),
-        "has_target": bool(target),
-        # What a missing number lies below: the last of the recorded top tokens.
-        "draft_floor": round(min((p for _, p in draft.values()), default=0.0), 5),
-        "target_floor": round(min((p for _, p in target.values()), default=0.0), 5),
-        "tests": _tests(iteration, parent),
-        "rows": [[token, visible(rows[token], 16), *(_rounded(value) for value in pair(token))] for token in shown],
-    }
-
-
-def _tests(iteration: IterationTrace, parent: int) -> list[dict]:
-    """The verifier's tests at one place in their order."""
-    made = []
-    for step in iteration.steps:
-        if step.node_id != parent:
-            continue
-        drawn = "" if step.drawn is None else f", drawn {number(step.drawn)}"
-        chosen = step.child_id is None
-        words = f"{number(step.acceptance_probability)}{drawn}"
-        made.append(
-            {
-                "node": FINAL_ID if chosen else step.child_id,
-                "token": visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16),
-                "state": iteration.final_kind if chosen else "accepted" if step.accepted else "rejected",
-                "words": f"{iteration.final_kind}, chosen" if chosen else f"p {words}",
-            }
-        )
-    return made
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None or value != value else round(value, 5)
-
-
 def _mask(iteration: IterationTrace) -> dict:
+    if not iteration.nodes:
+        return {
+            "png": None,
+            "order": [],
+            "parents": [],
+            "prefix": 0,
+            "stats": "The tree was not recorded.",
+            "short": "",
+        }
     mask = tree_mask(iteration)
-    parents = [iteration.nodes[i].parent_id if iteration.nodes else -1 for i in mask.order]
+    parents = [iteration.nodes[i].parent_id for i in mask.order]
     return {
         "png": mask_png(mask.allowed),
         "order": list(mask.order),

@@ -10,7 +10,7 @@ from decoding.trace import IterationTrace, RunTrace
 from decoding.trace_file import load_run
 
 HOME_FILE = Path(__file__).parent / "home.dscope"
-PROMPT = "stories/tim_and_the_bell"
+PROMPT = "stories/frog_and_boat"
 
 
 @lru_cache(maxsize=1)
@@ -30,5 +30,5 @@ def _telling(iteration: IterationTrace) -> float:
     score = 2.0 * min(accepted, 4) + (3.0 if iteration.final_kind == "recovered" else 0.0)
     # A word that was rejected where another was accepted tells more than a lone chain; a crowd tells nothing.
     branches = len({node.parent_id for node in iteration.nodes}) - iteration.tree_depth
-    score += 2.0 * min(rejected, 2) + min(max(branches, 0), 3) + (2.0 if 8 <= iteration.drafted <= 16 else 0.0)
+    score += 2.0 * min(rejected, 2) + min(max(branches, 0), 5) + (2.0 if 8 <= iteration.drafted <= 18 else 0.0)
     return score - 5.0 * iteration.in_loop

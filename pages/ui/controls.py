@@ -15,6 +15,7 @@ import streamlit as st
 
 from decoding.errors import PromptError
 from decoding.prompts import Prompt, load_prompts
+from decoding.recorded import PROMPT as HOME_PROMPT
 from pages.ui.errors import escape_markdown, guarded, show_error
 from pages.ui.models import manager
 from pages.ui.setting_widgets import length_control, sampling_controls, seed, setting_key, settings_form
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "length_control",
     "method_picker",
+    "method_words",
     "preset_picker",
     "prompt_picker",
     "prompt_words",
@@ -37,7 +39,7 @@ __all__ = [
 ]
 
 OWN_TEXT = "own text"
-DEFAULT_PROMPT = "stories/tim_and_the_bell"
+DEFAULT_PROMPT = HOME_PROMPT
 DEFAULT_METHOD = "dynatree"
 
 
@@ -144,11 +146,24 @@ def set_method(key: str, method: "Method") -> None:
         st.session_state[setting_key(key, method.name, name)] = value
 
 
-def reset_button(key: str, method: "Method", label: str = "Back to the paper's defaults") -> None:
-    """A button that puts the paper's defaults into all widgets of a method."""
+def reset_button(key: str = "method", label: str = "Back to the paper's defaults") -> None:
+    """A button that puts the paper's defaults into all widgets of the method picked under `key`."""
     from decoding.methods import METHODS
 
-    st.button(label, key=f"{key}_reset", on_click=set_method, args=(key, METHODS[method.name]), icon=":material/undo:")
+    chosen = METHODS[st.session_state[key]]
+    st.button(label, key=f"{key}_reset", on_click=set_method, args=(key, chosen), icon=":material/undo:")
+
+
+def method_words(key: str = "method") -> str:
+    """What is picked under `key`, for a button: the method's label, and how many settings differ from the paper's."""
+    from decoding.methods import METHODS
+
+    method = METHODS.get(st.session_state.get(key, st.query_params.get(key)), METHODS[DEFAULT_METHOD])
+    defaults = method.settings()
+    changed = sum(
+        st.session_state.get(setting_key(key, method.name, name), value) != value for name, value in defaults.items()
+    )
+    return f"{method.label} · {changed} changed" if changed else method.label
 
 
 def _chat_toggle(key: str) -> bool:

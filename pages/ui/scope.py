@@ -13,9 +13,9 @@
     compact = compact_data(iteration, scene_id="a:3", title="DynaTree", marks=diff_marks(mine, other)[0])
     scope(compact, key="tree-a", height=320)
 
-Callbacks run before the script does, so that the page draws the new iteration in the same run. `selected` and `phase` in
-the data set where a new scene starts; after that the browser keeps them. `data | {"report_phase": True}` also reports
-the phase (one rerun per step). Dark or light comes from Streamlit's CSS variables, nothing has to be passed.
+Callbacks run before the script does, so that the page draws the new iteration in the same run. `selected` and
+`phase` in the data set where a new scene starts; after that the browser keeps them. A `data["report_phase"] = True`
+also reports the phase (one rerun per step). Dark or light comes from Streamlit's CSS variables.
 For tests the root element `.ds-root` carries `data-drawn-scene`, `data-phase` and `data-selected`.
 """
 

@@ -42,8 +42,11 @@ function paintCard(view) {
     html("dd", "", card.facts, value);
   }
   const law = told.law === null ? null : view.data.laws && view.data.laws[told.law];
-  if (law) paintLaw(view, law, told, lawRoom(card));
-  paintTests(view, law ? law.tests : []);
+  if (!law) return;
+  // The tests only where the laws still get their rows: the sentence above tells the node's own test anyway.
+  paintTests(view, law.tests);
+  if (lawRoom(card) < 6) card.tests.replaceChildren();
+  paintLaw(view, law, told, clamp(lawRoom(card), 5, 10));
 }
 
 // The verifier's tests at this place in their order, so that a draw can be followed.
@@ -62,10 +65,10 @@ function paintTests(view, tests) {
   }
 }
 
-// As many rows of the laws as fit above the facts without scrolling, 5 to 10.
+// Rows of the laws that fit beside everything else without scrolling.
 function lawRoom(card) {
-  const used = card.facts.offsetHeight + card.why.offsetHeight + card.token.offsetHeight;
-  return clamp(Math.floor((card.box.clientHeight - used - 62) / 18), 5, 10);
+  const used = card.facts.offsetHeight + card.why.offsetHeight + card.token.offsetHeight + card.tests.offsetHeight;
+  return Math.floor((card.box.clientHeight - used - 66) / 18);
 }
 
 function paintLaw(view, law, told, room) {
@@ -97,6 +100,7 @@ function lawSide(grid, className, there, value, floor, most) {
   const cell = html("span", "side-bar " + className, grid);
   const number = html("span", "value", cell, there ? probability(value, floor) : "");
   const lane = html("span", "lane", cell);
+  if (!there) return;
   const bar = html("span", "bar", lane);
   bar.style.width = (100 * (value || 0)) / most + "%";
   if (value) number.title = String(value);

@@ -56,6 +56,13 @@ function buildMask(view, parent) {
 function paintMask(view) {
   const { mask } = view;
   const { order, prefix, png, stats } = view.data.mask;
+  mask.svg.replaceChildren();
+  mask.light = null;
+  if (!png) {
+    mask.words.textContent = stats;
+    mask.side.textContent = "";
+    return;
+  }
   const rows = order.length;
   const width = mask.body.clientWidth;
   const size = Math.min(mask.body.clientHeight, width * 0.72) - 2;
@@ -65,7 +72,6 @@ function paintMask(view) {
   mask.side.textContent = `${rows} × ${(prefix + rows).toLocaleString("en")}`;
   mask.side.title = stats;
   mask.left = Math.max(Math.min(width - mask.size - 8, 92), 30);
-  mask.svg.replaceChildren();
   mask.svg.setAttribute("width", mask.left + mask.size + 4);
   mask.svg.setAttribute("height", mask.size + 2);
   mask.svg.setAttribute("aria-label", stats);

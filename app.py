@@ -1,0 +1,3 @@
+import streamlit as st
+from pages.ui.setup import setup
+setup("Home")

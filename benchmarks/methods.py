@@ -1,0 +1,215 @@
+"""Throughput of every method on the same prompts, interleaved in one run, against Hugging Face `generate`.
+
+Figures are medians over prompts and repeats of what came before the output began to loop; quartiles stand beside
+them, and the same figures with loops included stand in the JSON. Ratios are taken per prompt and repeat, so that drift
+of the machine cancels.
+"""
+
+import time
+
+from benchmarks.common import (
+    add_pair_arguments,
+    arguments,
+    choose_prompts,
+    pair_from,
+    print_table,
+    run_main,
+    write_json,
+)
+from decoding.comparison import Comparison, Contestant, Result, compare
+from decoding.contestants import format_contestant, parse_contestant
+from decoding.errors import PromptError
+from decoding.metrics import Spread, spread
+from decoding.pair import Pair
+from decoding.prompts import load_prompts
+from decoding.trace import PHASES
+
+# Tuned on prompts that the benchmark does not measure (the last of each kind).
+TUNED = {
+    "linear, tuned": "linear:length=4",
+    "fixed tree, tuned": "fixed_tree:max_depth=4,branching=3,prune_probability=0.05,branch_first_level=true",
+    "DynaTree, tuned": (
+        "dynatree:branch_first_level=true,stop_probability=0.05,prune_probability=0.02,base_depth=7,max_depth=8,"
+        "history=false"
+    ),
+}
+PUBLISHED = {
+    "autoregressive (ours)": "autoregressive",
+    "HF generate": "hf_generate",
+    "HF assisted": "hf_assisted",
+    "fixed tree D5 B2": "fixed_tree:max_depth=5,branching=2",
+    "fixed tree D8 B3": "fixed_tree",
+    "+ breadth": "dynatree:dynamic_depth=false,history=false",
+    "+ breadth + depth": "dynatree:history=false",
+    "DynaTree (+ history)": "dynatree",
+    "DynaTree, first level branches": "dynatree:branch_first_level=true",
+    "DynaTree, rollback + rebuild": "dynatree:cache_policy=rebuild",
+}
+
+
+def contestants_from(texts: list[str] | None) -> list[Contestant]:
+    """Contestants named on the command line, or the published and tuned ones."""
+    if texts:
+        return [parse_contestant(text) for text in texts]
+    named = {**PUBLISHED, **TUNED}
+    parsed = [(label, parse_contestant(text)) for label, text in named.items()]
+    return [Contestant(label, c.method, c.baseline) for label, c in parsed]
+
+
+def prompts_from(args, pair: Pair) -> list[tuple[str, list[int]]]:
+    """One prompt from the command line, or samples."""
+    if args.prompt:
+        named = {f"{p.kind}/{p.name}": p.text for p in load_prompts()}
+        return [(args.prompt[:40], pair.vocabulary.encode(named.get(args.prompt, args.prompt)))]
+    chosen = choose_prompts(args.prompts, 2 if args.quick else 12)
+    if not chosen:
+        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
+    return [(f"{p.kind}/{p.name}", pair.vocabulary.encode(p.text)) for p in chosen]
+
+
+def ratios(results: list[Result], base: list[Result]) -> Spread | None:
+    """Throughput over that of the base, per prompt and repeat, without loops."""
+    theirs = {(r.prompt, r.repeat): r.loop_free for r in base}
+    values = [
+        r.loop_free.throughput / theirs[r.prompt, r.repeat].throughput
+        for r in results
+        if r.loop_free and theirs.get((r.prompt, r.repeat))
+    ]
+    return spread(values) if values else None
+
+
+def figures_of(comparison: Comparison, index: int, bases: dict[str, int]) -> dict:
+    """All figures of one contestant; times are medians, counts are sums over prompts and repeats."""
+    results = comparison.of(index)
+    free = [r.loop_free for r in results if r.loop_free]
+    figures: dict = {
+        "label": comparison.contestants[index].label,
+        "contestant": format_contestant(comparison.contestants[index]),
+        "failures": sorted({r.failure for r in results if r.failure}),
+        "looping_tokens": sum(len(r.output_ids) - r.loop_free_tokens for r in results),
+        "tokens": sum(len(r.output_ids) for r in results),
+    }
+    if not free:
+        return figures
+    iterations = sum(m.iterations for m in free)
+    figures |= {
+        "throughput": spread([m.throughput for m in free]).__dict__,
+        "throughput_with_loops": spread([r.metrics.throughput for r in results if r.metrics]).__dict__,
+        "ttft_ms": spread([1000 * m.ttft_s for m in free]).__dict__,
+        "tpot_ms": spread([1000 * m.tpot_s for m in free if m.tpot_s]).__dict__
+        if any(m.tpot_s for m in free)
+        else None,
+        "tokens_per_iteration": sum(m.new_tokens for m in free) / iterations,
+    }
+    for name, base in bases.items():
+        ratio = ratios(results, comparison.of(base))
+        figures[f"ratio_to_{name}"] = ratio.__dict__ if ratio else None
+    if free[0].drafted:
+        accepted = sum(m.accepted for m in free)
+        figures |= {
+            "accepted_mean": accepted / iterations,
+            "acceptance_drafted": accepted / max(1, sum(m.drafted for m in free)),
+            "acceptance_verified": accepted / max(1, sum(m.verified for m in free)),
+            "verified_per_iteration": sum(m.verified for m in free) / iterations,
+            "draft_forwards_per_iteration": sum(m.draft_forwards for m in free) / iterations,
+        }
+    if free[0].phase_s:
+        figures["phase_ms_per_iteration"] = {
+            phase: 1000 * sum(m.phase_s[phase] for m in free) / iterations for phase in PHASES
+        }
+    return figures
+
+
+def goals(figures: list[dict], bases: dict[str, int]) -> list[str]:
+    """What the goals say: best tree against generate and assisted, our autoregressive loop against generate."""
+    if not {"hf_generate", "hf_assisted", "autoregressive"} <= bases.keys():
+        return []
+    trees = [f for f in figures if f["contestant"].startswith(("fixed_tree", "dynatree")) and "throughput" in f]
+    best = max(trees, key=lambda f: f["ratio_to_hf_generate"]["median"], default=None)
+    ours = figures[bases["autoregressive"]]
+    lines = []
+    if best:
+        for name, goal in (("hf_generate", 1.2), ("hf_assisted", 1.0)):
+            value = best[f"ratio_to_{name}"]["median"]
+            verdict = "reached" if value >= goal else "MISSED"
+            lines.append(f"goal {verdict}: best tree ({best['label']}) {value:.2f}x {name}, goal {goal}x")
+    value = ours["ratio_to_hf_generate"]["median"]
+    lines.append(
+        f"goal {'reached' if value >= 1 else 'MISSED'}: our autoregressive loop {value:.2f}x hf_generate, goal 1x"
+    )
+    return lines
+
+
+def print_figures(figures: list[dict]) -> None:
+    """The two tables: throughput with acceptance, and time per phase."""
+    rows, phases = [], []
+    for f in figures:
+        if "throughput" not in f:
+            print(f"{f['label']}: not measured; {'; '.join(f['failures']) or 'nothing before the loop'}")
+            continue
+        speed = f["throughput"]
+        rows.append((
+            f["label"], f"{speed['median']:.1f}", f"{speed['low']:.0f}-{speed['high']:.0f}", _ratio(f, "hf_generate"),
+            _ratio(f, "hf_assisted"), _ratio(f, "autoregressive"), f"{f['tokens_per_iteration']:.2f}",
+            _or_dash(f, "acceptance_drafted", ".0%"), _or_dash(f, "acceptance_verified", ".0%"),
+            f"{f['ttft_ms']['median']:.1f}", f"{f['tpot_ms']['median']:.2f}" if f["tpot_ms"] else "-",
+        ))  # fmt: skip
+        if "phase_ms_per_iteration" in f:
+            per = f["phase_ms_per_iteration"]
+            phases.append((f["label"], *(f"{per[p]:.2f}" for p in PHASES), f"{sum(per.values()):.2f}"))
+    header = ("method", "tok/s", "quartiles", "x generate", "x assisted", "x AR", "tok/iter", "acc/drafted",
+              "acc/verified", "TTFT ms", "TPOT ms")  # fmt: skip
+    print_table(header, rows)
+    print("\nms per iteration")
+    print_table(("method", *PHASES, "sum"), phases)
+
+
+def _ratio(figures: dict, base: str) -> str:
+    ratio = figures.get(f"ratio_to_{base}")
+    return f"{ratio['median']:.2f}" if ratio else "-"
+
+
+def _or_dash(figures: dict, name: str, form: str) -> str:
+    return format(figures[name], form) if figures.get(name) is not None else "-"
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    parser.add_argument("--methods", nargs="+", metavar="NAME[:setting=value,...]", help="what to compare")
+    parser.add_argument("--prompt", help="a text, or kind/name of a sample prompt")
+    parser.add_argument("--max-new-tokens", type=int)
+    parser.add_argument("--repeats", type=int)
+    parser.add_argument("--warmup", type=int, default=1)
+    args = parser.parse_args()
+    started = time.perf_counter()
+    pair = pair_from(args)
+    contestants = contestants_from(args.methods)
+    length = args.max_new_tokens or (48 if args.quick else 128)
+    comparison = compare(
+        pair, contestants, prompts_from(args, pair), length, args.repeats or (2 if args.quick else 3), args.warmup
+    )
+    bases = {}
+    for index, contestant in enumerate(contestants):
+        name = contestant.baseline or contestant.method.name
+        if name in ("hf_generate", "hf_assisted", "autoregressive"):
+            bases.setdefault(name, index)
+    figures = [figures_of(comparison, index, bases) for index in range(len(contestants))]
+    print(f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}, {len(comparison.prompts)} prompts x "
+          f"{length} tokens, medians over prompts and repeats, loops left out\n")  # fmt: skip
+    print_figures(figures)
+    looping, total = figures[0]["looping_tokens"], figures[0]["tokens"]
+    print(f"\n{looping} of {total} tokens were in loops and are left out above; the JSON has both")
+    for line in goals(figures, bases):
+        print(line)
+    for contestant, prompt, difference in comparison.differences:
+        print(f"differs: {contestants[contestant].label} on {comparison.prompts[prompt]}: {difference.explanation}")
+    if not comparison.differences:
+        print("all outputs are identical")
+    print(f"{time.perf_counter() - started:.0f} s")
+    write_json(args.json, "methods", {"figures": figures, "prompts": comparison.prompts}, pair.target.device)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,70 @@
+"""What recording costs: tokens per second with full records, summaries and none, interleaved in one run."""
+
+import time
+
+from benchmarks.common import (
+    add_pair_arguments,
+    arguments,
+    choose_prompts,
+    pair_from,
+    print_table,
+    run_main,
+    write_json,
+)
+from decoding.methods import METHODS
+from decoding.metrics import spread
+from decoding.pair import Pair
+from decoding.session import DecodeSession, Limits
+
+RECORDS = ("none", "summary", "full")
+GOAL = 0.05
+
+
+def tokens_per_second(pair: Pair, prompt_ids: list[int], record: str, length: int) -> float:
+    """Wall-clock throughput of one call, everything included."""
+    started = time.perf_counter()
+    session = DecodeSession(
+        pair,
+        METHODS["dynatree"].with_settings(branch_first_level=True),
+        prompt_ids,
+        limits=Limits(max_new_tokens=length, record=record),
+    )
+    for _ in session:
+        pass
+    return session.new_tokens / (time.perf_counter() - started)
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    args = parser.parse_args()
+    pair = pair_from(args)
+    prompts = [pair.vocabulary.encode(p.text) for p in choose_prompts(args.prompts, 2 if args.quick else 6)]
+    repeats, length = (4, 64) if args.quick else (10, 128)
+    speeds: dict[str, list[float]] = {record: [] for record in RECORDS}
+    for repeat in range(-1, repeats):
+        for ids in prompts:
+            # The order turns with each repeat, so that none always runs first.
+            for step in range(len(RECORDS)):
+                record = RECORDS[(repeat + step) % len(RECORDS)]
+                speed = tokens_per_second(pair, ids, record, length)
+                if repeat >= 0:
+                    speeds[record].append(speed)
+    costs = {
+        record: spread([1 - s / n for s, n in zip(speeds[record], speeds["none"], strict=True)]) for record in RECORDS
+    }
+    rows, figures = [], {}
+    for record in RECORDS:
+        speed, cost = spread(speeds[record]), costs[record]
+        rows.append((record, f"{speed.median:.1f}", f"{speed.low:.1f}-{speed.high:.1f}", f"{cost.median:+.1%}",
+                     f"{cost.low:+.1%} to {cost.high:+.1%}"))  # fmt: skip
+        figures[record] = {"tokens_per_second": speed.__dict__, "cost": cost.__dict__}
+    print_table(("record", "tok/s", "quartiles", "cost against none", "quartiles"), rows)
+    verdict = "reached" if costs["summary"].median < GOAL else "MISSED"
+    print(f"goal {verdict}: a summary costs {costs['summary'].median:.1%}, goal under {GOAL:.0%}")
+    write_json(args.json, "recording", figures, pair.target.device)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

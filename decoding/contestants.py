@@ -1,0 +1,91 @@
+"""What takes part in a comparison as one line of text: `dynatree:base_depth=3,history=false`, and back."""
+
+from difflib import get_close_matches
+
+from decoding.baselines.hf_generate import BASELINES
+from decoding.comparison import Contestant
+from decoding.errors import SettingsError, require
+from decoding.methods import METHODS, PRESETS, Method
+from decoding.trace import Setting
+
+_SWITCH = {"true": True, "on": True, "false": False, "off": False}
+
+
+def parse_contestant(text: str) -> Contestant:
+    """`NAME[:setting=value,...]` as a contestant; NAME is a key of METHODS, PRESETS or BASELINES.
+
+    Raises:
+        SettingsError: an unknown name, setting or value, in one sentence.
+    """
+    name, _, listed = (part.strip() for part in text.partition(":"))
+    if name in BASELINES:
+        require(not listed, f"{name} has no settings here: write {name} alone instead of {text!r}.")
+        return Contestant(BASELINES[name], baseline=name)
+    method = METHODS.get(name) or PRESETS.get(name)
+    if method is None:
+        raise SettingsError(_unknown(name))
+    changes = dict(_assignment(method, part, text) for part in listed.split(",")) if listed else {}
+    changed = method.with_settings(**changes) if changes else method
+    return Contestant(contestant_label(changed), method=changed)
+
+
+def format_contestant(contestant: Contestant) -> str:
+    """The text that `parse_contestant` reads; only settings that differ from those of the name are written."""
+    if contestant.baseline:
+        return contestant.baseline
+    changes = changed_settings(contestant.method)
+    written = ",".join(f"{name}={_write(value)}" for name, value in changes.items())
+    base = _base_name(contestant.method)
+    return f"{base}:{written}" if written else base
+
+
+def changed_settings(method: Method) -> dict[str, Setting]:
+    """Settings that differ from the method or preset that its label names, from the method's defaults otherwise."""
+    base = _base_name(method)
+    defaults = (METHODS.get(base) or PRESETS[base]).settings()
+    return {name: value for name, value in method.settings().items() if value != defaults[name]}
+
+
+def contestant_label(method: Method) -> str:
+    """What to call a method whose settings may have been changed: `DynaTree · history false`."""
+    changes = ", ".join(f"{name} {_write(value)}" for name, value in changed_settings(method).items())
+    return f"{method.label} · {changes}" if changes else method.label
+
+
+def _base_name(method: Method) -> str:
+    preset = PRESETS.get(method.label)
+    return method.label if preset is not None and preset.name == method.name else method.name
+
+
+def _assignment(method: Method, part: str, text: str) -> tuple[str, Setting]:
+    name, equals, value = (piece.strip() for piece in part.partition("="))
+    require(bool(name and equals and value), f"{part.strip()!r} in {text!r} is no setting: write setting=value.")
+    defaults = method.settings()
+    known = ", ".join(defaults)
+    require(name in defaults, f"{method.label} has no setting {name!r}; it has {known}.")
+    return name, _read(name, value, defaults[name])
+
+
+def _read(name: str, value: str, default: Setting) -> Setting:
+    """A value in the type of its default."""
+    if isinstance(default, str):
+        return value
+    if isinstance(default, bool):
+        require(value.lower() in _SWITCH, f"{name} is true or false, not {value!r}.")
+        return _SWITCH[value.lower()]
+    kind, words = (int, "a whole number") if isinstance(default, int) else (float, "a number")
+    try:
+        return kind(value)
+    except ValueError:
+        raise SettingsError(f"{name} is {words}, not {value!r}.") from None
+
+
+def _write(value: Setting) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unknown(name: str) -> str:
+    names = [*METHODS, *BASELINES, *PRESETS]
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose {', '.join([*METHODS, *BASELINES])} or a preset."
+    return f"There is no method {name!r}: {hint}"

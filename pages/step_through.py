@@ -1,0 +1,117 @@
+"""Step through: one run, one iteration at a time, one phase at a time."""
+
+import streamlit as st
+
+from decoding.recorded import home_run, telling_iteration
+from pages.ui.controls import (
+    DEFAULT_PROMPT,
+    length_control,
+    method_picker,
+    method_words,
+    prompt_picker,
+    prompt_words,
+    reset_button,
+    sampling_controls,
+)
+from pages.ui.errors import escape_markdown
+from pages.ui.models import manager
+from pages.ui.run_file import file_menu
+from pages.ui.run_view import draw_run
+from pages.ui.setup import setup
+from pages.ui.state import Run, current_run, decode_more, keep_run, new_run
+from pages.ui.worker import Job, is_busy, job_bar, start_job, take_result
+
+SLOT = "step"
+MORE = ((1, "one_more", "+1"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
+
+
+def main() -> None:
+    """Toolbar, scope, charts."""
+    setup("Step through")
+    adopt()
+    if current_run() is None:
+        recorded = home_run()
+        keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
+    with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
+        start_button(*choices())
+        more_buttons()
+        st.space("stretch")
+        file_menu()
+    with st.container(key="messages"):
+        job_bar(SLOT)
+    draw_run(current_run())
+
+
+def adopt() -> None:
+    """Show what the worker has finished since the page was last drawn: a new run, or new iterations of this one."""
+    result = take_result(SLOT)
+    if isinstance(result, Run) and result.trace.iterations:
+        keep_run(result, len(result.trace.iterations) - 1)
+
+
+def choices() -> tuple:
+    """Prompt, method and length, behind two buttons that say what is chosen."""
+    prompt_label = prompt_words(st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT)
+    with st.popover(escape_markdown(prompt_label), key="prompt_open", icon=":material/edit_note:"):
+        prompt = prompt_picker("prompt")
+        tokens = length_control()
+    with st.popover(escape_markdown(method_words("method")), key="method_open", icon=":material/tune:"):
+        method = method_picker("method", columns=3)
+        sampling = sampling_controls("sampling")
+        reset_button("method")
+    return prompt, method, sampling, tokens
+
+
+def start_button(prompt, method, sampling, tokens: int) -> None:
+    """Begin a run with its first iteration. Values are read here, not in a callback, which would see older ones."""
+    models = manager()
+
+    def begin(job: Job) -> Run:
+        job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")
+        run = new_run(models.pair(), method, prompt, sampling, tokens)
+        decode_more(run, 1, job)
+        return run
+
+    ready = method is not None and not is_busy(SLOT)
+    if st.button("Start", type="primary", key="start", disabled=not ready, icon=":material/play_arrow:"):
+        start_job(SLOT, "First iteration", begin)
+        st.rerun()
+
+
+def more_buttons() -> None:
+    """Decode on from where the run stands."""
+    run = current_run()
+    for count, key, label in MORE:
+        st.button(
+            label,
+            key=key,
+            disabled=is_busy(SLOT) or not run.can_continue,
+            help=more_help(run, count),
+            on_click=decode,
+            args=(count,),
+        )
+
+
+def decode(count: int | None) -> None:
+    """Decode `count` more iterations of the run on screen in the worker."""
+    run = current_run()
+
+    def more(job: Job) -> Run:
+        decode_more(run, count, job)
+        return run
+
+    start_job(SLOT, "Next iteration" if count == 1 else "Decoding", more)
+
+
+def more_help(run: Run, count: int | None) -> str:
+    """What a button does, or why it cannot."""
+    if run.released:
+        return "The models of this run have left memory: press Start."
+    if run.session is None:
+        return "This run was recorded before and has no models behind it: press Start for one of your own."
+    if run.session.finished:
+        return "This run has ended: press Start for a new one."
+    return {1: "Decode one more iteration", None: "Decode until the text ends"}.get(count, f"Decode {count} iterations")
+
+
+main()

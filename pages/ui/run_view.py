@@ -1,0 +1,77 @@
+"""A run on screen: the scope at one iteration, and the charts of the whole run below it."""
+
+import streamlit as st
+
+from decoding.trace import RunTrace
+from pages.ui.scope import scope
+from pages.ui.state import Run, select_iteration, select_node, selected_iteration
+from viz.charts import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
+from viz.scope_data import scope_data
+
+SCOPE_HEIGHT = 640
+# The scope fills the window below menu and toolbar; on a small window the page scrolls rather than squeeze it.
+FILL = """
+<style>
+.st-key-scope_area, .st-key-scope_area > div, .st-key-scope_area [data-testid^=stBidiComponent] { min-height: 610px; }
+</style>
+"""
+CHART_CONFIG = {"displayModeBar": False}
+
+
+def draw_run(run: Run, key: str = "scope") -> None:
+    """The scope at the selected iteration and the charts of the run."""
+    if not run.trace.iterations:
+        st.info("Nothing is decoded yet: press Start.", icon=":material/play_arrow:")
+        return
+    draw_scope(run, key)
+    draw_charts(run.trace)
+
+
+def draw_scope(run: Run, key: str = "scope") -> None:
+    """The linked views of the selected iteration; arrow keys and the run strip go to another one."""
+    index = selected_iteration()
+    opened = st.session_state.setdefault("unfolded", {}).get((run.key, index), ())
+    data = scope_data(run.trace, index, key=run.key, unfolded=opened)
+    with st.container(key="scope_area"):
+        scope(
+            data,
+            key=key,
+            height=SCOPE_HEIGHT,
+            on_iteration=select_iteration,
+            on_unfold=lambda node: _unfold(run.key, index, node),
+            on_select=select_node,
+        )
+
+
+def draw_charts(trace: RunTrace) -> None:
+    """What the whole run did: thresholds over the iterations, times, accepted lengths, tokens over time."""
+    dark = is_dark()
+    adapted = any(iteration.history is not None for iteration in trace.iterations)
+    titles = [
+        ("Accepted tokens per iteration", accepted_length_figure([trace], dark)),
+        ("Tokens over time", tokens_over_time([trace], dark)),
+        ("Time of each iteration by phase", phase_times_over_run(trace, dark)),
+    ]
+    if adapted:
+        titles.insert(0, ("History adaptation: what it saw and what it moved", adaptation_figure(trace, dark)))
+    for row in range(0, len(titles), 2):
+        for place, (title, figure) in zip(st.columns(2), titles[row : row + 2], strict=False):
+            with place.container(border=True):
+                st.markdown(f"**{title}**")
+                chart(figure, key=f"chart_{title}")
+
+
+def chart(figure, key: str, height: int = 300) -> None:
+    """A Plotly figure in the app's look, without Plotly's own theme and buttons."""
+    figure.update_layout(height=height)
+    st.plotly_chart(figure, theme=None, key=key, config=CHART_CONFIG)
+
+
+def is_dark() -> bool:
+    """Whether the browser shows the dark theme; light until it has said so."""
+    return st.context.theme.type == "dark"
+
+
+def _unfold(run_key: str, index: int, node: int) -> None:
+    opened = st.session_state.setdefault("unfolded", {})
+    opened[run_key, index] = (*opened.get((run_key, index), ()), node)

@@ -1,0 +1,98 @@
+"""The exportable Plotly figure of a scene: the same positions, marks and numbers as the interactive tree."""
+
+import plotly.graph_objects as go
+
+from viz.scene import Scene, SceneNode
+from viz.theme import MARKS, PHASE_COLORS, palette, style
+from viz.tokens import for_plotly
+
+# States that only occur while drafting, drawn like the marks of the component.
+_DRAFTING = {
+    "drafted": ("circle-open", "solid", MARKS["root"].color, "drafted"),
+    "new": ("circle", "solid", PHASE_COLORS["draft"], "new in this step"),
+}
+_CURVE = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> go.Figure:
+    """Figure of a scene in one phase, the last one by default; one trace per state, so that the legend filters."""
+    chosen = next((p for p in scene.phases if p.key == phase), scene.phases[-1])
+    states = dict(zip((node.node_id for node in scene.nodes), chosen.states, strict=True))
+    at = {node.node_id: (node.depth, node.row) for node in scene.nodes}
+    figure = go.Figure()
+    for node in scene.nodes:
+        if node.parent_id != -1 and states[node.node_id] != "hidden":
+            figure.add_scatter(**_edge(at[node.parent_id], at[node.node_id], states[node.node_id], node.width))
+    for state in dict.fromkeys(states.values()):
+        members = [node for node in scene.nodes if states[node.node_id] == state]
+        if state != "hidden":
+            figure.add_scatter(**_marks(members, state, chosen.detail, palette(dark).text))
+    style(figure, dark)
+    last = max((node.depth for node in scene.nodes), default=0)
+    figure.update_layout(
+        title={"text": for_plotly_keep(scene.title), "x": 0, "xanchor": "left", "xref": "paper"},
+        height=int(min(max(220 + 26 * scene.rows, 320), 1600)),
+        margin={"l": 24, "r": 24, "t": 44, "b": 76},
+        legend={"y": -0.02, "yanchor": "top", "yref": "paper"},
+    )
+    figure.update_xaxes(
+        range=[-0.15, last + 0.85], showgrid=True, side="top", zeroline=False,
+        tickvals=list(range(last + 1)), ticktext=["root", *(f"depth {i}" for i in range(1, last + 1))],
+    )  # fmt: skip
+    figure.update_yaxes(range=[scene.rows + 0.1, -0.1], visible=False)
+    figure.add_annotation(
+        text=f"{scene.note} · line width = path probability", xref="paper", yref="paper", x=1, y=1.0, yshift=34,
+        xanchor="right", showarrow=False, font={"size": 11, "color": palette(dark).muted},
+    )  # fmt: skip
+    return figure
+
+
+def for_plotly_keep(text: str) -> str:
+    """A title with the characters escaped that Plotly reads as markup; its spaces stay spaces."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _look(state: str) -> tuple[str, str, str, str]:
+    """Symbol, dash, colour and words of a state."""
+    if state in _DRAFTING:
+        return _DRAFTING[state]
+    mark = MARKS[state]
+    return mark.symbol, mark.dash, mark.color, mark.words
+
+
+def _edge(start: tuple[float, float], end: tuple[float, float], state: str, width: float) -> dict:
+    """One edge as a short smooth curve in the second half of the column, clear of the parent's text."""
+    _, dash, color, _ = _look(state)
+    turn = start[0] + 0.55
+    xs = [start[0], *(turn + (end[0] - turn) * t for t in _CURVE)]
+    ys = [start[1], *(start[1] + (end[1] - start[1]) * (3 * t * t - 2 * t**3) for t in _CURVE)]
+    return {
+        "x": xs, "y": ys, "mode": "lines", "hoverinfo": "skip", "showlegend": False,
+        "line": {"color": color, "dash": dash, "width": 0.9 + 5.1 * width, "shape": "spline"},
+        "opacity": 1.0 if state in ("accepted", "recovered", "bonus", "fallback") else 0.6,
+    }  # fmt: skip
+
+
+def _marks(nodes: list[SceneNode], state: str, detail: str, text_color: str) -> dict:
+    """Markers and labels of all nodes in one state."""
+    symbol, _, color, words = _look(state)
+    numbers = {"draft": "draft", "row": "position", "both": "both"}.get(detail)
+    labels = []
+    for node in nodes:
+        number = getattr(node, numbers) if numbers else ""
+        shown = node.labelled or node.folded
+        labels.append(f"  {for_plotly(node.label)}  <sub>{for_plotly_keep(number)}</sub>" if shown else "")
+    return {
+        "x": [node.depth for node in nodes],
+        "y": [node.row for node in nodes],
+        "mode": "markers+text",
+        "text": labels,
+        "textposition": "top right",
+        "textfont": {"color": text_color, "size": 12, "family": "monospace"},
+        "hovertext": [for_plotly_keep(node.title) for node in nodes],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "customdata": [node.node_id for node in nodes],
+        "marker": {"symbol": symbol, "size": 12, "color": color, "line": {"color": color, "width": 2}},
+        "name": words,
+        "cliponaxis": False,
+    }
