@@ -1,3 +1,18 @@
-import streamlit as st
+"""Draftscope: the home page. What tree speculative decoding is, around one real recorded iteration.
+
+It draws before torch is loaded: nothing imported here may import it.
+"""
+
+from pages.ui.home import draw_introduction, draw_iteration, draw_next
 from pages.ui.setup import setup
-setup("Home")
+
+
+def main() -> None:
+    """Introduction, the iteration step by step, where to go."""
+    setup("Home")
+    draw_introduction()
+    draw_iteration()
+    draw_next()
+
+
+main()

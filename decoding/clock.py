@@ -4,6 +4,8 @@ import time
 
 import torch
 
+from decoding.trace import PhaseTimes
+
 
 class PhaseClock:
     """Adds up intervals by name; every mark closes the interval since the mark before it.
@@ -38,3 +40,25 @@ class PhaseClock:
 
     def _between(self, before, after) -> float:
         return before.elapsed_time(after) / 1000 if self._cuda else after - before
+
+
+def phase_times(clock: PhaseClock, prune_s: float) -> PhaseTimes:
+    """Times of one iteration from its marks; pruning happens inside drafting and is taken out of it."""
+    intervals = clock.durations()
+    sums: dict[str, float] = {}
+    for name, seconds in intervals:
+        sums[name] = sums.get(name, 0.0) + seconds
+    drafting = sums.get("draft_logic", 0.0) + sums.get("draft_level", 0.0)
+    return PhaseTimes(
+        draft_s=max(drafting - prune_s, 0.0),
+        prune_s=prune_s,
+        mask_s=sums["mask"],
+        verify_s=sums["verify"],
+        select_s=sums["select"],
+        commit_s=sums["commit"],
+        rebuild_s=sums.get("rebuild", 0.0),
+        adapt_s=sums["adapt"],
+        record_s=0.0,
+        total_s=sum(sums.values()),
+        draft_levels_s=tuple(seconds for name, seconds in intervals if name == "draft_level"),
+    )

@@ -4,8 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from decoding.baselines.hf_generate import BASELINES, Baseline, CancelledError, run_baseline
-from decoding.errors import require
+from decoding.errors import OutOfMemoryError, require
 from decoding.identity import Difference, MarginJudge, explain_difference
 from decoding.loops import tokens_before_loop
 from decoding.methods import Method
@@ -105,6 +107,9 @@ def compare(
             result = _call(pair, contestants[c], prompts[p][1], max_new_tokens, sampling, cancelled)
         except CancelledError:
             break
+        except (OutOfMemoryError, torch.OutOfMemoryError):
+            # One contestant too large for the device must not cost the others their figures.
+            result = _failed(f"{contestants[c].label} ran out of memory: lower node_budget or max_new_tokens.")
         if repeat is not None:
             results.append(replace(result, contestant=c, prompt=p, repeat=repeat))
     reference = _reference(contestants)
@@ -124,7 +129,7 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, max_new_tokens, sampli
         try:
             call = run_baseline(pair, contestant.baseline, prompt_ids, max_new_tokens, cancelled=cancelled)
         except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
-            return Result(0, 0, 0, (), 0, None, None, None, f"{contestant.label} refused this pair: {error}")
+            return _failed(f"{contestant.label} refused this pair: {error}")
         loop_free = tokens_before_loop(call.output_ids)
         return Result(
             contestant=0,
@@ -139,6 +144,10 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, max_new_tokens, sampli
     run, output_ids = _run_method(pair, contestant, prompt_ids, max_new_tokens, sampling, cancelled)
     loop_free = tokens_before_loop(output_ids)
     return Result(0, 0, 0, output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
+
+
+def _failed(sentence: str) -> Result:
+    return Result(0, 0, 0, (), 0, None, None, None, sentence)
 
 
 def _run_method(pair, contestant, prompt_ids, max_new_tokens, sampling, cancelled) -> tuple[RunTrace, tuple[int, ...]]:

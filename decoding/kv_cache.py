@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from decoding.trace import KVTrace
+
 
 class KVCache:
     """Keys and values of one model for one text, as `transformers` models read and write them.
@@ -118,3 +120,30 @@ class KVCache:
         for first_layer, old in blocks:
             new = self._add_block(old[0, 0], first_layer, old.shape[0])
             new[..., : self.length, :] = old[..., : self.length, :]
+
+
+def keep_rows(
+    cache: KVCache, rows_before: int, row_nodes: tuple[int, ...], kept: list[int], drop_all: bool = False
+) -> KVTrace:
+    """Bring a cache from a drafted tree to the accepted path, and say what moved.
+
+    Args:
+        row_nodes: node id of each row behind `rows_before`; -1 for committed tokens.
+        kept: rows of the committed path, ascending.
+        drop_all: roll all of them back instead; a second forward will write the kept ones again.
+    """
+    moved = 0
+    if drop_all:
+        cache.rollback(rows_before)
+    else:
+        moved = cache.compact(rows_before, kept)
+    return KVTrace(
+        rows_before=rows_before,
+        rows_written=len(row_nodes),
+        row_nodes=row_nodes,
+        kept_from=tuple(kept),
+        rows_freed=len(row_nodes) - len(kept),
+        rebuilt=drop_all,
+        bytes_per_row=cache.bytes_per_row,
+        bytes_moved=moved,
+    )

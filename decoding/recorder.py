@@ -1,16 +1,100 @@
 """Turns what one iteration left behind into its `IterationTrace`."""
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.drafters.base import Draft
+from decoding.drafters.base import Draft, Outcome
 from decoding.pair import Vocabulary
-from decoding.trace import GROWTHS, TOP_TOKENS, NodeTrace
+from decoding.trace import (
+    GROWTHS,
+    TOP_TOKENS,
+    DrawTrace,
+    FinalKind,
+    HistoryTrace,
+    IterationTrace,
+    KVTrace,
+    NodeTrace,
+    PhaseTimes,
+    Record,
+)
 from decoding.verifiers.base import Verification
+
+
+@dataclass
+class Step:
+    """What one iteration leaves behind, filled as it runs."""
+
+    index: int
+    prefix_length: int
+    in_loop: bool
+    started_s: float
+    ended_s: float = 0.0
+    source: Any = None
+    draft: Draft | None = None
+    logits: Tensor | None = None
+    verification: Verification | None = None
+    committed: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    final_kind: FinalKind = "none"
+    kv_target: KVTrace | None = None
+    kv_draft: KVTrace | None = None
+    history: HistoryTrace | None = None
+    times: PhaseTimes | None = None
+    draws: tuple[DrawTrace, ...] = ()
+
+    @property
+    def tree_depth(self) -> int:
+        """Depth of the verified tree."""
+        return int(self.draft.tree.depths[self.draft.order].max())
+
+    def outcome(self) -> Outcome:
+        """What the drafter may learn from this iteration."""
+        return Outcome(
+            accepted=len(self.verification.accepted),
+            committed=len(self.committed),
+            drafted=self.draft.tree.size - 1,
+            verified=len(self.draft.order) - 1,
+            depth=self.tree_depth,
+        )
+
+
+def write_iteration(step: Step, vocabulary: Vocabulary, record: Record, full_rows: bool) -> IterationTrace:
+    """Write the record of an iteration; what the writing takes is noted and is no part of the iteration's time."""
+    started = time.perf_counter()
+    trace = IterationTrace(
+        index=step.index,
+        prefix_length=step.prefix_length,
+        settings=step.draft.settings,
+        nodes=(),
+        flatten_order=step.kv_target.row_nodes,
+        steps=(),
+        accepted=step.kept,
+        committed_ids=step.committed,
+        committed_texts=tuple(vocabulary.text(token) for token in step.committed),
+        final_kind=step.final_kind,
+        draws=step.draws,
+        kv_target=step.kv_target,
+        kv_draft=step.kv_draft,
+        times=step.times,
+        started_s=step.started_s,
+        ended_s=step.ended_s,
+        drafted=step.draft.tree.size - 1,
+        verified=len(step.draft.order) - 1,
+        tree_depth=step.tree_depth,
+        draft_forwards=step.source.forwards,
+        target_passes=1 + step.kv_target.rebuilt,
+        in_loop=step.in_loop,
+        history=step.history,
+    )
+    if record == "full":
+        trace = replace(trace, steps=step.verification.steps, **_full_record(step, vocabulary, full_rows))
+    return replace(trace, times=replace(step.times, record_s=time.perf_counter() - started))
 
 
 @dataclass(frozen=True)
@@ -21,50 +105,31 @@ class Tops:
     probs: np.ndarray
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """The parts of an `IterationTrace` that only a full record has."""
-
-    nodes: tuple[NodeTrace, ...]
-    texts: Mapping[int, str]
-    draft: Tops
-    target: Tops
-    draft_logits: np.ndarray | None
-    target_logits: np.ndarray | None
-
-
-def record(
-    draft: Draft,
-    verification: Verification,
-    committed: int,
-    draft_logits: list[Tensor],
-    target_logits: Tensor,
-    vocabulary: Vocabulary,
-    full_rows: bool,
-) -> Recorded:
-    """Record one iteration in full.
-
-    Args:
-        committed: accepted nodes that were really committed; an end of text may cut the path.
-        draft_logits: raw logits of each draft forward, aligned with `draft.rows`.
-        target_logits: `[num_verified + 1, vocab_size]` in the order of the verification pass.
-    """
+def _full_record(step: Step, vocabulary: Vocabulary, full_rows: bool) -> dict[str, Any]:
+    """The fields of `IterationTrace` that only a full record has."""
+    draft, target_logits = step.draft, step.logits
     size = draft.tree.size
     target_probs = torch.softmax(target_logits.float(), -1)
-    draft_tops = _tops(size, [(nodes, probs) for nodes, probs in draft.rows])
+    draft_tops = _tops(size, list(draft.rows))
     target_tops = _tops(size, [(draft.order, target_probs)])
-    child_probs = _target_probability_of_nodes(draft, target_probs)
     ids = np.unique(np.concatenate([draft_tops.ids.ravel(), target_tops.ids.ravel(), draft.tree.tokens]))
-    texts = {int(i): vocabulary.text(int(i)) for i in ids if i >= 0}
-    texts[verification.final_token] = vocabulary.text(verification.final_token)
-    draft_rows = target_rows = None
+    texts = {int(i): vocabulary.text(int(i)) for i in (*ids, step.verification.final_token) if i >= 0}
+    for child in step.verification.steps:
+        texts.setdefault(child.token_id, vocabulary.text(child.token_id))
+    fields = {
+        "nodes": _nodes(step, _target_probability_of_nodes(draft, target_probs), target_tops, texts),
+        "texts": texts,
+        "draft_top_ids": draft_tops.ids,
+        "draft_top_probs": draft_tops.probs,
+        "target_top_ids": target_tops.ids,
+        "target_top_probs": target_tops.probs,
+    }
     if full_rows:
         width = target_logits.shape[-1]
-        levels = [(nodes, rows) for (nodes, _), rows in zip(draft.rows, draft_logits, strict=True)]
-        draft_rows = _full_rows(size, width, levels)
-        target_rows = _full_rows(size, width, [(draft.order, target_logits)])
-    nodes = _nodes(draft, verification, committed, child_probs, target_tops, texts)
-    return Recorded(nodes, texts, draft_tops, target_tops, draft_rows, target_rows)
+        levels = [(nodes, rows) for (nodes, _), rows in zip(draft.rows, step.source.logits, strict=True)]
+        fields["draft_logits"] = _full_rows(size, width, levels)
+        fields["target_logits"] = _full_rows(size, width, [(draft.order, target_logits)])
+    return fields
 
 
 def _tops(size: int, levels: list[tuple[np.ndarray, Tensor]]) -> Tops:
@@ -98,17 +163,10 @@ def _target_probability_of_nodes(draft: Draft, target_probs: Tensor) -> np.ndarr
     return result
 
 
-def _nodes(
-    draft: Draft,
-    verification: Verification,
-    committed: int,
-    child_probs: np.ndarray,
-    target_tops: Tops,
-    texts: Mapping[int, str],
-) -> tuple[NodeTrace, ...]:
-    tree = draft.tree
+def _nodes(step: Step, child_probs: np.ndarray, target_tops: Tops, texts: Mapping[int, str]) -> tuple[NodeTrace, ...]:
+    draft, verification, tree = step.draft, step.verification, step.draft.tree
     flat = {int(node): row for row, node in enumerate(draft.order)}
-    accepted = set(verification.accepted[:committed])
+    accepted = set(step.kept)
     reached = {0, *verification.accepted}
     columns = {name: getattr(tree, name).tolist() for name, _ in tree._COLUMNS}
     nodes = []

@@ -8,28 +8,18 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from decoding.clock import PhaseClock
+from decoding.clock import PhaseClock, phase_times
 from decoding.draft_source import ModelSource, NoSource
-from decoding.drafters.base import Draft, Outcome
+from decoding.drafters.base import Draft
 from decoding.errors import OutOfMemoryError, PromptError, require
 from decoding.hardware import describe_hardware
-from decoding.kv_cache import KVCache
+from decoding.kv_cache import KVCache, keep_rows
 from decoding.loops import LoopDetector
 from decoding.methods import Method
-from decoding.pair import Pair
-from decoding.recorder import Recorded, record
+from decoding.pair import Model, Pair
+from decoding.recorder import Step, write_iteration
 from decoding.sampling import GeneratorDraws, Sampling, TargetRows
-from decoding.trace import (
-    FORMAT_VERSION,
-    HistoryTrace,
-    IterationTrace,
-    KVTrace,
-    PhaseTimes,
-    Record,
-    RunTrace,
-    SamplingTrace,
-    Totals,
-)
+from decoding.trace import FORMAT_VERSION, IterationTrace, Record, RunTrace, SamplingTrace, Totals
 from decoding.tree_attention import causal_visibility, tree_forward, visibility
 from decoding.verifiers.base import Verification
 
@@ -187,52 +177,57 @@ class DecodeSession:
         if self._draft_cache is not None:
             models.append((self.pair.draft, self._draft_cache))
         for model, cache in models:
-            missing = self.tokens[cache.length : -1]
-            if missing:
-                positions = np.arange(cache.length, cache.length + len(missing))
-                mask = causal_visibility(cache.length, len(missing))
-                tree_forward(model, cache, missing, positions, mask, keep=1)
+            self._fill(model, cache)
         clock.mark("prefill")
         self.prefill_s = sum(seconds for _, seconds in clock.durations())
         self.elapsed_s += self.prefill_s
         self._prefilled = True
 
+    def _fill(self, model: Model, cache: KVCache) -> None:
+        """Run the committed tokens that a cache lacks, all but the last one."""
+        missing = self.tokens[cache.length : -1]
+        if missing:
+            positions = np.arange(cache.length, cache.length + len(missing))
+            tree_forward(model, cache, missing, positions, causal_visibility(cache.length, len(missing)), keep=1)
+
     def _iteration(self) -> IterationTrace:
-        started_s, prefix_length, in_loop = self.elapsed_s, len(self.tokens), self._loops.in_loop
+        step = Step(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
         clock = PhaseClock(self.pair.target.device)
         draws_before = len(self._draws.record)
 
         # Step 1: the draft grows a tree below the last committed token.
-        source = self._source(clock)
-        draft = self.method.drafter.draft(self._state, source, self.tokens[-1], self._draws)
+        step.source = self._source(clock)
+        step.draft = self.method.drafter.draft(self._state, step.source, self.tokens[-1], self._draws)
         clock.mark("draft_logic")
 
         # Step 2: one target pass over the whole tree.
-        target_before = self._target_cache.length
-        logits = self._verify_pass(draft, clock)
+        rows_before = self._target_cache.length
+        step.logits = self._verify_pass(step.draft, clock)
 
         # Step 3: the verifier walks the tree.
-        target = TargetRows(logits, self.sampling)
-        verification = self.method.verifier.verify(draft, target, self._draws)
+        target = TargetRows(step.logits, self.sampling)
+        step.verification = self.method.verifier.verify(step.draft, target, self._draws)
         clock.mark("select")
 
         # Step 4: commit, cut at end of text, and bring both caches to the committed text.
-        committed, kept, final_kind = self._cut(draft, verification)
-        self.tokens.extend(committed)
-        kv_target, kv_draft = self._update_caches(draft, kept, target_before, source, clock)
+        step.committed, step.kept, step.final_kind = self._cut(step.draft, step.verification)
+        self.tokens.extend(step.committed)
+        self._update_caches(step, rows_before, clock)
 
         # Step 5: the drafter learns from the outcome.
-        history = self._adapt(draft, verification, committed, clock)
-        times = self._phase_times(clock, draft)
-        self._loops.push(committed)
-        self.elapsed_s += times.total_s
+        self._state, step.history = self.method.drafter.observe(step.draft.state, step.outcome())
+        clock.mark("adapt")
+
+        step.times = phase_times(clock, step.draft.prune_s)
+        step.draws = tuple(self._draws.record[draws_before:])
+        self._loops.push(step.committed)
+        self.elapsed_s += step.times.total_s
+        step.ended_s = self.elapsed_s
         if self._count == 0:
             self.ttft_s = self.elapsed_s
-        trace = self._trace_iteration(
-            draft, verification, source, logits, committed, kept, final_kind, kv_target, kv_draft, history, times,
-            started_s, prefix_length, in_loop, draws_before,
-        )  # fmt: skip
         self._count += 1
+        trace = write_iteration(step, self.pair.vocabulary, self.limits.record, self.limits.rows != "top")
+        self._keep(trace)
         return trace
 
     def _source(self, clock: PhaseClock) -> ModelSource | NoSource:
@@ -273,140 +268,24 @@ class DecodeSession:
         cut = length < len(tokens)
         return tuple(tokens[:length]), verification.accepted[:length], "none" if cut else verification.final_kind
 
-    def _update_caches(
-        self, draft: Draft, kept: tuple[int, ...], target_before: int, source, clock: PhaseClock
-    ) -> tuple[KVTrace, KVTrace | None]:
+    def _update_caches(self, step: Step, rows_before: int, clock: PhaseClock) -> None:
         """Both caches end up holding every committed token but the last one."""
-        path = [0, *kept][: len(self.tokens) - 1 - target_before]
-        row_of = {int(node): target_before + row for row, node in enumerate(draft.order)}
-        rows = [row_of[node] for node in path]
         rebuild = self.method.cache_policy == "rebuild" and self.method.drafter.uses_draft_model
-        moved = 0
-        if not rebuild:
-            moved = self._target_cache.compact(target_before, rows)
-        else:
-            self._target_cache.rollback(target_before)
-        kv_draft = self._compact_draft(kept, source)
+        order = tuple(step.draft.order.tolist())
+        path = {0, *step.kept}
+        kept = [rows_before + row for row, node in enumerate(order) if node in path]
+        step.kv_target = keep_rows(
+            self._target_cache, rows_before, order, kept[: len(self.tokens) - 1 - rows_before], drop_all=rebuild
+        )
+        if self._draft_cache is not None:
+            source, path = step.source, {-1, *path}
+            kept = [source.rows_before + row for row, node in enumerate(source.row_nodes) if node in path]
+            kept = kept[: len(self.tokens) - 1 - source.rows_before]
+            step.kv_draft = keep_rows(self._draft_cache, source.rows_before, tuple(source.row_nodes), kept)
         clock.mark("commit")
         if rebuild:
-            tokens = self.tokens[target_before:-1]
-            mask = causal_visibility(target_before, len(tokens))
-            tree_forward(
-                self.pair.target, self._target_cache, tokens, target_before + np.arange(len(tokens)), mask, keep=1
-            )
+            self._fill(self.pair.target, self._target_cache)
             clock.mark("rebuild")
-        kv_target = KVTrace(
-            rows_before=target_before,
-            rows_written=len(draft.order),
-            row_nodes=tuple(draft.order.tolist()),
-            kept_from=tuple(rows),
-            rows_freed=len(draft.order) - len(rows),
-            rebuilt=rebuild,
-            bytes_per_row=self._target_cache.bytes_per_row,
-            bytes_moved=moved,
-        )
-        return kv_target, kv_draft
-
-    def _compact_draft(self, kept: tuple[int, ...], source) -> KVTrace | None:
-        if self._draft_cache is None:
-            return None
-        on_path = {-1, 0, *kept}
-        rows = [source.rows_before + row for row, node in enumerate(source.row_nodes) if node in on_path]
-        rows = rows[: len(self.tokens) - 1 - source.rows_before]
-        moved = self._draft_cache.compact(source.rows_before, rows)
-        return KVTrace(
-            rows_before=source.rows_before,
-            rows_written=len(source.row_nodes),
-            row_nodes=tuple(source.row_nodes),
-            kept_from=tuple(rows),
-            rows_freed=len(source.row_nodes) - len(rows),
-            rebuilt=False,
-            bytes_per_row=self._draft_cache.bytes_per_row,
-            bytes_moved=moved,
-        )
-
-    def _adapt(
-        self, draft: Draft, verification: Verification, committed: tuple[int, ...], clock: PhaseClock
-    ) -> HistoryTrace | None:
-        outcome = Outcome(
-            accepted=len(verification.accepted),
-            committed=len(committed),
-            drafted=draft.tree.size - 1,
-            verified=len(draft.order) - 1,
-            depth=int(draft.tree.depths[draft.order].max()),
-        )
-        self._state, history = self.method.drafter.observe(draft.state, outcome)
-        clock.mark("adapt")
-        return history
-
-    def _phase_times(self, clock: PhaseClock, draft: Draft) -> PhaseTimes:
-        intervals = clock.durations()
-        sums: dict[str, float] = {}
-        for name, seconds in intervals:
-            sums[name] = sums.get(name, 0.0) + seconds
-        drafting = sums.get("draft_logic", 0.0) + sums.get("draft_level", 0.0)
-        return PhaseTimes(
-            draft_s=max(drafting - draft.prune_s, 0.0),
-            prune_s=draft.prune_s,
-            mask_s=sums["mask"],
-            verify_s=sums["verify"],
-            select_s=sums["select"],
-            commit_s=sums["commit"],
-            rebuild_s=sums.get("rebuild", 0.0),
-            adapt_s=sums["adapt"],
-            record_s=0.0,
-            total_s=sum(sums.values()),
-            draft_levels_s=tuple(seconds for name, seconds in intervals if name == "draft_level"),
-        )
-
-    def _trace_iteration(
-        self, draft, verification, source, logits, committed, kept, final_kind, kv_target, kv_draft, history, times,
-        started_s, prefix_length, in_loop, draws_before,
-    ) -> IterationTrace:  # fmt: skip
-        """Write the record of an iteration; what that takes is noted and is not part of the iteration's time."""
-        writing = time.perf_counter()
-        full = self.limits.record == "full"
-        recorded: Recorded | None = None
-        if full:
-            recorded = record(
-                draft, verification, len(kept), source.logits, logits, self.pair.vocabulary, self.limits.rows != "top"
-            )
-        text = self.pair.vocabulary.text
-        trace = IterationTrace(
-            index=self._count,
-            prefix_length=prefix_length,
-            settings=draft.settings,
-            nodes=recorded.nodes if recorded else (),
-            flatten_order=kv_target.row_nodes,
-            steps=verification.steps if full else (),
-            accepted=kept,
-            committed_ids=committed,
-            committed_texts=tuple(text(token) for token in committed),
-            final_kind=final_kind,
-            draws=tuple(self._draws.record[draws_before:]),
-            kv_target=kv_target,
-            kv_draft=kv_draft,
-            times=times,
-            started_s=started_s,
-            ended_s=self.elapsed_s,
-            drafted=draft.tree.size - 1,
-            verified=len(draft.order) - 1,
-            tree_depth=int(draft.tree.depths[draft.order].max()),
-            draft_forwards=source.forwards,
-            target_passes=1 + kv_target.rebuilt,
-            in_loop=in_loop,
-            history=history,
-            texts=recorded.texts if recorded else {},
-            draft_top_ids=recorded.draft.ids if recorded else None,
-            draft_top_probs=recorded.draft.probs if recorded else None,
-            target_top_ids=recorded.target.ids if recorded else None,
-            target_top_probs=recorded.target.probs if recorded else None,
-            draft_logits=recorded.draft_logits if recorded else None,
-            target_logits=recorded.target_logits if recorded else None,
-        )
-        trace = replace(trace, times=replace(times, record_s=time.perf_counter() - writing))
-        self._keep(trace)
-        return trace
 
     def _keep(self, trace: IterationTrace) -> None:
         if self.limits.record == "none":

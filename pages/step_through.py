@@ -5,6 +5,7 @@ import streamlit as st
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.controls import (
     DEFAULT_PROMPT,
+    error_key,
     length_control,
     method_picker,
     method_words,
@@ -15,14 +16,14 @@ from pages.ui.controls import (
 )
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.run_file import file_menu
+from pages.ui.run_file import file_error, file_menu
 from pages.ui.run_view import draw_run
 from pages.ui.setup import setup
 from pages.ui.state import Run, current_run, decode_more, keep_run, new_run
-from pages.ui.worker import Job, is_busy, job_bar, start_job, take_result
+from pages.ui.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 
 SLOT = "step"
-MORE = ((1, "one_more", "+1"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
+MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
 
 
 def main() -> None:
@@ -35,10 +36,12 @@ def main() -> None:
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         start_button(*choices())
         more_buttons()
-        st.space("stretch")
+        with st.container(key="status"):
+            if not job_progress(SLOT):
+                st.caption(escape_markdown(status_words(current_run())))
         file_menu()
-    with st.container(key="messages"):
-        job_bar(SLOT)
+    file_error()
+    job_error(SLOT)
     draw_run(current_run())
 
 
@@ -52,10 +55,16 @@ def adopt() -> None:
 def choices() -> tuple:
     """Prompt, method and length, behind two buttons that say what is chosen."""
     prompt_label = prompt_words(st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT)
-    with st.popover(escape_markdown(prompt_label), key="prompt_open", icon=":material/edit_note:"):
+    with (
+        st.popover(escape_markdown(prompt_label), key="prompt_open", icon=":material/edit_note:"),
+        st.container(width=460),
+    ):
         prompt = prompt_picker("prompt")
         tokens = length_control()
-    with st.popover(escape_markdown(method_words("method")), key="method_open", icon=":material/tune:"):
+    with (
+        st.popover(escape_markdown(method_words("method")), key="method_open", icon=":material/tune:"),
+        st.container(width=700),
+    ):
         method = method_picker("method", columns=3)
         sampling = sampling_controls("sampling")
         reset_button("method")
@@ -101,6 +110,19 @@ def decode(count: int | None) -> None:
         return run
 
     start_job(SLOT, "Next iteration" if count == 1 else "Decoding", more)
+
+
+def status_words(run: Run) -> str:
+    """What is wrong with the settings, or what is on screen, in a line."""
+    contradiction = st.session_state.get(error_key("method"))
+    if contradiction is not None:
+        return str(contradiction)
+    if run.source == "recorded":
+        return "A recorded run. Press Start to decode your own."
+    if run.source == "opened":
+        return f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}"
+    ends = {"length": "length limit reached", "end_of_text": "end of text"}.get(run.trace.totals.stopped, "can go on")
+    return f"{run.trace.totals.new_tokens} of at most {run.trace.max_new_tokens} tokens · {ends}"
 
 
 def more_help(run: Run, count: int | None) -> str:

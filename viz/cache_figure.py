@@ -115,6 +115,7 @@ def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
                     legendgroup=str(kept),
                     showlegend=name.endswith("written") and name.startswith("target"),
                 )
+    figure.update_layout(height=130 + 44 * len(labels))
     style(figure, dark)
     figure.update_xaxes(title_text="row of the cache (position in the text)", showgrid=False, tickformat="d")
     figure.update_yaxes(autorange="reversed", showgrid=False, categoryorder="array", categoryarray=labels)

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from decoding.trace import PHASES, IterationTrace, RunTrace
 from viz.explain import phase_seconds
-from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
+from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, pattern, style
 from viz.tokens import milliseconds, plural
 from viz.tree_figure import for_plotly_keep
 
@@ -32,10 +32,10 @@ def phase_times_figure(iteration: IterationTrace, dark: bool = False) -> go.Figu
     for name, seconds in phase_seconds((iteration,)).items():
         if seconds > 0:
             figure.add_bar(**_phase_bar(name, [seconds * 1e3], ["this iteration"], orientation="h"))
-    figure.update_layout(barmode="stack", height=170)
+    figure.update_layout(barmode="stack", height=180)
     style(figure, dark).update_yaxes(visible=False)
     figure.update_xaxes(title_text="time (ms)")
-    return figure.update_layout(legend_y=-0.7, margin={"l": 16, "r": 16, "t": 12, "b": 84})
+    return figure.update_layout(margin={"l": 16, "r": 16, "t": 60, "b": 44})
 
 
 def phase_times_over_run(run: RunTrace, dark: bool = False) -> go.Figure:
@@ -61,7 +61,7 @@ def _phase_bar(name: str, x: list, y: list, orientation: str = "v") -> dict:
         "name": PHASE_WORDS[name],
         "marker": {
             "color": PHASE_COLORS[name],
-            "pattern": {"shape": PHASE_PATTERNS[name], "size": 5, "solidity": 0.25},
+            "pattern": pattern(PHASE_PATTERNS[name]),
         },
         "hovertemplate": f"{PHASE_WORDS[name]}: {value} ms<extra></extra>",
     }
@@ -81,7 +81,7 @@ def run_strip_figure(run: RunTrace, current: int | None = None, dark: bool = Fal
         if chosen:
             figure.add_bar(
                 x=[i.index + 1 for i in chosen], y=[1] * len(chosen), base=[len(i.accepted) for i in chosen], name=kind,
-                marker={"color": MARKS[kind].color, "pattern": {"shape": FINAL_PATTERNS[kind], "size": 5}},
+                marker={"color": MARKS[kind].color, "pattern": pattern(FINAL_PATTERNS[kind])},
                 customdata=[for_plotly_keep(i.final_text or "") for i in chosen],
                 hovertemplate=f"iteration %{{x}}: {kind} token %{{customdata}}<extra></extra>",
             )  # fmt: skip
@@ -112,7 +112,7 @@ def accepted_length_figure(runs: Sequence[RunTrace], dark: bool = False) -> go.F
             x=list(range(longest + 1)), y=[100 * counts[n] / total for n in range(longest + 1)],
             customdata=[counts[n] for n in range(longest + 1)], name=for_plotly_keep(run.label),
             marker={"color": MARKS["accepted"].color if len(runs) == 1 else SERIES[place % len(SERIES)],
-                    "pattern": {"shape": ("", "/", ".", "x", "-", "\\", "|", "+")[place % 8], "size": 5}},
+                    "pattern": pattern(("", "/", ".", "x", "-", "\\", "|", "+")[place % 8])},
             hovertemplate=f"%{{x}} accepted: %{{customdata}} of {total} iterations (%{{y:.0f}}%)<extra></extra>",
         )  # fmt: skip
     figure.update_layout(barmode="group", height=280, showlegend=len(runs) > 1)
@@ -173,7 +173,8 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
             marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8], "size": 6},
         )  # fmt: skip
     if wide:
-        figure.update_layout(yaxis2={"title": {"text": ", ".join(wide)}, "overlaying": "y", "side": "right"})
+        right = {"title": {"text": ", ".join(wide)}, "overlaying": "y", "side": "right", "rangemode": "tozero"}
+        figure.update_layout(yaxis2=right | {"tickmode": "auto", "nticks": 8, "tickformat": "~g", "showgrid": False})
     figure.update_layout(height=340)
     style(figure, dark).update_xaxes(title_text="iteration")
     return figure.update_yaxes(title_text="probability or share (band = aim)", selector={"side": None})
@@ -193,7 +194,7 @@ def acceptance_by_depth(run: RunTrace, dark: bool = False) -> go.Figure:
     )  # fmt: skip
     figure.update_layout(height=280, showlegend=False)
     style(figure, dark).update_xaxes(title_text="depth", dtick=1)
-    return figure.update_yaxes(title_text="accepted there (% of iterations that drafted it)", rangemode="tozero")
+    return figure.update_yaxes(title_text="accepted (% of iterations)", rangemode="tozero")
 
 
 def times_summary(run: RunTrace) -> str:

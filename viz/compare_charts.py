@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from viz.theme import SERIES, SERIES_SYMBOLS, palette, style
+from viz.theme import SERIES, SERIES_SYMBOLS, palette, pattern, style
 from viz.tree_figure import for_plotly_keep
 
 
@@ -48,8 +48,8 @@ def throughput_figure(
     figure = go.Figure()
     figure.add_bar(
         x=[m.median for m in measured], y=[for_plotly_keep(m.label) for m in measured], orientation="h",
-        marker={"color": [SERIES[7] if m.label == baseline else SERIES[0] for m in measured],
-                "pattern": {"shape": ["/" if m.label == baseline else "" for m in measured], "size": 6}},
+        marker={"color": ["#5B6475" if m.label == baseline else SERIES[0] for m in measured]},
+        insidetextfont={"color": "#FFFFFF"},
         error_x={"type": "data", "symmetric": False, "array": [m.high - m.median for m in measured],
                  "arrayminus": [m.median - m.low for m in measured], "color": palette(dark).text, "thickness": 1.5},
         text=[f" {m.median:,.1f}" for m in measured], textposition="inside", insidetextanchor="start",
@@ -72,18 +72,18 @@ def acceptance_figure(rows: Sequence[Acceptance], dark: bool = False) -> go.Figu
     figure = go.Figure()
     names = [for_plotly_keep(row.label) for row in rows]
     kinds = (("of drafted nodes", "drafted", SERIES[2], ""), ("of verified nodes", "verified", SERIES[0], "/"))
-    for words, field, color, pattern in kinds:
+    for words, field, color, shape in kinds:
         totals = [getattr(row, field) for row in rows]
         figure.add_bar(
-            x=[100 * row.accepted / total if total else None for row, total in zip(rows, totals, strict=True)], y=names,
-            orientation="h", name=words, marker={"color": color, "pattern": {"shape": pattern, "size": 6}},
+            x=[100 * row.accepted / total if total else 0 for row, total in zip(rows, totals, strict=True)], y=names,
+            orientation="h", name=words, marker={"color": color, "pattern": pattern(shape)},
             text=[f"{row.accepted:,} / {total:,}" if total else "nothing drafted"
                   for row, total in zip(rows, totals, strict=True)],
-            textposition="auto", hovertemplate=f"%{{y}}: %{{text}} {words} (%{{x:.1f}}%)<extra></extra>",
+            textposition=["auto" if total else "outside" for total in totals],
+            hovertemplate=f"%{{y}}: %{{text}} {words} (%{{x:.1f}}%)<extra></extra>",
         )  # fmt: skip
     figure.update_layout(barmode="group", height=130 + 52 * max(len(rows), 1))
     style(figure, dark).update_xaxes(title_text="accepted drafted tokens (%)", rangemode="tozero")
-    figure.update_layout(legend={"y": 1.02, "yanchor": "bottom", "traceorder": "normal"})
     return figure.update_yaxes(autorange="reversed", showgrid=False, ticks="")
 
 

@@ -61,8 +61,10 @@ def tree_mask(iteration: IterationTrace) -> TreeMask:
     return TreeMask(allowed, order, iteration.kv_target.rows_before)
 
 
-def mask_png(allowed: np.ndarray, color: str = MARKS["accepted"].color) -> str:
-    """A boolean array as a data URL of a 1-bit palette PNG: allowed cells in `color`, the others clear."""
+def mask_png(allowed: np.ndarray, color: str = MARKS["accepted"].color, scale: int = 1) -> str:
+    """A boolean array as the data URL of a 1-bit PNG: allowed cells in `color`, `scale` pixels wide, others clear."""
+    if scale > 1:
+        allowed = allowed.repeat(scale, axis=0).repeat(scale, axis=1)
     image = Image.fromarray(allowed.astype(np.uint8), mode="P")
     image.putpalette([0, 0, 0, *(int(color[i : i + 2], 16) for i in (1, 3, 5))])
     buffer = BytesIO()
@@ -75,8 +77,10 @@ def mask_figure(iteration: IterationTrace, dark: bool = False, selected: int | N
     mask, colors = tree_mask(iteration), palette(dark)
     rows = len(mask.order)
     figure = go.Figure()
+    # Plotly smooths small pictures, so each cell gets enough pixels of its own to keep its edges.
     figure.add_layout_image(
-        source=mask_png(mask.allowed), xref="x", yref="y", x=-0.5, y=-0.5, sizex=rows, sizey=rows, sizing="stretch",
+        source=mask_png(mask.allowed, scale=max(1, 900 // rows)),
+        xref="x", yref="y", x=-0.5, y=-0.5, sizex=rows, sizey=rows, sizing="stretch",
         layer="below",
     )  # fmt: skip
     block = max(rows * 0.22, 1.2)

@@ -45,7 +45,8 @@ class Shown:
 def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase, ...]:
     """Phases of an iteration in order, only those that its method has."""
     phases = [*_draft_phases(iteration, shown)]
-    if any(node.pruned for node in iteration.nodes) or float(iteration.settings.get("prune_probability") or 0) > 0:
+    prunes = float(iteration.settings.get("prune_probability") or 0) > 0 or any(n.pruned for n in iteration.nodes)
+    if iteration.drafted and prunes:
         phases.append(_prune(iteration, shown))
     if iteration.drafted:
         phases.append(_mask(iteration, shown))
@@ -87,7 +88,9 @@ def _draft_phases(iteration: IterationTrace, shown: Sequence[Shown]) -> list[Pha
         new = [node for node in iteration.nodes[1:] if levels[node.node_id] in group]
         states = tuple(_drafted_state(entry, levels, group) for entry in shown)
         seconds = list(iteration.times.draft_levels_s[group[0] : group[-1] + 1])
-        title = "Draft" if len(groups) == 1 else f"Draft {place}"
+        # Named after the forwards, which start at 1 on screen, not after the group.
+        named = f"{group[0] + 1}–{group[-1] + 1}" if len(group) > 1 else str(group[0] + 1)
+        title = "Draft" if len(groups) == 1 else f"Draft {named}"
         caption = _draft_caption(iteration, new, group, sum(seconds) if seconds else None)
         phases.append(Phase(f"draft-{place}", title, sum(seconds) if seconds else None, caption, DRAFT_DETAIL, states))
     return phases

@@ -120,7 +120,13 @@ def build_scene(
     index_of = {node_id: place for place, (node_id, _, _) in enumerate(entries)}
     parents = [-1 if parent < 0 else index_of[parent] for _, parent, _ in entries]
     roles = [role for _, _, role in entries]
-    heights = [1.0 if flag or role == "fold" else QUIET_ROW for flag, role in zip(labelled, roles, strict=True)]
+    # The selection has no say in the heights: choosing a node must not move the others.
+    settled = _important(iteration, None)
+    quiet = [
+        not (label_all or role != "node" or node_id in settled)
+        for (node_id, _, _), role in zip(entries, roles, strict=True)
+    ]
+    heights = [QUIET_ROW if flag else 1.0 for flag in quiet]
     rows = tidy_rows(parents, heights)
     depths: list[int] = []
     for parent in parents:
@@ -134,7 +140,7 @@ def build_scene(
     ]
     made = tuple(replace(node, chars=_chars(node)) for node in bare)
     hidden = sum(len(members) for members in folds.values())
-    unlabelled = heights.count(QUIET_ROW)
+    unlabelled = sum(role == "node" and not flag for role, flag in zip(roles, labelled, strict=True))
     return Scene(
         scene_id=scene_id,
         title=title,

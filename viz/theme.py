@@ -89,6 +89,11 @@ def with_alpha(color: str, alpha: float) -> str:
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
+def pattern(shape: str | list[str]) -> dict:
+    """A Plotly bar pattern drawn thinly over the full colour, so that bars differ in grey as well."""
+    return {"shape": shape, "size": 6, "solidity": 0.22, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.75)"}
+
+
 def style(figure: go.Figure, dark: bool) -> go.Figure:
     """The same figure in the app's look: clear background, legend under the data, quiet grid."""
     colors = palette(dark)
@@ -99,7 +104,8 @@ def style(figure: go.Figure, dark: bool) -> go.Figure:
         colorway=list(SERIES),
         font={"color": colors.text, "size": 12, "family": "Source Sans, Source Sans Pro, sans-serif"},
         hoverlabel={"bgcolor": colors.surface, "font": {"color": colors.text}, "bordercolor": colors.muted},
-        legend={"orientation": "h", "yanchor": "top", "y": -0.24, "xanchor": "left", "x": 0, "title": {"text": ""}},
+        # Above the data: below, a second line of entries would run into the axis title.
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "xanchor": "left", "x": 0, "traceorder": "normal"},
         separators=". ",
     )
     # Axis titles get a standoff and automargin so that no tick label is ever cut off.

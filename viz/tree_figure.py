@@ -11,7 +11,7 @@ _DRAFTING = {
     "drafted": ("circle-open", "solid", MARKS["root"].color, "drafted"),
     "new": ("circle", "solid", PHASE_COLORS["draft"], "new in this step"),
 }
-_CURVE = (0.0, 0.25, 0.5, 0.75, 1.0)
+_CURVE = tuple(step / 12 for step in range(13))
 
 
 def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> go.Figure:
@@ -30,9 +30,16 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
     style(figure, dark)
     last = max((node.depth for node in scene.nodes), default=0)
     figure.update_layout(
-        title={"text": for_plotly_keep(scene.title), "x": 0, "xanchor": "left", "xref": "paper"},
+        title={
+            "text": for_plotly_keep(scene.title),
+            "x": 0,
+            "xanchor": "left",
+            "xref": "paper",
+            "y": 0.98,
+            "yanchor": "top",
+        },
         height=int(min(max(220 + 26 * scene.rows, 320), 1600)),
-        margin={"l": 24, "r": 24, "t": 44, "b": 76},
+        margin={"l": 24, "r": 24, "t": 72, "b": 84},
         legend={"y": -0.02, "yanchor": "top", "yref": "paper"},
     )
     figure.update_xaxes(
@@ -41,8 +48,8 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
     )  # fmt: skip
     figure.update_yaxes(range=[scene.rows + 0.1, -0.1], visible=False)
     figure.add_annotation(
-        text=f"{scene.note} · line width = path probability", xref="paper", yref="paper", x=1, y=1.0, yshift=34,
-        xanchor="right", showarrow=False, font={"size": 11, "color": palette(dark).muted},
+        text=f"{scene.note} · line width = path probability", xref="paper", yref="paper", x=0, y=0, yshift=-44,
+        xanchor="left", yanchor="top", showarrow=False, font={"size": 11, "color": palette(dark).muted},
     )  # fmt: skip
     return figure
 
@@ -68,7 +75,7 @@ def _edge(start: tuple[float, float], end: tuple[float, float], state: str, widt
     ys = [start[1], *(start[1] + (end[1] - start[1]) * (3 * t * t - 2 * t**3) for t in _CURVE)]
     return {
         "x": xs, "y": ys, "mode": "lines", "hoverinfo": "skip", "showlegend": False,
-        "line": {"color": color, "dash": dash, "width": 0.9 + 5.1 * width, "shape": "spline"},
+        "line": {"color": color, "dash": dash, "width": 0.9 + 5.1 * width},
         "opacity": 1.0 if state in ("accepted", "recovered", "bonus", "fallback") else 0.6,
     }  # fmt: skip
 

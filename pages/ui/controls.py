@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.errors import PromptError
+from decoding.errors import PromptError, SettingsError
 from decoding.prompts import Prompt, load_prompts
 from decoding.recorded import PROMPT as HOME_PROMPT
-from pages.ui.errors import escape_markdown, guarded, show_error
+from pages.ui.errors import escape_markdown, show_error
 from pages.ui.models import manager
 from pages.ui.setting_widgets import length_control, sampling_controls, seed, setting_key, settings_form
 from pages.ui.state import PromptChoice
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from decoding.methods import Method
 
 __all__ = [
+    "error_key",
     "length_control",
     "method_picker",
     "method_words",
@@ -112,9 +113,20 @@ def method_picker(key: str = "method", columns: int = 2, presets: bool = True) -
         with beside:
             preset_picker(key)
     st.caption(escape_markdown(f"{method.summary} {method.paper}."))
-    with guarded():
-        return method.with_settings(**settings_form(method, key, columns))
-    return None
+    place = st.empty()  # above the widgets: a contradiction must be seen without scrolling
+    values = settings_form(method, key, columns)
+    st.session_state[error_key(key)] = None
+    try:
+        return method.with_settings(**values)
+    except SettingsError as error:
+        st.session_state[error_key(key)] = error
+        show_error(error, place)
+        return None
+
+
+def error_key(key: str) -> str:
+    """Session-state key of the contradiction in the settings under `key`, None where there is none."""
+    return f"{key}_error"
 
 
 def preset_picker(key: str = "method") -> None:

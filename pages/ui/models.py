@@ -78,6 +78,7 @@ class ModelManager:
         from decoding.pair import load_pair
 
         self._pair = load_pair(settings)
+        _warm_up(self._pair)
         self.settings = settings
         self.generation += 1
         return self._pair
@@ -100,6 +101,15 @@ class ModelManager:
         choose_device(settings.device)
         for role in ("target", "draft"):
             find_model(getattr(settings, role), role)
+
+
+def _warm_up(pair: "Pair") -> None:
+    """Decode a few tokens: the first passes after loading are many times slower and would mislead on screen."""
+    from decoding.methods import METHODS
+    from decoding.session import DecodeSession, Limits
+
+    prompt_ids = pair.vocabulary.encode("One day")
+    list(DecodeSession(pair, METHODS["dynatree"], prompt_ids, limits=Limits(6, ignore_end_of_text=True)))
 
 
 @st.cache_resource(show_spinner=False)

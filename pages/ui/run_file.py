@@ -44,6 +44,10 @@ def file_menu() -> None:
             help="A Plotly figure in one HTML file.",
         )
         st.file_uploader("Open a saved run", type=[SUFFIX], key="open_run", on_change=_open)
+
+
+def file_error() -> None:
+    """Why the last file could not be opened, if it could not."""
     error = st.session_state.get(ERROR)
     if error is not None:
         show_error(error)

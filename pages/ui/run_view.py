@@ -9,10 +9,12 @@ from viz.charts import accepted_length_figure, adaptation_figure, phase_times_ov
 from viz.scope_data import scope_data
 
 SCOPE_HEIGHT = 640
-# The scope fills the window below menu and toolbar; on a small window the page scrolls rather than squeeze it.
+# The scope fills the window below menu and toolbar, within reason; Streamlit knows no heights but pixels.
 FILL = """
 <style>
-.st-key-scope_area, .st-key-scope_area > div, .st-key-scope_area [data-testid^=stBidiComponent] { min-height: 610px; }
+.st-key-scope_area .st-key-scope, .st-key-scope_area [class*=stBidiComponent] {
+  flex: none !important; height: clamp(600px, calc(100vh - 7.2rem), 940px) !important;
+}
 </style>
 """
 CHART_CONFIG = {"displayModeBar": False}
@@ -33,6 +35,7 @@ def draw_scope(run: Run, key: str = "scope") -> None:
     opened = st.session_state.setdefault("unfolded", {}).get((run.key, index), ())
     data = scope_data(run.trace, index, key=run.key, unfolded=opened)
     with st.container(key="scope_area"):
+        st.html(FILL)
         scope(
             data,
             key=key,

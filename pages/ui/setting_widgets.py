@@ -22,16 +22,27 @@ def settings_form(method: "Method", key: str, columns: int = 2, groups: Sequence
     defaults = _shown_settings(method)
     values: dict[str, Setting] = {}
     for group in groups:
-        names = [name for name in _in_order(defaults) if info_of(name, defaults[name]).group == group]
-        if not names:
-            continue
-        st.markdown(f"**{group}**")
-        places = st.columns(columns)
-        for number, name in enumerate(names):
-            idle = any(name in idle and values.get(switch) is False for switch, idle in IDLE_WITHOUT.items())
-            with places[number % columns]:
-                values[name] = setting_widget(setting_key(key, method.name, name), name, defaults[name], idle)
+        names = [name for name in defaults if info_of(name, defaults[name]).group == group]
+        if names:
+            _group(group, names, defaults, values, method, key, columns)
     return values
+
+
+def _group(
+    group: str, names: list[str], defaults: dict, values: dict, method: "Method", key: str, columns: int
+) -> None:
+    """One group: its switches beside the heading, what they switch off below."""
+    switches = [name for name in names if isinstance(defaults[name], bool)]
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.markdown(f"**{group}**", width="content")
+        for name in switches:
+            values[name] = setting_widget(setting_key(key, method.name, name), name, defaults[name])
+    others = [name for name in names if name not in switches]
+    for start in range(0, len(others), columns):
+        for place, name in zip(st.columns(columns), others[start : start + columns], strict=False):
+            idle = any(name in idle and values.get(switch) is False for switch, idle in IDLE_WITHOUT.items())
+            with place:
+                values[name] = setting_widget(setting_key(key, method.name, name), name, defaults[name], idle)
 
 
 def setting_widget(key: str, name: str, default: Setting, disabled: bool = False) -> Any:
@@ -115,11 +126,6 @@ def _shown_settings(method: "Method") -> dict[str, Setting]:
     if not method.drafter.uses_draft_model:
         settings.pop("cache_policy", None)
     return settings
-
-
-def _in_order(settings: dict[str, Setting]) -> list[str]:
-    """Switches first, so that what they switch off knows it; the drafter's order otherwise."""
-    return sorted(settings, key=lambda name: name not in IDLE_WITHOUT)
 
 
 def _verifier_names() -> tuple[str, ...]:

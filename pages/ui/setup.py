@@ -11,7 +11,7 @@ from pages.ui.errors import escape_markdown
 from pages.ui.models import describe_pair, gibibytes, manager
 
 ROOT = Path(__file__).resolve().parents[2]
-ICON = ":material/account_tree:"
+ICON = Path(__file__).with_name("icon.svg")  # Streamlit would fetch a named icon from the network
 PAGES: dict[str, str] = {
     "Home": "app.py",
     "Step through": "pages/step_through.py",
@@ -20,22 +20,35 @@ PAGES: dict[str, str] = {
 }
 STYLE = """
 <style>
-[data-testid=stMainBlockContainer] { padding: 0.6rem 1.5rem 1rem; max-width: 1900px; }
-[data-testid=stHeader] { height: 0; min-height: 0; background: transparent; }
-[data-testid=stMainBlockContainer] > [data-testid=stVerticalBlock] { gap: 0.6rem; }
-.st-key-menu { border-bottom: 1px solid var(--st-border-color); padding-bottom: 0.35rem; }
+[data-testid=stMainBlockContainer] { padding: 0.5rem 1.5rem 1rem; max-width: 1920px; }
+[data-testid=stMainBlockContainer] > [data-testid=stVerticalBlock] { gap: 0.5rem; }
+[data-testid=stHeader] { height: 3rem; min-height: 0; background: transparent; pointer-events: none; z-index: 5; }
+[data-testid=stHeader] button, [data-testid=stHeader] [data-testid=stStatusWidget] { pointer-events: auto; }
+.st-key-menu { min-height: 2.3rem; padding-right: 2.2rem; }
 .st-key-menu p { margin: 0; }
-.st-key-pair_open button { border-radius: 1rem; min-height: 2rem; padding: 0 0.8rem; max-width: 34rem; }
+.st-key-menu [data-testid=stMarkdownContainer] { margin: 0; }
+.st-key-brand p { font-size: 1.15rem; font-weight: 700; padding-right: 0.5rem; }
+.st-key-pair_open button { border-radius: 1rem; min-height: 1.9rem; height: 1.9rem; padding: 0 0.8rem; }
+.st-key-pair_open button p { font-size: 0.82rem; white-space: nowrap; }
+.st-key-toolbar { min-height: 2.4rem; flex-wrap: nowrap; }
+.st-key-status { min-width: 0; }
+.st-key-status [data-testid=stCaptionContainer] { margin: 0; }
+[data-testid=stPopoverBody] { padding: 1rem 1.2rem; max-height: 84vh; }
+.st-key-status [data-testid=stCaptionContainer] p {
+  white-space: nowrap; overflow: hidden; text-overflow: ellipsis; margin: 0;
+}
+.st-key-toolbar button { min-height: 2.1rem; height: 2.1rem; padding: 0 0.75rem; }
 </style>
 """
 
 
 def setup(title: str) -> None:
     """Configure the page and draw menu and pair; call it before anything else."""
-    st.set_page_config(page_title=f"{title} · Draftscope", page_icon=ICON, layout="wide")
+    st.set_page_config(page_title=f"{title} · Draftscope", page_icon=str(ICON), layout="wide")
     st.html(STYLE)
     with st.container(key="menu", horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown("**Draftscope**", width="content")
+        with st.container(key="brand", width="content"):
+            st.markdown("Draftscope", width="content")
         for label, page in PAGES.items():
             if (ROOT / page).is_file():
                 st.page_link(page, label=f"**{label}**" if label == title else label)

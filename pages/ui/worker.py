@@ -148,12 +148,22 @@ def is_busy(slot: str) -> bool:
 
 def job_bar(slot: str) -> None:
     """Progress and a cancel button while the slot's job works; its error afterwards; else nothing."""
-    job = job_in(slot)
-    if job is None:
-        return
-    if job.active:
+    job_progress(slot)
+    job_error(slot)
+
+
+def job_progress(slot: str) -> bool:
+    """Progress and a cancel button, only while the slot's job works; returns whether it does."""
+    if is_busy(slot):
         _watch(slot)
-    elif job.error is not None:
+        return True
+    return False
+
+
+def job_error(slot: str) -> None:
+    """What the slot's last job ran into, if anything."""
+    job = job_in(slot)
+    if job is not None and job.error is not None:
         show_error(job.error)
 
 
@@ -163,12 +173,12 @@ def _watch(slot: str) -> None:
     job = job_in(slot)
     if job is None or not job.active:
         st.rerun(scope="app")
-    bar, button = st.columns([5, 1], vertical_alignment="center")
+    bar, button = st.columns([3, 1], vertical_alignment="center")
     share = min(job.done / job.total, 1.0) if job.total else 0.0
     doing = "waiting for other work to end" if job.state == "waiting" else job.note
     label = f"{job.title} · {doing}" if doing else job.title
     bar.progress(share, text=escape_markdown(label))
-    text = "Cancelling" if job.cancelled else "Cancel run"
+    text = "Cancelling" if job.cancelled else "Cancel"
     button.button(text, key=f"cancel_{slot}", on_click=job.cancel, disabled=job.cancelled, width="stretch")
 
 

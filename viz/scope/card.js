@@ -45,8 +45,9 @@ function paintCard(view) {
   if (!law) return;
   // The tests only where the laws still get their rows: the sentence above tells the node's own test anyway.
   paintTests(view, law.tests);
-  if (lawRoom(card) < 6) card.tests.replaceChildren();
-  paintLaw(view, law, told, clamp(lawRoom(card), 5, 10));
+  const missing = law.has_draft && law.has_target ? 0 : 1;
+  if (lawRoom(card) - missing < 6) card.tests.replaceChildren();
+  paintLaw(view, law, told, clamp(lawRoom(card) - missing, 5, 10));
 }
 
 // The verifier's tests at this place in their order, so that a draw can be followed.
@@ -68,7 +69,7 @@ function paintTests(view, tests) {
 // Rows of the laws that fit beside everything else without scrolling.
 function lawRoom(card) {
   const used = card.facts.offsetHeight + card.why.offsetHeight + card.token.offsetHeight + card.tests.offsetHeight;
-  return Math.floor((card.box.clientHeight - used - 66) / 18);
+  return Math.floor((card.box.clientHeight - used - 74) / 18);
 }
 
 function paintLaw(view, law, told, room) {

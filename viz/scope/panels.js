@@ -206,7 +206,9 @@ function paintTimes(view) {
     bar.style.width = (100 * row.seconds) / total + "%";
     bar.style.background = row.color;
     let at = 0;
-    for (const part of row.parts.slice(0, -1)) {
+    // Cuts between forwards only where the bar is wide enough to stay a bar.
+    const wide = (lane.clientWidth * row.seconds) / total > 5 * row.parts.length;
+    for (const part of wide ? row.parts.slice(0, -1) : []) {
       at += part;
       html("i", "cut", bar).style.left = (100 * at) / row.seconds + "%";
     }

@@ -59,6 +59,8 @@ function update(view, data) {
   const asked = data.selected;
   const askedAnew = asked !== null && asked !== undefined && asked !== view.asked && asked !== view.reported;
   if (view.fingerprint === fingerprint) return;
+  const started = performance.now();
+  const hadFocus = view.root.contains(view.shadow.activeElement);
   const moved = !sameScene;
   view.fingerprint = fingerprint;
   view.data = data;
@@ -86,7 +88,10 @@ function update(view, data) {
   setPhase(view, phaseIndex(view));
   paintSelection(view);
   view.drawn = true;
+  // What had the focus may just have been drawn anew; the keys must go on working.
+  if (hadFocus && !view.root.contains(view.shadow.activeElement)) view.root.focus({ preventScroll: true });
   requestAnimationFrame(() => {
+    view.root.dataset.drawMs = (performance.now() - started).toFixed(1);
     view.root.dataset.drawnScene = data.scene.scene_id;
   });
 }
@@ -213,6 +218,12 @@ function listen(view) {
     const past = event.target.closest && event.target.closest("[data-iteration]");
     if (past) requestIteration(view, Number(past.dataset.iteration));
     view.dragged = false;
+  });
+  // A mouse click on a button leaves the focus on the scope, so that arrows and space keep their meaning.
+  view.root.addEventListener("mousedown", (event) => {
+    if (!event.target.closest || !event.target.closest("button")) return;
+    event.preventDefault();
+    view.root.focus({ preventScroll: true });
   });
   view.root.addEventListener("keydown", (event) => pressKey(view, event));
 }

@@ -1,7 +1,7 @@
 // The tree: laid out once per scene and panel size; phases only change classes, so nothing jumps.
 
 const ROW_MIN = 13;
-const ROW_MAX = 46;
+const ROW_MAX = 56;
 const DETAIL_ROW = 25;
 const PAD = { left: 22, right: 14, top: 30, bottom: 12 };
 
@@ -16,6 +16,7 @@ function buildTreePanel(view, parent) {
   tree.nodes = svg("g", {}, tree.world);
   tree.heads = svg("g", { class: "heads" }, tree.svg);
   tree.empty = html("div", "empty", tree.stage);
+  tree.more = html("div", "more", tree.stage, "part of the tree is out of view: drag it, or double click to see all");
   tree.foot = html("footer", "", tree.box);
   tree.legend = html("div", "legend", tree.foot);
   tree.note = html("div", "note", tree.foot);
@@ -43,10 +44,10 @@ function drawTree(view) {
     const inner = svg("g", { class: "scaled" }, group);
     svg("title", {}, group).textContent = node.title;
     const pin = svg("g", { class: "pin" }, inner);
-    svg("circle", { class: "hit", r: 11 }, pin);
     svg("circle", { class: "ring", r: 10 }, pin);
     if (view.marks[node.node_id]) svg("rect", { class: "diff", x: -9, y: -9, width: 18, height: 18, rx: 4 }, pin);
     const mark = marker(node.state, pin);
+    svg("circle", { class: "hit", r: 11 }, pin);
     const label = svg("text", { class: "label", x: 14 }, inner);
     label.textContent = node.label + (node.multiplicity > 1 ? " ×" + node.multiplicity : "");
     const detail = svg("text", { class: "detail", x: 14, y: 12 }, inner);
@@ -80,12 +81,12 @@ function placeTree(view, force) {
   const texts = scene.column_chars.map((chars) => 17 + chars * charWidth);
   const textSum = texts.reduce((a, b) => a + b, 0);
   const gaps = Math.max(texts.length - 1, 1);
-  const gutter = clamp((availableX - textSum) / gaps, 34, 120);
+  const gutter = clamp((availableX - textSum) / gaps, 34, 170);
   const natural = textSum + gutter * (texts.length - 1);
   const fitX = Math.min(1, availableX / natural);
   // A tree with unlabelled nodes may be squeezed to fit; one whose labels are all shown keeps room for them.
   tree.crowded = scene.unlabelled > 0;
-  const row = clamp(availableY / fitX / Math.max(scene.rows, 1), tree.crowded ? 2.5 : ROW_MIN, ROW_MAX);
+  const row = clamp(availableY / fitX / Math.max(scene.rows, 1), tree.crowded ? 0.4 : ROW_MIN, ROW_MAX);
   const fit = Math.min(fitX, availableY / (scene.rows * row));
   tree.columns = [];
   let x = 0;
@@ -156,11 +157,14 @@ function applyZoom(view) {
   tree.svg.style.setProperty("--scaled-x", size / kx);
   tree.svg.style.setProperty("--scaled-y", size / ky);
   tree.svg.style.setProperty("--pin", pin / size);
+  const right = x + tree.extent.width * kx > tree.width + 4;
+  const below = y + tree.extent.height * ky > tree.height + 4;
+  tree.more.classList.toggle("shown", right || below || x < 0 || y < PAD.top - 24);
   drawHeads(view);
   showLabels(view);
 }
 
-const textSize = (tree) => clamp(tree.zoom.kx, 0.8, 1.5);
+const textSize = (tree) => clamp(tree.zoom.kx, 0.85, 1.5);
 
 function drawHeads(view) {
   const { tree } = view;
@@ -172,8 +176,8 @@ function drawHeads(view) {
     const at = x + column.x * kx;
     svg("line", { x1: at, x2: at, y1: 24, y2: tree.height - 4 }, tree.guides);
     const words = depth ? "depth " + depth : "root";
-    if (at < free || at < 0) return;
-    const text = svg("text", { x: at - 6, y: 15 }, tree.heads);
+    if (at < free || at < 0 || at > tree.width) return;
+    const text = svg("text", { x: Math.min(at - 6, tree.width - words.length * 6.4 - 2), y: 15 }, tree.heads);
     text.textContent = words;
     free = at + words.length * 6.6 + 8;
   });

@@ -1,0 +1,153 @@
+"""Compare: two to six methods on one prompt, interleaved, with the same check of their output."""
+
+import streamlit as st
+
+from decoding.errors import DraftscopeError
+from pages.ui.compare import (
+    MOST_REPEATS,
+    MOST_WARMUP,
+    Outcome,
+    Plan,
+    chosen_contestants,
+    contestant_bar,
+    run_comparison,
+)
+from pages.ui.controls import DEFAULT_PROMPT, length_control, prompt_picker, prompt_words
+from pages.ui.errors import escape_markdown, show_error
+from pages.ui.setting_widgets import DEFAULT_NEW_TOKENS, seed
+from pages.ui.setup import setup
+from pages.ui.worker import is_busy, job_bar, job_in, start_job, take_result
+from viz.tokens import plural
+
+SLOT = "compare"
+LOOP_FREE, WHOLE = "without loops", "whole output"
+
+
+def main() -> None:
+    """Toolbar, contestants, results."""
+    setup("Compare")
+    take_outcome()
+    plan = None
+    with st.container(key="compare_toolbar", horizontal=True, vertical_alignment="center", gap="small"):
+        plan = choices()
+        start = st.button(
+            "Compare", type="primary", key="compare_start", disabled=is_busy(SLOT), icon=":material/play_arrow:"
+        )
+        st.space("stretch")
+        files(st.session_state.get("comparison"))
+    contestant_bar()
+    begin(plan, start)
+    job_bar(SLOT)
+    results(st.session_state.get("comparison"))
+
+
+def choices() -> Plan:
+    """Prompt, length and repeats, in two popovers that say what is chosen."""
+    name = prompt_words(st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT)
+    with st.popover(escape_markdown(name), key="compare_prompt_open", icon=":material/edit_note:"):
+        prompt = prompt_picker("prompt")
+    seed("compare_repeats", 3)
+    seed("compare_warmup", 1)
+    tokens = st.session_state.get("max_new_tokens", DEFAULT_NEW_TOKENS)
+    words = f"{tokens} tokens × {plural(st.session_state['compare_repeats'], 'repeat')}"
+    with st.popover(words, key="compare_plan_open", icon=":material/repeat:"):
+        tokens = length_control()
+        repeats = st.number_input(
+            "Measured repeats", 1, MOST_REPEATS, key="compare_repeats", persist_state="session",
+            help="Every method runs once per repeat, one after the other, so that drift of the machine hits all alike.",
+        )  # fmt: skip
+        warmup = st.number_input(
+            "Warm-up rounds", 0, MOST_WARMUP, key="compare_warmup", persist_state="session",
+            help="Rounds before the measured ones; their times are thrown away.",
+        )  # fmt: skip
+    return Plan(prompt, tokens, int(repeats), int(warmup))
+
+
+def begin(plan: Plan, start: bool) -> None:
+    """Say what stands against a comparison; start it when asked."""
+    try:
+        contestants = chosen_contestants()
+    except DraftscopeError as error:
+        show_error(error)
+        return
+    if start:
+        start_job(SLOT, "Comparing", lambda job: run_comparison(job, plan, contestants), grace_s=0.2)
+        st.rerun()
+
+
+def take_outcome() -> None:
+    """Keep what the job measured; a run that was cancelled before it measured anything replaces nothing."""
+    outcome = take_result(SLOT)
+    if outcome is not None and outcome.comparison.results:
+        st.session_state["comparison"] = outcome
+
+
+def files(outcome: Outcome | None) -> None:
+    """Downloads and the command that repeats the comparison."""
+    if outcome is None:
+        return
+    from pages.ui.compare_files import as_csv, as_json, command
+
+    with st.popover("Export", key="compare_files", icon=":material/download:", on_change="rerun") as place:
+        if not place.open:
+            return
+        st.download_button("CSV, one line per call", as_csv(outcome), "comparison.csv", "text/csv", key="compare_csv",
+                           width="stretch", on_click="ignore")  # fmt: skip
+        st.download_button("JSON, everything", as_json(outcome), "comparison.json", "application/json",
+                           key="compare_json", width="stretch", on_click="ignore")  # fmt: skip
+        st.markdown("**Copy as command**")
+        st.code(command(outcome), language="bash", wrap_lines=True)
+        if outcome.plan.prompt.chat:
+            st.caption("The command gives the prompt as it is, without the chat template.")
+
+
+def results(outcome: Outcome | None) -> None:
+    """Figures of the last comparison, or what to do to get some."""
+    if outcome is None:
+        job = job_in(SLOT)
+        if job is not None and job.state == "cancelled":
+            st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
+        elif job is None:
+            st.info(
+                "Choose two to six methods and press Compare: each runs on the same prompt, in turn, and everything "
+                "that is measured appears here.",
+                icon=":material/play_arrow:",
+            )
+        return
+    from decoding.scoreboard import score
+    from pages.ui import compare_outputs, compare_results
+
+    draw = {
+        "Overview": compare_results.draw_overview,
+        "Time": compare_results.draw_time,
+        "Acceptance": compare_results.draw_acceptance,
+        "Outputs": compare_outputs.draw_outputs,
+        "Trees": compare_outputs.draw_trees,
+    }
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        seed("compare_view", "Overview")
+        view = st.segmented_control(
+            "View", list(draw), key="compare_view", label_visibility="collapsed", required=True,
+            persist_state="session",
+        )  # fmt: skip
+        seed("compare_loops", LOOP_FREE)
+        figures = st.segmented_control(
+            "Figures", [LOOP_FREE, WHOLE], key="compare_loops", label_visibility="collapsed", required=True,
+            persist_state="session", disabled=view in ("Outputs", "Trees"),
+        )  # fmt: skip
+        st.caption(escape_markdown(summary(outcome)))
+    draw[view](score(outcome.comparison, loop_free=figures == LOOP_FREE), outcome)
+
+
+def summary(outcome: Outcome) -> str:
+    """What was compared, and how many tokens are in loops."""
+    plan, comparison = outcome.plan, outcome.comparison
+    result = next((r for r in comparison.of(comparison.reference) if not r.failure), comparison.results[0])
+    total = len(result.output_ids)
+    looping = total - result.loop_free_tokens
+    loops = f"{looping} of {plural(total, 'token')} in loops" if looping else f"{plural(total, 'token')}, none in loops"
+    done = "cancelled early" if outcome.cancelled else plural(plan.repeats, "repeat")
+    return f"{prompt_words(plan.prompt.name)} · {done} after {plan.warmup} warm-up · {loops}"
+
+
+main()

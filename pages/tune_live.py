@@ -1,0 +1,84 @@
+"""Tune live: turn a setting, and the same prefix is drafted and verified again beside the pinned tree."""
+
+import streamlit as st
+
+from decoding.errors import SettingsError
+from pages.ui.errors import show_error
+from pages.ui.setup import setup
+from pages.ui.tune import WHOLE_SLOT, Wish, current_bench, fulfil, measure_shown
+from pages.ui.tune_controls import (
+    chosen_method,
+    method_select,
+    pin_buttons,
+    pinned_method,
+    position,
+    position_slider,
+    prefix_popover,
+    preset_select,
+    reset_all,
+    settings_sliders,
+    try_elsewhere,
+)
+from pages.ui.tune_view import STYLE, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
+from pages.ui.worker import is_busy
+
+
+def main() -> None:
+    """Menu, then one fragment: a slider draws trees and figures anew and leaves the rest alone."""
+    setup("Tune live")
+    st.html(STYLE)
+    workplace()
+
+
+@st.fragment
+def workplace() -> None:
+    """Toolbar above, settings on the left; on the right the two trees, what changed, the points tried."""
+    bench = current_bench()
+    with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
+        source = prefix_popover()
+        method_select()
+        preset_select()
+        method, contradiction = chosen_or_sentence()
+        reset_all()
+        st.space("stretch")
+        pin_buttons(method)
+        try_elsewhere(method)
+    left, right = st.columns([1, 3.1], gap="small")
+    with right:
+        trees, told = st.container(key="tune_trees"), st.container(key="tune_told")
+        chart, whole = st.columns([2.1, 1], gap="small")
+
+    # What is asked for stands in the session before its widgets are drawn, so the trees come first.
+    if method is not None and not is_busy(WHOLE_SLOT):
+        drawn = fulfil(bench, Wish(source, position(), pinned_method(), method))
+    else:
+        drawn = False
+    with trees:
+        draw_trees(bench)
+    with left.container(key="tune_settings", height=600, border=True):
+        position_slider(bench, source)
+        settings_sliders()
+    if drawn:
+        drawn = measure_shown(bench)
+    with told:
+        if contradiction is not None:
+            show_error(contradiction)
+        elif drawn:
+            draw_told(bench)
+        else:
+            draw_waiting(bench)
+    with chart:
+        draw_chart(bench)
+    with whole:
+        draw_whole(bench, method)
+
+
+def chosen_or_sentence() -> tuple:
+    """The method as set, or why its settings contradict one another."""
+    try:
+        return chosen_method(), None
+    except SettingsError as error:
+        return None, error
+
+
+main()

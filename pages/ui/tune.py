@@ -1,0 +1,354 @@
+"""What Tune live works on: one prefix, the trees that different settings draft on it, and the points they leave.
+
+    bench = current_bench()
+    if fulfil(bench, Wish(source, position, pinned, method)):       # drafts in the worker what is missing
+        pinned, now = bench.shown                                   # two trials, each with its iteration
+    measure_shown(bench)                                            # median of a few unrecorded repeats
+
+All settings start from forks of one session, so that nothing but the setting differs between two trees.
+"""
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.errors import PromptError, require
+from decoding.trace import IterationTrace
+from pages.ui.models import manager
+from pages.ui.setting_info import info_of
+from pages.ui.state import PromptChoice, Run, encode_prompt
+from pages.ui.worker import start_job
+from viz.compare_charts import Tried
+from viz.tokens import milliseconds, plural
+from viz.tune_charts import ITERATION, WHOLE
+
+if TYPE_CHECKING:
+    from decoding.methods import Method
+    from decoding.pair import Pair
+    from decoding.session import DecodeSession
+    from pages.ui.worker import Job
+
+TEXT_TOKENS = 64
+MOST_DRAFTED_DEPTH = 128
+REPEATS = 5
+REPEAT_LIMIT_S = 0.6
+KEPT_TRIALS = 64
+TAIL_TOKENS = 24
+DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT = "tune_draft", "tune_measure", "tune_whole"
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where the prefix comes from: a prompt whose continuation is decoded here, or a run of another page.
+
+    Attributes:
+        key: tells sources apart; a run that has grown is another one.
+    """
+
+    key: tuple
+    prompt: PromptChoice | None = None
+    run: Run | None = None
+
+
+def prompt_source(prompt: PromptChoice) -> Source:
+    """The prompt as picked."""
+    return Source(("prompt", prompt), prompt=prompt)
+
+
+def run_source(run: Run) -> Source:
+    """The text of a run: its prompt and what it has decoded so far."""
+    return Source(("run", run.key, len(run.trace.iterations)), run=run)
+
+
+@dataclass(frozen=True, eq=False)
+class Wish:
+    """What the page wants to show: two methods on the text of a source, `position` tokens after its prompt."""
+
+    source: Source
+    position: int
+    pinned: "Method"
+    method: "Method"
+
+    @property
+    def key(self) -> tuple:
+        """Tells wishes apart."""
+        return self.source.key, self.position, self.pinned, self.method, manager().generation
+
+
+@dataclass(frozen=True)
+class Text:
+    """Prompt and continuation as token ids; every prefix of them that holds the prompt can be tried."""
+
+    key: tuple
+    prompt_ids: tuple[int, ...]
+    output_ids: tuple[int, ...]
+
+    @property
+    def last_position(self) -> int:
+        """The largest position: the last token may end the text, so it is never part of a prefix."""
+        return max(len(self.output_ids) - 1, 0)
+
+
+@dataclass(eq=False)
+class Trial:
+    """What one setting does on the prefix. `seconds`: measured repeats, empty until measured."""
+
+    number: int
+    method: "Method"
+    iteration: IterationTrace
+    seconds: tuple[float, ...] = ()
+
+    @property
+    def median_s(self) -> float | None:
+        """Measured time of the iteration, None until measured."""
+        return median(self.seconds) if self.seconds else None
+
+
+@dataclass(eq=False)
+class Bench:
+    """The workplace of one browser session; only the worker changes it, one job at a time.
+
+    Attributes:
+        generation: which pair of the model manager it was made with.
+        position: of the prefix `base` stands at. trials: by method, on this prefix.
+        shown: the last pinned and present trial that could be drawn.
+        iteration_points, whole_points: of this prefix, of this text.
+    """
+
+    generation: int = -1
+    text: Text | None = None
+    position: int = -1
+    base: "DecodeSession | None" = None
+    trials: dict["Method", Trial] = field(default_factory=dict)
+    shown: tuple[Trial, Trial] | None = None
+    iteration_points: dict["Method", Tried] = field(default_factory=dict)
+    whole_points: list[Tried] = field(default_factory=list)
+    whole_words: str = ""
+    count: int = 0
+
+    def ready(self, wish: Wish) -> bool:
+        """Whether everything for a wish is drafted."""
+        return self._stands_at(wish) and wish.method in self.trials and wish.pinned in self.trials
+
+    def draft(self, wish: Wish, job: "Job") -> None:
+        """Make a wish ready: text, base session, the two trees, whatever is missing."""
+        models = manager()
+        if not models.loaded:
+            job.report(0, 0, "loading the models, a few seconds")
+        pair = models.pair()
+        if self.text is None or self.text.key != wish.source.key or self.generation != models.generation:
+            text = read_text(pair, wish.source, job)
+            if job.cancelled:
+                return
+            self.text, self.generation, self.position = text, models.generation, -1
+            self.whole_points, self.whole_words = [], ""
+        position = min(wish.position, self.text.last_position)
+        if self.position != position:
+            self.trials, self.iteration_points = {}, {}
+            prefix = self.text.prompt_ids + self.text.output_ids[:position]
+            self.base, self.position = base_session(pair, prefix), position
+        for method in (wish.pinned, wish.method):
+            if method not in self.trials:
+                self._forget_old(wish)
+                self.count += 1
+                self.trials[method] = Trial(self.count, method, self._fork(method, "full").step())
+
+    def measure(self, trial: Trial) -> None:
+        """Repeat a trial without recording and keep the times; the drafting of the tree has been the warm-up."""
+        if self.trials.get(trial.method) is not trial:
+            return  # the prefix has moved on meanwhile
+        seconds: list[float] = []
+        while len(seconds) < REPEATS and (not seconds or sum(seconds) < REPEAT_LIMIT_S):
+            seconds.append(self._fork(trial.method, "none").step().times.total_s)
+        trial.seconds = tuple(seconds)
+        self.iteration_points[trial.method] = iteration_point(trial)
+
+    def generate(self, method: "Method", tokens: int, job: "Job") -> None:
+        """Decode the whole text from the prompt with a method and leave its point; a cancelled one leaves none."""
+        from decoding.metrics import measure_run
+        from decoding.session import DecodeSession, Limits
+
+        job.report(0, tokens, f"0 of at most {tokens} tokens")
+        pair, text = manager().pair(), self.text
+        session = DecodeSession(pair, method, list(text.prompt_ids), limits=Limits(tokens, record="summary"))
+        while not session.finished:
+            if job.cancelled:
+                return
+            session.step()
+            job.report(session.new_tokens, tokens, f"{session.new_tokens} of at most {tokens} tokens")
+        run = session.trace()
+        metrics = measure_run(run)
+        loops = sum(iteration.in_loop for iteration in run.iterations)
+        self.whole_points.append(whole_point(method, metrics, loops))
+        self.whole_words = whole_words(method, metrics, loops, first_difference(run.output_ids, text.output_ids))
+
+    def tail(self) -> str:
+        """The end of the prefix as text."""
+        vocabulary = self.base.pair.vocabulary
+        return "".join(vocabulary.text(token) for token in self.base.tokens[-TAIL_TOKENS:])
+
+    def _stands_at(self, wish: Wish) -> bool:
+        text = self.text
+        if text is None or text.key != wish.source.key or self.generation != manager().generation:
+            return False
+        return self.position == min(wish.position, text.last_position)
+
+    def _fork(self, method: "Method", record: str) -> "DecodeSession":
+        from decoding.session import Limits
+
+        room = self.base.pair.context - len(self.base.tokens)
+        limits = Limits(self.base.new_tokens + min(room, MOST_DRAFTED_DEPTH), ignore_end_of_text=True, record=record)
+        return self.base.fork(method, limits)
+
+    def _forget_old(self, wish: Wish) -> None:
+        """Recorded trees are large: only the latest are kept, the points of all."""
+        spare = [method for method in self.trials if method not in (wish.pinned, wish.method)]
+        for method in spare[: len(self.trials) - KEPT_TRIALS + 1]:
+            del self.trials[method]
+
+
+def current_bench() -> Bench:
+    """The bench of this browser session."""
+    return st.session_state.setdefault("tune_bench", Bench())
+
+
+def fulfil(bench: Bench, wish: Wish) -> bool:
+    """Show a wish, drafting in the worker what is missing; False while it works, if it failed or was cancelled."""
+    if not bench.ready(wish):
+        _once(DRAFT_SLOT, wish.key, "Drafting", lambda job: bench.draft(wish, job))
+    if not bench.ready(wish):
+        return False
+    bench.shown = bench.trials[wish.pinned], bench.trials[wish.method]
+    return True
+
+
+def measure_shown(bench: Bench) -> bool:
+    """Measure in the worker what is shown and not measured yet; False while it works or if it failed."""
+    missing = [trial for trial in bench.shown if not trial.seconds]
+
+    def measure(job: "Job") -> None:
+        for trial in missing:
+            bench.measure(trial)
+
+    if missing:
+        _once(MEASURE_SLOT, tuple(trial.number for trial in missing), "Measuring", measure)
+    return all(trial.seconds for trial in bench.shown)
+
+
+def _once(slot: str, key: tuple, title: str, function) -> None:
+    """Start a job unless the last one of the slot had the same key: what failed is not tried again by itself."""
+    if st.session_state.get(f"{slot}_key") != key:
+        st.session_state[f"{slot}_key"] = key
+        start_job(slot, title, function)
+
+
+def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
+    """Token ids of a source; a prompt is continued for `TEXT_TOKENS` tokens as greedy decoding does.
+
+    Raises:
+        DraftscopeError: the prompt does not fit the pair, or the run is another pair's.
+    """
+    from decoding.methods import METHODS
+    from decoding.session import DecodeSession, Limits
+
+    if source.run is not None:
+        trace = source.run.trace
+        require(
+            trace.pair.name == pair.info.name,
+            f"The run in Step through was decoded by {trace.pair.name}, the pair in memory is {pair.info.name}: "
+            "start a run there, or take the prefix from a prompt.",
+        )
+        return Text(source.key, trace.prompt_ids, trace.output_ids)
+    ids = encode_prompt(pair, source.prompt)
+    room = pair.context - len(ids) - 1
+    if room < 1:
+        raise PromptError(f"The prompt has {len(ids)} tokens and the context is {pair.context}: shorten the prompt.")
+    session = DecodeSession(pair, METHODS["linear"], ids, limits=Limits(min(TEXT_TOKENS, room), record="none"))
+    while not session.finished and not job.cancelled:
+        session.step()
+        job.report(session.new_tokens, TEXT_TOKENS, "continuing the prompt")
+    return Text(source.key, tuple(ids), tuple(session.tokens[len(ids) :]))
+
+
+def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
+    """A session that stands at the end of a prefix with filled caches, ready to be forked."""
+    from decoding.methods import METHODS
+    from decoding.session import DecodeSession, Limits
+
+    if len(prefix) < 2:
+        return DecodeSession(pair, METHODS["linear"], list(prefix), limits=Limits(1, record="none"))
+    limits = Limits(1, ignore_end_of_text=True, record="none")
+    session = DecodeSession(pair, METHODS["linear"], list(prefix[:-1]), limits=limits)
+    session.step()
+    # The last token has no row in either cache yet, so it may be any: here it is the one that the prefix ends with.
+    session.tokens[-1] = prefix[-1]
+    return session
+
+
+def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | None:
+    """Where two outputs part, None if they agree as far as the shorter one goes."""
+    pairs = zip(first, second, strict=False)
+    return next((place for place, (one, other) in enumerate(pairs) if one != other), None)
+
+
+def changed_words(method: "Method") -> str:
+    """What differs from the paper's defaults: `D_max 10, τ 0.02`; empty for the defaults themselves."""
+    from decoding.methods import METHODS
+
+    defaults = METHODS[method.name].settings()
+    parts = []
+    for name, value in method.settings().items():
+        if value != defaults[name]:
+            info = info_of(name, defaults[name])
+            shown = ("on" if value else "off") if isinstance(value, bool) else f"{value:g}" if _number(value) else value
+            parts.append(f"{info.symbol or info.label.lower()} {str(shown).replace('_', ' ')}")
+    return ", ".join(parts)
+
+
+def label_of(method: "Method") -> str:
+    """A method and what differs from the paper's defaults, in one line."""
+    return f"{method.label} · {changed_words(method) or 'the paper’s defaults'}"
+
+
+def iteration_point(trial: Trial) -> Tried:
+    """The point that one iteration leaves on the chart."""
+    iteration = trial.iteration
+    tokens, accepted = len(iteration.committed_ids), len(iteration.accepted)
+    details = (
+        f"{accepted} of {plural(iteration.drafted, 'drafted node')} accepted, {plural(tokens, 'token')} committed in "
+        f"{milliseconds(trial.median_s)} (median of {len(trial.seconds)})"
+    )
+    share = accepted / iteration.drafted if iteration.drafted else 0.0
+    return Tried(label_of(trial.method), tokens / trial.median_s, share, ITERATION, details)
+
+
+def whole_point(method: "Method", metrics, loops: int) -> Tried:
+    """The point that a whole generation leaves on the chart."""
+    details = (
+        f"whole generation: {metrics.new_tokens} tokens in {metrics.iterations} iterations, "
+        f"{metrics.accepted or 0} of {plural(metrics.drafted or 0, 'drafted node')} accepted"
+        + (f", {plural(loops, 'iteration')} in a loop" if loops else "")
+    )
+    return Tried(label_of(method), metrics.decode_throughput, metrics.acceptance_drafted or 0.0, WHOLE, details)
+
+
+def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> str:
+    """The last whole generation in words."""
+    parts = [
+        f"{label_of(method)}: {metrics.decode_throughput:,.0f} tokens/s without prefill, "
+        f"{metrics.throughput:,.0f} with it; {metrics.new_tokens} tokens in {plural(metrics.iterations, 'iteration')}, "
+        f"{metrics.tokens_per_iteration:.2f} tokens each."
+    ]
+    if loops:
+        parts.append(f"{plural(loops, 'iteration')} inside a repeated passage flatter{'s' if loops == 1 else ''} it.")
+    if parted is None:
+        parts.append("Same text as the prefix comes from.")
+    else:
+        parts.append(f"Its text parts from the prefix's at token {parted + 1}: Compare shows by what margin.")
+    return " ".join(parts)
+
+
+def _number(value) -> bool:
+    return isinstance(value, int | float)

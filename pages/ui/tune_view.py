@@ -1,0 +1,230 @@
+"""How Tune live looks: two trees, what changed between them, the points tried, a whole generation."""
+
+import html
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.trace import IterationTrace
+from pages.ui.errors import escape_markdown
+from pages.ui.run_view import chart, is_dark
+from pages.ui.scope import scope
+from pages.ui.tune import (
+    DRAFT_SLOT,
+    MEASURE_SLOT,
+    WHOLE_SLOT,
+    Bench,
+    Trial,
+    label_of,
+)
+from pages.ui.worker import is_busy, job_error, job_in, job_progress, start_job
+from viz.scope_data import compact_data
+from viz.theme import MARKS
+from viz.tokens import milliseconds, visible
+from viz.tree_diff import Change, TreeDiff, compare_trees, what_changed
+from viz.tune_charts import tuning_figure
+
+if TYPE_CHECKING:
+    from decoding.methods import Method
+
+PREFIX_CHARACTERS = 64
+TREE_HEIGHT, CHART_HEIGHT = 380, 205
+# Streamlit knows no heights but pixels: settings and trees fill the window, within reason.
+STYLE = """
+<style>
+.st-key-tune_settings { height: clamp(520px, calc(100vh - 6.6rem), 1010px) !important; }
+.st-key-tune_settings > [data-testid=stVerticalBlock] { gap: 0.15rem; }
+.st-key-tune_settings { gap: 0.15rem; padding: 0.6rem 0.8rem; }
+.st-key-tune_trees [class*=st-key-tune_tree_], .st-key-tune_trees [class*=stBidiComponent] {
+  flex: none !important; height: clamp(320px, calc(100vh - 28.4rem), 640px) !important;
+}
+[class*=st-key-paper_] { gap: 0.3rem !important; margin: -0.55rem 0 0.35rem; align-items: flex-start; }
+[class*=st-key-paper_] p { font-size: 0.76rem; line-height: 1.25; }
+[class*=st-key-paper_] button { min-height: 1.1rem; height: 1.1rem; padding: 0 0.3rem; white-space: nowrap; }
+[class*=st-key-paper_] button:disabled p { color: var(--st-text-color); opacity: 0.6; }
+.st-key-tune_told { min-height: 6.6rem; justify-content: center; }
+.tune-told { display: grid; grid-template-columns: repeat(8, minmax(0, 1fr)); gap: 0.15rem 0; font-size: 0.85rem; }
+.tune-told > div { padding: 0 0.6rem; border-left: 1px solid var(--st-border-color); }
+.tune-told > div:first-child { border-left: none; padding-left: 0.1rem; }
+.tune-told .name { font-size: 0.74rem; opacity: 0.75; white-space: nowrap; }
+.tune-told .value { font-size: 1.02rem; font-weight: 600; white-space: nowrap; }
+.tune-told .value small { font-weight: 400; opacity: 0.7; font-size: 0.8rem; }
+.tune-told .delta { font-size: 0.76rem; white-space: nowrap; }
+.tune-line { font-size: 0.85rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; padding: 0.1rem; }
+.tune-line .said { opacity: 0.65; }
+.tune-line b { border-bottom: 2.5px solid; white-space: pre; }
+.tune-line .tail { white-space: pre; }
+</style>
+"""
+
+
+def draw_trees(bench: Bench) -> None:
+    """The pinned tree and the present one, side by side; nodes that only one of them has are framed."""
+    if bench.shown is None:
+        st.caption("The trees appear here once the models are loaded and the prefix is decoded.")
+        return
+    pinned, now = bench.shown
+    marks = compare_trees(pinned.iteration, now.iteration).marks("the pinned tree", "this tree")
+    sides = ((pinned, "Pinned", "tune_tree_pinned", marks[0]), (now, "Now", "tune_tree_now", marks[1]))
+    for place, (trial, word, key, framed) in zip(st.columns(2, gap="small"), sides, strict=True):
+        with place:
+            data = tree_data(bench, trial, word, framed)
+            scope(data, key=key, height=TREE_HEIGHT, on_unfold=partial(_unfold, trial.number))
+
+
+def tree_data(bench: Bench, trial: Trial, word: str, framed: dict[int, str]) -> dict:
+    """What the component draws; the cards are left out, a tree alone shows none."""
+    opened = st.session_state.setdefault("tune_unfolded", {}).get(trial.number, ())
+    data = compact_data(
+        trial.iteration,
+        scene_id=f"tune:{id(bench)}:{trial.number}",
+        title=f"{word} · {label_of(trial.method)}",
+        marks=framed,
+        unfolded=opened,
+    )
+    return data | {"cards": {}}
+
+
+def _unfold(number: int, node: int) -> None:
+    opened = st.session_state.setdefault("tune_unfolded", {})
+    opened[number] = (*opened.get(number, ()), node)
+
+
+def draw_told(bench: Bench) -> None:
+    """What changed between the two trees, and what both add to the text."""
+    pinned, now = bench.shown
+    times = (pinned.median_s, now.median_s)
+    changes = what_changed(pinned.iteration, now.iteration, *times)
+    repeats = min(len(pinned.seconds), len(now.seconds))
+    rate = None
+    if all(times):
+        rate = tuple(len(t.iteration.committed_ids) / t.median_s for t in bench.shown)
+    st.html(told_html(changes, repeats, rate) + text_html(bench.tail(), bench.shown))
+
+
+def draw_waiting(bench: Bench) -> None:
+    """In place of what changed: the work in progress, what went wrong, or why nothing is drawn."""
+    for slot in (DRAFT_SLOT, MEASURE_SLOT):
+        if job_progress(slot):
+            return
+    for slot in (DRAFT_SLOT, MEASURE_SLOT):
+        job = job_in(slot)
+        if job is not None and job.error is not None:
+            job_error(slot)
+            return
+    if is_busy(WHOLE_SLOT):
+        st.info("The trees follow when the whole generation has ended.", icon=":material/hourglass_empty:")
+    else:
+        st.info("Cancelled: change a setting and it is drafted again.", icon=":material/info:")
+
+
+def draw_chart(bench: Bench) -> None:
+    """A point for every setting tried on this prefix and every whole generation of this text."""
+    points = [*bench.iteration_points.values(), *bench.whole_points]
+    labels = [label_of(trial.method) for trial in bench.shown] if bench.shown else ["", ""]
+    figure = tuning_figure(points, current=labels[1], pinned=labels[0], dark=is_dark())
+    chart(figure, key="tune_chart", height=CHART_HEIGHT)
+
+
+def draw_whole(bench: Bench, method: "Method | None") -> None:
+    """A whole generation with the present settings: its length, its button, its progress, its figures."""
+    tokens, start = st.columns([1, 1.6], vertical_alignment="bottom")
+    limit = tokens.number_input("New tokens at most", 1, 1024, 96, step=16, key="tune_tokens", persist_state="session")
+    ready = method is not None and bench.text is not None and not is_busy(WHOLE_SLOT)
+    if start.button(
+        "Run a whole generation",
+        key="tune_whole_run",
+        disabled=not ready,
+        width="stretch",
+        icon=":material/play_arrow:",
+    ):
+        start_job(WHOLE_SLOT, "Whole generation", partial(bench.generate, method, int(limit)), grace_s=0.1)
+        st.rerun()
+    if job_progress(WHOLE_SLOT):
+        return
+    job_error(WHOLE_SLOT)
+    job = job_in(WHOLE_SLOT)
+    if job is not None and job.state == "cancelled":
+        st.caption("Cancelled: a cut generation leaves no point.")
+    elif bench.whole_words:
+        st.caption(escape_markdown(bench.whole_words))
+    else:
+        st.caption(
+            "Decodes the whole text from the prompt with the settings on the left and leaves a point of its own."
+        )
+
+
+def told_html(changes: Sequence[Change], repeats: int, rate: tuple[float, float] | None) -> str:
+    """What changed, one cell per measure: pinned → now, and by how much."""
+    cells = [
+        _cell(
+            f"{change.words} · median of {repeats}" if change.seconds else change.words,
+            milliseconds(change.first) if change.seconds else f"{change.first:g}",
+            milliseconds(change.second) if change.seconds else f"{change.second:g}",
+            _time_delta(change) if change.seconds else _delta(change.difference),
+        )
+        for change in changes
+    ]
+    if rate is not None:
+        cells.append(_cell("tokens / s here", f"{rate[0]:,.0f}", f"{rate[1]:,.0f}", _share(rate)))
+    return f'<div class="tune-told">{"".join(cells)}</div>'
+
+
+def _cell(name: str, first: str, second: str, delta: str) -> str:
+    value = f"{second}" if first == second else f"<small>{first} →</small> {second}"
+    return (
+        f'<div><div class="name">{html.escape(name)}</div><div class="value">{value}</div>'
+        f'<div class="delta">{html.escape(delta)}</div></div>'
+    )
+
+
+def _delta(difference: float) -> str:
+    return "same" if difference == 0 else f"{difference:+g}".replace("-", "−")
+
+
+def _time_delta(change: Change) -> str:
+    return _share((change.first, change.second))
+
+
+def _share(pair: tuple[float, float]) -> str:
+    percent = round(100 * (pair[1] / pair[0] - 1)) if pair[0] else 0
+    return f"{percent:+d}%".replace("-", "−") if percent else "same"
+
+
+def text_html(tail: str, shown_trials: tuple[Trial, Trial]) -> str:
+    """The end of the prefix and what both iterations commit after it; the text is data and is escaped."""
+    pinned, now = (trial.iteration for trial in shown_trials)
+    diff = compare_trees(pinned, now)
+    shown = "".join(visible(character) if character != " " else " " for character in tail)
+    if len(shown) > PREFIX_CHARACTERS:
+        shown = "…" + shown[-PREFIX_CHARACTERS:]
+    said = '<span class="said">'
+    words = "Same text, different work." if diff.same_text else "The texts differ: Compare shows by what margin."
+    if pinned is now:
+        words = "Pinned and present setting are one: move a slider and the right tree is drafted anew."
+    return (
+        f'<div class="tune-line">{said}Prefix</span> <span class="tail">{html.escape(shown)}</span>▏'
+        f"{said}pinned adds</span> {_tokens(pinned)} {said}· now adds</span> {_tokens(now)}</div>"
+        f'<div class="tune-line">{said}{_nodes(diff)} {words} Greedy output never depends on these settings.</span></div>'
+    )
+
+
+def _nodes(diff: TreeDiff) -> str:
+    if not diff.only_first and not diff.only_second:
+        return f"The same {len(diff.both)} nodes in both."
+    return (
+        f"{len(diff.both)} nodes in both trees, {len(diff.only_first)} only in the pinned one, "
+        f"{len(diff.only_second)} only in this one (framed)."
+    )
+
+
+def _tokens(iteration: IterationTrace) -> str:
+    """Committed tokens, underlined in the colour of where they come from."""
+    parts = []
+    for place, text in enumerate(iteration.committed_texts):
+        kind = "accepted" if place < len(iteration.accepted) else iteration.final_kind
+        color = MARKS[kind].color if kind in MARKS else "currentColor"
+        parts.append(f'<b style="border-color:{color}" title="{kind}">{html.escape(visible(text))}</b>')
+    return "&#8203;".join(parts)

@@ -1,0 +1,173 @@
+"""Definitions of the figures, on hand-written iterations, and on one real comparison."""
+
+import pytest
+
+from decoding.comparison import Contestant, compare, trees_on_prefix
+from decoding.errors import PromptError, SettingsError
+from decoding.identity import MarginJudge, explain_difference, first_difference
+from decoding.loops import NGRAM, LoopDetector, tokens_before_loop
+from decoding.methods import METHODS
+from decoding.metrics import Timeline, measure_run, measure_timeline, spread
+from decoding.pair import embedded_pair
+from decoding.session import DecodeSession, Limits
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return embedded_pair()
+
+
+def test_timeline_metrics_by_hand():
+    metrics = measure_timeline(Timeline((0.5, 0.7, 1.0), (1, 3, 5)), None)
+    assert metrics.new_tokens == 5 and metrics.iterations == 3
+    assert metrics.throughput == 5.0 and metrics.ttft_s == 0.5
+    assert metrics.tpot_s == pytest.approx(0.5 / 4)
+    assert metrics.tokens_per_iteration == pytest.approx(5 / 3)
+    assert metrics.accepted is None and metrics.phase_s is None and metrics.acceptance_drafted is None
+    assert measure_timeline(Timeline((), ()), None) is None
+
+
+def test_timeline_cut_keeps_whole_iterations():
+    assert Timeline((1.0, 2.0, 3.0), (2, 5, 6)).until(5) == Timeline((1.0, 2.0), (2, 5))
+    assert Timeline((1.0,), (4,)).until(3).tokens == ()
+
+
+def test_run_metrics_count_drafted_tokens_only(embedded):
+    ids = embedded.vocabulary.encode("Once upon a time there was a little boy who")
+    session = DecodeSession(embedded, METHODS["dynatree"], ids, limits=Limits(max_new_tokens=30))
+    iterations = list(session)
+    metrics = measure_run(session.trace())
+    assert metrics.accepted == sum(len(i.accepted) for i in iterations)
+    assert metrics.new_tokens == metrics.accepted + sum(i.final_kind != "none" for i in iterations) == 30
+    assert metrics.acceptance_drafted == metrics.accepted / sum(len(i.nodes) - 1 for i in iterations) <= 1
+    assert metrics.acceptance_verified == metrics.accepted / sum(len(i.flatten_order) - 1 for i in iterations)
+    assert metrics.tokens_per_iteration == 30 / len(iterations)
+    assert metrics.ttft_s == pytest.approx(iterations[0].ended_s)
+    assert sum(metrics.phase_s.values()) == pytest.approx(sum(i.times.total_s for i in iterations), rel=1e-3)
+
+
+def test_autoregressive_run_has_no_acceptance(embedded):
+    session = DecodeSession(
+        embedded, METHODS["autoregressive"], embedded.vocabulary.encode("A day"), limits=Limits(max_new_tokens=5)
+    )
+    list(session)
+    metrics = measure_run(session.trace())
+    assert metrics.accepted is None and metrics.acceptance_verified is None and metrics.tokens_per_iteration == 1
+
+
+def test_spread_is_median_and_quartiles():
+    assert spread([5.0, 1.0, 2.0, 3.0, 4.0]).__dict__ == {"median": 3.0, "low": 2.0, "high": 4.0, "count": 5}
+
+
+def test_loops_begin_at_the_first_repeated_ngram():
+    once, again = list(range(100, 130)), list(range(100, 130))
+    assert tokens_before_loop(once) == 30
+    assert tokens_before_loop(once + again) == 30 + NGRAM - 1
+    assert tokens_before_loop([7] * 40) == NGRAM
+    detector = LoopDetector()
+    detector.push(tuple(once))
+    copy = detector.copy()
+    detector.push(tuple(again))
+    assert detector.in_loop and not copy.in_loop
+    detector.push((999,))
+    assert not detector.in_loop
+
+
+def test_looping_iterations_are_flagged(embedded):
+    ids = embedded.vocabulary.encode("The city of")
+    session = DecodeSession(
+        embedded, METHODS["dynatree"], ids, limits=Limits(max_new_tokens=200, ignore_end_of_text=True, record="summary")
+    )
+    iterations = list(session)
+    start = tokens_before_loop(session.tokens[len(ids) :])
+    total = 0
+    assert start < 200, "this text no longer loops: choose another"
+    for iteration in iterations:
+        if total <= start:
+            assert not iteration.in_loop or total == start
+        total += len(iteration.committed_ids)
+    assert any(i.in_loop for i in iterations)
+
+
+def test_first_difference():
+    assert first_difference((1, 2, 3), (1, 2, 3)) is None
+    assert first_difference((1, 9, 3), (1, 2, 3)) == 1
+    assert first_difference((1, 2), (1, 2, 3)) == 2
+
+
+def test_a_difference_is_explained_by_its_margin(embedded):
+    ids = embedded.vocabulary.encode("Once upon a time there was a little boy who")
+    session = DecodeSession(embedded, METHODS["autoregressive"], ids, limits=Limits(max_new_tokens=6))
+    list(session)
+    right = session.trace().output_ids
+    wrong = (*right[:3], right[3] + 1, *right[4:])
+    difference = explain_difference(embedded, ids, wrong, right)
+    assert difference.position == 3 and not difference.near_tie and difference.exact
+    assert "Token 4" in difference.explanation and "not a tie" in difference.explanation
+    assert MarginJudge(embedded.target).margin([*ids, *right[:3]]) == pytest.approx(difference.margin)
+    assert explain_difference(embedded, ids, right, right) is None
+
+
+def test_comparison_interleaves_and_checks_identity(embedded):
+    contestants = [
+        Contestant("HF generate", baseline="hf_generate"),
+        Contestant("HF assisted", baseline="hf_assisted"),
+        Contestant("AR", METHODS["autoregressive"]),
+        Contestant("DynaTree", METHODS["dynatree"]),
+    ]
+    ids = embedded.vocabulary.encode("Once upon a time there was a little boy who")
+    seen = []
+    comparison = compare(
+        embedded, contestants, [("one", ids)], max_new_tokens=12, repeats=2, warmup=1,
+        progress=lambda done, total, text: seen.append((done, total, text)),
+    )  # fmt: skip
+    assert [(r.repeat, r.contestant) for r in comparison.results] == [(r, c) for r in range(2) for c in range(4)]
+    assert comparison.reference == 2 and comparison.differences == ()
+    assert len({r.output_ids for r in comparison.results}) == 1
+    assert seen[0][1] == 12 and "warm-up" in seen[0][2]
+    assert comparison.of(3)[0].run.label == "DynaTree"
+    assert comparison.of(0)[0].metrics.phase_s is None
+
+
+def test_cancelling_keeps_what_was_measured(embedded):
+    ids = embedded.vocabulary.encode("Once upon a time")
+    calls = []
+
+    def cancelled():
+        calls.append(1)
+        return len(calls) > 30
+
+    comparison = compare(
+        embedded,
+        [Contestant("AR", METHODS["autoregressive"])],
+        [("one", ids)],
+        max_new_tokens=10,
+        repeats=50,
+        warmup=0,
+        cancelled=cancelled,
+    )
+    assert 1 <= len(comparison.results) < 50
+
+
+def test_cancelling_reaches_into_generate(embedded):
+    ids = embedded.vocabulary.encode("Once upon a time")
+    comparison = compare(
+        embedded, [Contestant("HF", baseline="hf_generate")], [("one", ids)], max_new_tokens=10, cancelled=lambda: True
+    )
+    assert comparison.results == ()
+
+
+def test_bad_contestants_and_prompts(embedded):
+    with pytest.raises(SettingsError, match="either a method or a baseline"):
+        Contestant("nothing")
+    with pytest.raises(SettingsError, match="unknown baseline"):
+        Contestant("x", baseline="vllm")
+    with pytest.raises(PromptError, match="empty"):
+        compare(embedded, [Contestant("AR", METHODS["autoregressive"])], [("none", [])])
+
+
+def test_trees_on_one_prefix(embedded):
+    ids = embedded.vocabulary.encode("Once upon a time there was a little boy who")
+    traces = trees_on_prefix(embedded, [METHODS["linear"], METHODS["fixed_tree"], METHODS["dynatree"]], ids)
+    assert {trace.prefix_length for trace in traces} == {len(ids)}
+    assert len({trace.committed_ids[0] for trace in traces}) == 1

@@ -1,0 +1,80 @@
+"""Explanations: each says what decided, with the numbers of the trace."""
+
+import pytest
+
+from tests import traces
+from viz.explain import iteration_summary, why_final, why_not_expanded, why_not_faster, why_pruned, why_verdict
+
+
+def test_a_rejected_node_under_greedy_decoding():
+    said = why_verdict(traces.dynatree_recovered(), 8)
+    assert "prefers ‘No’ at 0.69" in said and "this token has 0.17" in said and "Greedy" in said
+
+
+def test_a_rejected_node_with_a_draw_says_the_draw():
+    said = why_verdict(traces.sampled_recovered(), 8)
+    assert "probability 0.27" in said and "drawn 0.54 ≥ 0.27" in said and "Greedy" not in said
+    assert "drawn 0.31 < 0.87" in why_verdict(traces.sampled_recovered(), 3)
+
+
+def test_a_node_that_was_not_reached_names_the_ancestor_that_stopped_the_walk():
+    trace = traces.dynatree_recovered()
+    assert "‘Yes’ (node 8)" in why_verdict(trace, 11)
+    assert "‘.’ (node 2)" in why_verdict(trace, 5)
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        (4, "path probability 0.005 < stop_probability 0.02"),
+        (5, "base_depth 3"),
+        (11, "max_depth 5"),
+        (10, "draft confidence 0.85 ≥ 0.8 → 3 children"),
+        (8, "0.67 in 0.3…0.8 → 1 child"),
+    ],
+)
+def test_growth_is_told_with_the_setting_that_decided(node, words):
+    assert words in why_not_expanded(traces.dynatree_recovered(), node)
+
+
+def test_every_growth_has_a_sentence():
+    from dataclasses import replace
+
+    from decoding.trace import GROWTHS
+
+    trace = traces.dynatree_recovered()
+    for growth in GROWTHS:
+        nodes = (*trace.nodes[:5], replace(trace.nodes[5], growth=growth), *trace.nodes[6:])
+        for settings in (trace.settings, {}):
+            said = why_not_expanded(replace(trace, nodes=nodes, settings=settings), 5)
+            assert said.startswith("expanded" if growth == "expanded" else "not expanded: ")
+
+
+def test_pruning_names_the_threshold():
+    assert "0.010 < prune_probability 0.02" in why_pruned(traces.pruned(), 2)
+    assert why_verdict(traces.pruned(), 2) == why_pruned(traces.pruned(), 2)
+    assert why_pruned(traces.pruned(), 1) == ""
+
+
+def test_final_tokens():
+    assert "leaf" in why_final(traces.bonus()) and "free" in why_final(traces.bonus())
+    assert "end of the text" in why_final(traces.ended())
+    assert "Nothing was drafted" in why_final(traces.autoregressive())
+
+
+def test_the_summary_is_one_sentence_with_the_counts():
+    said = iteration_summary(traces.dynatree_recovered())
+    assert "13 nodes drafted, 13 verified, 2 accepted, recovered token ‘No’; 3 tokens committed" in said
+
+
+def test_why_not_faster_uses_the_measured_phases():
+    run, plain = traces.run_of([traces.dynatree_recovered()] * 4), traces.run_autoregressive()
+    said = why_not_faster(run, plain)
+    assert said.startswith("Draft takes 49% of each iteration (7.9 ms of 16.2 ms) and 2.0 drafted tokens are accepted")
+    assert "6.9 ms per target pass" in said and "costs 5.4 ms" in said
+    assert "Autoregressive takes 8.7 ms per token" in said and "1.61x its speed" in said and "commit 1.9 tokens" in said
+    assert why_not_faster(traces.run_of([])) == "No iteration has been run yet."
+
+
+def test_the_second_pass_of_a_rebuild_is_told():
+    assert "rollback + rebuild takes 20%" in why_not_faster(traces.run_of([traces.sampled_recovered()]))

@@ -1,0 +1,216 @@
+"""Mask, cache, text, graph and figures, from hand-written traces."""
+
+import base64
+import html
+import io
+import re
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from PIL import Image
+
+from tests import traces
+from viz import charts, compare_charts
+from viz.cache_figure import MAX_CELLS, cache_figure, cache_strip, cache_strips
+from viz.mask_figure import mask_figure, mask_png, tree_mask
+from viz.scene import build_scene
+from viz.text_strip import provenance_counts, text_html, text_spans
+from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, style
+from viz.tokens import columns, for_plotly, milliseconds, number, visible
+from viz.tree_figure import tree_figure
+from viz.tree_graph import to_graphml, tree_graph
+
+
+def test_a_row_of_the_mask_sees_itself_and_its_ancestors_only():
+    trace = traces.dynatree_recovered()
+    mask = tree_mask(trace)
+    for row, node in enumerate(mask.order):
+        seen = {mask.order[column] for column in np.nonzero(mask.allowed[row])[0]}
+        assert seen == set(trace.path(node))
+    assert mask.prefix_columns == 75 and mask.cells == sum(len(trace.path(i)) for i in mask.order)
+
+
+def test_the_mask_follows_the_flatten_order_even_where_children_come_first():
+    trace = traces.dynatree_recovered()
+    order = (0, *reversed(trace.flatten_order[1:]))
+    mask = tree_mask(replace(trace, flatten_order=order))
+    row = order.index(13)
+    assert {order[c] for c in np.nonzero(mask.allowed[row])[0]} == {0, 1, 3, 8, 10, 13}
+
+
+def test_pruned_nodes_are_not_in_the_mask():
+    assert tree_mask(traces.pruned()).order == (0, 1, 3)
+
+
+def test_the_mask_picture_is_one_bit_and_holds_the_mask():
+    allowed = tree_mask(traces.big(300)).allowed
+    url = mask_png(allowed, "#009E73")
+    data = base64.b64decode(url.removeprefix("data:image/png;base64,"))
+    assert data[24:26] == bytes([1, 3])  # bit depth 1, palette
+    image = Image.open(io.BytesIO(data))
+    assert np.array_equal(np.array(image).astype(bool), allowed)
+    assert image.convert("RGBA").getpixel((0, 0)) == (0, 158, 115, 255)
+    assert image.convert("RGBA").getpixel((300, 0))[3] == 0
+    assert len(url) < 20_000
+
+
+def test_the_mask_figure_states_the_prefix_and_answers_the_pointer():
+    figure = mask_figure(traces.dynatree_recovered(), selected=8)
+    assert "75" in figure.layout.annotations[0].text
+    assert len(figure.data[0].x) == tree_mask(traces.dynatree_recovered()).cells
+    assert len(figure.layout.shapes) == 2
+
+
+def test_the_cache_strip_says_what_was_kept_moved_and_freed():
+    strip = cache_strip("target", traces.dynatree_recovered().kv_target)
+    assert [cell.node_id for cell in strip.written if cell.kept] == [0, 1, 3]
+    assert [cell.node_id for cell in strip.after] == [0, 1, 3]
+    assert [cell.moved for cell in strip.after] == [False, False, True]
+    assert [cell.node_id for cell in strip.written if cell.moved] == [3]
+    assert [cell.row for cell in strip.after] == [75, 76, 77]
+    assert "11 freed" in strip.note and "1 of them moved" in strip.note
+
+
+def test_a_rebuild_moves_nothing():
+    target, draft = cache_strips(traces.sampled_recovered())
+    assert target.rebuilt and not any(cell.moved for cell in target.after) and "second pass" in target.note
+    assert not draft.rebuilt
+    assert len(cache_strips(traces.autoregressive())) == 1
+
+
+def test_a_long_strip_keeps_every_kept_row_and_counts_the_rest():
+    strip = cache_strip("target", traces.big(1024).kv_target)
+    assert len(strip.written) == MAX_CELLS and strip.not_drawn == 1025 - MAX_CELLS
+    assert sum(cell.kept for cell in strip.written) == len(strip.after)
+
+
+def test_each_token_says_where_it_came_from():
+    run = traces.run_mixed()
+    spans = text_spans(run, current=0)
+    output = [span for span in spans if span.provenance != "prompt"]
+    assert [s.provenance for s in output[:3]] == ["drafted", "drafted", "recovered"]
+    assert [s.node_id for s in output[:4]] == [1, 3, -2, None]
+    assert "".join(s.text for s in output) == "".join(t for i in run.iterations for t in i.committed_texts)
+    counts = provenance_counts(spans)
+    assert sum(counts.values()) == run.totals.new_tokens
+    assert counts["drafted"] == sum(len(i.accepted) for i in run.iterations)
+    assert len(text_spans(run, upto=1)) == 7 + 6
+
+
+def test_token_text_is_never_markup():
+    nasty = traces.iteration_of(
+        (traces.Spec(0, "<img src=x onerror=alert(1)>", 0.9, 0.9, "accepted"),), final=(1, '"</span>', 0.5),
+        final_kind="bonus",
+    )  # fmt: skip
+    page = text_html(text_spans(traces.run_of([nasty]), 0))
+    assert "<img" not in page and "&lt;img" in page and "&lt;/span&gt;" in page
+    scene = build_scene(nasty, scene_id="s", title="<b>title</b>")
+    for figure in (tree_figure(scene), mask_figure(nasty), charts.run_strip_figure(traces.run_of([nasty]), 0)):
+        assert not re.search(r"<(?!extra|/extra|br|sub|/sub)[a-z/]", figure.to_json().replace("\\u003c", "<"))
+
+
+def test_whitespace_is_visible_and_shapeless_characters_are_escaped():
+    assert visible(" a\n\t") == "·a\\n\\t"
+    assert visible("") == "∅"
+    assert visible("\u202e\u200b\x00\u2028") == "\\u202e\\u200b\\x00\\u2028"
+    assert visible("<0xE2>") == "<0xE2>"
+    assert visible("abcdefgh", 5) == "abcd…"
+    assert columns("日本") == 4 and visible("日本語日本語", 6) == "日本…"
+    assert for_plotly("<b>&") == "&lt;b&gt;&amp;"
+
+
+def test_numbers_never_read_as_what_they_are_not():
+    assert [number(v) for v in (0.0, 0.004, 0.62, None, float("nan"))] == ["0.00", "<0.01", "0.62", "–", "–"]
+    assert [milliseconds(v) for v in (3.1e-4, 0.0029, 1.5)] == ["310 µs", "2.9 ms", "1.50 s"]
+
+
+def test_the_graph_has_every_node_with_its_fields():
+    graph = tree_graph(traces.dynatree_recovered())
+    assert nx.is_arborescence(graph) and graph.number_of_nodes() == 14
+    assert graph.nodes[8]["verdict"] == "rejected" and "confidence" not in graph.nodes[11]
+    assert nx.parse_graphml(to_graphml(traces.dynatree_recovered())).number_of_edges() == 13
+
+
+@pytest.mark.parametrize("phase", ["draft-1", "mask", "select"])
+def test_the_exported_tree_shows_what_the_scene_shows(phase):
+    scene = build_scene(traces.dynatree_recovered(), scene_id="s")
+    figure = tree_figure(scene, phase)
+    chosen = next(p for p in scene.phases if p.key == phase)
+    drawn = [i for trace in figure.data if trace.mode == "markers+text" for i in trace.customdata]
+    expected = [n.node_id for n, s in zip(scene.nodes, chosen.states, strict=True) if s != "hidden"]
+    assert sorted(drawn) == sorted(expected)
+
+
+def test_shapes_and_dashes_tell_states_apart_without_colour():
+    told = ("accepted", "rejected", "not_reached", "recovered", "bonus", "fallback", "pruned")
+    assert len({MARKS[state].shape for state in told}) == len(told)
+    assert len({MARKS[state].symbol for state in told}) == len(told)
+    assert MARKS["accepted"].dash != MARKS["rejected"].dash
+
+
+RUN, PLAIN = traces.run_mixed(), traces.run_autoregressive()
+FIGURES = {
+    "phase_times": lambda dark: charts.phase_times_figure(RUN.iterations[1], dark),
+    "phase_times_over_run": lambda dark: charts.phase_times_over_run(RUN, dark),
+    "run_strip": lambda dark: charts.run_strip_figure(RUN, 2, dark),
+    "accepted_length": lambda dark: charts.accepted_length_figure([RUN, PLAIN], dark),
+    "tokens_over_time": lambda dark: charts.tokens_over_time([RUN, PLAIN], dark),
+    "adaptation": lambda dark: charts.adaptation_figure(RUN, dark),
+    "acceptance_by_depth": lambda dark: charts.acceptance_by_depth(RUN, dark),
+    "throughput": lambda dark: compare_charts.throughput_figure(
+        [compare_charts.Measured("A", 10, 9, 12, 5), compare_charts.Measured("B", 20, 19, 22, 5)],
+        dark=dark,
+        baseline="A",
+    ),
+    "acceptance": lambda dark: compare_charts.acceptance_figure(
+        [compare_charts.Acceptance("A", 5, 10, 8), compare_charts.Acceptance("B", 0, 0, 0)], dark
+    ),
+    "tried": lambda dark: compare_charts.tried_settings_figure(
+        [compare_charts.Tried("a", 10, 0.2, "x"), compare_charts.Tried("b", 12, 0.4, "y")], "b", dark
+    ),
+    "cache": lambda dark: cache_figure(traces.sampled_recovered(), dark),
+}
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_chart_labels_its_axes_and_keeps_the_legend_off_the_data(name, dark):
+    figure = FIGURES[name](dark)
+    assert isinstance(figure, go.Figure) and len(figure.data) > 0
+    assert figure.layout.xaxis.title.text
+    legend = figure.layout.legend.y
+    assert legend >= 1 or legend < 0
+
+
+def test_the_parts_of_a_time_bar_add_up_to_the_iteration():
+    figure = charts.phase_times_figure(RUN.iterations[1])
+    assert sum(bar.x[0] for bar in figure.data) == pytest.approx(RUN.iterations[1].times.total_s * 1e3)
+
+
+def test_acceptance_writes_both_denominators_and_none_where_nothing_was_drafted():
+    figure = FIGURES["acceptance"](False)
+    assert figure.data[0].text == ("5 / 10", "nothing drafted") and figure.data[1].text == ("5 / 8", "nothing drafted")
+
+
+def test_empty_charts_say_what_fills_them():
+    assert "Move a setting" in compare_charts.tried_settings_figure([]).layout.annotations[0].text
+    assert "no history adaptation" in charts.adaptation_figure(PLAIN).layout.annotations[0].text
+
+
+def test_style_follows_the_theme():
+    assert style(go.Figure(), True).layout.font.color != style(go.Figure(), False).layout.font.color
+
+
+def test_every_phase_has_a_colour_and_words():
+    from decoding.trace import PHASES
+
+    assert set(PHASES) | {"other"} == set(PHASE_COLORS) == set(PHASE_WORDS)
+
+
+def test_html_keeps_the_text_itself():
+    spans = text_spans(traces.run_mixed(), 3)
+    plain = html.unescape(re.sub(r"<[^>]*>", "", text_html(spans)))
+    assert plain == "".join(span.shown for span in spans)
