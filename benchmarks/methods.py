@@ -26,11 +26,11 @@ from decoding.trace import PHASES
 
 # Tuned on prompts that the benchmark does not measure (the last of each kind).
 TUNED = {
-    "linear, tuned": "linear:length=4",
-    "fixed tree, tuned": "fixed_tree:max_depth=4,branching=3,prune_probability=0.05,branch_first_level=true",
+    "linear, tuned": "linear:length=2",
+    "fixed tree, tuned": "fixed_tree:max_depth=2,branching=3,prune_probability=0.02,branch_first_level=true",
     "DynaTree, tuned": (
-        "dynatree:branch_first_level=true,stop_probability=0.05,prune_probability=0.02,base_depth=7,max_depth=8,"
-        "history=false"
+        "dynatree:branch_first_level=true,branch_min=2,branch_mid=4,branch_max=6,confidence_high=0.8,"
+        "stop_probability=0.06,prune_probability=0.006,base_depth=7,history=false"
     ),
 }
 PUBLISHED = {

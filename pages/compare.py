@@ -16,7 +16,7 @@ from pages.ui.controls import DEFAULT_PROMPT, length_control, prompt_picker, pro
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.setting_widgets import DEFAULT_NEW_TOKENS, seed
 from pages.ui.setup import setup
-from pages.ui.worker import is_busy, job_bar, job_in, start_job, take_result
+from pages.ui.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
 from viz.tokens import plural
 
 SLOT = "compare"
@@ -26,19 +26,20 @@ LOOP_FREE, WHOLE = "without loops", "whole output"
 def main() -> None:
     """Toolbar, contestants, results."""
     setup("Compare")
-    take_outcome()
-    plan = None
-    with st.container(key="compare_toolbar", horizontal=True, vertical_alignment="center", gap="small"):
+    outcome = take_outcome()
+    with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = choices()
         start = st.button(
             "Compare", type="primary", key="compare_start", disabled=is_busy(SLOT), icon=":material/play_arrow:"
         )
-        st.space("stretch")
-        files(st.session_state.get("comparison"))
+        with st.container(key="status"):
+            if not job_progress(SLOT) and outcome is not None:
+                st.caption(escape_markdown(summary(outcome)))
+        files(outcome)
     contestant_bar()
     begin(plan, start)
-    job_bar(SLOT)
-    results(st.session_state.get("comparison"))
+    job_error(SLOT)
+    results(outcome)
 
 
 def choices() -> Plan:
@@ -75,11 +76,12 @@ def begin(plan: Plan, start: bool) -> None:
         st.rerun()
 
 
-def take_outcome() -> None:
-    """Keep what the job measured; a run that was cancelled before it measured anything replaces nothing."""
+def take_outcome() -> Outcome | None:
+    """The comparison on screen; a run that was cancelled before it measured anything replaces nothing."""
     outcome = take_result(SLOT)
     if outcome is not None and outcome.comparison.results:
         st.session_state["comparison"] = outcome
+    return st.session_state.get("comparison")
 
 
 def files(outcome: Outcome | None) -> None:
@@ -135,7 +137,6 @@ def results(outcome: Outcome | None) -> None:
             "Figures", [LOOP_FREE, WHOLE], key="compare_loops", label_visibility="collapsed", required=True,
             persist_state="session", disabled=view in ("Outputs", "Trees"),
         )  # fmt: skip
-        st.caption(escape_markdown(summary(outcome)))
     draw[view](score(outcome.comparison, loop_free=figures == LOOP_FREE), outcome)
 
 

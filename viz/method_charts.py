@@ -12,6 +12,8 @@ from viz.tree_figure import for_plotly_keep
 
 BAR_PX = 38
 WIDEST_LABEL = 26
+# Over a filled bar: without a fill dark colours vanish on the dark theme.
+PATTERN = {"size": 5, "solidity": 0.25, "fillmode": "overlay"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
     figure.add_bar(
         x=[bar.median for bar in bars], y=names([bar.label for bar in bars]), orientation="h",
         marker={"color": [GREY if bar.baseline else SERIES[0] for bar in bars],
-                "pattern": {"shape": ["/" if bar.baseline else "" for bar in bars], "size": 6, "solidity": 0.25}},
+                "pattern": {"shape": ["/" if bar.baseline else "" for bar in bars], **PATTERN}},
         error_x={"type": "data", "symmetric": False, "array": [bar.high - bar.median for bar in bars],
                  "arrayminus": [bar.median - bar.low for bar in bars], "color": colors.text, "thickness": 1.5,
                  "width": 4},
@@ -81,7 +83,7 @@ def token_cost_figure(costs: Sequence[TokenCost], dark: bool = False) -> go.Figu
             continue
         figure.add_bar(
             x=values, y=labels, orientation="h", name=words,
-            marker={"color": color, "pattern": {"shape": pattern, "size": 5, "solidity": 0.25}},
+            marker={"color": color, "pattern": {"shape": pattern, **PATTERN}},
             hovertemplate=f"{words}: %{{x:.2f}} ms per token<extra>%{{y}}</extra>",
         )  # fmt: skip
     figure.update_layout(barmode="stack", height=chart_height(len(costs)) + 60, bargap=0.35)
@@ -97,7 +99,7 @@ def latency_figure(first: Sequence[Bar], later: Sequence[Bar], dark: bool = Fals
     for column, bars in enumerate((first, later), start=1):
         figure.add_bar(
             x=[1e3 * bar.median for bar in bars], y=names([bar.label for bar in bars]), orientation="h",
-            row=1, col=column, marker={"color": [GREY if bar.baseline else SERIES[column] for bar in bars]},
+            row=1, col=column, marker={"color": [GREY if bar.baseline else SERIES[0] for bar in bars]},
             error_x={"type": "data", "symmetric": False, "array": [1e3 * (bar.high - bar.median) for bar in bars],
                      "arrayminus": [1e3 * (bar.median - bar.low) for bar in bars], "color": palette(dark).text,
                      "thickness": 1.5, "width": 4},

@@ -29,4 +29,4 @@ def tuning_figure(tried: Sequence[Tried], current: str, pinned: str, dark: bool 
         margin={"l": 56, "r": 16, "t": 30, "b": 40},
     )
     figure.update_xaxes(range=[-2, max(most * 1.12, 20)])
-    return figure.update_yaxes(range=[0, max(fastest * 1.15, 1)], title_text="tokens / s, without prefill")
+    return figure.update_yaxes(range=[0, max(fastest * 1.15, 1)])

@@ -95,15 +95,30 @@ def contestant_bar() -> None:
     names = {**{name: method.label for name, method in METHODS.items()}, **BASELINES}
     with st.container(key="contestants", horizontal=True, gap="small", vertical_alignment="center"):
         for key in slots():
-            words, icon = slot_words(key)
+            words, icon = _steady_words(key)
             # The contents are drawn only while it is open: six forms of twenty widgets would slow every click down.
             place = st.popover(escape_markdown(words), key=f"{key}_open", on_change="rerun", icon=icon)
             if place.open:
-                with place:
+                with place, st.container(width=700):
                     _slot_form(key, names)
-        with st.popover("Add", key="compare_add", icon=":material/add:", disabled=len(slots()) >= MOST):
+        full = len(slots()) >= MOST
+        with st.popover("Add", key="compare_add", icon=":material/add:", disabled=full, on_change="rerun"):
             for name, label in names.items():
-                st.button(label, key=f"add_{name}", on_click=add_slot, args=(name,), width="stretch")
+                st.button(label, key=f"add_{name}", on_click=_add_and_close, args=(name,), width="stretch")
+
+
+def _add_and_close(name: str) -> None:
+    add_slot(name)
+    st.session_state["compare_add"] = False
+
+
+def _steady_words(key: str) -> tuple[str, str]:
+    """The words of a slot's button; while it is open those it was opened with, for other words would close it."""
+    kept = f"{key}_words"
+    if st.session_state.get(f"{key}_open") and kept in st.session_state:
+        return st.session_state[kept]
+    st.session_state[kept] = slot_words(key)
+    return st.session_state[kept]
 
 
 def _slot_form(key: str, names: dict[str, str]) -> None:
@@ -275,9 +290,9 @@ def compute_trees(outcome: Outcome, length: int, job: Job) -> list:
         raise DraftscopeError("Another pair has been loaded since: run the comparison again to see trees.")
     job.report(0, 0, "drafting")
     output = outcome.comparison.of(outcome.comparison.reference)[0].output_ids
-    return trees_on_prefix(
-        models.pair(), [c.method for c in drafting(outcome)], [*outcome.prompt_ids, *output[:length]]
-    )
+    methods = [contestant.method for contestant in drafting(outcome)]
+    # The first pass over a text of new length is slower whoever makes it: it is made once for nobody.
+    return trees_on_prefix(models.pair(), [methods[0], *methods], [*outcome.prompt_ids, *output[:length]])[1:]
 
 
 def drafting(outcome: Outcome) -> "list[Contestant]":

@@ -34,7 +34,7 @@ STYLE = """
 .st-key-home_title h1 { padding: 0.2rem 0 0; font-size: 1.7rem; }
 .st-key-home_title p { font-size: 1rem; max-width: 70rem; }
 .st-key-home_tree_area .st-key-home_tree, .st-key-home_tree_area [class*=stBidiComponent] {
-  flex: none !important; height: clamp(372px, calc(100vh - 27.5rem), 620px) !important;
+  flex: none !important; height: clamp(372px, calc(100vh - 27.5rem), 560px) !important;
 }
 .home-text { font-family: "Source Code Pro", "DejaVu Sans Mono", monospace; font-size: 0.9rem; line-height: 1.9; }
 .home-text .prompt { opacity: 0.7; }
@@ -42,6 +42,7 @@ STYLE = """
 .home-step {
   border-left: 4px solid color-mix(in srgb, currentColor 16%, transparent); padding: 0.1rem 0 0.1rem 0.8rem;
   margin-bottom: 0.6rem;
+  font-size: clamp(1rem, 0.55rem + 0.6vw, 1.25rem);
 }
 .home-step.current { border-color: #009E73; }
 .home-step b { display: block; }

@@ -1,5 +1,7 @@
 """The dialog in which a pair is chosen: ready-made pairs with the memory they need, or two models of one's own."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from decoding.errors import DraftscopeError
@@ -11,29 +13,27 @@ from pages.ui.worker import run_now
 OWN_PAIR = "own"
 
 
-@st.dialog("Choose a pair of models", width="large")
+@st.dialog("Choose a pair of models", width="medium")
 def pair_dialog() -> None:
     """Choose, see the memory needed, load. The old pair leaves memory before the new one comes."""
     models = manager()
     if models.info is not None:
         st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + _memory_words())
-    chosen = st.radio(
-        "Pair",
-        [*PRESETS, OWN_PAIR],
-        format_func=_preset_words,
-        captions=[*(escape_markdown(preset.note) for preset in PRESETS.values()), "Two ids or folders."],
-        key="pair_preset",
-        label_visibility="collapsed",
-    )
+    chosen = st.radio("Pair", [*PRESETS, OWN_PAIR], format_func=_preset_words, key="pair_preset")
+    if chosen in PRESETS:
+        st.caption(escape_markdown(PRESETS[chosen].note))
     settings = None
     with guarded():
         settings = _settings(chosen)
-        st.info(_need_words(settings), icon=":material/memory:")
+        st.caption(_need_words(settings) if settings else "Give a Hugging Face id or a folder for each of both models.")
+    place = st.container()
     if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
-        _load(settings)
+        with place:
+            _load(settings)
 
 
-def _settings(chosen: str) -> PairSettings:
+def _settings(chosen: str) -> PairSettings | None:
+    """What to load as chosen in the widgets, None while a name is missing."""
     preset = PRESETS.get(chosen)
     if preset is None:
         left, right = st.columns(2)
@@ -52,6 +52,8 @@ def _settings(chosen: str) -> PairSettings:
     with split_place:
         split = st.toggle("Split over GPUs", key="pair_split", help="For a target larger than one GPU.")
         chat = st.toggle("Chat template", chat_default, key=f"pair_chat_{chosen}", disabled=not chat_possible)
+    if not target.strip() or not draft.strip():
+        return None
     return PairSettings(
         target=target.strip(),
         draft=draft.strip(),
@@ -66,7 +68,7 @@ def _settings(chosen: str) -> PairSettings:
 def _need_words(settings: PairSettings) -> str:
     need = memory_estimate(settings)
     if need is None:
-        return "How much memory this pair needs is known once its configuration is here."
+        return "How much memory this pair needs is known once its configuration is on this machine."
     return f"Needs about {gibibytes(need)}: weights, caches of {settings.context_length:,} tokens, logits of a tree."
 
 
@@ -76,7 +78,15 @@ def _memory_words() -> str:
 
 
 def _preset_words(name: str) -> str:
-    return PRESETS[name].label if name in PRESETS else "Your own pair"
+    """A ready-made pair and the memory it needs with the device and precision chosen below."""
+    if name not in PRESETS:
+        return "Your own pair: two ids or folders"
+    chosen = {
+        "device": st.session_state.get("pair_device", "auto"),
+        "dtype": st.session_state.get("pair_dtype", "auto"),
+    }
+    need = memory_estimate(replace(PRESETS[name].settings, **chosen))
+    return escape_markdown(PRESETS[name].label) + (f" :gray[· {gibibytes(need)}]" if need else "")
 
 
 def _load(settings: PairSettings) -> None:

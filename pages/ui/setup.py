@@ -22,8 +22,9 @@ STYLE = """
 <style>
 [data-testid=stMainBlockContainer] { padding: 0.5rem 1.5rem 1rem; max-width: 1920px; }
 [data-testid=stMainBlockContainer] > [data-testid=stVerticalBlock] { gap: 0.5rem; }
-[data-testid=stHeader] { height: 3rem; min-height: 0; background: transparent; pointer-events: none; z-index: 5; }
-[data-testid=stHeader] button, [data-testid=stHeader] [data-testid=stStatusWidget] { pointer-events: auto; }
+[data-testid=stHeader] { height: 3rem; min-height: 0; background: transparent; z-index: 5; }
+[data-testid=stHeader], [data-testid=stHeader] * { pointer-events: none; }
+[data-testid=stHeader] button, [data-testid=stHeader] button *, [data-testid=stStatusWidget] { pointer-events: auto; }
 .st-key-menu { min-height: 2.3rem; padding-right: 2.2rem; }
 .st-key-menu p { margin: 0; }
 .st-key-menu [data-testid=stMarkdownContainer] { margin: 0; }

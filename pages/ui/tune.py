@@ -40,29 +40,6 @@ DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT = "tune_draft", "tune_measure", "tune_whole
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """Where the prefix comes from: a prompt whose continuation is decoded here, or a run of another page.
-
-    Attributes:
-        key: tells sources apart; a run that has grown is another one.
-    """
-
-    key: tuple
-    prompt: PromptChoice | None = None
-    run: Run | None = None
-
-
-def prompt_source(prompt: PromptChoice) -> Source:
-    """The prompt as picked."""
-    return Source(("prompt", prompt), prompt=prompt)
-
-
-def run_source(run: Run) -> Source:
-    """The text of a run: its prompt and what it has decoded so far."""
-    return Source(("run", run.key, len(run.trace.iterations)), run=run)
-
-
-@dataclass(frozen=True, eq=False)
 class Wish:
     """What the page wants to show: two methods on the text of a source, `position` tokens after its prompt."""
 
@@ -75,35 +52,6 @@ class Wish:
     def key(self) -> tuple:
         """Tells wishes apart."""
         return self.source.key, self.position, self.pinned, self.method, manager().generation
-
-
-@dataclass(frozen=True)
-class Text:
-    """Prompt and continuation as token ids; every prefix of them that holds the prompt can be tried."""
-
-    key: tuple
-    prompt_ids: tuple[int, ...]
-    output_ids: tuple[int, ...]
-
-    @property
-    def last_position(self) -> int:
-        """The largest position: the last token may end the text, so it is never part of a prefix."""
-        return max(len(self.output_ids) - 1, 0)
-
-
-@dataclass(eq=False)
-class Trial:
-    """What one setting does on the prefix. `seconds`: measured repeats, empty until measured."""
-
-    number: int
-    method: "Method"
-    iteration: IterationTrace
-    seconds: tuple[float, ...] = ()
-
-    @property
-    def median_s(self) -> float | None:
-        """Measured time of the iteration, None until measured."""
-        return median(self.seconds) if self.seconds else None
 
 
 @dataclass(eq=False)
@@ -244,111 +192,3 @@ def _once(slot: str, key: tuple, title: str, function) -> None:
         start_job(slot, title, function)
 
 
-def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
-    """Token ids of a source; a prompt is continued for `TEXT_TOKENS` tokens as greedy decoding does.
-
-    Raises:
-        DraftscopeError: the prompt does not fit the pair, or the run is another pair's.
-    """
-    from decoding.methods import METHODS
-    from decoding.session import DecodeSession, Limits
-
-    if source.run is not None:
-        trace = source.run.trace
-        require(
-            trace.pair.name == pair.info.name,
-            f"The run in Step through was decoded by {trace.pair.name}, the pair in memory is {pair.info.name}: "
-            "start a run there, or take the prefix from a prompt.",
-        )
-        return Text(source.key, trace.prompt_ids, trace.output_ids)
-    ids = encode_prompt(pair, source.prompt)
-    room = pair.context - len(ids) - 1
-    if room < 1:
-        raise PromptError(f"The prompt has {len(ids)} tokens and the context is {pair.context}: shorten the prompt.")
-    session = DecodeSession(pair, METHODS["linear"], ids, limits=Limits(min(TEXT_TOKENS, room), record="none"))
-    while not session.finished and not job.cancelled:
-        session.step()
-        job.report(session.new_tokens, TEXT_TOKENS, "continuing the prompt")
-    return Text(source.key, tuple(ids), tuple(session.tokens[len(ids) :]))
-
-
-def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
-    """A session that stands at the end of a prefix with filled caches, ready to be forked."""
-    from decoding.methods import METHODS
-    from decoding.session import DecodeSession, Limits
-
-    if len(prefix) < 2:
-        return DecodeSession(pair, METHODS["linear"], list(prefix), limits=Limits(1, record="none"))
-    limits = Limits(1, ignore_end_of_text=True, record="none")
-    session = DecodeSession(pair, METHODS["linear"], list(prefix[:-1]), limits=limits)
-    session.step()
-    # The last token has no row in either cache yet, so it may be any: here it is the one that the prefix ends with.
-    session.tokens[-1] = prefix[-1]
-    return session
-
-
-def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | None:
-    """Where two outputs part, None if they agree as far as the shorter one goes."""
-    pairs = zip(first, second, strict=False)
-    return next((place for place, (one, other) in enumerate(pairs) if one != other), None)
-
-
-def changed_words(method: "Method") -> str:
-    """What differs from the paper's defaults: `D_max 10, τ 0.02`; empty for the defaults themselves."""
-    from decoding.methods import METHODS
-
-    defaults = METHODS[method.name].settings()
-    parts = []
-    for name, value in method.settings().items():
-        if value != defaults[name]:
-            info = info_of(name, defaults[name])
-            shown = ("on" if value else "off") if isinstance(value, bool) else f"{value:g}" if _number(value) else value
-            parts.append(f"{info.symbol or info.label.lower()} {str(shown).replace('_', ' ')}")
-    return ", ".join(parts)
-
-
-def label_of(method: "Method") -> str:
-    """A method and what differs from the paper's defaults, in one line."""
-    return f"{method.label} · {changed_words(method) or 'the paper’s defaults'}"
-
-
-def iteration_point(trial: Trial) -> Tried:
-    """The point that one iteration leaves on the chart."""
-    iteration = trial.iteration
-    tokens, accepted = len(iteration.committed_ids), len(iteration.accepted)
-    details = (
-        f"{accepted} of {plural(iteration.drafted, 'drafted node')} accepted, {plural(tokens, 'token')} committed in "
-        f"{milliseconds(trial.median_s)} (median of {len(trial.seconds)})"
-    )
-    share = accepted / iteration.drafted if iteration.drafted else 0.0
-    return Tried(label_of(trial.method), tokens / trial.median_s, share, ITERATION, details)
-
-
-def whole_point(method: "Method", metrics, loops: int) -> Tried:
-    """The point that a whole generation leaves on the chart."""
-    details = (
-        f"whole generation: {metrics.new_tokens} tokens in {metrics.iterations} iterations, "
-        f"{metrics.accepted or 0} of {plural(metrics.drafted or 0, 'drafted node')} accepted"
-        + (f", {plural(loops, 'iteration')} in a loop" if loops else "")
-    )
-    return Tried(label_of(method), metrics.decode_throughput, metrics.acceptance_drafted or 0.0, WHOLE, details)
-
-
-def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> str:
-    """The last whole generation in words."""
-    parts = [
-        f"{label_of(method)}: {metrics.decode_throughput:,.0f} tokens/s without prefill, "
-        f"{metrics.throughput:,.0f} with it; {metrics.new_tokens} tokens in {plural(metrics.iterations, 'iteration')}, "
-        f"{metrics.tokens_per_iteration:.2f} tokens each."
-    ]
-    if loops:
-        parts.append(f"{plural(loops, 'iteration')} inside a repeated passage flatter{'s' if loops == 1 else ''} it.")
-    if parted is None:
-        parts.append("Same text as the prefix comes from.")
-    else:
-        parts.append(f"Its text parts from the prefix's at token {parted + 1}: Compare shows by what margin.")
-    return " ".join(parts)
-
-
-def _number(value) -> bool:
-    return isinstance(value, int | float)

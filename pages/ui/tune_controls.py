@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.trace import Setting
-from pages.ui.controls import DEFAULT_METHOD, prompt_picker, prompt_words, set_method
+from pages.ui.controls import DEFAULT_METHOD, DEFAULT_PROMPT, prompt_picker, prompt_words, set_method
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
 from pages.ui.setting_info import GROUPS, HISTORY, IDLE_WITHOUT, info_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KEY = "tune"
 FROM_PROMPT, FROM_RUN = "Prompt", "Run in Step through"
-FIRST_POSITION = 12
+FIRST_POSITION = 39
 
 
 def tree_methods() -> list[str]:
@@ -63,7 +63,7 @@ def method_select() -> None:
         format_func=lambda name: METHODS[name].label,
         label_visibility="collapsed",
         persist_state="session",
-        width=150,
+        width=130,
     )
 
 
@@ -86,7 +86,7 @@ def preset_select() -> None:
         on_change=take,
         placeholder="Configuration of the papers",
         label_visibility="collapsed",
-        width=250,
+        width=225,
     )
 
 
@@ -196,7 +196,7 @@ def try_elsewhere(method: "Method | None") -> None:
     """Take the settings over into Step through."""
 
     if st.button(
-        "Step through with these",
+        "Step through",
         key="tune_take",
         disabled=method is None,
         icon=":material/arrow_forward:",

@@ -20,6 +20,8 @@ from pages.ui.tune import (
     label_of,
 )
 from pages.ui.worker import is_busy, job_error, job_in, job_progress, start_job
+from viz.explain import why_final, why_verdict
+from viz.phases import FINAL_ID
 from viz.scope_data import compact_data
 from viz.theme import MARKS
 from viz.tokens import milliseconds, visible
@@ -30,20 +32,23 @@ if TYPE_CHECKING:
     from decoding.methods import Method
 
 PREFIX_CHARACTERS = 64
+GREEDY = "Greedy output never depends on these settings."
 TREE_HEIGHT, CHART_HEIGHT = 380, 205
 # Streamlit knows no heights but pixels: settings and trees fill the window, within reason.
 STYLE = """
 <style>
-.st-key-tune_settings { height: clamp(520px, calc(100vh - 6.6rem), 1010px) !important; }
-.st-key-tune_settings > [data-testid=stVerticalBlock] { gap: 0.15rem; }
-.st-key-tune_settings { gap: 0.15rem; padding: 0.6rem 0.8rem; }
+[data-testid=stLayoutWrapper]:has(> .st-key-tune_settings) { height: clamp(560px, calc(100vh - 7.2rem), 1040px) !important; }
+.st-key-tune_settings { height: 100% !important; max-height: none !important; gap: 0.2rem; padding: 0.6rem 0.8rem; }
+.st-key-toolbar [data-baseweb=select] > div { min-height: 2.1rem; height: 2.1rem; }
 .st-key-tune_trees [class*=st-key-tune_tree_], .st-key-tune_trees [class*=stBidiComponent] {
   flex: none !important; height: clamp(320px, calc(100vh - 28.4rem), 640px) !important;
 }
-[class*=st-key-paper_] { gap: 0.3rem !important; margin: -0.55rem 0 0.35rem; align-items: flex-start; }
+[class*=st-key-paper_] { gap: 0.4rem !important; margin: -0.5rem 0 0.3rem; flex-wrap: nowrap !important; align-items: flex-start; }
+[class*=st-key-paper_] > :first-child { flex: 1 1 0 !important; min-width: 0; }
+[class*=st-key-paper_] > :last-child { flex: none; }
 [class*=st-key-paper_] p { font-size: 0.76rem; line-height: 1.25; }
-[class*=st-key-paper_] button { min-height: 1.1rem; height: 1.1rem; padding: 0 0.3rem; white-space: nowrap; }
-[class*=st-key-paper_] button:disabled p { color: var(--st-text-color); opacity: 0.6; }
+[class*=st-key-paper_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
+[class*=st-key-paper_] button:disabled, [class*=st-key-paper_] button:disabled p { color: var(--st-text-color); opacity: 0.85; }
 .st-key-tune_told { min-height: 6.6rem; justify-content: center; }
 .tune-told { display: grid; grid-template-columns: repeat(8, minmax(0, 1fr)); gap: 0.15rem 0; font-size: 0.85rem; }
 .tune-told > div { padding: 0 0.6rem; border-left: 1px solid var(--st-border-color); }
@@ -71,7 +76,8 @@ def draw_trees(bench: Bench) -> None:
     for place, (trial, word, key, framed) in zip(st.columns(2, gap="small"), sides, strict=True):
         with place:
             data = tree_data(bench, trial, word, framed)
-            scope(data, key=key, height=TREE_HEIGHT, on_unfold=partial(_unfold, trial.number))
+            number = trial.number
+            scope(data, key, TREE_HEIGHT, on_unfold=partial(_unfold, number), on_select=partial(_choose, number))
 
 
 def tree_data(bench: Bench, trial: Trial, word: str, framed: dict[int, str]) -> dict:
@@ -92,6 +98,10 @@ def _unfold(number: int, node: int) -> None:
     opened[number] = (*opened.get(number, ()), node)
 
 
+def _choose(number: int, node: int) -> None:
+    st.session_state["tune_node"] = number, node
+
+
 def draw_told(bench: Bench) -> None:
     """What changed between the two trees, and what both add to the text."""
     pinned, now = bench.shown
@@ -101,7 +111,18 @@ def draw_told(bench: Bench) -> None:
     rate = None
     if all(times):
         rate = tuple(len(t.iteration.committed_ids) / t.median_s for t in bench.shown)
-    st.html(told_html(changes, repeats, rate) + text_html(bench.tail(), bench.shown))
+    st.html(told_html(changes, repeats, rate) + text_html(bench.tail(), pinned.iteration, now.iteration, _why(bench)))
+
+
+def _why(bench: Bench) -> str:
+    """The sentence on the node clicked last, empty if it stands in neither tree."""
+    number, node = st.session_state.get("tune_node", (None, None))
+    for trial, word in zip(bench.shown, ("Pinned", "Now"), strict=True):
+        if trial.number == number and node == FINAL_ID:
+            return f"{word}, final token: {why_final(trial.iteration)}"
+        if trial.number == number and node < len(trial.iteration.nodes):
+            return f"{word}, node {node}: {why_verdict(trial.iteration, node)}"
+    return ""
 
 
 def draw_waiting(bench: Bench) -> None:
@@ -130,30 +151,27 @@ def draw_chart(bench: Bench) -> None:
 
 def draw_whole(bench: Bench, method: "Method | None") -> None:
     """A whole generation with the present settings: its length, its button, its progress, its figures."""
-    tokens, start = st.columns([1, 1.6], vertical_alignment="bottom")
-    limit = tokens.number_input("New tokens at most", 1, 1024, 96, step=16, key="tune_tokens", persist_state="session")
+    limit = st.number_input("New tokens at most", 1, 4096, 96, step=16, key="tune_tokens", persist_state="session")
     ready = method is not None and bench.text is not None and not is_busy(WHOLE_SLOT)
-    if start.button(
+    if st.button(
         "Run a whole generation",
         key="tune_whole_run",
         disabled=not ready,
         width="stretch",
         icon=":material/play_arrow:",
+        help="Decodes from the prompt on with the settings on the left; its point stays when the prefix moves",
     ):
         start_job(WHOLE_SLOT, "Whole generation", partial(bench.generate, method, int(limit)), grace_s=0.1)
         st.rerun()
     if job_progress(WHOLE_SLOT):
         return
-    job_error(WHOLE_SLOT)
     job = job_in(WHOLE_SLOT)
-    if job is not None and job.state == "cancelled":
+    if job is not None and job.error is not None:
+        job_error(WHOLE_SLOT)
+    elif job is not None and job.state == "cancelled":
         st.caption("Cancelled: a cut generation leaves no point.")
-    elif bench.whole_words:
-        st.caption(escape_markdown(bench.whole_words))
     else:
-        st.caption(
-            "Decodes the whole text from the prompt with the settings on the left and leaves a point of its own."
-        )
+        st.caption(escape_markdown(bench.whole_words or "It leaves a point of its own on the chart."))
 
 
 def told_html(changes: Sequence[Change], repeats: int, rate: tuple[float, float] | None) -> str:
@@ -193,22 +211,31 @@ def _share(pair: tuple[float, float]) -> str:
     return f"{percent:+d}%".replace("-", "−") if percent else "same"
 
 
-def text_html(tail: str, shown_trials: tuple[Trial, Trial]) -> str:
-    """The end of the prefix and what both iterations commit after it; the text is data and is escaped."""
-    pinned, now = (trial.iteration for trial in shown_trials)
-    diff = compare_trees(pinned, now)
+def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "") -> str:
+    """The end of the prefix and what both iterations commit after it; the text is data and is escaped.
+
+    Args:
+        why: sentence on a node that was clicked, in place of the comparison of the trees.
+    """
     shown = "".join(visible(character) if character != " " else " " for character in tail)
     if len(shown) > PREFIX_CHARACTERS:
         shown = "…" + shown[-PREFIX_CHARACTERS:]
     said = '<span class="said">'
-    words = "Same text, different work." if diff.same_text else "The texts differ: Compare shows by what margin."
-    if pinned is now:
-        words = "Pinned and present setting are one: move a slider and the right tree is drafted anew."
     return (
         f'<div class="tune-line">{said}Prefix</span> <span class="tail">{html.escape(shown)}</span>▏'
         f"{said}pinned adds</span> {_tokens(pinned)} {said}· now adds</span> {_tokens(now)}</div>"
-        f'<div class="tune-line">{said}{_nodes(diff)} {words} Greedy output never depends on these settings.</span></div>'
+        f'<div class="tune-line">{html.escape(why or _compared(pinned, now))}</div>'
     )
+
+
+def _compared(pinned: IterationTrace, now: IterationTrace) -> str:
+    """Both trees in words."""
+    if pinned is now:
+        return "Pinned and present setting are one: move a slider and the right tree is drafted anew. " + GREEDY
+    diff = compare_trees(pinned, now)
+    if not diff.same_text:
+        return f"{_nodes(diff)} The texts differ: Compare shows by what margin."
+    return f"{_nodes(diff)} Same text, different work: greedy output never depends on these settings."
 
 
 def _nodes(diff: TreeDiff) -> str:

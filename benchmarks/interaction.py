@@ -1,0 +1,222 @@
+"""How fast the app answers in a real headless Chromium: from the input event to the frame that shows the answer.
+
+The clock is the browser's: it starts at the key or mouse event and ends at the first animation frame in which the
+scope carries the new state, so that the server, the wire, the layout and the drawing are all in it.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks.common import arguments, choose_prompts, print_table, run_main, write_json
+from decoding.errors import DraftscopeError
+from decoding.methods import METHODS
+from decoding.metrics import spread
+from decoding.pair import embedded_pair
+from decoding.session import DecodeSession, Limits
+from decoding.trace_file import save_run
+from tests.browser.app import SETTLED, find_chromium, launched_chromium, running_app
+
+SIZES = (64, 256, 1024)
+GOALS_MS = {"slider, 64 nodes": 350.0, "phase step, 64 nodes": 200.0}
+
+# Components stand in shadow roots; the watcher looks into them in every frame until the condition holds.
+WATCHER = """
+() => {
+  const roots = (node, found) => {
+    for (const child of node.querySelectorAll('*')) {
+      if (child.classList.contains('ds-root')) found.push(child);
+      if (child.shadowRoot) roots(child.shadowRoot, found);
+    }
+    return found;
+  };
+  window.scopeState = () => roots(document, []).map(r =>
+    [location.pathname, r.dataset.drawnScene, r.dataset.phase, r.dataset.selected].join(' '));
+  window.arm = () => {
+    const before = window.scopeState().join('|');
+    window.timing = null;
+    let started = null;
+    const begin = event => { if (started === null) started = performance.now(); };
+    for (const kind of ['keydown', 'pointerdown']) window.addEventListener(kind, begin, {capture: true, once: true});
+    const look = () => {
+      const now = window.scopeState();
+      if (started !== null && now.length && now.join('|') !== before && !now.join(' ').includes('undefined')) {
+        requestAnimationFrame(() => { window.timing = performance.now() - started; });
+      } else requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+  };
+}
+"""
+
+
+def timed(page, act: Callable[[], None]) -> float:
+    """Milliseconds from the input that `act` makes to the frame that shows its answer."""
+    page.evaluate("() => window.arm()")
+    act()
+    page.wait_for_function("() => window.timing !== null", timeout=30_000)
+    value = page.evaluate("() => window.timing")
+    page.wait_for_selector(SETTLED)
+    return value
+
+
+def run_file(folder: Path, nodes: int, prompt: str, iterations: int) -> Path:
+    """A real run whose trees have `nodes` nodes, as a file to open in Step through."""
+    pair = embedded_pair()
+    method = METHODS["fixed_tree"].with_settings(
+        max_depth=6, branching=4, prune_probability=0.0, node_budget=nodes, branch_first_level=True
+    )
+    session = DecodeSession(pair, method, pair.vocabulary.encode(prompt), limits=Limits(max_new_tokens=200))
+    for _ in range(iterations):
+        if not session.finished:
+            session.step()
+    path = folder / f"{nodes}.dscope"
+    save_run(session.trace(), path)
+    return path
+
+
+def open_page(browser, url: str, path: str):
+    """A fresh page of the app with the watcher in it."""
+    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    page.goto(url + path)
+    page.wait_for_selector(SETTLED, timeout=60_000)
+    page.evaluate(WATCHER)
+    return page
+
+
+def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[str, list[float]]:
+    """Node clicks, phase steps and iteration steps on an opened run."""
+    page = open_page(browser, url, "/step_through")
+    page.locator(".st-key-file_open button").first.click()
+    page.evaluate("() => window.arm()")
+    page.locator(".st-key-open_run input[type=file]").set_input_files(str(file))
+    page.wait_for_selector(f"text={file.stem}.dscope", timeout=30_000)
+    page.wait_for_selector(SETTLED)
+    page.keyboard.press("Escape")
+    page.locator(".ds-root").first.wait_for()
+    time.sleep(1.0)
+    marks = page.locator(".ds-root svg [data-node]:visible")
+    count = min(marks.count(), 40)
+    figures: dict[str, list[float]] = {"node click": [], "phase step": [], "iteration step": []}
+    root = page.locator(".ds-root").first
+    for repeat in range(repeats):
+        mark = marks.nth(1 + (repeat * 7) % (count - 1))
+        figures["node click"].append(timed(page, lambda mark=mark: mark.click(force=True)))
+    root.focus()
+    for repeat in range(repeats):
+        key = "ArrowLeft" if repeat % 2 == 0 else "ArrowRight"
+        figures["phase step"].append(timed(page, lambda key=key: page.keyboard.press(key)))
+    for repeat in range(repeats):
+        key = "ArrowDown" if repeat % 2 == 0 else "ArrowUp"
+        figures["iteration step"].append(timed(page, lambda key=key: page.keyboard.press(key)))
+    page.context.close()
+    return figures
+
+
+def set_slider(page, key: str, value: float) -> None:
+    """Bring a slider to a value, or as near as its track allows: by pointer first, then by arrow keys."""
+    slider = page.locator(f".st-key-{key} [role=slider]")
+    slider.scroll_into_view_if_needed()
+    low, high = (float(slider.get_attribute(f"aria-value{end}")) for end in ("min", "max"))
+    track = page.locator(f".st-key-{key} [data-testid=stSlider]").bounding_box()
+    thumb = slider.bounding_box()
+    share = (value - low) / (high - low)
+    page.mouse.move(thumb["x"] + thumb["width"] / 2, thumb["y"] + thumb["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(track["x"] + share * track["width"], thumb["y"] + thumb["height"] / 2, steps=4)
+    page.mouse.up()
+    page.wait_for_selector(SETTLED)
+    for _ in range(12):
+        off = value - float(slider.get_attribute("aria-valuenow"))
+        if not off:
+            break
+        page.keyboard.press("ArrowRight" if off > 0 else "ArrowLeft")
+    page.wait_for_selector(SETTLED)
+
+
+def measure_slider(browser, url: str, nodes: int, repeats: int) -> list[float]:
+    """Slider commits on Tune live: the prefix is drafted and verified again, and the new tree is drawn.
+
+    The slider that moves is the node budget itself, so that each commit gives another tree of about that size.
+    """
+    page = open_page(browser, url, "/tune_live?tune=Fixed%20tree")
+    page.locator(".ds-root[data-drawn-scene]").first.wait_for(timeout=60_000)
+    set_slider(page, "tune_fixed_tree_prune_probability", 0)
+    set_slider(page, "tune_fixed_tree_branching", 4)
+    set_slider(page, "tune_fixed_tree_node_budget", nodes)
+    time.sleep(1.0)
+    slider = page.locator(".st-key-tune_fixed_tree_node_budget [role=slider]")
+    slider.focus()
+    at_end = float(slider.get_attribute("aria-valuenow")) >= float(slider.get_attribute("aria-valuemax"))
+    keys = ("ArrowLeft", "ArrowRight") if at_end else ("ArrowRight", "ArrowLeft")
+    values = []
+    for repeat in range(repeats):
+        values.append(timed(page, lambda key=keys[repeat % 2]: page.keyboard.press(key)))
+        time.sleep(0.4)
+    page.context.close()
+    return values
+
+
+def measure_page_switch(browser, url: str, repeats: int) -> list[float]:
+    """Between Step through and Tune live by the menu, until the other page's tree is drawn."""
+    page = open_page(browser, url, "/step_through")
+    values = []
+    for repeat in range(-2, repeats):
+        name = "Tune live" if repeat % 2 == 0 else "Step through"
+        value = timed(page, lambda name=name: page.get_by_role("link", name=name).first.click())
+        if repeat >= 0:
+            values.append(value)
+        time.sleep(0.5)
+    page.context.close()
+    return values
+
+
+def measure_all(sizes: tuple[int, ...], repeats: int, prompt: str) -> dict[str, list[float]]:
+    """Every interaction at every tree size, in milliseconds."""
+    executable = find_chromium()
+    if executable is None:
+        raise DraftscopeError("No Chromium on this machine: run 'apt-get install -y chromium' and try again.")
+    figures: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder, running_app() as url, launched_chromium(executable) as browser:
+        files = {nodes: run_file(Path(folder), nodes, prompt, iterations=4) for nodes in sizes}
+        for nodes in sizes:
+            figures[f"slider, {nodes} nodes"] = measure_slider(browser, url, nodes, repeats)
+            for name, values in measure_step_through(browser, url, files[nodes], repeats).items():
+                figures[f"{name}, {nodes} nodes"] = values
+        figures["page switch"] = measure_page_switch(browser, url, repeats)
+    return figures
+
+
+def percentile_95(values: list[float]) -> float:
+    """The 95th percentile, nearest rank."""
+    return sorted(values)[min(len(values) - 1, round(0.95 * (len(values) - 1)))]
+
+
+def main() -> int:
+    args = arguments(__doc__.splitlines()[0]).parse_args()
+    sizes, repeats = ((64,), 6) if args.quick else (SIZES, 20)
+    prompt = choose_prompts(args.prompts, 1)[0].text
+    measured = measure_all(sizes, repeats, prompt)
+    figures = {
+        name: {"median_ms": spread(values).median, "p95_ms": percentile_95(values), "count": len(values)}
+        for name, values in measured.items()
+    }
+    print_table(
+        ("interaction", "median ms", "95th percentile ms", "goal ms"),
+        [
+            (name, f"{f['median_ms']:.0f}", f"{f['p95_ms']:.0f}", f"{GOALS_MS[name]:.0f}" if name in GOALS_MS else "-")
+            for name, f in figures.items()
+        ],
+    )
+    for name, goal in GOALS_MS.items():
+        verdict = "reached" if figures[name]["median_ms"] <= goal else "MISSED"
+        print(f"goal {verdict}: {name}, median {figures[name]['median_ms']:.0f} ms, goal {goal:.0f} ms")
+    write_json(args.json, "interaction", {"figures": figures}, torch.device("cpu"))
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

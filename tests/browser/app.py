@@ -1,0 +1,84 @@
+"""The app as a process of its own and a headless Chromium, for browser tests and the interaction benchmark."""
+
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+START_LIMIT_S = 60.0
+SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
+# `--no-sandbox`: build machines run as root. The rest keeps Chromium off the network.
+CHROMIUM_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def find_chromium() -> str | None:
+    """Path of a Chromium on this machine, None without one."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@contextmanager
+def launched_chromium(executable: str) -> Iterator:
+    """A headless Chromium driven by Playwright."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@contextmanager
+def running_app() -> Iterator[str]:
+    """The app on a free port of 127.0.0.1; yields its address, ends it afterwards.
+
+    Raises:
+        RuntimeError: it did not come up; the end of its log is in the message.
+    """
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}", "--server.headless=true"]
+    with tempfile.TemporaryFile("w+") as log:
+        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            if not _comes_up(f"http://127.0.0.1:{port}", server):
+                log.seek(0)
+                raise RuntimeError(f"the app did not start:\n{log.read()[-3000:]}")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+def _comes_up(url: str, server: subprocess.Popen) -> bool:
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/_stcore/health", timeout=2) as answer:
+                if answer.status == 200:
+                    return True
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            pass
+        time.sleep(0.2)
+    return False

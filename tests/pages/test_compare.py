@@ -1,0 +1,240 @@
+"""The Compare page: a comparison from start to files, what stands against one, and what is kept."""
+
+import csv
+import io
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from benchmarks.methods import contestants_from
+from decoding.contestants import format_contestant, parse_contestant
+from decoding.errors import SettingsError
+from pages.ui.compare import check_contestants, short_label
+from pages.ui.compare_files import as_csv, as_json, command
+from pages.ui.compare_table import findings, table_html
+from pages.ui.errors import sentence
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKENS = 24
+
+
+def open_compare(**state) -> AppTest:
+    """The page with a short plan and three contestants."""
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    app.run()
+    app.switch_page("pages/compare.py")
+    start = {"max_new_tokens": TOKENS, "compare_repeats": 1, "compare_warmup": 0}
+    for key, value in (start | state).items():
+        app.session_state[key] = value
+    return app.run()
+
+
+def choose(app: AppTest, *names: str) -> AppTest:
+    """These contestants instead of the default ones."""
+    app.session_state["compare_slots"] = [f"contestant_{90 + number}" for number in range(len(names))]
+    for number, name in enumerate(names):
+        app.session_state[f"contestant_{90 + number}"] = name
+    return app.run()
+
+
+def compare_now(app: AppTest) -> AppTest:
+    """Press Compare and wait for the worker."""
+    app.button(key="compare_start").click().run()
+    assert app.session_state["job_compare"].wait(90)
+    return app.run()
+
+
+def errors(app: AppTest) -> list[str]:
+    assert not app.exception, app.exception
+    return [error.value.replace("\\", "") for error in app.error]
+
+
+@pytest.fixture(scope="module")
+def done() -> AppTest:
+    """A finished comparison; tests of this module look at it and do not change it."""
+    app = choose(open_compare(), "autoregressive", "hf_generate", "fixed_tree", "dynatree")
+    app = compare_now(app)
+    assert not errors(app)
+    return app
+
+
+def test_an_empty_page_says_what_to_do_and_offers_five_methods():
+    app = open_compare()
+    assert not errors(app)
+    assert "press Compare" in app.info[0].value
+    names = [app.session_state[key] for key in app.session_state["compare_slots"]]
+    assert names == ["autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree"]
+
+
+def test_a_comparison_measures_everyone_and_outputs_agree(done: AppTest):
+    comparison = done.session_state["comparison"].comparison
+    assert len(comparison.results) == 4 and not comparison.differences
+    assert len({result.output_ids for result in comparison.results}) == 1
+    assert all(result.metrics and result.metrics.ttft_s < result.metrics.wall_s for result in comparison.results)
+
+
+@pytest.mark.parametrize("view", ["Overview", "Time", "Acceptance", "Outputs", "Trees"])
+@pytest.mark.parametrize("figures", ["without loops", "whole output"])
+def test_every_view_draws(done: AppTest, view: str, figures: str):
+    done.session_state["compare_view"], done.session_state["compare_loops"] = view, figures
+    done.run()
+    assert not errors(done)
+
+
+def test_trees_are_drawn_on_the_prefix_that_the_slider_says(done: AppTest):
+    done.session_state["compare_view"] = "Trees"
+    done.run()
+    done.slider(key="compare_prefix").set_value(5).run()
+    assert not errors(done)
+    outcome = done.session_state["comparison"]
+    fixed, dyna = outcome.trees[5]
+    assert fixed.prefix_length == dyna.prefix_length == len(outcome.prompt_ids) + 5
+    assert fixed.nodes[0].token_id == dyna.nodes[0].token_id == outcome.comparison.results[0].output_ids[4]
+    expected = outcome.comparison.results[0].output_ids[5 : 5 + len(fixed.committed_ids)]
+    assert fixed.committed_ids == expected  # greedy: whoever drafts, the text goes on the same
+
+
+def test_results_survive_a_page_switch(done: AppTest):
+    before = done.session_state["comparison"]
+    done.switch_page("app.py").run()
+    done.switch_page("pages/compare.py").run()
+    assert done.session_state["comparison"] is before
+    assert not done.info and done.session_state["compare_prefix"] is not None
+    assert [done.session_state[key] for key in done.session_state["compare_slots"]][-1] == "dynatree"
+
+
+def test_csv_has_one_line_per_call_and_json_everything(done: AppTest):
+    outcome = done.session_state["comparison"]
+    rows = list(csv.DictReader(io.StringIO(as_csv(outcome))))
+    assert [row["method"] for row in rows] == ["autoregressive", "hf_generate", "fixed_tree", "dynatree"]
+    assert float(rows[3]["throughput"]) > 0 and rows[1]["drafted"] == ""
+    record = json.loads(as_json(outcome))
+    assert record["calls"][0]["output_ids"] == list(outcome.comparison.results[0].output_ids)
+    assert record["loop_free"][3]["settings"]["base_depth"] and record["hardware"]
+    assert record["loop_free"][2]["same_output"] is True
+
+
+def test_the_command_names_the_same_comparison(done: AppTest):
+    outcome = done.session_state["comparison"]
+    words = shlex.split(command(outcome))
+    assert words[:4] == ["python", "-m", "benchmarks.methods", "--methods"]
+    named = contestants_from(words[4 : words.index("--max-new-tokens")])
+    assert [c.method for c in named] == [c.method for c in outcome.comparison.contestants]
+    assert f"--prompt={outcome.plan.prompt.name}" in words and words[words.index("--repeats") + 1] == "1"
+
+
+def test_the_table_escapes_and_names_its_reference(done: AppTest):
+    from decoding.scoreboard import score
+
+    outcome = done.session_state["comparison"]
+    scores = score(outcome.comparison)
+    table = table_html(scores, outcome)
+    assert "Same output as Autoregressive" in table and table.count("✓ identical") == 3
+    assert any("is fastest" in sentence for sentence in findings(scores))
+
+
+def test_a_cancelled_run_keeps_what_was_measured():
+    app = choose(open_compare(compare_repeats=20, max_new_tokens=64), "autoregressive", "linear")
+    app.button(key="compare_start").click().run()
+    job = app.session_state["job_compare"]
+    while job.active and job.done < 3:
+        job.wait(0.05)
+    job.cancel()
+    assert job.wait(30) and job.state == "cancelled"
+    app.run()
+    assert not errors(app)
+    outcome = app.session_state["comparison"]
+    assert outcome.cancelled and 3 <= len(outcome.comparison.results) < 40
+    assert any("cancelled early" in caption.value for caption in app.caption)
+
+
+def test_a_run_that_is_cancelled_at_once_says_so():
+    app = choose(open_compare(), "autoregressive", "linear")
+    app.button(key="compare_start").click().run()
+    job = app.session_state["job_compare"]
+    job.cancel()
+    assert job.wait(60)
+    if "comparison" not in app.run().session_state:
+        assert "Cancelled before" in app.info[0].value
+    assert not errors(app)
+
+
+def test_an_empty_prompt_is_told_in_a_sentence():
+    app = choose(open_compare(prompt="own text", prompt_text="  "), "autoregressive", "linear")
+    assert errors(compare_now(app)) == ["The prompt is empty: type some text or pick a sample prompt."]
+    assert "comparison" not in app.session_state
+
+
+def test_a_prompt_that_is_too_long_is_told_and_results_stay(done: AppTest):
+    done.session_state["max_new_tokens"] = 5000
+    done.session_state["prompt"], done.session_state["prompt_text"] = "own text", "a frog " * 3000
+    before = done.session_state["comparison"]
+    (said,) = errors(compare_now(done.run()))
+    assert "context" in said and "shorten" in said
+    assert done.session_state["comparison"] is before
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["dynatree"], "at least 2 methods and there is 1"),
+        (["autoregressive", "dynatree", "autoregressive"], "Autoregressive is there twice with the same settings"),
+        (["linear"] * 7, "twice"),
+    ],
+)
+def test_too_few_or_the_same_twice_is_told_before_the_start(names: list[str], words: str):
+    app = choose(open_compare(), *names)
+    (said,) = errors(app)
+    assert words in said
+    app.button(key="compare_start").click().run()
+    assert "job_compare" not in app.session_state
+
+
+def test_more_than_six_are_told():
+    seven = [parse_contestant(f"linear:length={number}") for number in range(1, 8)]
+    with pytest.raises(SettingsError, match="at most 6 methods and there are 7"):
+        check_contestants(seven)
+
+
+def test_settings_that_contradict_one_another_are_told_and_stay_editable():
+    app = open_compare(contestant_4_dynatree_base_depth=9, contestant_4_dynatree_max_depth=4, contestant_4_open=True)
+    said = errors(app)
+    assert said and all("base_depth" in words for words in said)
+    assert app.slider(key="contestant_4_dynatree_base_depth").value == 9
+    app.slider(key="contestant_4_dynatree_base_depth").set_value(3).run()
+    assert not errors(app)
+
+
+def test_a_contestant_is_added_changed_and_taken_out():
+    app = open_compare(compare_add=True)
+    app.button(key="add_hf_assisted").click().run()
+    key = app.session_state["compare_slots"][-1]
+    assert app.session_state[key] == "hf_assisted" and len(app.session_state["compare_slots"]) == 6
+    app.session_state[f"{key}_open"] = True
+    app.run()
+    app.button(key=f"{key}_remove").click().run()
+    assert len(app.session_state["compare_slots"]) == 5 and not errors(app)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("dynatree", "DynaTree"),
+        ("dynatree:history=false", "DynaTree · no history adaptation"),
+        ("linear:length=4", "Linear chain · K 4"),
+        ("dynatree:history=false,dynamic_depth=false,base_depth=3", "DynaTree · D_0 3 +2"),
+    ],
+)
+def test_labels_are_short_and_say_what_was_changed(text: str, label: str):
+    contestant = parse_contestant(text)
+    assert len(short_label(contestant.method)) <= 44
+    if label.count("+") == 0:
+        assert short_label(contestant.method) == label
+    assert parse_contestant(format_contestant(contestant)) == contestant
+
+
+def test_defects_are_no_stack_trace():
+    assert "Traceback" not in sentence(RuntimeError("boom"))

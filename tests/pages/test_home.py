@@ -1,0 +1,63 @@
+"""Home: one screen around a real iteration, drawn before torch is loaded."""
+
+import subprocess
+import sys
+
+from decoding.recorded import home_run, telling_iteration
+from tests.pages.apptest import ROOT, open_page, sentences
+
+
+def test_home_draws_without_torch():
+    code = (
+        "from streamlit.testing.v1 import AppTest\n"
+        "import sys\n"
+        "at = AppTest.from_file('app.py', default_timeout=30).run()\n"
+        "assert not at.exception, at.exception\n"
+        "assert at.title[0].value\n"
+        "print(*sorted(m for m in sys.modules if m in ('torch', 'transformers')))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=90)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    assert answer.stdout.strip() == ""
+
+
+def test_the_shown_iteration_tells_the_story():
+    run = home_run()
+    iteration = run.iterations[telling_iteration(run)]
+    verdicts = {node.verdict for node in iteration.nodes}
+    assert len(iteration.accepted) >= 2
+    assert "rejected" in verdicts
+    assert iteration.final_kind in ("recovered", "bonus")
+    assert not iteration.in_loop
+    assert iteration.drafted <= 20, "more do not fit on one screen"
+
+
+def test_every_step_can_be_looked_at():
+    at = open_page()
+    for step in ("1 Draft", "2 Verify", "3 Accept", "4 Commit"):
+        at.session_state["home_step"] = step
+        at.run()
+        assert sentences(at) == []
+
+
+def test_numbers_of_the_steps_are_those_of_the_run():
+    from pages.ui.home import _steps
+
+    run = home_run()
+    iteration = run.iterations[telling_iteration(run)]
+    words = _steps(run, iteration)
+    assert f"{iteration.drafted} nodes" in words["1 Draft"]
+    assert f"{iteration.verified} others in one pass" in words["2 Verify"]
+    assert f"{len(iteration.accepted)} of them" in words["3 Accept"]
+    assert f"{len(iteration.committed_ids)} tokens for one pass" in words["4 Commit"]
+
+
+def test_text_of_the_models_is_escaped():
+    from dataclasses import replace
+
+    from pages.ui.home import _text_html
+
+    run = home_run()
+    index = telling_iteration(run)
+    evil = replace(run.iterations[index], committed_texts=("<img src=x>", "<b>", "<i>", "</div>"))
+    assert "<img" not in _text_html(run, evil)

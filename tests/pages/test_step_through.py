@@ -1,0 +1,233 @@
+"""Step through: decode, go back and forth, save and open; what goes wrong is one sentence and the run stays."""
+
+import io
+
+import pytest
+
+from decoding.trace_file import load_run
+from pages.ui.controls import set_method
+from tests.pages.apptest import finish, open_page, sentences
+
+PAGE = "pages/step_through.py"
+PROMPT = "Once upon a time there was a little girl who"
+
+
+@pytest.fixture
+def page():
+    """The page after Start: a run of its own with one iteration."""
+    at = open_page(PAGE)
+    at.session_state["prompt_text"] = PROMPT
+    at.session_state["max_new_tokens"] = 24
+    return press(at, "start")
+
+
+def press(at, key: str):
+    at.button(key=key).click().run()
+    return finish(at, "step")
+
+
+def run_of(at):
+    return at.session_state["run"]
+
+
+def test_a_recorded_run_is_there_before_anything_is_decoded():
+    at = open_page(PAGE)
+    assert sentences(at) == []
+    assert run_of(at).source == "recorded"
+    assert at.button(key="one_more").disabled
+    assert not at.button(key="start").disabled
+
+
+def test_start_decodes_the_prompt(page):
+    assert sentences(page) == []
+    run = run_of(page)
+    assert run.source == "decoded"
+    assert len(run.trace.iterations) == 1
+    assert "".join(run.trace.prompt_texts) == PROMPT
+
+
+def test_step_ten_more_and_to_the_end(page):
+    first = run_of(page)
+    press(page, "one_more")
+    assert len(first.trace.iterations) == 2
+    assert page.session_state["iteration"] == 1
+    press(page, "to_end")
+    assert run_of(page) is first
+    assert first.trace.totals.stopped != "unfinished"
+    assert page.session_state["iteration"] == len(first.trace.iterations) - 1
+    assert page.button(key="one_more").disabled
+
+
+def test_output_is_that_of_the_target_alone(page):
+    press(page, "to_end")
+    set_to(page, "method", "autoregressive")
+    tree = run_of(page).trace.output_ids
+    press(page, "start")
+    press(page, "to_end")
+    assert run_of(page).trace.method == "autoregressive"
+    assert run_of(page).trace.output_ids == tree
+
+
+def set_to(at, key: str, value):
+    at.selectbox(key=key).set_value(value).run()
+    assert sentences(at) == []
+
+
+def test_cancel_keeps_what_was_decoded(page):
+    import threading
+
+    from pages.ui.state import decode_more
+    from pages.ui.worker import Job
+
+    run, seen = run_of(page), threading.Event()
+    job = Job("Decoding", lambda job: decode_more(run, None, job))
+    job.report = lambda *progress: (seen.set(), job.cancel())
+    job.run()
+    assert seen.is_set()
+    assert job.state == "cancelled"
+    assert len(run.trace.iterations) == 2
+    assert sentences(page.run()) == []
+
+
+def test_every_iteration_can_be_looked_at(page):
+    press(page, "ten_more")
+    for index in range(len(run_of(page).trace.iterations)):
+        page.session_state["iteration"] = index
+        page.run()
+        assert sentences(page) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompt_text": "  "}, "prompt is empty"),
+        ({"prompt_text": "word " * 3000}, "shorten the prompt"),
+        ({"prompt_text": "word " * 100, "max_new_tokens": 10**6}, "at most"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_the_run_stays(page, changes, words):
+    before = run_of(page)
+    for key, value in changes.items():
+        page.session_state[key] = value
+    press(page, "start")
+    told = sentences(page)
+    assert len(told) == 1
+    assert words in told[0]
+    assert run_of(page) is before
+    page.session_state["prompt_text"], page.session_state["max_new_tokens"] = PROMPT, 8
+    press(page, "start")
+    assert sentences(page) == []
+    assert run_of(page) is not before
+
+
+def test_contradictory_settings_are_told_and_the_run_stays(page):
+    before = run_of(page)
+    page.slider(key="method_dynatree_base_depth").set_value(8)
+    page.slider(key="method_dynatree_max_depth").set_value(6).run()
+    told = sentences(page)
+    assert len(told) == 1
+    assert "base_depth" in told[0]
+    assert "max_depth" in told[0]
+    assert page.button(key="start").disabled
+    assert run_of(page) is before
+    page.slider(key="method_dynatree_max_depth").set_value(9).run()
+    assert sentences(page) == []
+    assert not page.button(key="start").disabled
+
+
+def test_a_run_saves_and_opens_again(page, monkeypatch):
+    from pages.ui import run_file
+
+    saved = run_file.run_bytes(run_of(page))
+    assert load_run(io.BytesIO(saved)).output_ids == run_of(page).trace.output_ids
+    upload(monkeypatch, saved)
+    assert run_file.st.session_state["run"].source == "opened"
+    assert run_file.st.session_state["run"].trace.prompt_ids == run_of(page).trace.prompt_ids
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"not a run", lambda data: b""])
+def test_a_damaged_file_is_one_sentence_and_the_run_stays(page, monkeypatch, damage):
+    from pages.ui import run_file
+
+    state = upload(monkeypatch, damage(run_file.run_bytes(run_of(page))))
+    assert "run" not in state
+    assert str(state[run_file.ERROR]).count("\n") == 0
+    before = run_of(page)
+    page.session_state[run_file.ERROR] = state[run_file.ERROR]
+    assert len(sentences(page.run())) == 1
+    assert run_of(page) is before
+
+
+def upload(monkeypatch, data: bytes) -> dict:
+    """What opening a file leaves in the session state."""
+    from pages.ui import run_file, state
+
+    session = {"open_run": io.BytesIO(data)}
+    monkeypatch.setattr(run_file.st, "session_state", session)
+    monkeypatch.setattr(state.st, "session_state", session)
+    run_file._open()
+    return session
+
+
+def test_tree_exports_as_a_page_of_its_own(page, monkeypatch):
+    from pages.ui import run_file
+
+    monkeypatch.setattr(run_file, "selected_iteration", lambda: 0)
+    monkeypatch.setattr(run_file, "is_dark", lambda: False)
+    page_html = run_file.tree_html(run_of(page))
+    assert "<html" in page_html
+    assert "plotly" in page_html.lower()
+
+
+def test_choices_outlive_a_page_switch(page):
+    page.slider(key="method_dynatree_node_budget").set_value(17).run()
+    page.switch_page("app.py").run()
+    page.switch_page(PAGE).run()
+    assert page.slider(key="method_dynatree_node_budget").value == 17
+    assert page.text_area(key="prompt_text").value == PROMPT
+    assert run_of(page).source == "decoded"
+
+
+def test_prompt_and_method_come_from_the_address():
+    at = open_page(PAGE, prompt="code/grid_paths", method="linear")
+    assert at.selectbox(key="prompt").value == "code/grid_paths"
+    assert at.selectbox(key="method").value == "linear"
+    assert at.text_area(key="prompt_text").value.strip()
+    at = open_page(PAGE, method="no_such_method")
+    assert at.selectbox(key="method").value == "dynatree"
+
+
+def test_a_preset_sets_method_and_settings():
+    at = open_page(PAGE)
+    at.selectbox(key="method_preset").set_value("fixed tree D5 B2 (ablation)").run()
+    assert sentences(at) == []
+    assert at.selectbox(key="method").value == "fixed_tree"
+    assert at.slider(key="method_fixed_tree_max_depth").value == 5
+    assert at.slider(key="method_fixed_tree_branching").value == 2
+    at.button(key="method_reset").click().run()
+    assert at.slider(key="method_fixed_tree_max_depth").value == 8
+
+
+def test_released_models_are_told(page):
+    from pages.ui.models import manager
+
+    manager().load(manager().settings)
+    page.run()
+    assert page.button(key="one_more").disabled
+    assert "left memory" in page.button(key="one_more").help
+    assert sentences(page) == []
+
+
+def test_set_method_covers_every_setting():
+    from decoding.methods import PRESETS
+    from pages.ui import controls
+
+    session: dict = {}
+    original = controls.st.session_state
+    try:
+        controls.st.session_state = session
+        for method in PRESETS.values():
+            set_method("m", method)
+            assert all(session[f"m_{method.name}_{name}"] == value for name, value in method.settings().items())
+    finally:
+        controls.st.session_state = original
