@@ -4,13 +4,12 @@ import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.controls import (
-    DEFAULT_PROMPT,
     error_key,
     length_control,
     method_picker,
     method_words,
+    picked_prompt_words,
     prompt_picker,
-    prompt_words,
     reset_button,
     sampling_controls,
 )
@@ -54,9 +53,8 @@ def adopt() -> None:
 
 def choices() -> tuple:
     """Prompt, method and length, behind two buttons that say what is chosen."""
-    prompt_label = prompt_words(st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT)
     with (
-        st.popover(escape_markdown(prompt_label), key="prompt_open", icon=":material/edit_note:"),
+        st.popover(escape_markdown(picked_prompt_words()), key="prompt_open", icon=":material/edit_note:"),
         st.container(width=460),
     ):
         prompt = prompt_picker("prompt")

@@ -18,7 +18,7 @@ from decoding.prompts import Prompt, load_prompts
 from decoding.recorded import PROMPT as HOME_PROMPT
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.models import manager
-from pages.ui.setting_widgets import length_control, sampling_controls, seed, setting_key, settings_form
+from pages.ui.setting_widgets import length_control, picked, sampling_controls, seed, setting_key, settings_form
 from pages.ui.state import PromptChoice
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "length_control",
     "method_picker",
     "method_words",
+    "picked_prompt_words",
     "preset_picker",
     "prompt_picker",
     "prompt_words",
@@ -60,7 +61,7 @@ def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> 
     samples = _samples_or_sentence()
     names = [*samples, OWN_TEXT]
     text_key = f"{key}_text"
-    seed(key, DEFAULT_PROMPT if samples else OWN_TEXT, [(name, prompt_words(name)) for name in names])
+    seed(key, DEFAULT_PROMPT if samples else OWN_TEXT, {name: prompt_words(name) for name in names})
 
     def take_sample() -> None:
         sample = samples.get(st.session_state[key])
@@ -98,7 +99,7 @@ def method_picker(key: str = "method", columns: int = 2, presets: bool = True) -
     """Pick a method and its settings; a contradiction is told in a sentence here and gives None."""
     from decoding.methods import METHODS
 
-    seed(key, DEFAULT_METHOD, [(name, METHODS[name].label) for name in METHODS])
+    seed(key, DEFAULT_METHOD, {name: METHODS[name].label for name in METHODS})
     place, beside = st.columns(2) if presets else (st, None)
     name = place.selectbox(
         "Method",
@@ -166,11 +167,16 @@ def reset_button(key: str = "method", label: str = "Back to the paper's defaults
     st.button(label, key=f"{key}_reset", on_click=set_method, args=(key, chosen), icon=":material/undo:")
 
 
+def picked_prompt_words(key: str = "prompt") -> str:
+    """What is picked under `key`, for a button."""
+    return prompt_words(picked(key, DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()}))
+
+
 def method_words(key: str = "method") -> str:
     """What is picked under `key`, for a button: the method's label, and how many settings differ from the paper's."""
     from decoding.methods import METHODS
 
-    method = METHODS.get(st.session_state.get(key, st.query_params.get(key)), METHODS[DEFAULT_METHOD])
+    method = METHODS[picked(key, DEFAULT_METHOD, {name: method.label for name, method in METHODS.items()})]
     defaults = method.settings()
     changed = sum(
         st.session_state.get(setting_key(key, method.name, name), value) != value for name, value in defaults.items()

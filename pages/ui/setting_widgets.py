@@ -1,6 +1,6 @@
 """Widgets for single settings, sampling and length; `controls` puts them together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -134,14 +134,20 @@ def _verifier_names() -> tuple[str, ...]:
     return tuple(VERIFIERS)
 
 
-def seed(key: str, default: Any, options: Sequence[Any] | None = None) -> None:
+def seed(key: str, default: Any, words: Mapping[Any, str] | None = None) -> None:
     """First value of a widget; a value from before or a valid one from the address comes first.
 
-    Streamlit writes options into the address as the screen shows them and reads them either way; with `options`, pairs
-    of value and words, an address that holds none of them is not listened to.
+    Streamlit writes an option into the address as the screen shows it: `words` has the options by value.
     """
     if key in st.session_state:
         return
     asked = st.query_params.get(key)
-    if asked is None or (options is not None and all(asked not in option for option in options)):
+    if asked is None or (words is not None and asked not in words.values()):
         st.session_state[key] = default
+
+
+def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:
+    """What a widget made with `seed` holds or will hold, for what is drawn before it."""
+    if key in st.session_state:
+        return st.session_state[key]
+    return next((value for value, shown in words.items() if shown == st.query_params.get(key)), default)

@@ -9,28 +9,21 @@ All settings start from forks of one session, so that nothing but the setting di
 """
 
 from dataclasses import dataclass, field
-from statistics import median
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.errors import PromptError, require
-from decoding.trace import IterationTrace
 from pages.ui.models import manager
-from pages.ui.setting_info import info_of
-from pages.ui.state import PromptChoice, Run, encode_prompt
+from pages.ui.tune_points import Trial, first_difference, iteration_point, whole_point, whole_words
+from pages.ui.tune_prefix import Source, Text, base_session, read_text
 from pages.ui.worker import start_job
 from viz.compare_charts import Tried
-from viz.tokens import milliseconds, plural
-from viz.tune_charts import ITERATION, WHOLE
 
 if TYPE_CHECKING:
     from decoding.methods import Method
-    from decoding.pair import Pair
     from decoding.session import DecodeSession
     from pages.ui.worker import Job
 
-TEXT_TOKENS = 64
 MOST_DRAFTED_DEPTH = 128
 REPEATS = 5
 REPEAT_LIMIT_S = 0.6
@@ -190,5 +183,3 @@ def _once(slot: str, key: tuple, title: str, function) -> None:
     if st.session_state.get(f"{slot}_key") != key:
         st.session_state[f"{slot}_key"] = key
         start_job(slot, title, function)
-
-

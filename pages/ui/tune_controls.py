@@ -11,7 +11,8 @@ from pages.ui.models import manager
 from pages.ui.setting_info import GROUPS, HISTORY, IDLE_WITHOUT, info_of
 from pages.ui.setting_widgets import seed, setting_key, setting_widget
 from pages.ui.state import Run, current_run, selected_iteration
-from pages.ui.tune import TEXT_TOKENS, Bench, Source, prompt_source, run_source
+from pages.ui.tune import Bench
+from pages.ui.tune_prefix import TEXT_TOKENS, Source, prompt_source, run_source
 
 if TYPE_CHECKING:
     from decoding.methods import Method
@@ -236,7 +237,8 @@ def paper_line(widget: str, name: str, default: Setting, value: Setting) -> None
     def back() -> None:
         st.session_state[widget] = default
 
-    with st.container(key=f"paper_{name}", horizontal=True, horizontal_alignment="distribute"):
+    kind = "switch" if isinstance(default, bool) else "value"
+    with st.container(key=f"paper_{kind}_{name}", horizontal=True, horizontal_alignment="distribute"):
         st.caption(escape_markdown(info_of(name, default).meaning))
         changed = value != default
         st.button(

@@ -92,5 +92,3 @@ def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
     # The last token has no row in either cache yet, so it may be any: here it is the one that the prefix ends with.
     session.tokens[-1] = prefix[-1]
     return session
-
-

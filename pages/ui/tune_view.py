@@ -11,14 +11,8 @@ from decoding.trace import IterationTrace
 from pages.ui.errors import escape_markdown
 from pages.ui.run_view import chart, is_dark
 from pages.ui.scope import scope
-from pages.ui.tune import (
-    DRAFT_SLOT,
-    MEASURE_SLOT,
-    WHOLE_SLOT,
-    Bench,
-    Trial,
-    label_of,
-)
+from pages.ui.tune import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench
+from pages.ui.tune_points import Trial, label_of
 from pages.ui.worker import is_busy, job_error, job_in, job_progress, start_job
 from viz.explain import why_final, why_verdict
 from viz.phases import FINAL_ID
@@ -37,18 +31,23 @@ TREE_HEIGHT, CHART_HEIGHT = 380, 205
 # Streamlit knows no heights but pixels: settings and trees fill the window, within reason.
 STYLE = """
 <style>
-[data-testid=stLayoutWrapper]:has(> .st-key-tune_settings) { height: clamp(560px, calc(100vh - 7.2rem), 1040px) !important; }
+[data-testid=stLayoutWrapper]:has(> .st-key-tune_settings) {
+  height: clamp(560px, calc(100vh - 7.2rem), 1040px) !important;
+}
 .st-key-tune_settings { height: 100% !important; max-height: none !important; gap: 0.2rem; padding: 0.6rem 0.8rem; }
 .st-key-toolbar [data-baseweb=select] > div { min-height: 2.1rem; height: 2.1rem; }
 .st-key-tune_trees [class*=st-key-tune_tree_], .st-key-tune_trees [class*=stBidiComponent] {
   flex: none !important; height: clamp(320px, calc(100vh - 28.4rem), 640px) !important;
 }
-[class*=st-key-paper_] { gap: 0.4rem !important; margin: -0.5rem 0 0.3rem; flex-wrap: nowrap !important; align-items: flex-start; }
+[class*=st-key-paper_] {
+  gap: 0.4rem !important; margin: -0.5rem 0 0.3rem; flex-wrap: nowrap !important; align-items: flex-start;
+}
 [class*=st-key-paper_] > :first-child { flex: 1 1 0 !important; min-width: 0; }
 [class*=st-key-paper_] > :last-child { flex: none; }
+[class*=st-key-paper_switch_] { margin-top: -0.15rem; }
 [class*=st-key-paper_] p { font-size: 0.76rem; line-height: 1.25; }
 [class*=st-key-paper_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
-[class*=st-key-paper_] button:disabled, [class*=st-key-paper_] button:disabled p { color: var(--st-text-color); opacity: 0.85; }
+[class*=st-key-paper_] button:disabled { color: inherit !important; opacity: 0.7; }
 .st-key-tune_told { min-height: 6.6rem; justify-content: center; }
 .tune-told { display: grid; grid-template-columns: repeat(8, minmax(0, 1fr)); gap: 0.15rem 0; font-size: 0.85rem; }
 .tune-told > div { padding: 0 0.6rem; border-left: 1px solid var(--st-border-color); }

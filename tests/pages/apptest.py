@@ -7,11 +7,9 @@ from streamlit.testing.v1 import AppTest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def open_page(page: str | None = None, **query: str) -> AppTest:
+def open_page(page: str | None = None) -> AppTest:
     """The app on a page such as `pages/step_through.py` (None: Home), drawn once."""
     at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
-    for key, value in query.items():
-        at.query_params[key] = value
     if page is not None:
         at.switch_page(page)
     return at.run()

@@ -54,7 +54,7 @@ def errors(app: AppTest) -> list[str]:
 
 @pytest.fixture(scope="module")
 def done() -> AppTest:
-    """A finished comparison; tests of this module look at it and do not change it."""
+    """One finished comparison; the tests look at it in different ways and leave the comparison itself alone."""
     app = choose(open_compare(), "autoregressive", "hf_generate", "fixed_tree", "dynatree")
     app = compare_now(app)
     assert not errors(app)
@@ -137,17 +137,17 @@ def test_the_table_escapes_and_names_its_reference(done: AppTest):
 
 
 def test_a_cancelled_run_keeps_what_was_measured():
-    app = choose(open_compare(compare_repeats=20, max_new_tokens=64), "autoregressive", "linear")
+    app = choose(open_compare(compare_repeats=20), "autoregressive", "linear")
     app.button(key="compare_start").click().run()
     job = app.session_state["job_compare"]
-    while job.active and job.done < 3:
+    while job.active and job.done < 2:
         job.wait(0.05)
     job.cancel()
     assert job.wait(30) and job.state == "cancelled"
     app.run()
     assert not errors(app)
     outcome = app.session_state["comparison"]
-    assert outcome.cancelled and 3 <= len(outcome.comparison.results) < 40
+    assert outcome.cancelled and 2 <= len(outcome.comparison.results) < 40
     assert any("cancelled early" in caption.value for caption in app.caption)
 
 
@@ -182,7 +182,7 @@ def test_a_prompt_that_is_too_long_is_told_and_results_stay(done: AppTest):
     [
         (["dynatree"], "at least 2 methods and there is 1"),
         (["autoregressive", "dynatree", "autoregressive"], "Autoregressive is there twice with the same settings"),
-        (["linear"] * 7, "twice"),
+        (["linear"] * 7, "at most 6 methods and there are 7"),
     ],
 )
 def test_too_few_or_the_same_twice_is_told_before_the_start(names: list[str], words: str):

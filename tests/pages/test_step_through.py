@@ -3,9 +3,10 @@
 import io
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from decoding.trace_file import load_run
-from pages.ui.controls import set_method
+from pages.ui.controls import DEFAULT_PROMPT, sample_prompts, set_method
 from tests.pages.apptest import finish, open_page, sentences
 
 PAGE = "pages/step_through.py"
@@ -102,19 +103,20 @@ def test_every_iteration_can_be_looked_at(page):
     [
         ({"prompt_text": "  "}, "prompt is empty"),
         ({"prompt_text": "word " * 3000}, "shorten the prompt"),
-        ({"prompt_text": "word " * 100, "max_new_tokens": 10**6}, "at most"),
+        ({"prompt_text": "word " * 100, "max_new_tokens": 2048}, "ask for at most"),
     ],
 )
 def test_bad_input_is_one_sentence_and_the_run_stays(page, changes, words):
     before = run_of(page)
-    for key, value in changes.items():
-        page.session_state[key] = value
+    page.text_area(key="prompt_text").set_value(changes["prompt_text"])
+    page.number_input(key="max_new_tokens").set_value(changes.get("max_new_tokens", 24))
     press(page, "start")
     told = sentences(page)
     assert len(told) == 1
     assert words in told[0]
     assert run_of(page) is before
-    page.session_state["prompt_text"], page.session_state["max_new_tokens"] = PROMPT, 8
+    page.text_area(key="prompt_text").set_value(PROMPT)
+    page.number_input(key="max_new_tokens").set_value(8)
     press(page, "start")
     assert sentences(page) == []
     assert run_of(page) is not before
@@ -188,13 +190,30 @@ def test_choices_outlive_a_page_switch(page):
     assert run_of(page).source == "decoded"
 
 
-def test_prompt_and_method_come_from_the_address():
-    at = open_page(PAGE, prompt="code/grid_paths", method="linear")
-    assert at.selectbox(key="prompt").value == "code/grid_paths"
-    assert at.selectbox(key="method").value == "linear"
-    assert at.text_area(key="prompt_text").value.strip()
-    at = open_page(PAGE, method="no_such_method")
-    assert at.selectbox(key="method").value == "dynatree"
+def pickers():
+    """A page with nothing but the two pickers."""
+    from pages.ui.controls import method_picker, prompt_picker
+
+    prompt_picker("prompt")
+    method_picker("method")
+
+
+@pytest.mark.parametrize(
+    ("asked", "prompt", "method"),
+    [
+        ({"prompt": "Code · Grid paths", "method": "Linear chain"}, "code/grid_paths", "linear"),
+        ({"prompt": "no/such", "method": "no_such"}, DEFAULT_PROMPT, "dynatree"),
+    ],
+)
+def test_prompt_and_method_come_from_the_address(asked, prompt, method):
+    at = AppTest.from_function(pickers, default_timeout=30)
+    for key, value in asked.items():
+        at.query_params[key] = value
+    at.run()
+    assert sentences(at) == []
+    assert at.selectbox(key="prompt").value == prompt
+    assert at.selectbox(key="method").value == method
+    assert at.text_area(key="prompt_text").value == sample_prompts()[prompt].text
 
 
 def test_a_preset_sets_method_and_settings():

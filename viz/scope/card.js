@@ -1,5 +1,10 @@
 // The card of the selected node: what it is, why it got its verdict, and both laws at its place.
 
+const LAW_ROWS = 10;
+const ROW_HEIGHT = 18;
+const ROW_HEIGHT_LEAST = 13;
+const LAW_SURROUNDINGS = 68; // padding, gaps and the line with the heads
+
 function buildCard(view, parent) {
   const box = html("section", "panel card", parent);
   const head = html("header", "", box);
@@ -45,9 +50,12 @@ function paintCard(view) {
   if (!law) return;
   // The tests only where the laws still get their rows: the sentence above tells the node's own test anyway.
   paintTests(view, law.tests);
-  const missing = law.has_draft && law.has_target ? 0 : 1;
-  if (lawRoom(card) - missing < 6) card.tests.replaceChildren();
-  paintLaw(view, law, told, clamp(lawRoom(card) - missing, 5, 10));
+  const lines = Math.min(LAW_ROWS, law.rows.length) + (law.has_draft && law.has_target ? 0 : 1);
+  if (lawRoom(card) < lines * ROW_HEIGHT) card.tests.replaceChildren();
+  // All ten rows always: where the panel is short they stand closer together.
+  const height = clamp(Math.floor(lawRoom(card) / lines), ROW_HEIGHT_LEAST, ROW_HEIGHT);
+  card.law.style.setProperty("--row", height + "px");
+  paintLaw(view, law, told, LAW_ROWS);
 }
 
 // The verifier's tests at this place in their order, so that a draw can be followed.
@@ -66,10 +74,10 @@ function paintTests(view, tests) {
   }
 }
 
-// Rows of the laws that fit beside everything else without scrolling.
+// Pixels left for the rows of the laws beside everything else, without scrolling.
 function lawRoom(card) {
   const used = card.facts.offsetHeight + card.why.offsetHeight + card.token.offsetHeight + card.tests.offsetHeight;
-  return Math.floor((card.box.clientHeight - used - 74) / 18);
+  return card.box.clientHeight - used - LAW_SURROUNDINGS;
 }
 
 function paintLaw(view, law, told, room) {

@@ -1,0 +1,95 @@
+"""The Compare journey in a real browser: plan, run, look at every view, change a setting, cancel, take files along."""
+
+import csv
+
+from tests.browser.conftest import SETTLED
+
+WAIT_MS = 180_000
+
+
+def settle(page) -> None:
+    page.wait_for_timeout(250)
+    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+
+
+def set_plan(page, **numbers: int) -> None:
+    """Fill in the numbers of the plan's popover."""
+    page.locator(".st-key-compare_plan_open button").first.click()
+    for key, value in numbers.items():
+        field = page.locator(f".st-key-{key} input")
+        field.fill(str(value))
+        field.press("Enter")
+        settle(page)
+    page.keyboard.press("Escape")
+
+
+def view(page, name: str) -> None:
+    page.locator(".st-key-compare_view").get_by_text(name, exact=True).click()
+    settle(page)
+
+
+def no_defect(page) -> None:
+    assert page.locator("[data-testid=stException]").count() == 0
+    assert page.locator("[data-testid=stAlertContentError]").count() == 0
+
+
+def test_compare_from_plan_to_files(open_page):
+    page = open_page("/compare")
+    assert page.get_by_text("press Compare").is_visible()
+    set_plan(page, max_new_tokens=20, compare_repeats=1, compare_warmup=0)
+
+    # A setting is changed; the popover stays open meanwhile and its button says so afterwards.
+    page.locator(".st-key-contestant_4_open button").first.click()
+    toggle = page.locator(".st-key-contestant_4_dynatree_history label").first
+    toggle.click()
+    settle(page)
+    assert toggle.is_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="DynaTree · no history adaptation").wait_for(timeout=WAIT_MS)
+
+    page.locator(".st-key-compare_start button").click()
+    page.wait_for_selector(".st-key-compare_view", timeout=WAIT_MS)
+    settle(page)
+    table = page.locator(".ds-table")
+    assert table.get_by_text("✓ identical").count() == 4
+    assert table.locator("thead th").count() == 6
+
+    for name in ("Time", "Acceptance", "Outputs"):
+        view(page, name)
+        no_defect(page)
+
+    view(page, "Trees")
+    page.wait_for_function("document.querySelectorAll('[data-drawn-scene]').length === 3", timeout=WAIT_MS)
+    drawn = page.locator("[data-drawn-scene]").first
+    assert ":0:0" in drawn.get_attribute("data-drawn-scene")
+    page.locator(".st-key-compare_prefix [role=slider]").press("ArrowRight")
+    page.wait_for_selector("[data-drawn-scene$=':1:0']", timeout=WAIT_MS)
+
+    # Another page and back: everything is still there.
+    page.get_by_role("link", name="Home").click()
+    settle(page)
+    page.get_by_role("link", name="Compare").first.click()
+    page.wait_for_selector("[data-drawn-scene$=':1:2']", timeout=WAIT_MS)
+    no_defect(page)
+
+    page.locator(".st-key-compare_files button").first.click()
+    with page.expect_download(timeout=WAIT_MS) as download:
+        page.locator(".st-key-compare_csv button").click()
+    with open(download.value.path(), encoding="utf-8") as file:
+        assert [row["method"] for row in csv.DictReader(file)][-1] == "dynatree:history=false"
+    assert "--max-new-tokens 20" in page.locator(".st-key-compare_files code, [data-testid=stCode]").first.inner_text()
+
+
+def test_a_comparison_can_be_cancelled(open_page):
+    page = open_page("/compare", color_scheme="dark")
+    set_plan(page, max_new_tokens=24, compare_repeats=20, compare_warmup=0)
+    page.locator(".st-key-compare_start button").click()
+    cancel = page.locator(".st-key-cancel_compare button")
+    cancel.wait_for(timeout=WAIT_MS)
+    page.get_by_text("call 3 of 100").or_(page.get_by_text("call 4 of 100")).first.wait_for(timeout=WAIT_MS)
+    cancel.click()
+    page.get_by_text("cancelled early").wait_for(timeout=WAIT_MS)
+    settle(page)
+    assert page.locator(".st-key-compare_start button").is_enabled()
+    assert page.locator(".ds-table").is_visible()
+    no_defect(page)
