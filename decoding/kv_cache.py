@@ -23,6 +23,7 @@ class KVCache:
         self._blocks: list[tuple[int, Tensor]] = []
         self._views: list[tuple[Tensor, Tensor] | None] = [None] * num_layers
         self._checked = [False] * num_layers
+        self._bytes_per_row: int | None = None
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
         """Write the rows of one layer behind the rows held; return all rows `[1, kv_heads, length + new, head_dim]`."""
@@ -91,6 +92,11 @@ class KVCache:
     @property
     def bytes_per_row(self) -> int:
         """Bytes of keys and values of one row over all layers."""
+        if self._bytes_per_row is None and self._checked[-1]:
+            self._bytes_per_row = self._count_bytes_per_row()
+        return self._bytes_per_row or 0
+
+    def _count_bytes_per_row(self) -> int:
         return sum(2 * keys[:, :, 0].numel() * keys.element_size() for keys, _ in filter(None, self._views))
 
     @property

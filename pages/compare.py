@@ -109,6 +109,8 @@ def results(outcome: Outcome | None) -> None:
         job = job_in(SLOT)
         if job is not None and job.state == "cancelled":
             st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
+        elif is_busy(SLOT):
+            st.caption("The methods run in turn; figures appear once all repeats are done or the run is cancelled.")
         elif job is None:
             st.info(
                 "Choose two to six methods and press Compare: each runs on the same prompt, in turn, and everything "

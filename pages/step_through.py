@@ -39,8 +39,9 @@ def main() -> None:
             if not job_progress(SLOT):
                 st.caption(escape_markdown(status_words(current_run())))
         file_menu()
-    file_error()
-    job_error(SLOT)
+    with st.container(key="messages"):  # always there: an element that comes and goes would remount the scope below it
+        file_error()
+        job_error(SLOT)
     draw_run(current_run())
 
 

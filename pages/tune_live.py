@@ -43,7 +43,7 @@ def workplace() -> None:
         st.space("stretch")
         pin_buttons(method)
         try_elsewhere(method)
-    left, right = st.columns([1, 3.1], gap="small")
+    left, right = st.columns([1, 3.5], gap="small")
     with right:
         trees, told = st.container(key="tune_trees"), st.container(key="tune_told")
         chart, whole = st.columns([2.1, 1], gap="small")

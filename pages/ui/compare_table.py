@@ -8,6 +8,8 @@ from pages.ui.models import gibibytes
 from viz.explain import why_not_faster
 from viz.tokens import milliseconds
 
+UNREST = 1.5
+
 
 def label_of(entry: Score) -> str:
     """What the screen calls a contestant."""
@@ -46,7 +48,19 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
             said.append(f"{label_of(entry)} has no figures: {loops}.")
         elif plain is not None and not is_plain(entry):
             said += slower_words(entry, plain)
-    return said
+    return said + unrest_words(ours)
+
+
+def unrest_words(measured: list[Score]) -> list[str]:
+    """A warning where repeats of the same call differ so much that figures say more about the machine."""
+    spreads = [entry.spread_of("throughput") for entry in measured]
+    widest = max((found.high / found.low for found in spreads), default=1.0)
+    if widest < UNREST:
+        return []
+    return [
+        f"Repeats of the same call differ by up to {widest:.1f}×: other work disturbs this machine. End it or raise the "
+        "repeats before trusting small differences."
+    ]
 
 
 def slower_words(entry: Score, plain: Score) -> list[str]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from decoding.trace import Setting
-from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
 from pages.ui.setting_info import GROUPS, IDLE_WITHOUT, SettingInfo, info_of
 
@@ -50,22 +49,21 @@ def setting_widget(key: str, name: str, default: Setting, disabled: bool = False
     info = info_of(name, default)
     seed(key, default)
     shared = {"key": key, "disabled": disabled, "persist_state": "session", "help": setting_help(info, default)}
-    title = escape_markdown(info.title)
     if isinstance(default, bool):
-        return st.toggle(title, **shared)
+        return st.toggle(info.title, **shared)
     if isinstance(default, str):
         choices = info.choices or _verifier_names()
-        return st.selectbox(title, choices, format_func=lambda word: word.replace("_", " "), **shared)
+        return st.selectbox(info.title, choices, format_func=lambda word: word.replace("_", " "), **shared)
     kind = int if isinstance(default, int) else float
     low, high = kind(info.low), kind(info.high)
     st.session_state[key] = min(max(kind(st.session_state[key]), low), high)
-    return st.slider(title, low, high, step=kind(info.step), **shared)
+    return st.slider(info.title, low, high, step=kind(info.step), **shared)
 
 
 def setting_help(info: SettingInfo, default: Setting) -> str:
     """Meaning and default of a setting."""
     shown = {True: "on", False: "off"}.get(default, default) if isinstance(default, bool) else default
-    return escape_markdown(f"{info.meaning} Default of the paper: {shown}.".strip())
+    return f"{info.meaning} Default of the paper: {shown}.".strip()
 
 
 def sampling_controls(key: str = "sampling") -> "Sampling":
@@ -134,15 +132,16 @@ def _verifier_names() -> tuple[str, ...]:
     return tuple(VERIFIERS)
 
 
-def seed(key: str, default: Any, words: Mapping[Any, str] | None = None) -> None:
+def seed(key: str, default: Any, words: Mapping[Any, str] | Sequence[tuple[Any, str]] = ()) -> None:
     """First value of a widget; a value from before or a valid one from the address comes first.
 
-    Streamlit writes an option into the address as the screen shows it: `words` has the options by value.
+    Streamlit writes an option into the address as the screen shows it: `words` has the options by value, as a
+    mapping or in pairs; without it any value from the address is left to the widget.
     """
     if key in st.session_state:
         return
     asked = st.query_params.get(key)
-    if asked is None or (words is not None and asked not in words.values()):
+    if asked is None or (words and asked not in dict(words).values()):
         st.session_state[key] = default
 
 

@@ -39,6 +39,7 @@ STYLE = """
   white-space: nowrap; overflow: hidden; text-overflow: ellipsis; margin: 0;
 }
 .st-key-toolbar button { min-height: 2.1rem; height: 2.1rem; padding: 0 0.75rem; }
+.st-key-messages [data-testid=stAlertContainer] { padding: 0.45rem 0.9rem; min-height: 0; }
 </style>
 """
 

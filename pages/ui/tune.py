@@ -3,12 +3,13 @@
     bench = current_bench()
     if fulfil(bench, Wish(source, position, pinned, method)):       # drafts in the worker what is missing
         pinned, now = bench.shown                                   # two trials, each with its iteration
-    measure_shown(bench)                                            # median of a few unrecorded repeats
+    measure_shown(bench)                                            # a few unrecorded repeats of both in turn
 
 All settings start from forks of one session, so that nothing but the setting differs between two trees.
 """
 
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 MOST_DRAFTED_DEPTH = 128
 REPEATS = 5
-REPEAT_LIMIT_S = 0.6
+FEWEST_REPEATS = 3
+REPEAT_LIMIT_S = 0.8
 KEPT_TRIALS = 64
 TAIL_TOKENS = 24
 DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT = "tune_draft", "tune_measure", "tune_whole"
@@ -56,6 +58,7 @@ class Bench:
         position: of the prefix `base` stands at. trials: by method, on this prefix.
         shown: the last pinned and present trial that could be drawn.
         iteration_points, whole_points: of this prefix, of this text.
+        measured: seconds of two trials that were repeated in turn, by their numbers.
     """
 
     generation: int = -1
@@ -67,6 +70,7 @@ class Bench:
     iteration_points: dict["Method", Tried] = field(default_factory=dict)
     whole_points: list[Tried] = field(default_factory=list)
     whole_words: str = ""
+    measured: dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
     count: int = 0
 
     def ready(self, wish: Wish) -> bool:
@@ -87,7 +91,7 @@ class Bench:
             self.whole_points, self.whole_words = [], ""
         position = min(wish.position, self.text.last_position)
         if self.position != position:
-            self.trials, self.iteration_points = {}, {}
+            self.trials, self.iteration_points, self.measured = {}, {}, {}
             prefix = self.text.prompt_ids + self.text.output_ids[:position]
             self.base, self.position = base_session(pair, prefix), position
         for method in (wish.pinned, wish.method):
@@ -96,15 +100,24 @@ class Bench:
                 self.count += 1
                 self.trials[method] = Trial(self.count, method, self._fork(method, "full").step())
 
-    def measure(self, trial: Trial) -> None:
-        """Repeat a trial without recording and keep the times; the drafting of the tree has been the warm-up."""
-        if self.trials.get(trial.method) is not trial:
+    def measure(self, pair: tuple[Trial, Trial]) -> None:
+        """Repeat two trials in turn without recording, so that whatever slows the machine hits both alike.
+
+        Drafting the trees has been the warm-up. One trial beside itself is measured once.
+        """
+        if any(self.trials.get(trial.method) is not trial for trial in pair):
             return  # the prefix has moved on meanwhile
-        seconds: list[float] = []
-        while len(seconds) < REPEATS and (not seconds or sum(seconds) < REPEAT_LIMIT_S):
-            seconds.append(self._fork(trial.method, "none").step().times.total_s)
-        trial.seconds = tuple(seconds)
-        self.iteration_points[trial.method] = iteration_point(trial)
+        seconds: dict[int, list[float]] = {trial.number: [] for trial in pair}
+        started = perf_counter()
+        for repeat in range(REPEATS):
+            if repeat >= FEWEST_REPEATS and perf_counter() - started > REPEAT_LIMIT_S:
+                break
+            for trial in dict.fromkeys(pair):
+                seconds[trial.number].append(self._fork(trial.method, "none").step().times.total_s)
+        for trial in pair:
+            trial.seconds = tuple(seconds[trial.number])
+            self.iteration_points[trial.method] = iteration_point(trial)
+        self.measured[pair[0].number, pair[1].number] = pair[0].seconds, pair[1].seconds
 
     def generate(self, method: "Method", tokens: int, job: "Job") -> None:
         """Decode the whole text from the prompt with a method and leave its point; a cancelled one leaves none."""
@@ -140,7 +153,7 @@ class Bench:
         from decoding.session import Limits
 
         room = self.base.pair.context - len(self.base.tokens)
-        limits = Limits(self.base.new_tokens + min(room, MOST_DRAFTED_DEPTH), ignore_end_of_text=True, record=record)
+        limits = Limits(self.base.new_tokens + min(room, MOST_DRAFTED_DEPTH), record=record)
         return self.base.fork(method, limits)
 
     def _forget_old(self, wish: Wish) -> None:
@@ -166,16 +179,12 @@ def fulfil(bench: Bench, wish: Wish) -> bool:
 
 
 def measure_shown(bench: Bench) -> bool:
-    """Measure in the worker what is shown and not measured yet; False while it works or if it failed."""
-    missing = [trial for trial in bench.shown if not trial.seconds]
-
-    def measure(job: "Job") -> None:
-        for trial in missing:
-            bench.measure(trial)
-
-    if missing:
-        _once(MEASURE_SLOT, tuple(trial.number for trial in missing), "Measuring", measure)
-    return all(trial.seconds for trial in bench.shown)
+    """Measure in the worker the two trials shown, unless they have been; False while it works or if it failed."""
+    shown = bench.shown
+    numbers = shown[0].number, shown[1].number
+    if numbers not in bench.measured:
+        _once(MEASURE_SLOT, numbers, "Measuring", lambda job: bench.measure(shown))
+    return numbers in bench.measured
 
 
 def _once(slot: str, key: tuple, title: str, function) -> None:

@@ -3,6 +3,7 @@
 import html
 from collections.abc import Sequence
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -39,6 +40,8 @@ STYLE = """
 .st-key-tune_trees [class*=st-key-tune_tree_], .st-key-tune_trees [class*=stBidiComponent] {
   flex: none !important; height: clamp(320px, calc(100vh - 28.4rem), 640px) !important;
 }
+.st-key-tune_settings [data-testid=stSliderTickBar] { display: none; }
+.st-key-tune_settings > [data-testid=stElementContainer] [data-testid=stCaptionContainer] p { font-size: 0.76rem; line-height: 1.25; }
 [class*=st-key-paper_] {
   gap: 0.4rem !important; margin: -0.5rem 0 0.3rem; flex-wrap: nowrap !important; align-items: flex-start;
 }
@@ -49,7 +52,7 @@ STYLE = """
 [class*=st-key-paper_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
 [class*=st-key-paper_] button:disabled { color: inherit !important; opacity: 0.7; }
 .st-key-tune_told { min-height: 6.6rem; justify-content: center; }
-.tune-told { display: grid; grid-template-columns: repeat(8, minmax(0, 1fr)); gap: 0.15rem 0; font-size: 0.85rem; }
+.tune-told { display: grid; grid-template-columns: repeat(6, auto) auto auto; justify-content: space-between; gap: 0.15rem 0; font-size: 0.85rem; }
 .tune-told > div { padding: 0 0.6rem; border-left: 1px solid var(--st-border-color); }
 .tune-told > div:first-child { border-left: none; padding-left: 0.1rem; }
 .tune-told .name { font-size: 0.74rem; opacity: 0.75; white-space: nowrap; }
@@ -103,14 +106,13 @@ def _choose(number: int, node: int) -> None:
 
 def draw_told(bench: Bench) -> None:
     """What changed between the two trees, and what both add to the text."""
-    pinned, now = bench.shown
-    times = (pinned.median_s, now.median_s)
-    changes = what_changed(pinned.iteration, now.iteration, *times)
-    repeats = min(len(pinned.seconds), len(now.seconds))
-    rate = None
-    if all(times):
-        rate = tuple(len(t.iteration.committed_ids) / t.median_s for t in bench.shown)
-    st.html(told_html(changes, repeats, rate) + text_html(bench.tail(), pinned.iteration, now.iteration, _why(bench)))
+    pinned, now = (trial.iteration for trial in bench.shown)
+    times = bench.measured[tuple(trial.number for trial in bench.shown)]
+    medians = [median(seconds) for seconds in times]
+    changes = what_changed(pinned, now, *medians)
+    rates = (len(pinned.committed_ids) / medians[0], len(now.committed_ids) / medians[1])
+    told = told_html(changes, len(times[0]), rates)
+    st.html(told + text_html(bench.tail(), pinned, now, _why(bench)))
 
 
 def _why(bench: Bench) -> str:
@@ -173,19 +175,17 @@ def draw_whole(bench: Bench, method: "Method | None") -> None:
         st.caption(escape_markdown(bench.whole_words or "It leaves a point of its own on the chart."))
 
 
-def told_html(changes: Sequence[Change], repeats: int, rate: tuple[float, float] | None) -> str:
+def told_html(changes: Sequence[Change], repeats: int, rates: tuple[float, float]) -> str:
     """What changed, one cell per measure: pinned → now, and by how much."""
-    cells = [
-        _cell(
-            f"{change.words} · median of {repeats}" if change.seconds else change.words,
-            milliseconds(change.first) if change.seconds else f"{change.first:g}",
-            milliseconds(change.second) if change.seconds else f"{change.second:g}",
-            _time_delta(change) if change.seconds else _delta(change.difference),
-        )
-        for change in changes
-    ]
-    if rate is not None:
-        cells.append(_cell("tokens / s here", f"{rate[0]:,.0f}", f"{rate[1]:,.0f}", _share(rate)))
+    cells = []
+    for change in changes:
+        if change.seconds:
+            first, second = milliseconds(change.first), milliseconds(change.second)
+            delta = _share(change.first, change.second)
+            cells.append(_cell(f"measured time · median of {repeats}", first, second, delta))
+        else:
+            cells.append(_cell(change.words, f"{change.first:g}", f"{change.second:g}", _delta(change.difference)))
+    cells.append(_cell("tokens / s here", f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", _share(*rates)))
     return f'<div class="tune-told">{"".join(cells)}</div>'
 
 
@@ -201,12 +201,8 @@ def _delta(difference: float) -> str:
     return "same" if difference == 0 else f"{difference:+g}".replace("-", "−")
 
 
-def _time_delta(change: Change) -> str:
-    return _share((change.first, change.second))
-
-
-def _share(pair: tuple[float, float]) -> str:
-    percent = round(100 * (pair[1] / pair[0] - 1)) if pair[0] else 0
+def _share(first: float, second: float) -> str:
+    percent = round(100 * (second / first - 1)) if first else 0
     return f"{percent:+d}%".replace("-", "−") if percent else "same"
 
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,12 @@ from streamlit.testing.v1 import AppTest
 from benchmarks.methods import contestants_from
 from decoding.contestants import format_contestant, parse_contestant
 from decoding.errors import SettingsError
+from decoding.identity import Difference
+from decoding.metrics import Spread
+from decoding.scoreboard import score
 from pages.ui.compare import check_contestants, short_label
 from pages.ui.compare_files import as_csv, as_json, command
-from pages.ui.compare_table import findings, table_html
+from pages.ui.compare_table import findings, slower_words, table_html, unrest_words
 from pages.ui.errors import sentence
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,8 +131,6 @@ def test_the_command_names_the_same_comparison(done: AppTest):
 
 
 def test_the_table_escapes_and_names_its_reference(done: AppTest):
-    from decoding.scoreboard import score
-
     outcome = done.session_state["comparison"]
     scores = score(outcome.comparison)
     table = table_html(scores, outcome)
@@ -234,6 +236,49 @@ def test_labels_are_short_and_say_what_was_changed(text: str, label: str):
     if label.count("+") == 0:
         assert short_label(contestant.method) == label
     assert parse_contestant(format_contestant(contestant)) == contestant
+
+
+def test_another_pair_in_memory_is_told_in_place_of_trees(done: AppTest):
+    outcome = done.session_state["comparison"]
+    generation, outcome.generation = outcome.generation, -1
+    outcome.trees.clear()
+    done.session_state["compare_view"] = "Trees"
+    said = errors(done.run())
+    outcome.generation = generation
+    assert "Another pair has been loaded since: run the comparison again to see trees." in said
+
+
+def test_a_first_difference_is_marked_and_explained(done: AppTest):
+    outcome = done.session_state["comparison"]
+    same = outcome.comparison
+    difference = Difference(3, 5, 6, 0.31, True, "Token 4 is 'a' instead of 'b'.")
+    outcome.comparison = replace(same, differences=((2, 0, difference), (1, 0, replace(difference, margin=1e-5))))
+    done.session_state["compare_view"] = "Outputs"
+    done.run()
+    assert not errors(done)
+    captions = [caption.value.replace("\\", "") for caption in done.caption]
+    assert captions.count("Against Autoregressive: Token 4 is 'a' instead of 'b'.") == 2
+    table = table_html(score(outcome.comparison), outcome)
+    outcome.comparison = same
+    assert "✗ differs at token 4" in table and "≈ near tie at token 4" in table and table.count("✓ identical") == 1
+
+
+def test_a_slower_method_is_explained_by_its_measured_phases(done: AppTest):
+    plain, _, fixed, _ = score(done.session_state["comparison"].comparison)
+    slow = replace(fixed, over_autoregressive=Spread(0.5, 0.4, 0.6, 3))
+    (said,) = slower_words(slow, plain)
+    assert "Fixed tree is not faster (0.50× Autoregressive)" in said and "% of each iteration" in said
+    assert "To break even" in said or "Without prefill it is faster" in said
+    unsure = replace(fixed, over_autoregressive=Spread(0.99, 0.9, 1.1, 3))
+    assert "both sides of 1" in slower_words(unsure, plain)[0]
+    assert slower_words(replace(fixed, over_autoregressive=Spread(1.2, 1.1, 1.3, 3)), plain) == []
+
+
+def test_repeats_that_differ_widely_are_pointed_out(done: AppTest):
+    plain = score(done.session_state["comparison"].comparison)[0]
+    assert unrest_words([plain]) == []
+    calls = {0: plain.typical, 1: replace(plain.typical, throughput=3 * plain.typical.throughput)}
+    assert "differ by up to 3.0×" in unrest_words([replace(plain, calls=calls)])[0]
 
 
 def test_defects_are_no_stack_trace():

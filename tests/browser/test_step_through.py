@@ -1,0 +1,155 @@
+"""The Step through journey in a real browser: start, look, walk, decode on, cancel, save and open."""
+
+import re
+
+import pytest
+
+from tests.browser.app import SETTLED
+
+ROOT_ELEMENT = ".ds-root"
+
+
+def settled(page) -> None:
+    page.wait_for_selector(SETTLED, timeout=60_000)
+
+
+def shows_iteration(page, number: int, count: int | None = None) -> None:
+    """Wait until the scope shows an iteration (1-based), of `count` if given."""
+    words = rf"iteration {number} of {count if count else '[0-9]+'} "
+    page.locator(ROOT_ELEMENT).get_by_text(re.compile(words)).wait_for(timeout=60_000)
+
+
+def no_stack_trace(page) -> None:
+    assert page.locator("[data-testid=stException]").count() == 0
+    assert "Traceback" not in page.inner_text("body")
+
+
+@pytest.fixture
+def started(open_page):
+    """The page with a run of its own, one iteration decoded."""
+    page = open_page("/step_through")
+    page.click(".st-key-start button")
+    shows_iteration(page, 1, 1)
+    settled(page)
+    return page
+
+
+def test_recorded_run_is_there_at_once(open_page):
+    page = open_page("/step_through")
+    page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
+    assert page.get_by_text("A recorded run").count()
+    no_stack_trace(page)
+
+
+def test_everything_fits_on_one_screen(open_page):
+    page = open_page("/step_through")
+    page.wait_for_selector(f"{ROOT_ELEMENT}[data-drawn-scene]")
+    box = page.locator(ROOT_ELEMENT).bounding_box()
+    assert box["y"] >= 0
+    assert box["y"] + box["height"] <= 800
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 1280
+    inside = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
+    assert inside <= 1280
+
+
+def test_walk_through_phases_and_iterations(started):
+    page = started
+    page.click(".st-key-ten_more button")
+    shows_iteration(page, 11, 11)
+    settled(page)
+    root = page.locator(ROOT_ELEMENT)
+    root.focus()
+    phase = root.get_attribute("data-phase")
+    page.keyboard.press("ArrowRight")
+    page.locator(f"{ROOT_ELEMENT}:not([data-phase='{phase}'])").wait_for()
+    page.keyboard.press("ArrowUp")
+    shows_iteration(page, 10, 11)
+    page.keyboard.press("ArrowDown")
+    shows_iteration(page, 11, 11)
+    no_stack_trace(page)
+
+
+def test_a_click_on_a_node_selects_it(started):
+    page = started
+    page.locator(f"{ROOT_ELEMENT} .tree g.n[data-node='1'] .hit").click()
+    page.locator(f"{ROOT_ELEMENT}[data-selected='1']").wait_for()
+    assert "node 1" in page.locator(f"{ROOT_ELEMENT} .card").inner_text()
+
+
+def test_to_the_end_and_no_further(started):
+    page = started
+    page.click(".st-key-to_end button")
+    page.get_by_text(re.compile("end of text|length limit reached")).wait_for(timeout=60_000)
+    settled(page)
+    assert page.locator(".st-key-one_more button").first.is_disabled()
+    no_stack_trace(page)
+
+
+def test_cancel_keeps_the_iterations(open_page):
+    page = open_page("/step_through?prompt=Encyclopedia+·+Grey+owl")
+    page.click(".st-key-prompt_open button")
+    page.fill(".st-key-max_new_tokens input", "1800")
+    page.keyboard.press("Enter")
+    settled(page)
+    page.keyboard.press("Escape")
+    page.click(".st-key-start button")
+    shows_iteration(page, 1, 1)
+    page.click(".st-key-to_end button")
+    page.click(".st-key-cancel_step button")
+    page.locator(".st-key-to_end button:not([disabled])").wait_for(timeout=60_000)
+    words = page.get_by_text(re.compile("tokens · can go on")).inner_text()
+    assert 1 < int(words.split()[0]) < 1800
+    no_stack_trace(page)
+
+
+def test_bad_settings_are_one_sentence_and_the_run_stays(started):
+    page = started
+    page.click(".st-key-method_open button")
+    slider = page.locator(".st-key-method_dynatree_base_depth input[type=range]")
+    slider.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+        settled(page)
+    page.locator("[data-testid=stAlert]").get_by_text("base_depth").wait_for()
+    assert page.locator(".st-key-start button").first.is_disabled()
+    shows_iteration(page, 1, 1)
+    no_stack_trace(page)
+
+
+def test_save_open_and_a_damaged_file(started, tmp_path):
+    page = started
+    page.click(".st-key-file_open button")
+    with page.expect_download() as download:
+        page.click(".st-key-save_run button")
+    saved = tmp_path / "run.dscope"
+    download.value.save_as(saved)
+    damaged = tmp_path / "damaged.dscope"
+    damaged.write_bytes(saved.read_bytes()[:500])
+    page.set_input_files(".st-key-open_run input[type=file]", str(damaged))
+    page.locator("[data-testid=stAlert]").get_by_text("damaged").wait_for()
+    shows_iteration(page, 1, 1)
+    page.set_input_files(".st-key-open_run input[type=file]", str(saved))
+    page.get_by_text("Opened from a file").wait_for()
+    shows_iteration(page, 1, 1)
+    no_stack_trace(page)
+
+
+def test_reload_keeps_prompt_and_method(open_page):
+    page = open_page("/step_through?method=Linear+chain")
+    page.locator(".st-key-method_open").get_by_text("Linear chain").wait_for()
+    page.reload()
+    settled(page)
+    page.locator(".st-key-method_open").get_by_text("Linear chain").wait_for()
+
+
+def test_nothing_leaves_the_machine(open_page):
+    page = open_page("/")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    for path in ("/", "/step_through"):
+        page.goto(page.url.split("/")[0] + "//" + page.url.split("/")[2] + path)
+        settled(page)
+        page.wait_for_timeout(500)
+    assert asked
+    assert [url for url in asked if not url.startswith(("http://127.0.0.1", "data:", "blob:"))] == []

@@ -1,0 +1,87 @@
+"""The benchmarks on a few tokens: they run, write what they say, and notice what they are there to notice."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import decoding.session as session_module
+from benchmarks import identity, methods, recording
+from benchmarks.common import choose_prompts
+from benchmarks.interaction import percentile_95
+from decoding.pair import embedded_pair
+from decoding.tree_attention import tree_forward
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return embedded_pair()
+
+
+def run(monkeypatch, module, *arguments) -> int:
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments])
+    return module.main()
+
+
+def test_methods_writes_what_it_measured(monkeypatch, tmp_path, capsys):
+    path = tmp_path / "methods.json"
+    names = ["autoregressive", "hf_generate", "hf_assisted", "dynatree:branch_first_level=true"]
+    assert run(monkeypatch, methods, "--methods", *names, "--prompt", "Once upon a time there was", "--repeats", "1",
+               "--max-new-tokens", "12", "--json", str(path)) == 0  # fmt: skip
+    printed, written = capsys.readouterr().out, json.loads(path.read_text())
+    assert "goal" in printed and "all outputs are identical" in printed
+    assert {"hardware", "commit", "figures"} <= written.keys()
+    tree = written["figures"][3]
+    assert tree["contestant"] == names[3] and tree["throughput"]["median"] > 0
+    assert 0 < tree["acceptance_verified"] <= 1 and tree["tokens_per_iteration"] > 1
+    assert tree["ratio_to_hf_generate"]["count"] == 1
+
+
+def test_the_standard_contestants_are_well_formed():
+    contestants = methods.contestants_from(None)
+    assert len(contestants) == len(methods.PUBLISHED) + len(methods.TUNED)
+    assert {c.baseline for c in contestants} == {None, "hf_generate", "hf_assisted"}
+
+
+def test_goals_are_judged_both_ways():
+    def figures(label, contestant, ratio):
+        return {
+            "label": label, "contestant": contestant, "throughput": {}, "ratio_to_hf_generate": {"median": ratio},
+            "ratio_to_hf_assisted": {"median": ratio},
+        }  # fmt: skip
+
+    bases = {"autoregressive": 0, "hf_generate": 1, "hf_assisted": 2}
+    ours = [figures("AR", "autoregressive", 0.9), figures("g", "hf_generate", 1.0), figures("a", "hf_assisted", 1.0)]
+    lines = methods.goals([*ours, figures("tree", "dynatree", 1.5)], bases)
+    assert ["MISSED" in line for line in lines] == [False, False, True]
+    assert methods.goals(ours, {"autoregressive": 0}) == []
+
+
+def test_identity_passes_and_notices_wrong_positions(embedded, monkeypatch):
+    ids = [embedded.vocabulary.encode(choose_prompts(None, 1)[0].text)]
+    rows = identity.check_pair("embedded", embedded, ids, 16, quick=True)
+    assert len(rows) == 9 and not any(row.failures for row in rows)
+    assert all(row.tokens == 16 for row in rows)
+
+    def consecutive(model, cache, tokens, positions, mask, keep=0):
+        return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)) * 3, mask, keep)
+
+    monkeypatch.setattr(session_module, "tree_forward", consecutive)
+    rows = identity.check_pair("embedded", embedded, ids, 16, quick=True)
+    assert any(row.failures for row in rows)
+
+
+def test_recording_measures_all_three(embedded):
+    ids = embedded.vocabulary.encode("Once upon a time")
+    assert all(recording.tokens_per_second(embedded, ids, record, 6) > 0 for record in recording.RECORDS)
+
+
+def test_prompts_are_taken_in_turn_from_each_kind(tmp_path):
+    assert len({p.kind for p in choose_prompts(None, 4)}) == 4
+    (tmp_path / "own.txt").write_text("My own text.")
+    assert [p.text for p in choose_prompts(tmp_path, 5)] == ["My own text."]
+
+
+def test_percentile():
+    assert percentile_95(list(range(1, 101))) == 95 and percentile_95([7.0]) == 7.0
