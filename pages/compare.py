@@ -3,15 +3,8 @@
 import streamlit as st
 
 from decoding.errors import DraftscopeError
-from pages.ui.compare import (
-    MOST_REPEATS,
-    MOST_WARMUP,
-    Outcome,
-    Plan,
-    chosen_contestants,
-    contestant_bar,
-    run_comparison,
-)
+from pages.ui.compare import MOST_REPEATS, MOST_WARMUP, Outcome, Plan, run_comparison
+from pages.ui.compare_contestants import chosen_contestants, contestant_bar
 from pages.ui.controls import DEFAULT_PROMPT, length_control, prompt_picker, prompt_words
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.setting_widgets import DEFAULT_NEW_TOKENS, seed

@@ -5,7 +5,7 @@ import streamlit as st
 from decoding.errors import SettingsError
 from pages.ui.errors import show_error
 from pages.ui.setup import setup
-from pages.ui.tune import WHOLE_SLOT, Wish, current_bench, fulfil, measure_shown
+from pages.ui.tune import Wish, current_bench, fulfil, measure_shown
 from pages.ui.tune_controls import (
     chosen_method,
     method_select,
@@ -20,7 +20,6 @@ from pages.ui.tune_controls import (
     try_elsewhere,
 )
 from pages.ui.tune_view import STYLE, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
-from pages.ui.worker import is_busy
 
 
 def main() -> None:
@@ -44,33 +43,40 @@ def workplace() -> None:
         pin_buttons(method)
         try_elsewhere(method)
     left, right = st.columns([1, 3.5], gap="small")
+    settings = left.container(key="tune_settings", height=600, border=True)
     with right:
         trees, told = st.container(key="tune_trees"), st.container(key="tune_told")
         chart, whole = st.columns([2.1, 1], gap="small")
+    first = bench.shown is None
+    if first:
+        draw_settings(settings, bench, source)  # something to look at while the models are loaded
 
     # What is asked for stands in the session before its widgets are drawn, so the trees come first.
-    if method is not None and not is_busy(WHOLE_SLOT):
-        drawn = fulfil(bench, Wish(source, position(), pinned_method(), method))
-    else:
-        drawn = False
+    wish = Wish(source, position(), pinned_method(), method) if method is not None else None
+    drawn = wish is not None and fulfil(bench, wish)
     with trees:
         draw_trees(bench)
-    with left.container(key="tune_settings", height=600, border=True):
-        position_slider(bench, source)
-        settings_sliders()
-    if drawn:
-        drawn = measure_shown(bench)
+    if not first:
+        draw_settings(settings, bench, source)
+    measured = drawn and measure_shown(bench)
     with told:
         if contradiction is not None:
             show_error(contradiction)
-        elif drawn:
+        elif measured:
             draw_told(bench)
         else:
             draw_waiting(bench)
     with chart:
         draw_chart(bench)
-    with whole:
+    with whole.container(key="tune_whole"):
         draw_whole(bench, method)
+
+
+def draw_settings(place, bench, source) -> None:
+    """Position of the prefix and every setting of the method."""
+    with place:
+        position_slider(bench, source)
+        settings_sliders()
 
 
 def chosen_or_sentence() -> tuple:

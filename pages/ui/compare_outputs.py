@@ -8,7 +8,7 @@ import streamlit as st
 from decoding.scoreboard import Score
 from decoding.trace import IterationTrace
 from pages.ui.compare import Outcome, compute_trees, drafting
-from pages.ui.compare_table import label_of, same_words
+from pages.ui.compare_words import label_of, same_words
 from pages.ui.errors import escape_markdown, guarded
 from pages.ui.scope import scope
 from pages.ui.worker import run_now

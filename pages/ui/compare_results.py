@@ -7,7 +7,8 @@ import streamlit as st
 
 from decoding.scoreboard import Score
 from pages.ui.compare import Outcome
-from pages.ui.compare_table import findings, is_plain, label_of, memory_words, table_html
+from pages.ui.compare_table import table_html
+from pages.ui.compare_words import findings, is_plain, label_of, memory_words
 from pages.ui.errors import escape_markdown
 from pages.ui.run_view import chart, is_dark
 from viz.charts import accepted_length_figure

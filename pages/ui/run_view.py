@@ -1,5 +1,6 @@
 """A run on screen: the scope at one iteration, and the charts of the whole run below it."""
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from decoding.trace import RunTrace
@@ -26,7 +27,7 @@ def draw_run(run: Run, key: str = "scope") -> None:
         st.info("Nothing is decoded yet: press Start.", icon=":material/play_arrow:")
         return
     draw_scope(run, key)
-    draw_charts(run.trace)
+    draw_charts(run)
 
 
 def draw_scope(run: Run, key: str = "scope") -> None:
@@ -46,22 +47,29 @@ def draw_scope(run: Run, key: str = "scope") -> None:
         )
 
 
-def draw_charts(trace: RunTrace) -> None:
-    """What the whole run did: thresholds over the iterations, times, accepted lengths, tokens over time."""
-    dark = is_dark()
-    adapted = any(iteration.history is not None for iteration in trace.iterations)
-    titles = [
+def draw_charts(run: Run) -> None:
+    """What the whole run did: thresholds over the iterations, accepted lengths, tokens and time."""
+    shown = (run.key, len(run.trace.iterations), is_dark())
+    # Figures depend on the run alone: stepping through its iterations must not build them again.
+    if st.session_state.get("charts_of") != shown:
+        st.session_state["charts_of"], st.session_state["charts"] = shown, _figures(run.trace, is_dark())
+    figures = st.session_state["charts"]
+    for row in range(0, len(figures), 2):
+        for place, (title, figure) in zip(st.columns(2), figures[row : row + 2], strict=False):
+            with place.container(border=True):
+                st.markdown(f"**{title}**")
+                chart(figure, key=f"chart_{title}")
+
+
+def _figures(trace: RunTrace, dark: bool) -> list[tuple[str, go.Figure]]:
+    figures = [
         ("Accepted tokens per iteration", accepted_length_figure([trace], dark)),
         ("Tokens over time", tokens_over_time([trace], dark)),
         ("Time of each iteration by phase", phase_times_over_run(trace, dark)),
     ]
-    if adapted:
-        titles.insert(0, ("History adaptation: what it saw and what it moved", adaptation_figure(trace, dark)))
-    for row in range(0, len(titles), 2):
-        for place, (title, figure) in zip(st.columns(2), titles[row : row + 2], strict=False):
-            with place.container(border=True):
-                st.markdown(f"**{title}**")
-                chart(figure, key=f"chart_{title}")
+    if any(iteration.history is not None for iteration in trace.iterations):
+        figures.insert(0, ("History adaptation: what it saw and what it moved", adaptation_figure(trace, dark)))
+    return figures
 
 
 def chart(figure, key: str, height: int = 300) -> None:

@@ -17,7 +17,7 @@ import streamlit as st
 from pages.ui.models import manager
 from pages.ui.tune_points import Trial, first_difference, iteration_point, whole_point, whole_words
 from pages.ui.tune_prefix import Source, Text, base_session, read_text
-from pages.ui.worker import start_job
+from pages.ui.worker import is_busy, start_job
 from viz.compare_charts import Tried
 
 if TYPE_CHECKING:
@@ -188,7 +188,10 @@ def measure_shown(bench: Bench) -> bool:
 
 
 def _once(slot: str, key: tuple, title: str, function) -> None:
-    """Start a job unless the last one of the slot had the same key: what failed is not tried again by itself."""
-    if st.session_state.get(f"{slot}_key") != key:
+    """Start a job unless the last one of the slot had the same key: what failed is not tried again by itself.
+
+    While a whole generation has the models nothing starts: the page is drawn anew when it ends.
+    """
+    if st.session_state.get(f"{slot}_key") != key and not is_busy(WHOLE_SLOT):
         st.session_state[f"{slot}_key"] = key
         start_job(slot, title, function)

@@ -87,7 +87,7 @@ def preset_select() -> None:
         on_change=take,
         placeholder="Configuration of the papers",
         label_visibility="collapsed",
-        width=225,
+        width=320,
     )
 
 
@@ -96,10 +96,11 @@ def reset_all() -> None:
     from decoding.methods import METHODS
 
     st.button(
-        "Paper's defaults",
+        "Defaults",
         key="tune_reset",
         on_click=lambda: set_method(KEY, METHODS[st.session_state[KEY]]),
         icon=":material/undo:",
+        help="Put the paper's defaults into all settings",
     )
 
 
@@ -112,7 +113,7 @@ def pin_buttons(method: "Method | None") -> None:
     pinned = pinned_method()
     same = method == pinned
     st.button(
-        "Back to the pinned",
+        "Back to pinned",
         key="tune_back",
         on_click=lambda: set_method(KEY, pinned),
         disabled=same,
@@ -137,7 +138,7 @@ def prefix_popover() -> Source:
         st.session_state["tune_source"] = FROM_PROMPT
     name = st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT
     words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else prompt_words(name)
-    with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
+    with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:", width=190):
         source = st.segmented_control(
             "The prefix comes from",
             [FROM_PROMPT, FROM_RUN],

@@ -36,12 +36,14 @@ STYLE = """
   height: clamp(560px, calc(100vh - 7.2rem), 1040px) !important;
 }
 .st-key-tune_settings { height: 100% !important; max-height: none !important; gap: 0.2rem; padding: 0.6rem 0.8rem; }
-.st-key-toolbar [data-baseweb=select] > div { min-height: 2.1rem; height: 2.1rem; }
+.st-key-toolbar [data-testid=stSelectbox] [role=group] { min-height: 2.1rem; height: 2.1rem; }
 .st-key-tune_trees [class*=st-key-tune_tree_], .st-key-tune_trees [class*=stBidiComponent] {
   flex: none !important; height: clamp(320px, calc(100vh - 28.4rem), 640px) !important;
 }
 .st-key-tune_settings [data-testid=stSliderTickBar] { display: none; }
-.st-key-tune_settings > [data-testid=stElementContainer] [data-testid=stCaptionContainer] p { font-size: 0.76rem; line-height: 1.25; }
+.st-key-tune_settings [data-testid=stCaptionContainer] p { font-size: 0.76rem; line-height: 1.25; }
+.st-key-tune_whole { gap: 0.5rem; padding-top: 0.3rem; }
+.st-key-tune_whole [data-testid=stCaptionContainer] p { font-size: 0.8rem; line-height: 1.35; }
 [class*=st-key-paper_] {
   gap: 0.4rem !important; margin: -0.5rem 0 0.3rem; flex-wrap: nowrap !important; align-items: flex-start;
 }
@@ -51,8 +53,8 @@ STYLE = """
 [class*=st-key-paper_] p { font-size: 0.76rem; line-height: 1.25; }
 [class*=st-key-paper_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
 [class*=st-key-paper_] button:disabled { color: inherit !important; opacity: 0.7; }
-.st-key-tune_told { min-height: 6.6rem; justify-content: center; }
-.tune-told { display: grid; grid-template-columns: repeat(6, auto) auto auto; justify-content: space-between; gap: 0.15rem 0; font-size: 0.85rem; }
+.st-key-tune_told { min-height: 7.15rem; justify-content: center; }
+.tune-told { display: grid; grid-template-columns: repeat(8, auto); justify-content: space-between; font-size: 0.85rem; }
 .tune-told > div { padding: 0 0.6rem; border-left: 1px solid var(--st-border-color); }
 .tune-told > div:first-child { border-left: none; padding-left: 0.1rem; }
 .tune-told .name { font-size: 0.74rem; opacity: 0.75; white-space: nowrap; }
@@ -152,16 +154,13 @@ def draw_chart(bench: Bench) -> None:
 
 def draw_whole(bench: Bench, method: "Method | None") -> None:
     """A whole generation with the present settings: its length, its button, its progress, its figures."""
-    limit = st.number_input("New tokens at most", 1, 4096, 96, step=16, key="tune_tokens", persist_state="session")
+    st.caption("A whole generation from the prompt with these settings, new tokens at most:")
+    left, right = st.columns([1, 1.2], gap="small")
+    limit = left.number_input(
+        "New tokens at most", 1, 4096, 96, 16, key="tune_tokens", label_visibility="collapsed", persist_state="session"
+    )
     ready = method is not None and bench.text is not None and not is_busy(WHOLE_SLOT)
-    if st.button(
-        "Run a whole generation",
-        key="tune_whole_run",
-        disabled=not ready,
-        width="stretch",
-        icon=":material/play_arrow:",
-        help="Decodes from the prompt on with the settings on the left; its point stays when the prefix moves",
-    ):
+    if right.button("Run it", key="tune_whole_run", disabled=not ready, width="stretch", icon=":material/play_arrow:"):
         start_job(WHOLE_SLOT, "Whole generation", partial(bench.generate, method, int(limit)), grace_s=0.1)
         st.rerun()
     if job_progress(WHOLE_SLOT):
@@ -172,7 +171,9 @@ def draw_whole(bench: Bench, method: "Method | None") -> None:
     elif job is not None and job.state == "cancelled":
         st.caption("Cancelled: a cut generation leaves no point.")
     else:
-        st.caption(escape_markdown(bench.whole_words or "It leaves a point of its own on the chart."))
+        st.caption(
+            escape_markdown(bench.whole_words or "It leaves a point of its own, which stays when the prefix moves.")
+        )
 
 
 def told_html(changes: Sequence[Change], repeats: int, rates: tuple[float, float]) -> str:

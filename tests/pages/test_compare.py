@@ -16,9 +16,10 @@ from decoding.errors import SettingsError
 from decoding.identity import Difference
 from decoding.metrics import Spread
 from decoding.scoreboard import score
-from pages.ui.compare import check_contestants, short_label
+from pages.ui.compare_contestants import check_contestants, short_label
 from pages.ui.compare_files import as_csv, as_json, command
-from pages.ui.compare_table import findings, slower_words, table_html, unrest_words
+from pages.ui.compare_table import table_html
+from pages.ui.compare_words import findings, slower_words, unrest_words
 from pages.ui.errors import sentence
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,12 +172,11 @@ def test_an_empty_prompt_is_told_in_a_sentence():
 
 
 def test_a_prompt_that_is_too_long_is_told_and_results_stay(done: AppTest):
-    done.session_state["max_new_tokens"] = 5000
-    done.session_state["prompt"], done.session_state["prompt_text"] = "own text", "a frog " * 3000
     before = done.session_state["comparison"]
-    (said,) = errors(compare_now(done.run()))
+    app = open_compare(comparison=before, prompt="own text", prompt_text="a frog " * 3000)
+    (said,) = errors(compare_now(app))
     assert "context" in said and "shorten" in said
-    assert done.session_state["comparison"] is before
+    assert app.session_state["comparison"] is before
 
 
 @pytest.mark.parametrize(
