@@ -30,9 +30,12 @@ def main() -> None:
                 st.caption(escape_markdown(summary(outcome)))
         files(outcome)
     contestant_bar()
-    begin(plan, start)
+    ready = begin(plan, start)
     job_error(SLOT)
-    results(outcome)
+    if outcome is not None:
+        results(outcome)
+    elif ready:
+        hint()
 
 
 def choices() -> Plan:
@@ -57,16 +60,17 @@ def choices() -> Plan:
     return Plan(prompt, tokens, int(repeats), int(warmup))
 
 
-def begin(plan: Plan, start: bool) -> None:
-    """Say what stands against a comparison; start it when asked."""
+def begin(plan: Plan, start: bool) -> bool:
+    """Say what stands against a comparison; start it when asked. Returns whether nothing does."""
     try:
         contestants = chosen_contestants()
     except DraftscopeError as error:
         show_error(error)
-        return
+        return False
     if start:
         start_job(SLOT, "Comparing", lambda job: run_comparison(job, plan, contestants), grace_s=0.2)
         st.rerun()
+    return True
 
 
 def take_outcome() -> Outcome | None:
@@ -96,21 +100,23 @@ def files(outcome: Outcome | None) -> None:
             st.caption("The command gives the prompt as it is, without the chat template.")
 
 
-def results(outcome: Outcome | None) -> None:
-    """Figures of the last comparison, or what to do to get some."""
-    if outcome is None:
-        job = job_in(SLOT)
-        if job is not None and job.state == "cancelled":
-            st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
-        elif is_busy(SLOT):
-            st.caption("The methods run in turn; figures appear once all repeats are done or the run is cancelled.")
-        elif job is None:
-            st.info(
-                "Choose two to six methods and press Compare: each runs on the same prompt, in turn, and everything "
-                "that is measured appears here.",
-                icon=":material/play_arrow:",
-            )
-        return
+def hint() -> None:
+    """What to do to get figures, or why there are none."""
+    job = job_in(SLOT)
+    if is_busy(SLOT):
+        st.caption("The methods run in turn; figures appear once all repeats are done or the run is cancelled.")
+    elif job is not None and job.state == "cancelled":
+        st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
+    elif job is None:
+        st.info(
+            "Choose two to six methods and press Compare: each runs on the same prompt, in turn, and everything that "
+            "is measured appears here.",
+            icon=":material/play_arrow:",
+        )
+
+
+def results(outcome: Outcome) -> None:
+    """Figures of the last comparison in five views."""
     from decoding.scoreboard import score
     from pages.ui import compare_outputs, compare_results
 

@@ -58,14 +58,15 @@ def workplace() -> None:
         draw_trees(bench)
     if not first:
         draw_settings(settings, bench, source)
-    measured = drawn and measure_shown(bench)
+    if drawn:
+        measure_shown(bench)
     with told:
         if contradiction is not None:
             show_error(contradiction)
-        elif measured:
+        elif drawn:
             draw_told(bench)
         else:
-            draw_waiting(bench)
+            draw_waiting()
     with chart:
         draw_chart(bench)
     with whole.container(key="tune_whole"):

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from viz.charts import PHASE_PATTERNS
-from viz.theme import GREY, PHASE_COLORS, PHASE_WORDS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
+from viz.theme import GREY, PHASE_COLORS, PHASE_WORDS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style, with_alpha
 from viz.tree_figure import for_plotly_keep
 
 BAR_PX = 38
@@ -62,7 +62,16 @@ def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
     most = max((bar.high for bar in bars), default=1.0)
     for bar, name in zip(bars, names([bar.label for bar in bars]), strict=True):
         # Words stand behind the whisker, where neither bar nor whisker can lie over them.
-        figure.add_annotation(x=bar.high, y=name, text=bar.shown, showarrow=False, xanchor="left", xshift=8)
+        figure.add_annotation(
+            x=bar.high,
+            y=name,
+            text=bar.shown,
+            showarrow=False,
+            xanchor="left",
+            xshift=8,
+            bgcolor=with_alpha(colors.surface, 0.75),
+            borderpad=1,
+        )
         if bar.baseline:
             figure.add_vline(x=bar.median, line={"color": colors.muted, "dash": "dot", "width": 1})
     figure.update_layout(height=chart_height(len(bars)), showlegend=False, bargap=0.35)

@@ -27,12 +27,12 @@ class TreeDiff:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One measure of two iterations; `seconds` tells times from counts."""
+    """One measure of two iterations; `unit` is empty for counts, `s` for times, `1/s` for rates."""
 
     words: str
     first: float
     second: float
-    seconds: bool = False
+    unit: str = ""
 
     @property
     def difference(self) -> float:
@@ -55,10 +55,10 @@ def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
 def what_changed(
     first: IterationTrace, second: IterationTrace, first_s: float | None = None, second_s: float | None = None
 ) -> tuple[Change, ...]:
-    """What both iterations did: nodes, depth, accepted tokens, draft forwards, target passes and time.
+    """What both iterations did: nodes, depth, accepted tokens, draft forwards, target passes, time and speed.
 
     Args:
-        first_s, second_s: measured seconds of the iterations; without both there is no entry for time.
+        first_s, second_s: measured seconds of the iterations; without both there are no entries for time and speed.
     """
     changes = [
         Change("nodes drafted", first.drafted, second.drafted),
@@ -69,7 +69,9 @@ def what_changed(
         Change("target passes", first.target_passes, second.target_passes),
     ]
     if first_s is not None and second_s is not None:
-        changes.append(Change("time", first_s, second_s, seconds=True))
+        changes.append(Change("time", first_s, second_s, "s"))
+        rates = len(first.committed_ids) / first_s, len(second.committed_ids) / second_s
+        changes.append(Change("tokens / s here", *rates, "1/s"))
     return tuple(changes)
 
 

@@ -25,6 +25,7 @@ def tuning_figure(tried: Sequence[Tried], current: str, pinned: str, dark: bool 
     most = max((100 * entry.acceptance for entry in ordered), default=0.0)
     fastest = max((entry.throughput for entry in ordered), default=0.0)
     figure.update_layout(
+        showlegend=bool(ordered),
         legend={"y": 1.02, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False},
         margin={"l": 56, "r": 16, "t": 30, "b": 40},
     )

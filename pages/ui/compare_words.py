@@ -25,7 +25,7 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
     plain = next((s for s in scores if s.measured and s.run and is_plain(s)), None)
     plain = plain or next((s for s in scores if s.measured and is_plain(s)), None)
     ours = [s for s in scores if s.measured]
-    said = []
+    said = unrest_words(ours)
     if len(ours) > 1:
         best = max(ours, key=lambda s: s.spread_of("throughput").median)
         ratios = [
@@ -45,7 +45,7 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
             said.append(f"{label_of(entry)} has no figures: {loops}.")
         elif plain is not None and not is_plain(entry):
             said += slower_words(entry, plain)
-    return said + unrest_words(ours)
+    return said
 
 
 def unrest_words(measured: list[Score]) -> list[str]:
@@ -76,7 +76,7 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
         prefill = milliseconds(entry.typical.prefill_s)
         return [f"{said} Without prefill it is faster ({later:.2f}×): the prefill of both models takes {prefill}."]
     reached = entry.typical.tokens_per_iteration
-    return [f"{said} To break even, an iteration has to commit {reached / later:.1f} tokens; it commits {reached:.1f}."]
+    return [f"{said} To break even, an iteration has to commit {reached / later:.2f} tokens; it commits {reached:.2f}."]
 
 
 def memory_words(outcome: Outcome) -> str:

@@ -29,7 +29,6 @@ MOST_DRAFTED_DEPTH = 128
 REPEATS = 5
 FEWEST_REPEATS = 3
 REPEAT_LIMIT_S = 0.8
-KEPT_TRIALS = 64
 TAIL_TOKENS = 24
 DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT = "tune_draft", "tune_measure", "tune_whole"
 
@@ -94,9 +93,11 @@ class Bench:
             self.trials, self.iteration_points, self.measured = {}, {}, {}
             prefix = self.text.prompt_ids + self.text.output_ids[:position]
             self.base, self.position = base_session(pair, prefix), position
-        for method in (wish.pinned, wish.method):
+        # Only what is on screen is kept: a setting that is tried again is drafted again.
+        wanted = (wish.pinned, wish.method)
+        self.trials = {method: self.trials[method] for method in wanted if method in self.trials}
+        for method in wanted:
             if method not in self.trials:
-                self._forget_old(wish)
                 self.count += 1
                 self.trials[method] = Trial(self.count, method, self._fork(method, "full").step())
 
@@ -155,12 +156,6 @@ class Bench:
         room = self.base.pair.context - len(self.base.tokens)
         limits = Limits(self.base.new_tokens + min(room, MOST_DRAFTED_DEPTH), record=record)
         return self.base.fork(method, limits)
-
-    def _forget_old(self, wish: Wish) -> None:
-        """Recorded trees are large: only the latest are kept, the points of all."""
-        spare = [method for method in self.trials if method not in (wish.pinned, wish.method)]
-        for method in spare[: len(self.trials) - KEPT_TRIALS + 1]:
-            del self.trials[method]
 
 
 def current_bench() -> Bench:

@@ -64,6 +64,7 @@ def method_select() -> None:
         format_func=lambda name: METHODS[name].label,
         label_visibility="collapsed",
         persist_state="session",
+        bind="query-params",
         width=130,
     )
 

@@ -45,7 +45,8 @@ STYLE = """
 .st-key-tune_whole { gap: 0.5rem; padding-top: 0.3rem; }
 .st-key-tune_whole [data-testid=stCaptionContainer] p { font-size: 0.8rem; line-height: 1.35; }
 [class*=st-key-paper_] {
-  gap: 0.4rem !important; margin: -0.5rem 0 0.3rem; flex-wrap: nowrap !important; align-items: flex-start;
+  gap: 0.4rem !important; margin: -0.5rem 0 0.3rem; flex-wrap: nowrap !important;
+  align-items: flex-start !important;
 }
 [class*=st-key-paper_] > :first-child { flex: 1 1 0 !important; min-width: 0; }
 [class*=st-key-paper_] > :last-child { flex: none; }
@@ -54,7 +55,7 @@ STYLE = """
 [class*=st-key-paper_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
 [class*=st-key-paper_] button:disabled { color: inherit !important; opacity: 0.7; }
 .st-key-tune_told { min-height: 7.15rem; justify-content: center; }
-.tune-told { display: grid; grid-template-columns: repeat(8, auto); justify-content: space-between; font-size: 0.85rem; }
+.tune-told { display: grid; grid-template-columns: repeat(8, auto); justify-content: space-between; }
 .tune-told > div { padding: 0 0.6rem; border-left: 1px solid var(--st-border-color); }
 .tune-told > div:first-child { border-left: none; padding-left: 0.1rem; }
 .tune-told .name { font-size: 0.74rem; opacity: 0.75; white-space: nowrap; }
@@ -107,13 +108,15 @@ def _choose(number: int, node: int) -> None:
 
 
 def draw_told(bench: Bench) -> None:
-    """What changed between the two trees, and what both add to the text."""
+    """What changed between the two trees, how long both took, and what they add to the text."""
     pinned, now = (trial.iteration for trial in bench.shown)
-    times = bench.measured[tuple(trial.number for trial in bench.shown)]
+    times = bench.measured.get(tuple(trial.number for trial in bench.shown))
+    if times is None:
+        st.html(told_html(what_changed(pinned, now)))
+        draw_waiting((MEASURE_SLOT,))
+        return
     medians = [median(seconds) for seconds in times]
-    changes = what_changed(pinned, now, *medians)
-    rates = (len(pinned.committed_ids) / medians[0], len(now.committed_ids) / medians[1])
-    told = told_html(changes, len(times[0]), rates)
+    told = told_html(what_changed(pinned, now, *medians), len(times[0]))
     st.html(told + text_html(bench.tail(), pinned, now, _why(bench)))
 
 
@@ -128,20 +131,19 @@ def _why(bench: Bench) -> str:
     return ""
 
 
-def draw_waiting(bench: Bench) -> None:
-    """In place of what changed: the work in progress, what went wrong, or why nothing is drawn."""
-    for slot in (DRAFT_SLOT, MEASURE_SLOT):
+def draw_waiting(slots: Sequence[str] = (DRAFT_SLOT,)) -> None:
+    """In place of figures: the work in progress, what went wrong, or why nothing is drawn."""
+    for slot in slots:
         if job_progress(slot):
             return
-    for slot in (DRAFT_SLOT, MEASURE_SLOT):
         job = job_in(slot)
         if job is not None and job.error is not None:
             job_error(slot)
             return
     if is_busy(WHOLE_SLOT):
-        st.info("The trees follow when the whole generation has ended.", icon=":material/hourglass_empty:")
+        st.caption("Trees and times follow when the whole generation has ended.")
     else:
-        st.info("Cancelled: change a setting and it is drafted again.", icon=":material/info:")
+        st.caption("Cancelled: change a setting and it is drafted again.")
 
 
 def draw_chart(bench: Bench) -> None:
@@ -171,22 +173,21 @@ def draw_whole(bench: Bench, method: "Method | None") -> None:
     elif job is not None and job.state == "cancelled":
         st.caption("Cancelled: a cut generation leaves no point.")
     else:
-        st.caption(
-            escape_markdown(bench.whole_words or "It leaves a point of its own, which stays when the prefix moves.")
-        )
+        st.caption(escape_markdown(bench.whole_words or "It leaves a point that stays when the prefix moves."))
 
 
-def told_html(changes: Sequence[Change], repeats: int, rates: tuple[float, float]) -> str:
+def told_html(changes: Sequence[Change], repeats: int = 0) -> str:
     """What changed, one cell per measure: pinned → now, and by how much."""
     cells = []
     for change in changes:
-        if change.seconds:
+        first, second, delta = f"{change.first:,.0f}", f"{change.second:,.0f}", _delta(change.difference)
+        words = change.words
+        if change.unit == "s":
             first, second = milliseconds(change.first), milliseconds(change.second)
+            words = f"measured {words} · median of {repeats}"
+        if change.unit:
             delta = _share(change.first, change.second)
-            cells.append(_cell(f"measured time · median of {repeats}", first, second, delta))
-        else:
-            cells.append(_cell(change.words, f"{change.first:g}", f"{change.second:g}", _delta(change.difference)))
-    cells.append(_cell("tokens / s here", f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", _share(*rates)))
+        cells.append(_cell(words, first, second, delta))
     return f'<div class="tune-told">{"".join(cells)}</div>'
 
 

@@ -1,0 +1,118 @@
+"""The Tune live journey in a real browser: turn a setting, see the new tree and what changed, pin, run a whole text."""
+
+import pytest
+
+from tests.browser.app import SETTLED
+
+NOW = ".st-key-tune_tree_now .ds-root[data-drawn-scene]"
+PINNED = ".st-key-tune_tree_pinned .ds-root[data-drawn-scene]"
+WAIT_MS = 60_000
+
+
+def settle(page) -> None:
+    """The figures stand beside the trees once both have been measured."""
+    page.wait_for_timeout(200)
+    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+    page.locator(".tune-told").get_by_text("median of").wait_for(timeout=WAIT_MS)
+
+
+def scene(page, root: str = NOW) -> str:
+    return page.locator(root).get_attribute("data-drawn-scene")
+
+
+def press(page, setting: str, key: str, times: int = 1) -> None:
+    """Arrow keys on a slider, each a commit that draws another tree."""
+    slider = page.locator(f".st-key-tune_dynatree_{setting} input[type=range]")
+    slider.focus()
+    for _ in range(times):
+        before = scene(page)
+        page.keyboard.press(key)
+        for _ in range(200):
+            if scene(page) != before:
+                break
+            page.wait_for_timeout(50)
+        assert scene(page) != before, "no new tree was drawn"
+        settle(page)
+
+
+def told(page) -> str:
+    return page.inner_text(".st-key-tune_told")
+
+
+def points(page) -> int:
+    return page.locator(".st-key-tune_chart .scatterlayer .trace").first.locator("path.point").count()
+
+
+@pytest.fixture
+def tune(open_page):
+    page = open_page("/tune_live")
+    page.locator(NOW).wait_for(state="attached", timeout=WAIT_MS)
+    settle(page)
+    return page
+
+
+def test_a_slider_draws_a_new_tree_beside_the_pinned_one(tune):
+    page = tune
+    assert "move a slider" in told(page)
+    before, pinned = points(page), scene(page, PINNED)
+    press(page, "prune_probability", "ArrowLeft", 3)
+    assert scene(page, PINNED) == pinned
+    assert "Now · DynaTree · τ 0.02" in page.locator(NOW).inner_text()
+    words = told(page)
+    assert "Same text, different work" in words
+    assert "6 →" in words, "the pinned tree's verified nodes stand beside those of the new tree"
+    assert points(page) == before + 3
+    assert page.locator("[data-testid=stException]").count() == 0
+
+
+def test_nodes_of_one_tree_only_are_framed(tune):
+    page = tune
+    page.locator(".st-key-tune_dynatree_branch_first_level label").first.click()
+    page.locator(f"{NOW} .diff").first.wait_for(state="attached", timeout=WAIT_MS)
+    settle(page)
+    framed = page.locator(f"{NOW} .diff").count()
+    assert f"{framed} only in this one (framed)" in told(page)
+
+
+def test_a_contradiction_keeps_the_last_tree(tune):
+    page = tune
+    press(page, "base_depth", "ArrowRight", 2)
+    before = scene(page)
+    page.locator(".st-key-tune_dynatree_base_depth input[type=range]").focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("must be at least 1 and below max_depth").wait_for(timeout=WAIT_MS)
+    assert scene(page) == before
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+
+
+def test_pin_then_whole_generation(tune):
+    page = tune
+    press(page, "node_budget", "ArrowLeft")
+    page.click(".st-key-tune_pin button")
+    page.wait_for_function("() => document.querySelector('.st-key-tune_pin button').disabled", timeout=WAIT_MS)
+    settle(page)
+    assert scene(page) == scene(page, PINNED)
+    page.locator(".st-key-tune_whole_run button").first.click()
+    page.get_by_text("tokens/s without prefill").wait_for(timeout=WAIT_MS)
+    assert page.locator(".st-key-tune_chart .legend").get_by_text("whole generation").count()
+
+
+def test_a_whole_generation_can_be_cancelled(tune):
+    page = tune
+    page.locator(".st-key-tune_tokens input").fill("800")
+    page.keyboard.press("Enter")
+    settle(page)
+    page.locator(".st-key-tune_whole_run button").first.click()
+    page.locator(".st-key-cancel_tune_whole button").click(timeout=WAIT_MS)
+    page.get_by_text("a cut generation leaves no point").wait_for(timeout=WAIT_MS)
+    settle(page)
+
+
+def test_everything_fits_on_one_screen(tune):
+    page = tune
+    for key in ("tune_settings", "tune_trees", "tune_told", "tune_chart", "tune_whole"):
+        box = page.locator(f".st-key-{key}").first.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 1280, key
+        assert box["y"] + box["height"] <= 810, key

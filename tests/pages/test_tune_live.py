@@ -1,0 +1,207 @@
+"""Tune live: a change drafts the same prefix again, leaves a point, and never loses what is on screen."""
+
+import pytest
+
+from decoding.methods import METHODS, PRESETS
+from pages.ui.setting_widgets import setting_key
+from tests.pages.apptest import finish, open_page, sentences
+from viz.tree_diff import compare_trees
+
+PAGE = "pages/tune_live.py"
+SLOTS = ("tune_draft", "tune_measure")
+
+
+def settle(at):
+    """Wait for drafting and measuring; the page is drawn again after each."""
+    for slot in SLOTS:
+        if f"job_{slot}" in at.session_state:
+            finish(at, slot)
+    return at
+
+
+@pytest.fixture
+def page():
+    return settle(open_page(PAGE))
+
+
+def bench_of(at):
+    return at.session_state["tune_bench"]
+
+
+def slider(at, name: str, method: str = "dynatree"):
+    return at.slider(key=setting_key("tune", method, name))
+
+
+def told(at) -> str:
+    return " ".join(element.proto.body for element in at.get("html"))
+
+
+def test_both_trees_are_there_at_first(page):
+    assert sentences(page) == []
+    pinned, now = bench_of(page).shown
+    assert pinned is now
+    assert pinned.method == METHODS["dynatree"]
+    assert len(pinned.seconds) >= 3
+    assert page.button(key="tune_pin").disabled
+    assert "median of" in told(page)
+
+
+def test_every_setting_has_a_widget_its_meaning_and_the_papers_value(page):
+    buttons = {button.key: button for button in page.button}
+    captions = " ".join(caption.value for caption in page.caption).replace("\\", "")
+    for name, value in METHODS["dynatree"].settings().items():
+        if name == "verifier":
+            continue
+        button = buttons[f"back_{setting_key('tune', 'dynatree', name)}"]
+        assert button.disabled
+        assert button.label.startswith("paper: ")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            assert float(button.label.removeprefix("paper: ")) == value
+            assert slider(page, name).value == value
+    assert "Path probability needed to go beyond D_0." in captions
+
+
+def test_a_slider_drafts_the_same_prefix_again(page):
+    base = list(bench_of(page).base.tokens)
+    slider(page, "prune_probability").set_value(0.0).run()
+    settle(page)
+    pinned, now = bench_of(page).shown
+    assert now.method.drafter.prune_probability == 0.0
+    assert pinned.method == METHODS["dynatree"]
+    assert pinned.iteration.prefix_length == now.iteration.prefix_length == len(base)
+    assert bench_of(page).base.tokens == base
+    assert now.iteration.verified > pinned.iteration.verified
+    assert compare_trees(pinned.iteration, now.iteration).same_text
+    assert "Same text, different work" in told(page)
+    assert {point.label for point in bench_of(page).iteration_points.values()} == {
+        "DynaTree · the paper’s defaults",
+        "DynaTree · τ 0",
+    }
+
+
+def test_pinned_and_present_are_measured_in_turn(page):
+    slider(page, "node_budget").set_value(4).run()
+    settle(page)
+    bench = bench_of(page)
+    pinned, now = bench.shown
+    first, second = bench.measured[pinned.number, now.number]
+    assert len(first) == len(second) >= 3
+    assert all(seconds > 0 for seconds in first + second)
+    assert now.iteration.drafted <= 4
+
+
+def test_the_papers_value_comes_back_by_its_button(page):
+    slider(page, "base_depth").set_value(2).run()
+    settle(page)
+    page.button(key=f"back_{setting_key('tune', 'dynatree', 'base_depth')}").click().run()
+    settle(page)
+    assert slider(page, "base_depth").value == 5
+    assert bench_of(page).shown[1].method == METHODS["dynatree"]
+
+
+def test_a_contradiction_is_one_sentence_and_keeps_the_tree(page):
+    before = bench_of(page).shown
+    slider(page, "base_depth").set_value(9).run()
+    settle(page)
+    assert len(sentences(page)) == 1
+    assert "below max_depth" in sentences(page)[0]
+    assert bench_of(page).shown == before
+    assert page.button(key="tune_whole_run").disabled
+    slider(page, "max_depth").set_value(12).run()
+    settle(page)
+    assert sentences(page) == []
+    assert bench_of(page).shown[1].method.drafter.max_depth == 12
+
+
+def test_pin_and_back(page):
+    slider(page, "branch_max").set_value(5).run()
+    settle(page)
+    page.button(key="tune_pin").click().run()
+    settle(page)
+    assert bench_of(page).shown[0].method.drafter.branch_max == 5
+    page.button(key="tune_reset").click().run()
+    settle(page)
+    assert [trial.method.drafter.branch_max for trial in bench_of(page).shown] == [5, 3]
+    page.button(key="tune_back").click().run()
+    settle(page)
+    assert slider(page, "branch_max").value == 5
+
+
+def test_another_place_drafts_both_trees_again_and_drops_its_points(page):
+    slider(page, "branch_max").set_value(4).run()
+    settle(page)
+    length = bench_of(page).shown[0].iteration.prefix_length
+    page.slider(key="tune_position").set_value(10).run()
+    settle(page)
+    pinned, now = bench_of(page).shown
+    assert pinned.iteration.prefix_length == now.iteration.prefix_length == length - 29
+    assert len(bench_of(page).iteration_points) == 2
+
+
+def test_a_configuration_of_the_papers_sets_method_and_sliders(page):
+    name = "fixed tree D5 B2 (ablation)"
+    page.selectbox(key="tune_preset").set_value(name).run()
+    settle(page)
+    assert page.selectbox(key="tune").value == "fixed_tree"
+    assert slider(page, "max_depth", "fixed_tree").value == 5
+    assert bench_of(page).shown[1].method.settings() == PRESETS[name].settings()
+
+
+def test_only_methods_that_draft_can_be_tuned(page):
+    assert page.selectbox(key="tune").options == ["Linear chain", "Fixed tree", "DynaTree"]
+    page.selectbox(key="tune").set_value("linear").run()
+    settle(page)
+    assert sentences(page) == []
+    assert bench_of(page).shown[1].iteration.drafted == 8
+
+
+def test_a_whole_generation_leaves_its_point(page):
+    page.number_input(key="tune_tokens").set_value(24).run()
+    page.button(key="tune_whole_run").click().run()
+    finish(page, "tune_whole")
+    (point,) = bench_of(page).whole_points
+    assert point.throughput > 0
+    assert point.group == "whole generation"
+    assert "Same text as the prefix comes from." in bench_of(page).whole_words
+
+
+def test_a_cancelled_generation_leaves_none(page):
+    bench = bench_of(page)
+
+    class Cancelled:
+        cancelled = True
+
+        def report(self, *_) -> None:
+            pass
+
+    bench.generate(METHODS["dynatree"], 24, Cancelled())
+    assert bench.whole_points == []
+
+
+def test_the_prefix_can_come_from_the_run_of_step_through(page):
+    at = page.switch_page("pages/step_through.py").run()
+    run = at.session_state["run"]
+    at.session_state["iteration"] = 3
+    at.switch_page(PAGE).run()
+    settle(at)
+    at.segmented_control(key="tune_source").set_value("Run in Step through").run()
+    settle(at)
+    assert sentences(at) == []
+    assert bench_of(at).shown[1].iteration.prefix_length == run.trace.iterations[3].prefix_length
+
+
+def test_an_empty_prompt_is_one_sentence_and_keeps_the_trees(page):
+    before = bench_of(page).shown
+    page.text_area(key="prompt_text").set_value("").run()
+    settle(page)
+    assert sentences(page) == ["The prompt is empty: type some text or pick a sample prompt."]
+    assert bench_of(page).shown == before
+    page.run()
+    assert len(sentences(page)) == 1
+
+
+def test_settings_go_to_step_through(page):
+    slider(page, "branch_max").set_value(6).run()
+    settle(page)
+    page.button(key="tune_take").click().run()
+    assert page.session_state[setting_key("method", "dynatree", "branch_max")] == 6
