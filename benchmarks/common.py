@@ -35,11 +35,29 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder of the draft")
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"))
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
+    parser.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens that must fit")
+    parser.add_argument("--split", action="store_true", help="spread the target over several GPUs")
+    parser.add_argument("--chat", action="store_true", help="put prompts through the chat template")
 
 
 def pair_from(args: argparse.Namespace) -> Pair:
     """Load the pair that the arguments name."""
-    return load_pair(PairSettings(target=args.target, draft=args.draft, device=args.device, dtype=args.dtype))
+    return load_pair(
+        PairSettings(
+            target=args.target,
+            draft=args.draft,
+            device=args.device,
+            dtype=args.dtype,
+            context_length=args.context_length,
+            split=args.split,
+            chat=args.chat,
+        )
+    )
+
+
+def encode(pair: Pair, text: str) -> list[int]:
+    """Token ids of a prompt, through the chat template where the pair was loaded with it."""
+    return pair.vocabulary.encode_chat(text) if pair.vocabulary.chat else pair.vocabulary.encode(text)
 
 
 def choose_prompts(folder: Path | None, count: int, kinds: Sequence[str] | None = EMBEDDED_KINDS) -> list[Prompt]:

@@ -11,6 +11,7 @@ from benchmarks.common import (
     add_pair_arguments,
     arguments,
     choose_prompts,
+    encode,
     pair_from,
     print_table,
     run_main,
@@ -60,11 +61,11 @@ def prompts_from(args, pair: Pair) -> list[tuple[str, list[int]]]:
     """One prompt from the command line, or samples."""
     if args.prompt:
         named = {f"{p.kind}/{p.name}": p.text for p in load_prompts()}
-        return [(args.prompt[:40], pair.vocabulary.encode(named.get(args.prompt, args.prompt)))]
+        return [(args.prompt[:40], encode(pair, named.get(args.prompt, args.prompt)))]
     chosen = choose_prompts(args.prompts, 2 if args.quick else 12)
     if not chosen:
         raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
-    return [(f"{p.kind}/{p.name}", pair.vocabulary.encode(p.text)) for p in chosen]
+    return [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in chosen]
 
 
 def ratios(results: list[Result], base: list[Result]) -> Spread | None:

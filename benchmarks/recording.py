@@ -6,6 +6,7 @@ from benchmarks.common import (
     add_pair_arguments,
     arguments,
     choose_prompts,
+    encode,
     pair_from,
     print_table,
     run_main,
@@ -39,7 +40,7 @@ def main() -> int:
     add_pair_arguments(parser)
     args = parser.parse_args()
     pair = pair_from(args)
-    prompts = [pair.vocabulary.encode(p.text) for p in choose_prompts(args.prompts, 2 if args.quick else 6)]
+    prompts = [encode(pair, p.text) for p in choose_prompts(args.prompts, 2 if args.quick else 6)]
     repeats, length = (4, 64) if args.quick else (10, 128)
     speeds: dict[str, list[float]] = {record: [] for record in RECORDS}
     for repeat in range(-1, repeats):

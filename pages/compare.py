@@ -96,8 +96,6 @@ def files(outcome: Outcome | None) -> None:
                            key="compare_json", width="stretch", on_click="ignore")  # fmt: skip
         st.markdown("**Copy as command**")
         st.code(command(outcome), language="bash", wrap_lines=True)
-        if outcome.plan.prompt.chat:
-            st.caption("The command gives the prompt as it is, without the chat template.")
 
 
 def hint() -> None:

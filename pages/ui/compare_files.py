@@ -79,6 +79,9 @@ def command(outcome: Outcome) -> str:
     words += ["--warmup", str(plan.warmup), f"--prompt={prompt}"]
     words += ["--target", settings.target, "--draft", settings.draft]
     words += ["--device", settings.device, "--dtype", settings.dtype]
+    words += ["--context-length", str(settings.context_length)] if settings.context_length != 2048 else []
+    words += ["--split"] if settings.split else []
+    words += ["--chat"] if plan.prompt.chat and settings.chat else []
     return shlex.join(words)
 
 
