@@ -52,6 +52,27 @@ WATCHER = """
 }
 """
 
+# Centres of node marks inside the tree panel, far enough apart that a click cannot hit a neighbour.
+NODE_PLACES = """
+() => {
+  const places = [];
+  const walk = node => {
+    for (const child of node.querySelectorAll('*')) {
+      if (child.shadowRoot) walk(child.shadowRoot);
+      if (child.matches('.tree g.n[data-node]')) {
+        const panel = child.closest('svg').getBoundingClientRect();
+        const mark = (child.querySelector('circle, path, rect') || child).getBoundingClientRect();
+        const [x, y] = [mark.x + mark.width / 2, mark.y + mark.height / 2];
+        const inside = x > panel.left + 8 && x < panel.right - 8 && y > panel.top + 30 && y < panel.bottom - 40;
+        if (inside && places.every(([a, b]) => Math.hypot(a - x, b - y) > 24)) places.push([x, y]);
+      }
+    }
+  };
+  walk(document);
+  return places;
+}
+"""
+
 
 def timed(page, act: Callable[[], None]) -> float:
     """Milliseconds from the input that `act` makes to the frame that shows its answer."""
@@ -98,13 +119,13 @@ def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[st
     page.keyboard.press("Escape")
     page.locator(".ds-root").first.wait_for()
     time.sleep(1.0)
-    marks = page.locator(".ds-root svg [data-node]:visible")
-    count = min(marks.count(), 40)
     figures: dict[str, list[float]] = {"node click": [], "phase step": [], "iteration step": []}
     root = page.locator(".ds-root").first
+    places = page.evaluate(NODE_PLACES)
     for repeat in range(repeats):
-        mark = marks.nth(1 + (repeat * 7) % (count - 1))
-        figures["node click"].append(timed(page, lambda mark=mark: mark.click(force=True)))
+        x, y = places[(1 + repeat * 7) % len(places)]
+        page.mouse.move(x, y)
+        figures["node click"].append(timed(page, lambda x=x, y=y: page.mouse.click(x, y)))
     root.focus()
     for repeat in range(repeats):
         key = "ArrowLeft" if repeat % 2 == 0 else "ArrowRight"
@@ -116,24 +137,29 @@ def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[st
     return figures
 
 
+def slider_of(page, key: str):
+    """The range input of a slider; it is hidden behind the drawn thumb, takes the focus and knows the value."""
+    return page.locator(f".st-key-{key} input[type=range]")
+
+
 def set_slider(page, key: str, value: float) -> None:
     """Bring a slider to a value, or as near as its track allows: by pointer first, then by arrow keys."""
-    slider = page.locator(f".st-key-{key} [role=slider]")
-    slider.scroll_into_view_if_needed()
-    low, high = (float(slider.get_attribute(f"aria-value{end}")) for end in ("min", "max"))
-    track = page.locator(f".st-key-{key} [data-testid=stSlider]").bounding_box()
-    thumb = slider.bounding_box()
+    slider = slider_of(page, key)
+    track = page.locator(f".st-key-{key} [role=group] > div").first
+    track.scroll_into_view_if_needed()
+    box = track.bounding_box()
+    low, high = (float(slider.get_attribute(end)) for end in ("min", "max"))
     share = (value - low) / (high - low)
-    page.mouse.move(thumb["x"] + thumb["width"] / 2, thumb["y"] + thumb["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(track["x"] + share * track["width"], thumb["y"] + thumb["height"] / 2, steps=4)
-    page.mouse.up()
+    page.mouse.click(box["x"] + min(max(share * box["width"], 1), box["width"] - 1), box["y"] + box["height"] / 2)
+    page.wait_for_timeout(700)
     page.wait_for_selector(SETTLED)
+    slider.focus()
     for _ in range(12):
-        off = value - float(slider.get_attribute("aria-valuenow"))
-        if not off:
+        off = value - float(slider.input_value())
+        if abs(off) < 1e-9:
             break
         page.keyboard.press("ArrowRight" if off > 0 else "ArrowLeft")
+    page.wait_for_timeout(700)
     page.wait_for_selector(SETTLED)
 
 
@@ -142,15 +168,22 @@ def measure_slider(browser, url: str, nodes: int, repeats: int) -> list[float]:
 
     The slider that moves is the node budget itself, so that each commit gives another tree of about that size.
     """
-    page = open_page(browser, url, "/tune_live?tune=Fixed%20tree")
+    page = open_page(browser, url, "/tune_live")
     page.locator(".ds-root[data-drawn-scene]").first.wait_for(timeout=60_000)
+    page.wait_for_selector(SETTLED)
+    time.sleep(1.0)
+    page.locator(".st-key-tune input").click()
+    page.wait_for_timeout(500)
+    page.get_by_role("option", name="Fixed tree").click()
+    slider_of(page, "tune_fixed_tree_node_budget").wait_for(state="attached")
+    page.wait_for_selector(SETTLED)
     set_slider(page, "tune_fixed_tree_prune_probability", 0)
     set_slider(page, "tune_fixed_tree_branching", 4)
     set_slider(page, "tune_fixed_tree_node_budget", nodes)
     time.sleep(1.0)
-    slider = page.locator(".st-key-tune_fixed_tree_node_budget [role=slider]")
+    slider = slider_of(page, "tune_fixed_tree_node_budget")
     slider.focus()
-    at_end = float(slider.get_attribute("aria-valuenow")) >= float(slider.get_attribute("aria-valuemax"))
+    at_end = float(slider.input_value()) >= float(slider.get_attribute("max"))
     keys = ("ArrowLeft", "ArrowRight") if at_end else ("ArrowRight", "ArrowLeft")
     values = []
     for repeat in range(repeats):

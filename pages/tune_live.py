@@ -1,5 +1,7 @@
 """Tune live: turn a setting, and the same prefix is drafted and verified again beside the pinned tree."""
 
+from importlib import import_module
+
 import streamlit as st
 
 from decoding.errors import SettingsError
@@ -26,6 +28,8 @@ def main() -> None:
     """Menu, then one fragment: a slider draws trees and figures anew and leaves the rest alone."""
     setup("Tune live")
     st.html(STYLE)
+    with st.spinner("Loading torch, a few seconds"):  # only the first page of a server's life is seen to wait here
+        import_module("decoding.methods")
     workplace()
 
 

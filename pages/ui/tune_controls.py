@@ -88,7 +88,7 @@ def preset_select() -> None:
         on_change=take,
         placeholder="Configuration of the papers",
         label_visibility="collapsed",
-        width=320,
+        width=300,
     )
 
 
@@ -139,7 +139,7 @@ def prefix_popover() -> Source:
         st.session_state["tune_source"] = FROM_PROMPT
     name = st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT
     words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else prompt_words(name)
-    with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:", width=190):
+    with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
         source = st.segmented_control(
             "The prefix comes from",
             [FROM_PROMPT, FROM_RUN],

@@ -53,7 +53,9 @@ STYLE = """
 [class*=st-key-paper_switch_] { margin-top: -0.15rem; }
 [class*=st-key-paper_] p { font-size: 0.76rem; line-height: 1.25; }
 [class*=st-key-paper_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
+[class*=st-key-paper_] [data-testid=stButton] { display: flex; height: 1rem; margin-top: -0.2rem; }
 [class*=st-key-paper_] button:disabled { color: inherit !important; opacity: 0.7; }
+.st-key-tune_prefix button { max-width: 13.5rem; }
 .st-key-tune_told { min-height: 7.15rem; justify-content: center; }
 .tune-told { display: grid; grid-template-columns: repeat(8, auto); justify-content: space-between; }
 .tune-told > div { padding: 0 0.6rem; border-left: 1px solid var(--st-border-color); }

@@ -98,9 +98,10 @@ def test_pin_then_whole_generation(tune):
     assert page.locator(".st-key-tune_chart .legend").get_by_text("whole generation").count()
 
 
-def test_a_whole_generation_can_be_cancelled(tune):
-    page = tune
-    page.locator(".st-key-tune_tokens input").fill("800")
+def test_a_whole_generation_can_be_cancelled(open_page):
+    page = open_page("/tune_live?prompt=Encyclopedia+·+Grey+owl")
+    settle(page)
+    page.locator(".st-key-tune_tokens input").fill("1500")
     page.keyboard.press("Enter")
     settle(page)
     page.locator(".st-key-tune_whole_run button").first.click()

@@ -3,6 +3,7 @@
 import pytest
 
 from decoding.methods import METHODS, PRESETS
+from decoding.session import DecodeSession, Limits
 from pages.ui.setting_widgets import setting_key
 from tests.pages.apptest import finish, open_page, sentences
 from viz.tree_diff import compare_trees
@@ -77,6 +78,24 @@ def test_a_slider_drafts_the_same_prefix_again(page):
         "DynaTree · the paper’s defaults",
         "DynaTree · τ 0",
     }
+
+
+@pytest.mark.parametrize("position", [0, 5])
+def test_the_tree_is_that_of_a_fresh_run_on_the_same_text(page, position):
+    page.text_area(key="prompt_text").set_value("Once upon a time there was a purple xylophone").run()
+    settle(page)
+    page.slider(key="tune_position").set_value(position).run()
+    settle(page)
+    bench = bench_of(page)
+    prefix = [*bench.text.prompt_ids, *bench.text.output_ids[:position]]
+    assert bench.base.tokens == prefix
+    fresh = DecodeSession(bench.base.pair, METHODS["dynatree"], prefix, limits=Limits(64)).step()
+    here = bench.shown[1].iteration
+    assert [(node.parent_id, node.token_id) for node in here.nodes] == [
+        (node.parent_id, node.token_id) for node in fresh.nodes
+    ]
+    assert here.committed_ids == fresh.committed_ids
+    assert here.prefix_length == fresh.prefix_length
 
 
 def test_pinned_and_present_are_measured_in_turn(page):
@@ -163,6 +182,15 @@ def test_a_whole_generation_leaves_its_point(page):
     assert point.throughput > 0
     assert point.group == "whole generation"
     assert "Same text as the prefix comes from." in bench_of(page).whole_words
+
+
+def test_a_generation_past_the_context_is_one_sentence(page):
+    page.number_input(key="tune_tokens").set_value(4096).run()
+    page.button(key="tune_whole_run").click().run()
+    finish(page, "tune_whole")
+    assert len(sentences(page)) == 1
+    assert "exceed the context" in sentences(page)[0]
+    assert bench_of(page).whole_points == []
 
 
 def test_a_cancelled_generation_leaves_none(page):

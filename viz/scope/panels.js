@@ -141,7 +141,8 @@ function paintCache(view) {
 function kvLine(view, parent, strip, cells, words, className) {
   const line = html("div", "kv-line " + className, parent);
   html("span", "kv-name", line, words);
-  const lane = html("div", "kv-lane " + (cells.length > 24 ? "dense" : ""), line);
+  const crowded = view.data.kv.some((other) => other.written.length > 24);
+  const lane = html("div", "kv-lane " + (crowded ? "dense" : ""), line);
   const before = html("span", "kv-before", lane, strip.rows_before.toLocaleString("en"));
   before.title = strip.rows_before.toLocaleString("en") + " earlier rows, untouched";
   for (const cell of cells) {

@@ -99,7 +99,7 @@ function placeTree(view, force) {
   tree.fit = fit;
   view.root.classList.toggle("no-detail", row < DETAIL_ROW);
   for (const mark of tree.marks.values()) placeMark(tree, mark, row, charWidth);
-  if (!tree.zoom.user) fitView(view, tree.crowded ? 0 : 0.8);
+  if (!tree.zoom.user) fitView(view, tree.crowded ? 0 : 0.7);
   applyZoom(view);
 }
 
