@@ -112,7 +112,6 @@ def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[st
     """Node clicks, phase steps and iteration steps on an opened run."""
     page = open_page(browser, url, "/step_through")
     page.locator(".st-key-file_open button").first.click()
-    page.evaluate("() => window.arm()")
     page.locator(".st-key-open_run input[type=file]").set_input_files(str(file))
     page.wait_for_selector(f"text={file.stem}.dscope", timeout=30_000)
     page.wait_for_selector(SETTLED)
@@ -123,7 +122,7 @@ def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[st
     root = page.locator(".ds-root").first
     places = page.evaluate(NODE_PLACES)
     for repeat in range(repeats):
-        x, y = places[(1 + repeat * 7) % len(places)]
+        x, y = places[repeat % len(places)]
         page.mouse.move(x, y)
         figures["node click"].append(timed(page, lambda x=x, y=y: page.mouse.click(x, y)))
     root.focus()

@@ -67,21 +67,24 @@ class Step:
 def write_iteration(step: Step, vocabulary: Vocabulary, record: Record, full_rows: bool) -> IterationTrace:
     """Write the record of an iteration; what the writing takes is noted and is no part of the iteration's time."""
     started = time.perf_counter()
-    trace = IterationTrace(
+    full = {"nodes": (), "steps": ()}
+    if record == "full":
+        full = {"steps": step.verification.steps, **_full_record(step, vocabulary, full_rows)}
+    committed_texts = tuple(vocabulary.text(token) for token in step.committed)
+    times = replace(step.times, record_s=time.perf_counter() - started)
+    return IterationTrace(
         index=step.index,
         prefix_length=step.prefix_length,
         settings=step.draft.settings,
-        nodes=(),
-        flatten_order=step.kv_target.row_nodes,
-        steps=(),
+        flatten_order=tuple(step.draft.order.tolist()),
         accepted=step.kept,
         committed_ids=step.committed,
-        committed_texts=tuple(vocabulary.text(token) for token in step.committed),
+        committed_texts=committed_texts,
         final_kind=step.final_kind,
         draws=step.draws,
         kv_target=step.kv_target,
         kv_draft=step.kv_draft,
-        times=step.times,
+        times=times,
         started_s=step.started_s,
         ended_s=step.ended_s,
         drafted=step.draft.tree.size - 1,
@@ -91,10 +94,8 @@ def write_iteration(step: Step, vocabulary: Vocabulary, record: Record, full_row
         target_passes=1 + step.kv_target.rebuilt,
         in_loop=step.in_loop,
         history=step.history,
+        **full,
     )
-    if record == "full":
-        trace = replace(trace, steps=step.verification.steps, **_full_record(step, vocabulary, full_rows))
-    return replace(trace, times=replace(step.times, record_s=time.perf_counter() - started))
 
 
 @dataclass(frozen=True)

@@ -169,15 +169,16 @@ class DecodeSession:
         )
 
     def _prefill(self) -> None:
-        """Fill both caches with everything committed but the root."""
+        """Fill both caches with everything committed but the root.
+
+        Without a draft the target reads the prompt in its first verification pass, as `generate` does.
+        """
         if self.pair.target.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.pair.target.device)
         clock = PhaseClock(self.pair.target.device)
-        models = [(self.pair.target, self._target_cache)]
         if self._draft_cache is not None:
-            models.append((self.pair.draft, self._draft_cache))
-        for model, cache in models:
-            self._fill(model, cache)
+            self._fill(self.pair.target, self._target_cache)
+            self._fill(self.pair.draft, self._draft_cache)
         clock.mark("prefill")
         self.prefill_s = sum(seconds for _, seconds in clock.durations())
         self.elapsed_s += self.prefill_s
@@ -225,6 +226,8 @@ class DecodeSession:
         step.ended_s = self.elapsed_s
         if self._count == 0:
             self.ttft_s = self.elapsed_s
+            if self._draft_cache is None:
+                self.prefill_s = step.times.verify_s
         self._count += 1
         trace = write_iteration(step, self.pair.vocabulary, self.limits.record, self.limits.rows != "top")
         self._keep(trace)
@@ -247,10 +250,14 @@ class DecodeSession:
     def _verify_pass(self, draft: Draft, clock: PhaseClock) -> torch.Tensor:
         """Target logits after every verified node, `[num_verified + 1, vocab_size]`."""
         tree, order = draft.tree, draft.order
+        tokens, positions = tree.tokens[order], len(self.tokens) - 1 + tree.depths[order]
         mask = visibility(self._target_cache.length, tree.ancestors[order][:, order])
-        positions = len(self.tokens) - 1 + tree.depths[order]
+        missing = self.tokens[self._target_cache.length : -1]
+        if missing:  # only without a draft, where the tree is its root and the pass a causal one
+            tokens, positions = np.concatenate([missing, tokens]), np.arange(len(self.tokens))[-len(missing) - 1 :]
+            mask = causal_visibility(self._target_cache.length, len(tokens))
         clock.mark("mask")
-        logits = tree_forward(self.pair.target, self._target_cache, tree.tokens[order], positions, mask)
+        logits = tree_forward(self.pair.target, self._target_cache, tokens, positions, mask, keep=len(order))
         clock.mark("verify")
         return logits
 
@@ -271,14 +278,15 @@ class DecodeSession:
     def _update_caches(self, step: Step, rows_before: int, clock: PhaseClock) -> None:
         """Both caches end up holding every committed token but the last one."""
         rebuild = self.method.cache_policy == "rebuild" and self.method.drafter.uses_draft_model
-        order = tuple(step.draft.order.tolist())
-        path = {0, *step.kept}
+        missing = step.prefix_length - 1 - rows_before
+        order = (*[-1] * missing, *step.draft.order.tolist())
+        path = {-1, 0, *step.kept}
         kept = [rows_before + row for row, node in enumerate(order) if node in path]
         step.kv_target = keep_rows(
             self._target_cache, rows_before, order, kept[: len(self.tokens) - 1 - rows_before], drop_all=rebuild
         )
         if self._draft_cache is not None:
-            source, path = step.source, {-1, *path}
+            source = step.source
             kept = [source.rows_before + row for row, node in enumerate(source.row_nodes) if node in path]
             kept = kept[: len(self.tokens) - 1 - source.rows_before]
             step.kv_draft = keep_rows(self._draft_cache, source.rows_before, tuple(source.row_nodes), kept)

@@ -96,9 +96,9 @@ class Drafter:
 class Growing:
     """A tree under construction: asks the source level by level and keeps the probability rows."""
 
-    def __init__(self, source: ProbabilitySource, root_token: int):
+    def __init__(self, source: ProbabilitySource, root_token: int, capacity: int = 32):
         self.source = source
-        self.tree = TokenTree(root_token)
+        self.tree = TokenTree(root_token, capacity)
         self.rows: list[tuple[np.ndarray, Tensor]] = []
 
     def root_frontier(self) -> np.ndarray:

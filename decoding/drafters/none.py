@@ -13,4 +13,4 @@ class NoDrafter(Drafter):
     uses_draft_model = False
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        return Growing(source, root_token).finish(self.law, state, {})
+        return Growing(source, root_token, capacity=1).finish(self.law, state, {})

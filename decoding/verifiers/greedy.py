@@ -28,7 +28,7 @@ class GreedyVerifier(Verifier):
         row = 0
         while True:
             node, wanted, next_row = int(order[row]), int(preferred[row]), None
-            for child in np.flatnonzero(parents == node):
+            for child in np.flatnonzero(parents == node) if len(order) > 1 else ():
                 matches = bool(tokens[child] == wanted)
                 steps.append(
                     VerificationStep(node, int(order[child]), int(tokens[child]), float(matches), None, matches)
