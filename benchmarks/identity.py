@@ -37,18 +37,15 @@ class Row:
 
 
 def methods_to_check(quick: bool) -> dict[str, Method]:
-    """Every method, and every preset too in the long form."""
+    """Every method; in the long form also the ablation steps and a wide tree with many siblings."""
     chosen = {method.label: method for method in METHODS.values()}
-    chosen["DynaTree, first level may branch"] = PRESETS["DynaTree, first level may branch"]
+    names = ["DynaTree, first level may branch"]
     if not quick:
-        chosen |= PRESETS
-        chosen["fixed tree, first level may branch"] = METHODS["fixed_tree"].with_settings(
+        names += ["DynaTree breadth only (ablation)", "DynaTree breadth + depth (ablation)"]
+        chosen["Fixed tree, wide"] = METHODS["fixed_tree"].with_settings(
             branch_first_level=True, prune_probability=0.01
         )
-    unique: dict[tuple, str] = {}
-    for label, method in chosen.items():
-        unique.setdefault((method.name, tuple(method.settings().items())), label)
-    return {label: chosen[label] for label in unique.values()}
+    return chosen | {name: PRESETS[name] for name in names}
 
 
 def check_pair(name: str, pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool) -> list[Row]:

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from decoding.baselines.hf_generate import BASELINES, Baseline, CancelledError, run_baseline
 from decoding.errors import OutOfMemoryError, require
 from decoding.identity import Difference, MarginJudge, explain_difference
@@ -13,6 +11,7 @@ from decoding.loops import tokens_before_loop
 from decoding.methods import Method
 from decoding.metrics import RunMetrics, measure_run, measure_timeline
 from decoding.pair import Pair
+from decoding.pair_checks import is_out_of_memory
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits, check_prompt
 from decoding.trace import IterationTrace, RunTrace
@@ -107,7 +106,9 @@ def compare(
             result = _call(pair, contestants[c], prompts[p][1], max_new_tokens, sampling, cancelled)
         except CancelledError:
             break
-        except (OutOfMemoryError, torch.OutOfMemoryError):
+        except (OutOfMemoryError, RuntimeError, MemoryError) as error:
+            if not isinstance(error, OutOfMemoryError) and not is_out_of_memory(error):
+                raise
             # One contestant too large for the device must not cost the others their figures.
             result = _failed(f"{contestants[c].label} ran out of memory: lower node_budget or max_new_tokens.")
         if repeat is not None:

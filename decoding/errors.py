@@ -1,5 +1,8 @@
 """What a user can do wrong: each error says in one sentence what is wrong and what to do about it."""
 
+# How devices word it when memory runs out (CUDA and MPS, the CPU allocator, cuBLAS), in lower case.
+MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
+
 
 class DraftscopeError(Exception):
     """An error whose message is written for the person at the screen."""

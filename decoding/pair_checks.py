@@ -7,14 +7,13 @@ import torch
 from transformers import DynamicCache
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from decoding.errors import PairError
+from decoding.errors import MEMORY_SIGNS, PairError
 
 ALIBI_MODELS = ("bloom", "mpt")
 TREE_LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention", "attention", "global", "local")
 STATE_LAYER_TYPES = {"linear_attention", "conv", "hybrid", "hybrid_sliding", "mamba", "mamba2", "recurrent", "ssm"}
 # Largest difference of log-probabilities between a tree forward and plain forwards that rounding explains.
 TOLERANCE = {torch.float32: 2e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
-MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
 # Half precision rounds more in deep models: there a tenth of what ignoring the mask would change is still rounding.
 HALF_PRECISION_SHARE = 0.1
 FORWARD_ERRORS = (

@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from decoding.errors import OutOfMemoryError, PairError
 from decoding.pair_checks import check_config, is_out_of_memory
-from decoding.presets import EMBEDDED, PairSettings, model_folder, model_shape
+from decoding.presets import EMBEDDED, PairSettings, local_folder, model_folder, model_shape
 
 # How errors of huggingface_hub are recognised: by the names of the classes in the chain of causes.
 NO_NETWORK = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectionError", "ConnectTimeout"}
@@ -71,10 +71,10 @@ def find_model(name: str, role: str) -> Source:
     """Find a model, read its configuration and refuse what cannot work, without reading weights."""
     folder = model_folder(name, role)
     label = f"embedded-{role}" if name == EMBEDDED else name
-    local = name == EMBEDDED or Path(name).expanduser().is_dir()
+    local = name == EMBEDDED or local_folder(name) is not None
     if not local and (name.startswith((".", "/", "~", "\\")) or name.count("/") > 1):
         raise PairError(f"There is no folder {name}; give a folder that holds config.json, or a Hugging Face id.")
-    if local and not (folder / "config.json").is_file():
+    if local and not os.path.isfile(folder / "config.json"):
         raise PairError(f"{label} holds no config.json; give the folder into which the whole model was downloaded.")
     location = str(folder) if local else name
     options = {"trust_remote_code": False, "local_files_only": local or not hub_answers()}
@@ -164,12 +164,17 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
 
 def out_of_memory(what: str, device: str, error: BaseException) -> OutOfMemoryError:
     """Free what can be freed, also what the failed call still holds in its frames, and give the error to raise."""
-    traceback.clear_frames(error.__traceback__)
-    error.__traceback__ = None
-    free_memory()
+    drop_frames(error)
     return OutOfMemoryError(
         f"There is no room for {what} on {device}; choose a smaller model, a 16-bit dtype, or a shorter context_length."
     )
+
+
+def drop_frames(error: BaseException) -> None:
+    """Free the tensors that the frames of a failed call hold for as long as somebody keeps its error."""
+    traceback.clear_frames(error.__traceback__)
+    error.__traceback__ = None
+    free_memory()
 
 
 def free_memory() -> None:

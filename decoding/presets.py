@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,10 +182,13 @@ def model_folder(name: str, role: str) -> Path | None:
     """Folder of a model that is on this machine: the embedded pair, a local folder, or the Hub's cache; else None."""
     if name == EMBEDDED:
         return EMBEDDED_FOLDER / role
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder
-    return _cached_folder(name)
+    return local_folder(name) or _cached_folder(name)
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder that a name stands for, None if there is none; a name that no file system takes is not an error."""
+    folder = os.path.expanduser(name)  # unlike pathlib's, this and isdir never raise: names are typed by hand
+    return Path(folder) if os.path.isdir(folder) else None
 
 
 def model_shape(name: str, role: str) -> Shape | None:
@@ -192,7 +196,7 @@ def model_shape(name: str, role: str) -> Shape | None:
     if name in MODEL_SHAPES:
         return MODEL_SHAPES[name]
     folder = model_folder(name, role)
-    if folder is None or not (folder / "config.json").is_file():
+    if folder is None or not os.path.isfile(folder / "config.json"):
         return None
     try:
         return _shape_in_folder(folder)

@@ -1,5 +1,6 @@
 """Prompts by kind of text: the ones that come with the program, or a folder of one's own."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def load_prompts(folder: Path | None = None) -> tuple[Prompt, ...]:
     Raises:
         PromptError: no such folder, no prompt in it, or a file that is no UTF-8 text, empty, too large or unreadable.
     """
-    root = SAMPLE_PROMPTS if folder is None else Path(folder).expanduser().resolve()
+    root = SAMPLE_PROMPTS if folder is None else Path(os.path.expanduser(folder)).resolve()
     if not root.is_dir():
         raise PromptError(f"There is no folder {root}: choose a folder with .txt files, one prompt in each.")
     prompts = [_read(root, path) for path in _text_files(root)]

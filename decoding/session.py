@@ -17,6 +17,8 @@ from decoding.kv_cache import KVCache, keep_rows
 from decoding.loops import LoopDetector
 from decoding.methods import Method
 from decoding.pair import Model, Pair
+from decoding.pair_checks import is_out_of_memory
+from decoding.pair_loading import drop_frames
 from decoding.recorder import Step, write_iteration
 from decoding.sampling import GeneratorDraws, Sampling, TargetRows
 from decoding.trace import FORMAT_VERSION, IterationTrace, Record, RunTrace, SamplingTrace, Totals
@@ -108,16 +110,23 @@ class DecodeSession:
     def step(self) -> IterationTrace:
         """Run one iteration: draft, prune, mask, verify, select, commit, adapt; record it."""
         require(not self.finished, "This run has ended: start a new one or raise max_new_tokens.")
+        committed = len(self.tokens)
         try:
             if not self._prefilled:
                 self._prefill()
             return self._iteration()
-        except torch.OutOfMemoryError as error:
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            # What the unfinished iteration may have committed goes too: tokens and iterations must tell one story.
+            del self.tokens[committed:]
+            self.stopped = "unfinished"
             self.release()
+            drop_frames(error)
             raise OutOfMemoryError(
                 f"{self.pair.target.info.device} ran out of memory: shorten the prompt, lower node_budget or "
                 "max_new_tokens, or load a smaller pair."
-            ) from error
+            ) from None
 
     def fork(self, method: Method | None = None, limits: Limits | None = None) -> "DecodeSession":
         """An independent session that continues from here, with another method if given; no forward is run."""

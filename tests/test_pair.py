@@ -239,6 +239,12 @@ def test_folders_that_hold_no_model(tmp_path, folders):
     assert "quantised" in refusal(quantised)
 
 
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/model", "/" + "long" * 100, "long" * 100, "nul\0"])
+def test_names_that_no_file_system_takes(name):
+    assert memory_estimate(PairSettings(name, name)) is None  # asked on every key press in the dialog
+    assert "There is no folder" in refusal(name) or "check the spelling" in refusal(name)
+
+
 def test_only_safetensors_are_loaded(tmp_path, folders):
     folder = copy_checkpoint(folders("gpt2")[0], tmp_path / "model")
     (folder / "model.safetensors").unlink()

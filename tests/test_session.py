@@ -1,6 +1,7 @@
 """One call of decoding: identity with `generate`, caches, cuts, forks, errors. On tiny pairs and the embedded one."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -238,7 +239,17 @@ def test_decode_streams(embedded):
     assert next(stream).index == 0 and next(stream).index == 1
 
 
-def test_out_of_memory_frees_the_caches_and_can_go_on(embedded, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("no room"),
+        RuntimeError("MPS backend out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes."),
+        MemoryError(),
+    ],
+    ids=["cuda", "mps", "cpu", "python"],
+)
+def test_out_of_memory_frees_the_caches_and_can_go_on(embedded, monkeypatch, error):
     import decoding.session as module
     from decoding.errors import OutOfMemoryError
 
@@ -247,7 +258,7 @@ def test_out_of_memory_frees_the_caches_and_can_go_on(embedded, monkeypatch):
     real = module.tree_forward
 
     def full(*args, **kwargs):
-        raise torch.OutOfMemoryError("no room")
+        raise error
 
     monkeypatch.setattr(module, "tree_forward", full)
     with pytest.raises(OutOfMemoryError, match="node_budget"):
@@ -258,3 +269,31 @@ def test_out_of_memory_frees_the_caches_and_can_go_on(embedded, monkeypatch):
     for _ in session:
         pass
     assert session.tokens == plain.tokens
+
+
+def test_out_of_memory_in_the_rebuild_takes_the_unfinished_iteration_back(embedded, monkeypatch):
+    import gc
+    import weakref
+
+    from decoding.errors import OutOfMemoryError
+
+    method = replace(METHODS["dynatree"], cache_policy="rebuild")
+    session = DecodeSession(embedded, method, prompt(embedded), limits=Limits(max_new_tokens=20))
+    session.step()
+    before, held = list(session.tokens), []
+
+    def full(model, cache):
+        scratch = torch.zeros(8)
+        held.append(weakref.ref(scratch))
+        raise RuntimeError("MPS backend out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "_fill", full)
+        with pytest.raises(OutOfMemoryError) as told:
+            session.step()
+    gc.collect()
+    assert told.value is not None and [kept() for kept in held] == [None]  # the error that is kept holds no tensors
+    assert session.tokens == before and session.trace().output_ids == tuple(before[len(session.prompt_ids) :])
+    plain, _ = run(embedded, METHODS["autoregressive"], prompt(embedded), max_new_tokens=20)
+    list(session)
+    assert session.tokens == plain.tokens and session.trace().output_ids == plain.trace().output_ids

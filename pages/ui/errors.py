@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError, OutOfMemoryError
+from decoding.errors import MEMORY_SIGNS, DraftscopeError, OutOfMemoryError
 
 OUT_OF_MEMORY = (
     "The device ran out of memory: shorten the prompt, lower node_budget or max_new_tokens, or load a smaller pair."
@@ -40,7 +40,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device is full; torch is not imported to find out."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in MEMORY_SIGNS)
 
 
 @contextmanager

@@ -75,10 +75,15 @@ class ModelManager:
         return total - free, free
 
     def _load(self, settings: PairSettings) -> "Pair":
-        from decoding.pair import load_pair
+        from decoding.pair import load_pair, release
 
-        self._pair = load_pair(settings)
-        _warm_up(self._pair)
+        pair = load_pair(settings)
+        try:
+            _warm_up(pair)
+        except BaseException:  # a pair that cannot decode must not stay in memory, whatever stopped it
+            release(pair)
+            raise
+        self._pair = pair
         self.settings = settings
         self.generation += 1
         return self._pair

@@ -87,7 +87,15 @@ def test_a_defect_is_one_sentence_on_screen_and_a_traceback_in_the_log(caplog):
     assert after.result == 2
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried"), OutOfMemoryError("full")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        OutOfMemoryError("full"),
+    ],
+)
 def test_out_of_memory_is_told(error):
     known = as_draftscope_error(error)
     assert isinstance(known, OutOfMemoryError)
