@@ -329,7 +329,7 @@ class Totals:
 
     Attributes:
         new_tokens: committed tokens, the prompt left out.
-        prefill_s: both prefills, before the first iteration.
+        prefill_s: both prefills, before the first iteration; without a draft the first pass, which reads the prompt.
         ttft_s: from the call to the first committed tokens, prefill included.
         wall_s: wall time of the call, prefill included, writing of traces left out.
         stopped: `length`, `end_of_text` or `unfinished`.

@@ -171,3 +171,33 @@ def test_trees_on_one_prefix(embedded):
     traces = trees_on_prefix(embedded, [METHODS["linear"], METHODS["fixed_tree"], METHODS["dynatree"]], ids)
     assert {trace.prefix_length for trace in traces} == {len(ids)}
     assert len({trace.committed_ids[0] for trace in traces}) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryError()])
+def test_one_contestant_out_of_memory_costs_the_others_nothing(embedded, monkeypatch, error):
+    import decoding.comparison as module
+
+    real = module._call
+
+    def call(pair, contestant, *rest):
+        if contestant.label == "large":
+            raise error
+        return real(pair, contestant, *rest)
+
+    monkeypatch.setattr(module, "_call", call)
+    contestants = [Contestant("AR", METHODS["autoregressive"]), Contestant("large", METHODS["dynatree"])]
+    ids = embedded.vocabulary.encode("Once upon a time")
+    comparison = compare(embedded, contestants, [("one", ids)], max_new_tokens=4, repeats=1, warmup=0)
+    assert comparison.of(0)[0].metrics.new_tokens == 4
+    assert comparison.of(1)[0].metrics is None and "node_budget" in comparison.of(1)[0].failure
+
+
+def test_other_errors_are_not_taken_for_a_full_device(embedded, monkeypatch):
+    import decoding.comparison as module
+
+    def call(*_):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(module, "_call", call)
+    with pytest.raises(RuntimeError, match="shapes"):
+        compare(embedded, [Contestant("AR", METHODS["autoregressive"])], [("one", [5, 6])], max_new_tokens=4)
