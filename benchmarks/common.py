@@ -15,6 +15,7 @@ from decoding.hardware import describe_hardware
 from decoding.pair import Pair, PairSettings, load_pair
 from decoding.presets import EMBEDDED
 from decoding.prompts import Prompt, load_prompts
+from decoding.sampling import Sampling
 
 # Kinds of text that the embedded pair was trained on; on others its output says little about methods.
 EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")
@@ -38,6 +39,19 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens that must fit")
     parser.add_argument("--split", action="store_true", help="spread the target over several GPUs")
     parser.add_argument("--chat", action="store_true", help="put prompts through the chat template")
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that choose how tokens are sampled; greedy by default."""
+    parser.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
+    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's law")
+    parser.add_argument("--draft-temperature", type=float, default=1.0, help="of the law that draft tokens come from")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def sampling_from(args: argparse.Namespace) -> Sampling:
+    """The sampling that the arguments name."""
+    return Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)
 
 
 def pair_from(args: argparse.Namespace) -> Pair:

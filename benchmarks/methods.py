@@ -9,17 +9,20 @@ import time
 
 from benchmarks.common import (
     add_pair_arguments,
+    add_sampling_arguments,
     arguments,
     choose_prompts,
     encode,
     pair_from,
     print_table,
     run_main,
+    sampling_from,
     write_json,
 )
 from decoding.comparison import Comparison, Contestant, Result, compare
 from decoding.contestants import format_contestant, parse_contestant
 from decoding.errors import PromptError
+from decoding.methods import fitted
 from decoding.metrics import Spread, spread
 from decoding.pair import Pair
 from decoding.prompts import load_prompts
@@ -177,6 +180,7 @@ def _or_dash(figures: dict, name: str, form: str) -> str:
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
+    add_sampling_arguments(parser)
     parser.add_argument("--methods", nargs="+", metavar="NAME[:setting=value,...]", help="what to compare")
     parser.add_argument("--prompt", help="a text, or kind/name of a sample prompt")
     parser.add_argument("--max-new-tokens", type=int)
@@ -185,11 +189,16 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
-    contestants = contestants_from(args.methods)
+    sampling = sampling_from(args)
+    contestants = [
+        Contestant(c.label, fitted(c.method, sampling) if c.method else None, c.baseline)
+        for c in contestants_from(args.methods)
+    ]
     length = args.max_new_tokens or (48 if args.quick else 128)
     comparison = compare(
-        pair, contestants, prompts_from(args, pair), length, args.repeats or (2 if args.quick else 3), args.warmup
-    )
+        pair, contestants, prompts_from(args, pair), length, args.repeats or (2 if args.quick else 3), args.warmup,
+        sampling,
+    )  # fmt: skip
     bases = {}
     for index, contestant in enumerate(contestants):
         name = contestant.baseline or contestant.method.name
@@ -205,7 +214,9 @@ def main() -> int:
         print(line)
     for contestant, prompt, difference in comparison.differences:
         print(f"differs: {contestants[contestant].label} on {comparison.prompts[prompt]}: {difference.explanation}")
-    if not comparison.differences:
+    if not sampling.greedy:
+        print("outputs are sampled: they are not compared")
+    elif not comparison.differences:
         print("all outputs are identical")
     print(f"{time.perf_counter() - started:.0f} s")
     write_json(args.json, "methods", {"figures": figures, "prompts": comparison.prompts}, pair.target.device)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from decoding.baselines.hf_generate import BASELINES, Baseline, CancelledError, run_baseline
 from decoding.errors import OutOfMemoryError, require
@@ -58,13 +58,17 @@ class Result:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out: every call, and where outputs part from the reference (contestant 0, or the first that is AR)."""
+    """What came out: every call, and where outputs part from the reference (contestant 0, or the first that is AR).
+
+    Sampled outputs part by chance: then there are no differences to tell.
+    """
 
     contestants: tuple[Contestant, ...]
     prompts: tuple[str, ...]
     results: tuple[Result, ...]
     differences: tuple[tuple[int, int, Difference], ...]
     reference: int
+    sampling: Sampling = field(default_factory=Sampling)
 
     def of(self, contestant: int) -> list[Result]:
         """Measured calls of one contestant."""
@@ -114,21 +118,27 @@ def compare(
         if repeat is not None:
             results.append(replace(result, contestant=c, prompt=p, repeat=repeat))
     reference = _reference(contestants)
-    differences = _differences(pair, prompts, results, reference) if (sampling or Sampling()).greedy else ()
-    return Comparison(tuple(contestants), tuple(name for name, _ in prompts), tuple(results), differences, reference)
+    sampling = sampling or Sampling()
+    differences = _differences(pair, prompts, results, reference) if sampling.greedy else ()
+    names = tuple(name for name, _ in prompts)
+    return Comparison(tuple(contestants), names, tuple(results), differences, reference, sampling)
 
 
-def trees_on_prefix(pair: Pair, methods: Sequence[Method], token_ids: list[int]) -> list[IterationTrace]:
+def trees_on_prefix(
+    pair: Pair, methods: Sequence[Method], token_ids: list[int], sampling: Sampling | None = None
+) -> list[IterationTrace]:
     """Every method's first iteration on the same committed text, recorded in full."""
     room = pair.context - len(token_ids)
     limits = Limits(max_new_tokens=max(1, min(64, room)))
-    return [DecodeSession(pair, method, token_ids, limits=limits).step() for method in methods]
+    return [DecodeSession(pair, method, token_ids, sampling, limits).step() for method in methods]
 
 
 def _call(pair: Pair, contestant: Contestant, prompt_ids, max_new_tokens, sampling, cancelled) -> Result:
     if contestant.baseline:
         try:
-            call = run_baseline(pair, contestant.baseline, prompt_ids, max_new_tokens, cancelled=cancelled)
+            call = run_baseline(
+                pair, contestant.baseline, prompt_ids, max_new_tokens, cancelled=cancelled, sampling=sampling
+            )
         except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
             return _failed(f"{contestant.label} refused this pair: {error}")
         loop_free = tokens_before_loop(call.output_ids)

@@ -1,16 +1,37 @@
 """The papers' methods by name: a drafter, a verifier and a cache policy with their defaults."""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
-from decoding.drafters import DynaTreeDrafter, FixedTreeDrafter, LinearDrafter, NoDrafter
+from decoding.drafters import (
+    DelayedDrafter,
+    DynaTreeDrafter,
+    DySpecDrafter,
+    DySpecThresholdDrafter,
+    Eagle2Drafter,
+    FixedTreeDrafter,
+    IIDPathsDrafter,
+    LinearDrafter,
+    NoDrafter,
+    OptTreeDrafter,
+    SalfDrafter,
+    SequoiaDrafter,
+    SpecExecDrafter,
+    SpecInferWidthsDrafter,
+)
 from decoding.drafters.base import Drafter
 from decoding.errors import SettingsError, require
 from decoding.sampling import Sampling
-from decoding.trace import Setting
-from decoding.verifiers import VERIFIERS
-from decoding.verifiers.base import Verifier
-from decoding.verifiers.greedy import GreedyVerifier
+from decoding.trace import Setting, TreeLaw
+from decoding.verifiers import (
+    VERIFIERS,
+    GreedyVerifier,
+    NSSVerifier,
+    SpecInferVerifier,
+    SpecInferWithoutReplacementVerifier,
+    TraversalVerifier,
+    Verifier,
+)
 
 CachePolicy = Literal["compaction", "rebuild"]
 CACHE_POLICIES: tuple[CachePolicy, ...] = ("compaction", "rebuild")
@@ -44,8 +65,12 @@ class Method:
 
     def settings(self) -> dict[str, Setting]:
         """Every setting of drafter, verifier and cache by name."""
-        verifier = next(name for name, kind in VERIFIERS.items() if type(self.verifier) is kind)
-        return self.drafter.settings() | {"verifier": verifier, "cache_policy": self.cache_policy}
+        own = {"verifier": self.verifier.name, **self.verifier.settings(), "cache_policy": self.cache_policy}
+        return self.drafter.settings() | own
+
+    def prepared(self, pair: Any, sampling: Sampling) -> "Method":
+        """The same method with what its drafter has to know of a pair filled in."""
+        return replace(self, drafter=self.drafter.prepared(pair, sampling))
 
     def with_settings(self, **changes: Setting) -> "Method":
         """The same method with some settings changed."""
@@ -54,6 +79,8 @@ class Method:
         require(
             verifier is None or verifier in VERIFIERS, f"unknown verifier {verifier!r}: choose {', '.join(VERIFIERS)}."
         )
+        chosen = self.verifier if verifier in (None, self.verifier.name) else VERIFIERS[verifier]()
+        of_verifier = {name: changes.pop(name) for name in chosen.settings() if name in changes}
         known = self.drafter.settings()
         for name in changes:
             require(
@@ -62,7 +89,7 @@ class Method:
         return replace(
             self,
             drafter=self.drafter.with_settings(**changes),
-            verifier=VERIFIERS[verifier]() if verifier else self.verifier,
+            verifier=chosen.with_settings(**of_verifier),
             cache_policy=policy,
         )
 
@@ -70,40 +97,132 @@ class Method:
         """Raise `SettingsError` if the verifier would bias the output of this drafter's trees."""
         refusal = self.verifier.refusal(self.drafter.law, sampling)
         if refusal:
-            fitting = [name for name, kind in VERIFIERS.items() if kind().refusal(self.drafter.law, sampling) is None]
-            advice = f" Verifiers that fit: {', '.join(fitting)}." if fitting else ""
-            raise SettingsError(refusal + advice)
+            raise SettingsError(f"{refusal} Verifiers that fit: {', '.join(fitting(self.drafter.law, sampling))}.")
+
+
+def fitted(method: Method, sampling: Sampling) -> Method:
+    """The method, with NSS in the place of a verifier that would bias its output: NSS fits every tree."""
+    refused = method.verifier.refusal(method.drafter.law, sampling) is not None
+    return replace(method, verifier=NSSVerifier()) if refused else method
+
+
+def fitting(law: TreeLaw, sampling: Sampling) -> list[str]:
+    """Names of the verifiers that keep the target's law on trees of this kind."""
+    return [name for name, kind in VERIFIERS.items() if kind().refusal(law, sampling) is None]
 
 
 METHODS: dict[str, Method] = {
-    "autoregressive": Method(
-        name="autoregressive",
-        label="Autoregressive",
-        summary="The target alone, one token per pass: the baseline of every comparison.",
-        paper="baseline",
-        drafter=NoDrafter(),
-    ),
-    "linear": Method(
-        name="linear",
-        label="Linear chain",
-        summary="The draft proposes one chain of K tokens; the longest prefix that agrees is kept.",
-        paper="Leviathan et al. 2023; baseline of both DynaTree papers",
-        drafter=LinearDrafter(),
-    ),
-    "fixed_tree": Method(
-        name="fixed_tree",
-        label="Fixed tree",
-        summary="Every node gets B children down to depth D; improbable paths are pruned before verification.",
-        paper="DynaTree, earlier version (adaptive pruning); baseline of the later one",
-        drafter=FixedTreeDrafter(),
-    ),
-    "dynatree": Method(
-        name="dynatree",
-        label="DynaTree",
-        summary="Breadth follows the draft's confidence, depth its path probability, thresholds the recent past.",
-        paper="DynaTree: confidence-aware adaptive tree speculative decoding",
-        drafter=DynaTreeDrafter(),
-    ),
+    method.name: method
+    for method in (
+        Method(
+            name="autoregressive",
+            label="Autoregressive",
+            summary="The target alone, one token per pass: the baseline of every comparison.",
+            paper="baseline",
+            drafter=NoDrafter(),
+        ),
+        Method(
+            name="linear",
+            label="Linear chain",
+            summary="The draft proposes one chain of K tokens; the longest prefix that agrees is kept.",
+            paper="Leviathan et al. 2023; baseline of both DynaTree papers",
+            drafter=LinearDrafter(),
+        ),
+        Method(
+            name="fixed_tree",
+            label="Fixed tree",
+            summary="Every node gets B children down to depth D; improbable paths are pruned before verification.",
+            paper="DynaTree, earlier version (adaptive pruning); baseline of the later one",
+            drafter=FixedTreeDrafter(),
+        ),
+        Method(
+            name="dynatree",
+            label="DynaTree",
+            summary="Breadth follows the draft's confidence, depth its path probability, thresholds the recent past.",
+            paper="DynaTree: confidence-aware adaptive tree speculative decoding",
+            drafter=DynaTreeDrafter(),
+        ),
+        Method(
+            name="dyspec",
+            label="DySpec greedy",
+            summary="Draws each node where one more is likeliest to be accepted; one draft forward per expanded node.",
+            paper="DySpec, Algorithm 1",
+            drafter=DySpecDrafter(),
+            verifier=SpecInferWithoutReplacementVerifier(),
+        ),
+        Method(
+            name="dyspec_threshold",
+            label="DySpec threshold",
+            summary="Level by level, draws siblings while one more is likely enough to be accepted.",
+            paper="DySpec, Algorithm 2",
+            drafter=DySpecThresholdDrafter(),
+            verifier=SpecInferWithoutReplacementVerifier(),
+        ),
+        Method(
+            name="specinfer",
+            label="SpecInfer widths",
+            summary="Every level has its own number of children per node, drawn independently or the likeliest ones.",
+            paper="Miao et al. 2023; baseline of DySpec",
+            drafter=SpecInferWidthsDrafter(),
+            verifier=SpecInferVerifier(),
+        ),
+        Method(
+            name="sequoia",
+            label="Sequoia",
+            summary="The best shape for the pair's measured acceptance by child rank, drawn without replacement.",
+            paper="Chen et al. 2024; baseline of DySpec",
+            drafter=SequoiaDrafter(),
+            verifier=SpecInferWithoutReplacementVerifier(),
+        ),
+        Method(
+            name="opt_tree",
+            label="OPT-Tree",
+            summary="Grows level by level and keeps the N likeliest nodes, until a level adds too little.",
+            paper="Wang et al. 2025",
+            drafter=OptTreeDrafter(),
+            verifier=NSSVerifier(),
+        ),
+        Method(
+            name="eagle2",
+            label="EAGLE-2 beam",
+            summary="A beam of the k likeliest nodes per level, re-ranked to the N likeliest of all.",
+            paper="Li et al. 2024; baseline of SALF & TALF",
+            drafter=Eagle2Drafter(),
+            verifier=NSSVerifier(),
+        ),
+        Method(
+            name="specexec",
+            label="SpecExec optimal",
+            summary="Searches the N likeliest nodes, the B best unexpanded ones per draft forward.",
+            paper="Svirschevski et al. 2024; baseline of SALF & TALF",
+            drafter=SpecExecDrafter(),
+            verifier=NSSVerifier(),
+        ),
+        Method(
+            name="salf",
+            label="SALF",
+            summary="The optimal search, stopped as soon as the next batch promises too little.",
+            paper="SALF & TALF, Algorithm 2",
+            drafter=SalfDrafter(),
+            verifier=NSSVerifier(),
+        ),
+        Method(
+            name="iid_paths",
+            label="i.i.d. paths",
+            summary="K independent paths of L tokens that share their beginnings.",
+            paper="Dynamic delayed tree expansion, Section 4",
+            drafter=IIDPathsDrafter(),
+            verifier=TraversalVerifier(),
+        ),
+        Method(
+            name="delayed",
+            label="Delayed expansion",
+            summary="A trunk of L1 tokens, and K independent paths of L2 tokens only below its end.",
+            paper="Dynamic delayed tree expansion, Definition 5.2",
+            drafter=DelayedDrafter(),
+            verifier=SpecInferVerifier(),
+        ),
+    )
 }
 
 _PRESETS: dict[str, Method] = {
@@ -127,6 +246,24 @@ _PRESETS: dict[str, Method] = {
     "DynaTree as published, rollback + rebuild": METHODS["dynatree"].with_settings(
         cache_policy="rebuild", history_statistic="committed_over_drafted"
     ),
+    "linear K=8, sampled": METHODS["linear"].with_settings(sampled=True, verifier="naive"),
+    "linear K=8, sampled, block verification": METHODS["linear"].with_settings(sampled=True, verifier="block"),
+    "DySpec tree of 64": METHODS["dyspec"],
+    "DySpec threshold 1/64": METHODS["dyspec_threshold"],
+    "DySpec threshold 0.001, tree of 768 (offloading)": METHODS["dyspec_threshold"].with_settings(
+        threshold=0.001, node_budget=768
+    ),
+    "SpecInfer <1,1,3,1,1,1,1,1>": METHODS["specinfer"],
+    "Sequoia tree of 64": METHODS["sequoia"],
+    "EAGLE-2 N=60 k=10 depth 7 (baseline of SALF)": METHODS["eagle2"],
+    "optimal search N=60 B=10 (baseline of SALF)": METHODS["specexec"],
+    "SALF th 0.6": METHODS["salf"],
+    "SALF th 0.5 (fastest mean)": METHODS["salf"].with_settings(gain_threshold=0.5),
+    "i.i.d. K=4 L=8, traversal": METHODS["iid_paths"].with_settings(length=8),
+    "i.i.d. K=4 L=8, SpecInfer": METHODS["iid_paths"].with_settings(length=8, verifier="specinfer"),
+    "i.i.d. K=4 L=8, SpecTr": METHODS["iid_paths"].with_settings(length=8, verifier="spectr"),
+    "delayed K=4 L1=2 L2=4, SpecInfer": METHODS["delayed"],
+    "delayed K=4 L1=2 L2=4, Khisti": METHODS["delayed"].with_settings(verifier="khisti"),
 }
 
 PRESETS: dict[str, Method] = {name: replace(method, label=name) for name, method in _PRESETS.items()}

@@ -22,6 +22,7 @@ from decoding.trace import (
     NodeTrace,
     PhaseTimes,
     Record,
+    VerificationStep,
 )
 from decoding.verifiers.base import Verification
 
@@ -82,6 +83,8 @@ def write_iteration(step: Step, vocabulary: Vocabulary, record: Record, full_row
         committed_texts=committed_texts,
         final_kind=step.final_kind,
         draws=step.draws,
+        law=step.draft.law,
+        drawn=() if step.draft.drawn is None else tuple(step.draft.drawn.tolist()),
         kv_target=step.kv_target,
         kv_draft=step.kv_draft,
         times=times,
@@ -115,8 +118,10 @@ def _full_record(step: Step, vocabulary: Vocabulary, full_rows: bool) -> dict[st
     target_tops = _tops(size, [(draft.order, target_probs)])
     ids = np.unique(np.concatenate([draft_tops.ids.ravel(), target_tops.ids.ravel(), draft.tree.tokens]))
     texts = {int(i): vocabulary.text(int(i)) for i in (*ids, step.verification.final_token) if i >= 0}
-    for child in step.verification.steps:
-        texts.setdefault(child.token_id, vocabulary.text(child.token_id))
+    for test in step.verification.steps:
+        for token in (test.token_id, *test.residual_ids):
+            if token not in texts:
+                texts[token] = vocabulary.text(token)
     fields = {
         "nodes": _nodes(step, _target_probability_of_nodes(draft, target_probs), target_tops, texts),
         "texts": texts,
@@ -167,13 +172,12 @@ def _target_probability_of_nodes(draft: Draft, target_probs: Tensor) -> np.ndarr
 def _nodes(step: Step, child_probs: np.ndarray, target_tops: Tops, texts: Mapping[int, str]) -> tuple[NodeTrace, ...]:
     draft, verification, tree = step.draft, step.verification, step.draft.tree
     flat = {int(node): row for row, node in enumerate(draft.order)}
-    accepted = set(step.kept)
-    reached = {0, *verification.accepted}
+    verdicts = Verdicts(step, target_tops, texts)
     columns = {name: getattr(tree, name).tolist() for name, _ in tree._COLUMNS}
     nodes = []
     for i in range(tree.size):
         parent, row = columns["parents"][i], flat.get(i)
-        verdict, reason = _verdict(i, parent, row, accepted, reached, target_tops, texts, child_probs[i])
+        verdict, reason = verdicts.of(i, parent, child_probs[i])
         argmax = int(target_tops.ids[i, 0]) if row is not None else None
         nodes.append(
             NodeTrace(
@@ -203,29 +207,52 @@ def _nodes(step: Step, child_probs: np.ndarray, target_tops: Tops, texts: Mappin
     return tuple(nodes)
 
 
-def _verdict(
-    node: int,
-    parent: int,
-    row: int | None,
-    accepted: set[int],
-    reached: set[int],
-    tops: Tops,
-    texts,
-    probability: float,
-) -> tuple[str, str]:
-    """The verdict on a node and the sentence that explains it."""
-    if node == 0:
-        return "root", "The last committed token: the tree grows from here."
-    if row is None:
-        return "not_verified", "Removed before verification: its path probability is below the pruning threshold."
-    if parent not in reached:
-        return "not_reached", "An ancestor was rejected, so this node was never reached."
-    preferred, best = texts[int(tops.ids[parent, 0])], float(tops.probs[parent, 0])
-    if node in accepted:
-        return "accepted", f"The target's most likely token here, at {best:.2f}."
-    if node in reached:
-        return "not_reached", "The text ended before this token."
-    return "rejected", f"The target prefers {preferred!r} at {best:.2f}; this token has {probability:.2f}."
+class Verdicts:
+    """The verdict on each node of an iteration, and the sentence that explains it."""
+
+    def __init__(self, step: Step, tops: Tops, texts: Mapping[int, str]):
+        self._verified = set(step.draft.order.tolist())
+        self._kept, self._reached = set(step.kept), {0, *step.verification.accepted}
+        self._tops, self._texts = tops, texts
+        steps = step.verification.steps
+        self._tested = {s.child_id: s for s in steps if s.kind == "test" and s.child_id is not None}
+        self._chosen = {s.node_id: s for s in steps if s.kind == "choice"}
+
+    def of(self, node: int, parent: int, target_probability: float) -> tuple[str, str]:
+        """Verdict and reason of one node."""
+        if node == 0:
+            return "root", "The last committed token: the tree grows from here."
+        if node not in self._verified:
+            return "not_verified", "Removed before verification: it was not among the nodes worth a place in the pass."
+        if node in self._kept:
+            return "accepted", self._why_accepted(node, parent)
+        if node in self._reached:
+            return "not_reached", "The text ended before this token."
+        test = self._tested.get(node)
+        if test is not None:
+            return "rejected", self._why_rejected(test, parent, target_probability)
+        if parent not in self._reached:
+            return "not_reached", "An ancestor was not accepted, so this node was never reached."
+        if parent in self._chosen:
+            token = self._texts[self._chosen[parent].token_id]
+            return "rejected", f"The token drawn here was {token!r}; this one had {target_probability:.2f}."
+        return "not_reached", "A sibling was accepted before this node was tested."
+
+    def _why_accepted(self, node: int, parent: int) -> str:
+        test = self._tested.get(node)
+        if test is not None and test.drawn is not None:
+            return f"Its test passed, with probability {test.acceptance_probability:.2f}."
+        if test is None and parent in self._chosen:
+            return f"It was drawn here, with probability {self._chosen[parent].acceptance_probability:.2f}."
+        if test is None:
+            return "A node below it passed its test."
+        return f"The target's most likely token here, at {float(self._tops.probs[parent, 0]):.2f}."
+
+    def _why_rejected(self, test: VerificationStep, parent: int, target_probability: float) -> str:
+        if test.drawn is not None:
+            return f"Its test failed: it passes with probability {test.acceptance_probability:.2f}."
+        preferred, best = self._texts[int(self._tops.ids[parent, 0])], float(self._tops.probs[parent, 0])
+        return f"The target prefers {preferred!r} at {best:.2f}; this token has {target_probability:.2f}."
 
 
 def _or_none(value: float) -> float | None:

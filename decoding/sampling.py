@@ -11,6 +11,8 @@ from decoding.errors import require
 from decoding.trace import DrawTrace
 
 T = TypeVar("T")
+NUCLEUS_GUESS = 1024  # a nucleus is rarely wider, and the top of a vocabulary is found faster than its order
+LAW_ROUNDING = 1e-3  # float32 and half precision sums of 152,000 probabilities stay well within
 
 
 @dataclass(frozen=True)
@@ -33,49 +35,102 @@ class Sampling:
         return self.temperature == 0
 
 
-def target_law(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The law to reproduce, `[num_rows, vocab_size]` in float32: scaled by temperature, cut to the nucleus.
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """The widest float of a device: verifiers compute in it."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
-    The nucleus is the smallest prefix in descending order whose mass reaches `top_p`, the crossing token kept.
-    """
-    logits = logits.float()
+
+def target_law(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The law to reproduce, `[..., vocab_size]` in float32 or wider: scaled by temperature, cut to the nucleus."""
+    logits = logits if logits.dtype == torch.float64 else logits.float()
     if sampling.greedy:
-        return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).float()
+        return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
     probs = torch.softmax(logits / sampling.temperature, -1)
-    if sampling.top_p < 1:
+    return nucleus(probs, sampling.top_p) if sampling.top_p < 1 else probs
+
+
+def nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """The smallest prefix in descending order whose mass reaches `top_p`, the crossing token kept, renormalised."""
+    size = probs.shape[-1]
+    ordered, order = probs.topk(min(size, NUCLEUS_GUESS), -1)
+    if size > NUCLEUS_GUESS and bool((ordered.sum(-1) < top_p).any()):  # a flat law: only a whole sort will do
         ordered, order = probs.sort(-1, descending=True)
-        before = ordered.cumsum(-1) - ordered
-        probs = torch.zeros_like(probs).scatter_(-1, order, ordered.masked_fill(before >= sampling.top_p, 0.0))
-        probs /= probs.sum(-1, keepdim=True)
-    return probs
+    before = ordered.cumsum(-1) - ordered
+    kept = torch.zeros_like(probs).scatter_(-1, order, ordered.masked_fill(before >= top_p, 0.0))
+    return kept / kept.sum(-1, keepdim=True)
 
 
 class TargetRows:
     """The target's law after each verified node, in the order of the verification pass; computed when asked for.
 
     Greedy verification needs only the argmax of the raw logits: probabilities in float32 can tie where logits do not.
+    Where the laws are known already, `probs` takes their place.
     """
 
-    def __init__(self, logits: Tensor, sampling: Sampling):
-        self.logits = logits
+    def __init__(self, logits: Tensor | None, sampling: Sampling, probs: Tensor | None = None):
+        self.logits = logits if probs is None else probs
         self.sampling = sampling
-        self._probs: Tensor | None = None
+        self._probs = probs
+
+    def check(self) -> None:
+        """Raise `ValueError` where a row holds no law, or no finite logits."""
+        if self._probs is not None:
+            check_laws(self._probs, "target_probs")
+        else:
+            _refuse(~self.logits.amax(-1).isfinite(), "target_logits", "must hold finite logits")
+
+    def __len__(self) -> int:
+        return len(self.logits)
 
     @property
     def argmax(self) -> Tensor:
         """Most likely token after each node, `[num_rows]`."""
         return self.logits.argmax(-1)
 
-    @property
-    def probs(self) -> Tensor:
-        """Law after temperature and top-p, `[num_rows, vocab_size]`."""
-        if self._probs is None:
-            self._probs = target_law(self.logits, self.sampling)
-        return self._probs
+    def law(self, row: int) -> Tensor:
+        """Law after temperature and top-p after one node, `[vocab_size]`, in the widest float of the device.
+
+        Raises:
+            ValueError: the row is no law.
+        """
+        wide = exact_dtype(self.logits.device)
+        if self._probs is not None:
+            return checked_law(self._probs[row].to(wide), f"target_probs[{row}]")
+        return checked_law(target_law(self.logits[row].to(wide), self.sampling), f"target_logits[{row}]")
+
+
+def check_laws(probs: Tensor, name: str) -> None:
+    """Raise `ValueError` unless every row sums to 1 within rounding and nothing is negative."""
+    bad = ~((probs.sum(-1, dtype=torch.float32) - 1).abs() <= LAW_ROUNDING) | (probs.amin(-1) < 0)
+    _refuse(bad, name, "must hold probabilities that sum to 1")
+
+
+def _refuse(bad: Tensor, name: str, rule: str) -> None:
+    if bool(bad.any()):
+        raise ValueError(f"{name} {rule}: row {int(bad.int().argmax())} does not.")
+
+
+def checked_law(probs: Tensor, name: str) -> Tensor:
+    """The row divided by its sum; raises `ValueError` unless that is 1 within rounding and nothing is negative."""
+    total, least = torch.stack([probs.sum(), probs.min()]).tolist()
+    if not abs(total - 1) <= LAW_ROUNDING:  # also nan
+        raise ValueError(f"{name} sums to {total:.6g}: a law of probabilities sums to 1.")
+    if least < 0:
+        raise ValueError(f"{name} holds the negative probability {least:.6g}.")
+    return probs / total
 
 
 class Draws(Protocol):
-    """Every random decision of drafters and verifiers goes through one of these."""
+    """Every random decision of drafters and verifiers goes through one of these, one uniform number each.
+
+    A drafter draws first, level by level and in each level as it documents; then the verifier, test by test, and last
+    the final token. The record of these decisions replays the iteration.
+
+    Attributes:
+        last_uniform: the number behind the latest decision, None where none was drawn.
+    """
+
+    last_uniform: float | None
 
     def accept(self, probability: float) -> bool:
         """True with the given probability."""
@@ -85,6 +140,10 @@ class Draws(Protocol):
         """Index i with probability `weights[i]` / their sum; `[num_choices]`, not all 0."""
         ...
 
+    def choose_each(self, weights: Tensor) -> list[int]:
+        """One index per row of `[num_rows, num_choices]`: the same as `choose` row by row."""
+        ...
+
 
 class GeneratorDraws:
     """Draws from a seeded generator on the host; keeps a record of every decision."""
@@ -92,21 +151,30 @@ class GeneratorDraws:
     def __init__(self, seed: int):
         self._generator = torch.Generator().manual_seed(seed)
         self.record: list[DrawTrace] = []
+        self.last_uniform: float | None = None
 
     def accept(self, probability: float) -> bool:
-        uniform = self._uniform()
+        uniform = self.last_uniform = self._uniforms(1)[0]
         outcome = uniform < probability
         self.record.append(DrawTrace("accept", float(probability), int(outcome), uniform))
         return outcome
 
     def choose(self, weights: Tensor) -> int:
-        uniform = self._uniform()
-        cumulative = weights.double().cumsum(-1)
-        point = torch.as_tensor(uniform * cumulative[-1].item(), dtype=torch.float64, device=weights.device)
-        outcome = min(int(torch.searchsorted(cumulative, point, right=True)), weights.numel() - 1)
-        probability = float(weights[outcome] / cumulative[-1])
-        self.record.append(DrawTrace("choose", probability, outcome, uniform))
-        return outcome
+        return self.choose_each(weights[None])[0]
+
+    def choose_each(self, weights: Tensor) -> list[int]:
+        uniforms = self._uniforms(len(weights))
+        cumulative = weights.to(exact_dtype(weights.device)).cumsum(-1)
+        totals = cumulative[:, -1:].contiguous()
+        points = torch.tensor(uniforms, dtype=cumulative.dtype, device=weights.device)[:, None] * totals
+        # Rounding may lift a point to the total, past every weight: it belongs to the last one that is not 0.
+        last = torch.searchsorted(cumulative, totals)
+        outcomes = torch.minimum(torch.searchsorted(cumulative, points, right=True), last)
+        probabilities = (weights.gather(1, outcomes) / totals)[:, 0].tolist()
+        indices = outcomes[:, 0].tolist()
+        self.record.extend(map(DrawTrace, ["choose"] * len(indices), probabilities, indices, uniforms))
+        self.last_uniform = uniforms[-1]
+        return indices
 
     def fork(self) -> "GeneratorDraws":
         """A copy that continues with the same numbers and an empty record."""
@@ -114,8 +182,8 @@ class GeneratorDraws:
         copy._generator.set_state(self._generator.get_state())
         return copy
 
-    def _uniform(self) -> float:
-        return torch.rand((), generator=self._generator, dtype=torch.float64).item()
+    def _uniforms(self, count: int) -> list[float]:
+        return torch.rand(count, generator=self._generator, dtype=torch.float64).tolist()
 
 
 class ReplayDraws:
@@ -123,6 +191,7 @@ class ReplayDraws:
 
     def __init__(self, record: tuple[DrawTrace, ...]):
         self._left = iter(record)
+        self.last_uniform: float | None = None
 
     def accept(self, probability: float) -> bool:
         return bool(self._next("accept").outcome)
@@ -130,12 +199,16 @@ class ReplayDraws:
     def choose(self, weights: Tensor) -> int:
         return self._next("choose").outcome
 
+    def choose_each(self, weights: Tensor) -> list[int]:
+        return [self.choose(row) for row in weights]
+
     def _next(self, kind: str) -> DrawTrace:
         draw = next(self._left, None)
         if draw is None or draw.kind != kind:
             raise ValueError(
                 f"the recorded draws do not fit: asked to {kind}, recorded {draw.kind if draw else 'none'}"
             )
+        self.last_uniform = draw.uniform
         return draw
 
 
@@ -147,6 +220,7 @@ class _ScriptedDraws:
         self.taken: list[int] = []
         self.branches: list[list[int]] = []
         self.probability = 1.0
+        self.last_uniform = None
 
     def accept(self, probability: float) -> bool:
         probability = min(max(float(probability), 0.0), 1.0)
@@ -155,6 +229,9 @@ class _ScriptedDraws:
     def choose(self, weights: Tensor) -> int:
         weights = weights.double()
         return self._take((weights / weights.sum()).tolist())
+
+    def choose_each(self, weights: Tensor) -> list[int]:
+        return [self.choose(row) for row in weights]
 
     def _take(self, law: list[float]) -> int:
         possible = [i for i, p in enumerate(law) if p > 0]

@@ -20,7 +20,7 @@ class Score:
         new_tokens, loop_tokens: tokens of one output, and how many of them come after text began to repeat itself.
         over_autoregressive, over_hf: throughput over that of autoregressive and of Hugging Face `generate`, taken per
             repeat so that drift of the machine cancels.
-        same_output: whether the output is that of the reference, None without a reference or for itself.
+        same_output: whether the output is that of the reference; None without one, for itself, and for sampled output.
         difference: where it first parts from the reference.
         failure: one sentence if it could not be run.
     """
@@ -93,7 +93,7 @@ def _score(comparison: Comparison, index: int, loop_free: bool, prompt: int) -> 
 
 
 def _same_output(comparison: Comparison, index: int, prompt: int, result: Result | None, difference) -> bool | None:
-    if result is None or result.failure or index == comparison.reference:
+    if result is None or result.failure or index == comparison.reference or not comparison.sampling.greedy:
         return None
     expected = [r for r in comparison.of(comparison.reference) if r.prompt == prompt and not r.failure]
     return difference is None if expected else None

@@ -37,12 +37,14 @@ class Limits:
         ignore_end_of_text: decode on past the stop tokens.
         record: `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing.
         rows: `top` keeps the top 20 of each law, `open` also the raw logits of the latest iteration, `full` of all.
+        row_bytes: memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
     """
 
     max_new_tokens: int = 128
     ignore_end_of_text: bool = False
     record: Record = "full"
     rows: Rows = "top"
+    row_bytes: int | None = None
 
     def __post_init__(self):
         require(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}.")
@@ -77,6 +79,7 @@ class DecodeSession:
         self.pair, self.method = pair, method
         self.sampling, self.limits = sampling or Sampling(), limits or Limits()
         self.method.check(self.sampling)
+        self.method = self.method.prepared(pair, self.sampling)
         check_prompt(pair, prompt_ids, self.limits.max_new_tokens)
         self.prompt_ids = tuple(int(token) for token in prompt_ids)
         self.tokens = list(self.prompt_ids)
@@ -84,12 +87,12 @@ class DecodeSession:
         self.stopped: Literal["length", "end_of_text", "unfinished"] = "unfinished"
         self.prefill_s = self.ttft_s = self.elapsed_s = 0.0
         self._count = 0
-        self._state: Any = method.drafter.start(list(prompt_ids))
+        self._state: Any = self.method.drafter.start(list(prompt_ids))
         self._draws = GeneratorDraws(self.sampling.seed)
         self._loops = LoopDetector()
         capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
         self._target_cache = KVCache(pair.target.num_layers, capacity)
-        self._draft_cache = KVCache(pair.draft.num_layers, capacity) if method.drafter.uses_draft_model else None
+        self._draft_cache = KVCache(pair.draft.num_layers, capacity) if self.method.drafter.uses_draft_model else None
         self._prefilled = False
 
     @property
@@ -128,15 +131,23 @@ class DecodeSession:
                 "max_new_tokens, or load a smaller pair."
             ) from None
 
-    def fork(self, method: Method | None = None, limits: Limits | None = None) -> "DecodeSession":
-        """An independent session that continues from here, with another method if given; no forward is run."""
+    def fork(
+        self, method: Method | None = None, limits: Limits | None = None, sampling: Sampling | None = None
+    ) -> "DecodeSession":
+        """An independent session that continues from here, with what is given changed; no forward is run.
+
+        Without another sampling the draws go on where they are, with one they begin at its seed.
+        """
         other = DecodeSession.__new__(DecodeSession)
         other.__dict__.update(self.__dict__)
         other.method = method or self.method
+        other.sampling = sampling or self.sampling
         other.limits = limits or self.limits
-        other.method.check(self.sampling)
+        other.method.check(other.sampling)
+        other.method = other.method.prepared(self.pair, other.sampling)
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
-        other._draws, other._loops = self._draws.fork(), self._loops.copy()
+        other._draws = GeneratorDraws(sampling.seed) if sampling else self._draws.fork()
+        other._loops = self._loops.copy()
         other._target_cache = self._target_cache.clone()
         other._draft_cache = self._draft_cache.clone() if self._draft_cache else None
         if other.method.drafter != self.method.drafter:
@@ -146,6 +157,16 @@ class DecodeSession:
         if other.new_tokens < other.limits.max_new_tokens and other.stopped == "length":
             other.stopped = "unfinished"
         return other
+
+    @torch.inference_mode()
+    def peek(self) -> tuple[Draft, TargetRows]:
+        """Draft a tree here and run the target over it; nothing is committed, drawn or learned by this session."""
+        other = self.fork()
+        if not other._prefilled:
+            other._prefill()
+        clock = PhaseClock(other.pair.target.device)
+        draft = other.method.drafter.draft(other._state, other._source(clock), other.tokens[-1], other._draws)
+        return draft, TargetRows(other._verify_pass(draft, clock), other.sampling)
 
     def release(self) -> None:
         """Give the caches back; the trace so far stays readable."""
@@ -253,7 +274,7 @@ class DecodeSession:
             self.pair.logits_size,
             depth_limit,
             clock,
-            self.sampling.draft_temperature if not self.sampling.greedy else 1.0,
+            self.sampling.draft_temperature,
         )
 
     def _verify_pass(self, draft: Draft, clock: PhaseClock) -> torch.Tensor:
@@ -307,9 +328,17 @@ class DecodeSession:
     def _keep(self, trace: IterationTrace) -> None:
         if self.limits.record == "none":
             return
-        if self.limits.rows == "open" and self.iterations:
-            self.iterations[-1] = replace(self.iterations[-1], draft_logits=None, target_logits=None)
         self.iterations.append(trace)
+        if self.limits.rows == "top":
+            return
+        room = trace_bytes(trace) if self.limits.rows == "open" else self.limits.row_bytes
+        for place in range(len(self.iterations) - 1, -1, -1) if room is not None else ():
+            held = self.iterations[place]
+            if held.target_logits is None:  # rows go from the oldest on, so nothing older has any
+                break
+            room -= trace_bytes(held)
+            if room < 0:
+                self.iterations[place] = replace(held, draft_logits=None, target_logits=None)
 
     def _peak_memory(self) -> int | None:
         """Peak bytes on CUDA; weights and caches elsewhere."""
@@ -322,6 +351,11 @@ class DecodeSession:
             caches += self._draft_cache.allocated_bytes
             weights += self.pair.info.draft.weight_bytes
         return caches + weights
+
+
+def trace_bytes(trace: IterationTrace) -> int:
+    """Bytes of the raw logits that an iteration holds."""
+    return sum(rows.nbytes for rows in (trace.draft_logits, trace.target_logits) if rows is not None)
 
 
 def decode(

@@ -6,7 +6,7 @@ as drafted. Depth counts drafted tokens, so the root has depth 0 and the first d
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,8 @@ FinalKind = Literal["bonus", "recovered", "fallback", "none"]
 Growth = Literal[
     "expanded", "max_depth", "early_stop", "depth_gate", "budget", "below_threshold", "length_limit", "not_drafted"
 ]
+TreeLaw = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
+StepKind = Literal["test", "match", "choice"]
 Record = Literal["none", "summary", "full"]
 Setting = int | float | bool | str
 
@@ -97,6 +99,9 @@ class VerificationStep:
         accepted: outcome.
         weight: the running weight of block and traversal verification, else None.
         residual_ids, residual_probs: top tokens of what is left of the target's law after a rejection.
+        kind: `test` of a child; `match` between two children before it (tournaments); `choice`: a token drawn from a
+            law, `acceptance_probability` being what that law gives it - a child's token or the final one.
+        rival_id: the child it was matched against, None but for a match.
     """
 
     node_id: int
@@ -108,6 +113,8 @@ class VerificationStep:
     weight: float | None = None
     residual_ids: tuple[int, ...] = ()
     residual_probs: tuple[float, ...] = ()
+    kind: StepKind = "test"
+    rival_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,9 @@ class IterationTrace:
         committed_ids, committed_texts: tokens committed, accepted ones first, then the final token if any.
         final_kind: what the last committed token is; `none` when the path was cut by end of text or length.
         draws: the random decisions in order.
+        law: how the tree's tokens were chosen; decides which verifiers keep the target's law on it.
+        drawn: node ids in the order in which they were drawn, one entry per draw; empty where every node was drawn
+            once, in the order of ids.
         kv_target, kv_draft: row movement of both caches; `kv_draft` is None without a draft model.
         times: seconds per phase.
         started_s, ended_s: wall-clock offsets from the start of the call.
@@ -248,6 +258,8 @@ class IterationTrace:
     in_loop: bool
     history: HistoryTrace | None = None
     texts: Mapping[int, str] = field(default_factory=dict)
+    law: TreeLaw = "deterministic"
+    drawn: tuple[int, ...] = ()
     draft_top_ids: np.ndarray | None = None
     draft_top_probs: np.ndarray | None = None
     target_top_ids: np.ndarray | None = None
@@ -373,3 +385,8 @@ class RunTrace:
     def output_ids(self) -> tuple[int, ...]:
         """Committed tokens after the prompt, `[new_tokens]`."""
         return tuple(token for iteration in self.iterations for token in iteration.committed_ids)
+
+    def without_rows(self) -> "RunTrace":
+        """The same run without the raw logits of both models."""
+        iterations = (replace(each, draft_logits=None, target_logits=None) for each in self.iterations)
+        return replace(self, iterations=tuple(iterations))

@@ -7,7 +7,7 @@ from pages.ui.compare import MOST_REPEATS, MOST_WARMUP, Outcome, Plan, run_compa
 from pages.ui.compare_contestants import chosen_contestants, contestant_bar
 from pages.ui.controls import DEFAULT_PROMPT, length_control, prompt_picker, prompt_words
 from pages.ui.errors import escape_markdown, show_error
-from pages.ui.setting_widgets import DEFAULT_NEW_TOKENS, seed
+from pages.ui.setting_widgets import DEFAULT_NEW_TOKENS, picked_sampling, sampling_controls, sampling_words, seed
 from pages.ui.setup import setup
 from pages.ui.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
 from viz.tokens import plural
@@ -57,7 +57,13 @@ def choices() -> Plan:
             "Warm-up rounds", 0, MOST_WARMUP, key="compare_warmup", persist_state="session",
             help="Rounds before the measured ones; their times are thrown away.",
         )  # fmt: skip
-    return Plan(prompt, tokens, int(repeats), int(warmup))
+    with (
+        st.popover(sampling_words(picked_sampling()), key="compare_sampling_open", icon=":material/casino:"),
+        st.container(width=520),
+    ):
+        sampling = sampling_controls()
+        st.caption("For all methods alike. Sampled outputs differ by chance, so they are not compared token by token.")
+    return Plan(prompt, tokens, int(repeats), int(warmup), sampling)
 
 
 def begin(plan: Plan, start: bool) -> bool:

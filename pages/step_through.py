@@ -17,6 +17,7 @@ from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
 from pages.ui.run_file import file_error, file_menu
 from pages.ui.run_view import draw_run
+from pages.ui.setting_widgets import picked_sampling, sampling_words
 from pages.ui.setup import setup
 from pages.ui.state import Run, current_run, decode_more, keep_run, new_run
 from pages.ui.worker import Job, is_busy, job_error, job_progress, start_job, take_result
@@ -61,13 +62,19 @@ def choices() -> tuple:
         prompt = prompt_picker("prompt")
         tokens = length_control()
     with (
-        st.popover(escape_markdown(method_words("method")), key="method_open", icon=":material/tune:"),
+        st.popover(escape_markdown(chosen_words()), key="method_open", icon=":material/tune:"),
         st.container(width=700),
     ):
-        method = method_picker("method", columns=3)
         sampling = sampling_controls("sampling")
+        method = method_picker("method", columns=3, sampling=sampling)
         reset_button("method")
     return prompt, method, sampling, tokens
+
+
+def chosen_words() -> str:
+    """Method, what was changed, and sampling unless it is greedy."""
+    sampling = picked_sampling()
+    return method_words("method") if sampling.greedy else f"{method_words('method')} · {sampling_words(sampling)}"
 
 
 def start_button(prompt, method, sampling, tokens: int) -> None:

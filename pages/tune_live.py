@@ -6,6 +6,7 @@ import streamlit as st
 
 from decoding.errors import SettingsError
 from pages.ui.errors import show_error
+from pages.ui.setting_widgets import picked_sampling
 from pages.ui.setup import setup
 from pages.ui.tune import Wish, current_bench, fulfil, measure_shown
 from pages.ui.tune_controls import (
@@ -56,7 +57,8 @@ def workplace() -> None:
         draw_settings(settings, bench, source)  # something to look at while the models are loaded
 
     # What is asked for stands in the session before its widgets are drawn, so the trees come first.
-    wish = Wish(source, position(), pinned_method(), method) if method is not None else None
+    sampling = picked_sampling()
+    wish = Wish(source, position(), pinned_method(sampling), method, sampling) if method is not None else None
     drawn = wish is not None and fulfil(bench, wish)
     with trees:
         draw_trees(bench)

@@ -25,7 +25,7 @@ class TableSource:
             assert node == 0 or int(tree.parents[node]) in self._asked, "asked for a node before its parent"
             self._asked.add(node)
             rows.append(self._table.get(path_tokens(tree, node), self._default))
-        return torch.tensor(rows)
+        return torch.tensor(rows, dtype=torch.float64)
 
 
 def path_tokens(tree: TokenTree, node: int) -> tuple[int, ...]:

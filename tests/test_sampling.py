@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from decoding.errors import SettingsError
-from decoding.sampling import GeneratorDraws, ReplayDraws, Sampling, TargetRows, enumerate_draws, target_law
+from decoding.sampling import (
+    GeneratorDraws,
+    ReplayDraws,
+    Sampling,
+    TargetRows,
+    enumerate_draws,
+    nucleus,
+    target_law,
+)
 
 
 def test_greedy_law_is_the_argmax():
@@ -82,6 +90,29 @@ def test_certain_decisions_do_not_branch():
     assert len(list(enumerate_draws(lambda draws: (draws.accept(1.0), draws.accept(0.0))))) == 1
 
 
-def test_target_rows_compute_lazily():
-    rows = TargetRows(torch.tensor([[0.0, 3.0]]), Sampling(temperature=1.0))
-    assert rows.argmax.tolist() == [1] and rows.probs is rows.probs
+def test_the_law_after_a_node_is_checked():
+    rows = TargetRows(torch.tensor([[0.0, 3.0], [float("nan"), 0.0]]), Sampling(temperature=1.0))
+    assert rows.argmax[0] == 1 and rows.law(0).dtype == torch.float64 and float(rows.law(0).sum()) == pytest.approx(1)
+    with pytest.raises(ValueError, match=r"target_logits\[1\] sums to nan"):
+        rows.law(1)
+    given = TargetRows(None, Sampling(), probs=torch.tensor([[0.7, 0.7], [1.5, -0.5]]))
+    with pytest.raises(ValueError, match=r"target_probs\[0\] sums to 1.4"):
+        given.law(0)
+    with pytest.raises(ValueError, match=r"target_probs\[1\] holds the negative probability -0.5"):
+        given.law(1)
+
+
+def test_the_nucleus_of_a_flat_law_over_a_large_vocabulary_is_exact():
+    probs = torch.full((2, 5000), 1 / 5000, dtype=torch.float64)
+    probs[1] = torch.softmax(torch.randn(5000, generator=torch.Generator().manual_seed(0), dtype=torch.float64), 0)
+    for row, kept in zip(probs, nucleus(probs, 0.85003), strict=True):
+        ordered = row.sort(descending=True).values
+        count = int((ordered.cumsum(0) - ordered < 0.85003).sum())
+        assert int((kept > 0).sum()) == count and float(kept.sum()) == pytest.approx(1)
+
+
+def test_choosing_row_by_row_takes_the_same_numbers():
+    weights = torch.rand(5, 7, generator=torch.Generator().manual_seed(1))
+    together, single = GeneratorDraws(3), GeneratorDraws(3)
+    assert together.choose_each(weights) == [single.choose(row) for row in weights]
+    assert together.record == single.record and together.last_uniform == single.last_uniform

@@ -28,6 +28,8 @@ def why_verdict(iteration: IterationTrace, node_id: int) -> str:
     if node.verdict == "not_reached":
         return _why_not_reached(iteration, node)
     tests = [step for step in iteration.steps if step.child_id == node_id]
+    if not tests and node.reason and any(step.drawn is not None for step in iteration.steps):
+        return f"{node.reason} {_preference(iteration, node)}"
     said = f"{_preference(iteration, node)} {_tests(tests)}".strip()
     if node.verdict == "rejected" and said and tests and all(step.drawn is None for step in iteration.steps):
         said += " Greedy decoding keeps only the favourite."
@@ -50,6 +52,15 @@ def _tests(tests: list[VerificationStep]) -> str:
     """The tests of one node with what was drawn."""
     sentences = []
     for step in tests:
+        if step.kind == "choice":
+            sentences.append(f"Drawn here from what was left of the target's law, which gives it "
+                             f"{number(step.acceptance_probability)}.")  # fmt: skip
+            continue
+        if step.kind == "match":
+            kept = "won" if step.accepted else "lost"
+            sentences.append(f"It {kept} its match against node {step.rival_id}, which it wins with probability "
+                             f"{number(step.acceptance_probability)}.")  # fmt: skip
+            continue
         outcome = "accepted" if step.accepted else "rejected"
         if step.drawn is None:
             if step.acceptance_probability in (0.0, 1.0):
@@ -58,9 +69,8 @@ def _tests(tests: list[VerificationStep]) -> str:
             sentences.append(f"Test with probability {number(step.acceptance_probability)}: {outcome}.")
         else:
             sign = "<" if step.accepted else "≥"
-            weight = "" if step.weight is None else f" at weight {number(step.weight)}"
             sentences.append(
-                f"Accepted with probability {number(step.acceptance_probability)}{weight}; "
+                f"Accepted with probability {number(step.acceptance_probability)}; "
                 f"drawn {number(step.drawn)} {sign} {number(step.acceptance_probability)}: {outcome}."
             )
     return " ".join(sentences)
@@ -94,7 +104,7 @@ def why_not_expanded(iteration: IterationTrace, node_id: int) -> str:
         return f"expanded: {sure}{plural(node.branching or 0, 'child', 'children')}"
     rules = {
         "max_depth": f"depth {node.depth} is the deepest level{_setting(settings, 'max_depth', ' (max_depth {})')}",
-        "early_stop": f"path probability {path} < stop_probability{_setting(settings, 'stop_probability', ' {}')}",
+        "early_stop": _early_stop(settings, path),
         "depth_gate": (
             f"beyond base_depth{_setting(settings, 'base_depth', ' {}')} only paths of at least deep_probability"
             f"{_setting(settings, 'deep_probability', ' {}')} grow; this one has {path}"
@@ -107,6 +117,13 @@ def why_not_expanded(iteration: IterationTrace, node_id: int) -> str:
         "not_drafted": "the draft model proposed nothing after it",
     }
     return f"not expanded: {rules[node.growth]}"
+
+
+def _early_stop(settings: Mapping, path: str) -> str:
+    """What ended the drafting here: a path that is too improbable, or a whole round that promised too little."""
+    if "gain_threshold" not in settings:
+        return f"path probability {path} < stop_probability{_setting(settings, 'stop_probability', ' {}')}"
+    return f"drafting stopped: the next round promised less than gain_threshold{_setting(settings, 'gain_threshold', ' {}')}"
 
 
 def _threshold(settings: Mapping) -> str:
@@ -134,7 +151,10 @@ def why_pruned(iteration: IterationTrace, node_id: int) -> str:
     if not node.pruned:
         return ""
     limit = _setting(iteration.settings, "prune_probability", " {}")
-    if limit and node.path_probability >= iteration.settings["prune_probability"]:
+    if not limit:
+        budget = _setting(iteration.settings, "node_budget", "{} ")
+        return f"Removed before verification: it is not among the {budget}nodes of highest value."
+    if node.path_probability >= iteration.settings["prune_probability"]:
         return node.reason or "Removed before verification together with an ancestor."
     path = number(node.path_probability, 3)
     return f"Removed before verification: path probability {path} < prune_probability{limit}."

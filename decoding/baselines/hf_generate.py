@@ -1,4 +1,4 @@
-"""Hugging Face `generate` and assisted generation, greedy, with a clean generation config and timestamps."""
+"""Hugging Face `generate` and assisted generation with a clean generation config and timestamps."""
 
 import time
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import torch
 
 from decoding.metrics import Timeline
 from decoding.pair import Pair
+from decoding.sampling import Sampling
 
 Baseline = Literal["hf_generate", "hf_assisted"]
 BASELINES: dict[Baseline, str] = {
@@ -62,11 +63,19 @@ def run_baseline(
     max_new_tokens: int,
     ignore_end_of_text: bool = False,
     cancelled=None,
+    sampling: Sampling | None = None,
 ) -> BaselineRun:
-    """Call `generate` (with the draft as assistant for `hf_assisted`) and note when each token arrived."""
+    """Call `generate` (with the draft as assistant for `hf_assisted`) and note when each token arrived.
+
+    Sampling takes its numbers from the seeded generator of torch, so its tokens are not those of our methods.
+    """
     device = pair.target.device
     config = pair.generation_config()
     config.max_new_tokens = max_new_tokens
+    if sampling is not None and not sampling.greedy:
+        config.do_sample, config.top_k = True, 0
+        config.temperature, config.top_p = sampling.temperature, sampling.top_p
+        torch.manual_seed(sampling.seed)
     if ignore_end_of_text:
         config.eos_token_id = None
     extra = {}

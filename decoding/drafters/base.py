@@ -2,16 +2,14 @@
 
 import time
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor
 
-from decoding.sampling import Draws
+from decoding.sampling import Draws, Sampling
 from decoding.token_tree import TokenTree
-from decoding.trace import HistoryTrace, Setting
-
-TreeLaw = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
+from decoding.trace import HistoryTrace, Setting, TreeLaw
 
 
 class ProbabilitySource(Protocol):
@@ -43,6 +41,8 @@ class Draft:
         rows: the draft's probabilities level by level as `(node ids, [len(ids), vocab_size])`.
         settings: settings in force while this tree was drafted.
         prune_s: seconds that pruning took.
+        drawn: ids of the nodes in the order in which they were drawn, one entry per draw, so that a node drawn twice
+            stands there twice; None where every node was drawn once, in the order of ids.
     """
 
     tree: TokenTree
@@ -52,6 +52,7 @@ class Draft:
     rows: tuple[tuple[np.ndarray, Tensor], ...]
     settings: dict[str, Setting]
     prune_s: float = 0.0
+    drawn: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,24 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Drafter:
-    """A way to build a tree: frozen settings, explicit state, no model of its own."""
+    """A way to build a tree: frozen settings, explicit state, no model of its own.
+
+    Attributes:
+        law: how tokens are chosen; a property where a setting decides it.
+        cost: what one tree costs in draft forwards, in words.
+    """
 
     law: ClassVar[TreeLaw] = "deterministic"
     uses_draft_model: ClassVar[bool] = True
+    cost: ClassVar[str] = "one draft forward per level"
 
     def start(self, prompt_ids: list[int]) -> Any:
         """State before the first iteration; None for drafters that learn nothing."""
         return None
+
+    def prepared(self, pair: Any, sampling: Sampling) -> "Drafter":
+        """The same drafter with what it has to know of a pair (`decoding.pair.Pair`) filled in."""
+        return self
 
     def draft(self, state: Any, source: ProbabilitySource, root_token: int, draws: Draws) -> Draft:
         """Build the tree of one iteration below `root_token`."""
@@ -100,6 +111,8 @@ class Growing:
         self.source = source
         self.tree = TokenTree(root_token, capacity)
         self.rows: list[tuple[np.ndarray, Tensor]] = []
+        self._drawn: list[int] = []
+        self._ids: dict[tuple[int, int], int] = {}
 
     def root_frontier(self) -> np.ndarray:
         """The root as first frontier; empty where the length limit leaves no room for a drafted token."""
@@ -110,14 +123,40 @@ class Growing:
 
     def expand(self, nodes: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """One draft forward; returns the `top` best tokens and their probabilities, both `[len(nodes), top]`."""
+        probs = self._ask(nodes)
+        best = probs.topk(min(top, probs.shape[-1]), dim=-1)
+        top_probs = best.values.cpu().double().numpy()
+        self.tree.confidence[nodes] = top_probs[:, 0]
+        return best.indices.cpu().numpy(), top_probs
+
+    def expand_laws(self, nodes: np.ndarray) -> Tensor:
+        """One draft forward; returns the whole laws to draw from, `[len(nodes), vocab_size]`."""
+        probs = self._ask(nodes)
+        self.tree.confidence[nodes] = probs.amax(-1).tolist()
+        return probs
+
+    def _ask(self, nodes: np.ndarray) -> Tensor:
         probs = self.source.expand(self.tree, nodes)
         self.rows.append((nodes, probs))
-        best = probs.topk(min(top, probs.shape[-1]), dim=-1)
-        top_probs = best.values.double().cpu().numpy()
-        self.tree.confidence[nodes] = top_probs[:, 0]
         self.tree.level[nodes] = len(self.rows) - 1
         self.tree.set_growth(nodes, "expanded")
-        return best.indices.cpu().numpy(), top_probs
+        return probs
+
+    def add_drawn(self, parents: np.ndarray, tokens: np.ndarray, probs: np.ndarray) -> np.ndarray:
+        """Append drawn children in draw order; a child drawn again gains multiplicity. Returns the id of each draw."""
+        ids = np.zeros(len(tokens), dtype=np.int64)
+        new: list[int] = []
+        for place, key in enumerate(zip(np.asarray(parents).tolist(), np.asarray(tokens).tolist(), strict=True)):
+            known = self._ids.get(key)
+            if known is None:
+                known = self._ids[key] = self.tree.size + len(new)
+                new.append(place)
+            ids[place] = known
+        self.tree.append(np.asarray(parents)[new], np.asarray(tokens)[new], np.asarray(probs)[new])
+        np.add.at(self.tree.multiplicity, ids, 1)
+        self.tree.multiplicity[ids[new]] -= 1
+        self._drawn.extend(ids.tolist())
+        return ids
 
     def add_best(self, nodes: np.ndarray, branching: np.ndarray, tokens: np.ndarray, probs: np.ndarray, room: int):
         """Append the `branching[i]` best children of each node while there is room; return the new ids."""
@@ -126,16 +165,25 @@ class Growing:
         parents = np.repeat(nodes, taken.sum(1))[:room]
         return self.tree.append(parents, tokens[taken][:room], probs[taken][:room])
 
-    def finish(self, law: TreeLaw, state: Any, settings: dict[str, Setting], prune_probability: float = 0.0) -> Draft:
+    def finish(
+        self,
+        law: TreeLaw,
+        state: Any,
+        settings: dict[str, Setting],
+        prune_probability: float = 0.0,
+        keep: np.ndarray | None = None,
+    ) -> Draft:
         """Close the tree: nodes whose path probability is below `prune_probability` are not verified.
 
-        Path probability never rises downwards, so what stays is connected.
+        Path probability never rises downwards, so what stays is connected. `keep`, a bool mask `[size]` that is closed
+        under parents, leaves out others as well.
         """
         started = time.perf_counter()
-        keep = None
         if prune_probability > 0:
-            keep = self.tree.path_probs >= prune_probability
-            keep[0] = True
+            likely = self.tree.path_probs >= prune_probability
+            likely[0] = True
+            keep = likely if keep is None else keep & likely
         order = self.tree.breadth_first(keep)
         prune_s = time.perf_counter() - started
-        return Draft(self.tree, order, law, state, tuple(self.rows), settings, prune_s)
+        drawn = np.array(self._drawn, dtype=np.int64) if self._drawn else None
+        return Draft(self.tree, order, law, state, tuple(self.rows), settings, prune_s, drawn)

@@ -1,28 +1,40 @@
-"""Linear chain: the draft's K most likely tokens in a row (Leviathan et al.; the papers' linear baseline)."""
+"""Linear chain: K tokens in a row, the draft's most likely ones or sampled ones (Leviathan et al.)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.iid_paths import grow_iid
 from decoding.errors import require
 
 
 @dataclass(frozen=True)
 class LinearDrafter(Drafter):
-    """A chain of `length` tokens (K)."""
+    """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, drawn from its law."""
 
     length: int = 8
+    sampled: bool = False
 
     def __post_init__(self):
         require(1 <= self.length <= 64, f"length (K) must be from 1 to 64, not {self.length}.")
 
+    @property
+    def law(self):
+        """What verifiers may assume follows from whether tokens are drawn."""
+        return "single_path" if self.sampled else "deterministic"
+
     def draft(self, state, source, root_token, draws) -> Draft:
         growing = Growing(source, root_token)
-        node = np.zeros(1, dtype=np.int64)
-        for _ in range(min(self.length, source.depth_limit)):
+        if self.sampled:
+            grow_iid(growing, [1] * self.length, draws)
+        else:
+            self._grow_likeliest(growing)
+        return growing.finish(self.law, state, self.settings())
+
+    def _grow_likeliest(self, growing: Growing) -> None:
+        node, limit = np.zeros(1, dtype=np.int64), growing.source.depth_limit
+        for _ in range(min(self.length, limit)):
             tokens, probs = growing.expand(node, top=1)
             node = growing.add_best(node, np.ones(1, dtype=np.int64), tokens, probs, room=1)
-        reached_limit = source.depth_limit < self.length
-        growing.tree.set_growth(node, "length_limit" if reached_limit else "max_depth")
-        return growing.finish(self.law, state, self.settings())
+        growing.tree.set_growth(node, "length_limit" if limit < self.length else "max_depth")

@@ -1,6 +1,28 @@
 """Every way to accept tokens from a draft tree, by name."""
 
 from decoding.verifiers.base import Verifier
+from decoding.verifiers.block import BlockVerifier
 from decoding.verifiers.greedy import GreedyVerifier
+from decoding.verifiers.khisti import KhistiVerifier
+from decoding.verifiers.naive import NaiveVerifier
+from decoding.verifiers.naive_tree import NaiveTreeVerifier
+from decoding.verifiers.nss import NSSVerifier
+from decoding.verifiers.specinfer import SpecInferVerifier
+from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
+from decoding.verifiers.spectr import SpecTrVerifier
+from decoding.verifiers.traversal import TraversalVerifier, TraversalWithoutReplacementVerifier
 
-VERIFIERS: dict[str, type[Verifier]] = {"greedy": GreedyVerifier}
+_KINDS: tuple[type[Verifier], ...] = (
+    GreedyVerifier,
+    NSSVerifier,
+    NaiveVerifier,
+    NaiveTreeVerifier,
+    SpecTrVerifier,
+    SpecInferVerifier,
+    SpecInferWithoutReplacementVerifier,
+    KhistiVerifier,
+    BlockVerifier,
+    TraversalVerifier,
+    TraversalWithoutReplacementVerifier,
+)
+VERIFIERS: dict[str, type[Verifier]] = {kind.name: kind for kind in _KINDS}

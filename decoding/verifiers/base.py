@@ -1,13 +1,71 @@
-"""What every way to accept tokens shares: its signature and the tree laws it is lossless for."""
+"""What every way to accept tokens shares: its signature, the tree laws it is lossless for, what it returns."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from torch import Tensor
 
 from decoding.drafters.base import Draft, TreeLaw
 from decoding.sampling import Draws, Sampling, TargetRows
-from decoding.trace import FinalKind, VerificationStep
+from decoding.trace import FinalKind, Setting, StepKind, VerificationStep
+from decoding.verifiers.verified_tree import VerifiedTree
+
+SAMPLED_LAWS: tuple[TreeLaw, ...] = ("none", "single_path", "iid", "without_replacement")
+IID_LAWS: tuple[TreeLaw, ...] = ("none", "single_path", "iid")
+LAW_WORDS: dict[TreeLaw, str] = {
+    "none": "trees of only a root",
+    "deterministic": "trees of the draft's likeliest tokens",
+    "single_path": "sampled chains",
+    "iid": "trees of independent draws",
+    "without_replacement": "trees drawn without replacement",
+}
+RESIDUAL_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test of a walk as it was made; `VerificationStep` is its record.
+
+    Attributes:
+        residual: law that is left after it, not normalised; None where nothing changed.
+    """
+
+    node: int
+    child: int | None
+    token: int
+    acceptance_probability: float
+    drawn: float | None
+    accepted: bool
+    weight: float | None = None
+    kind: StepKind = "test"
+    rival: int | None = None
+    residual: Tensor | None = None
+
+    __test__ = False  # pytest takes classes of this name for tests
+
+    def step(self) -> VerificationStep:
+        """The record of the test with the top of its residual."""
+        ids, probs = (), ()
+        if self.residual is not None:
+            best = self.residual.topk(min(RESIDUAL_TOKENS, self.residual.numel()))
+            total = float(self.residual.sum()) or 1.0
+            ids, probs = tuple(best.indices.tolist()), tuple((best.values / total).tolist())
+        return VerificationStep(
+            node_id=self.node,
+            child_id=self.child,
+            token_id=self.token,
+            acceptance_probability=self.acceptance_probability,
+            drawn=self.drawn,
+            accepted=self.accepted,
+            weight=self.weight,
+            residual_ids=ids,
+            residual_probs=probs,
+            kind=self.kind,
+            rival_id=self.rival,
+        )
 
 
 @dataclass(frozen=True)
@@ -18,16 +76,53 @@ class Verification:
         accepted: ids of the accepted nodes from the root down, the root left out.
         final_token: the token that follows them.
         final_kind: `bonus` after a leaf of the verified tree, `recovered` above one, `fallback` if none was accepted.
-        steps: its tests in order.
-        acceptance_probability: exact probability of being reached and accepted for each verified node, `[num_rows]`
-            in the order of the verification pass; the root has 1.
+        tests: its tests in order.
+        decision: the verifier in front of this tree, for what it would do with other draws.
     """
 
     accepted: tuple[int, ...]
     final_token: int
     final_kind: FinalKind
-    steps: tuple[VerificationStep, ...]
-    acceptance_probability: np.ndarray
+    tests: tuple[Test, ...]
+    decision: "Decision" = field(repr=False)
+
+    @cached_property
+    def steps(self) -> tuple[VerificationStep, ...]:
+        """The tests in order, as records."""
+        return tuple(test.step() for test in self.tests)
+
+    @property
+    def acceptance_probability(self) -> np.ndarray:
+        """Exact probability, over all draws, of being reached and accepted; `[num_rows]`, the root has 1."""
+        return self.decision.acceptance_probability
+
+
+class Decision:
+    """A verifier in front of one tree. What does not depend on draws is computed when first needed, and kept."""
+
+    def __init__(self, tree: VerifiedTree):
+        self.tree = tree
+
+    def walk(self, draws: Draws) -> Verification:
+        """Decide with these draws."""
+        raise NotImplementedError
+
+    @cached_property
+    def acceptance_probability(self) -> np.ndarray:
+        """Exact probability of each verified node of being reached and accepted, `[num_rows]`; the root has 1."""
+        raise NotImplementedError
+
+    @property
+    def expected_tokens(self) -> float:
+        """Exact expected tokens of this tree, accepted ones and the final one: its block efficiency E[tau + 1]."""
+        return float(self.acceptance_probability.sum())
+
+    def verification(self, accepted: tuple[int, ...], final_token: int, tests: Iterable[Test]) -> Verification:
+        """The outcome of a walk."""
+        kind: FinalKind = "fallback"
+        if accepted:
+            kind = "recovered" if self.tree.entries[accepted[-1]] else "bonus"
+        return Verification(accepted, final_token, kind, tuple(tests), self)
 
 
 @dataclass(frozen=True)
@@ -35,32 +130,46 @@ class Verifier:
     """A way to accept tokens from a tree: stateless, frozen settings.
 
     Attributes:
+        name: key in `VERIFIERS`.
+        label, summary, paper: what the screen calls it, what it does in a sentence, where it comes from.
         lossless_for: laws of trees on which the output keeps the target's law.
         greedy_only: True if it needs temperature 0.
     """
 
+    name: ClassVar[str] = ""
+    label: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
     lossless_for: ClassVar[tuple[TreeLaw, ...]] = ()
     greedy_only: ClassVar[bool] = False
 
-    def verify(self, draft: Draft, target: TargetRows, draws: Draws) -> Verification:
-        """Decide about the tree; `target` has one row per entry of `draft.order`."""
+    def decide(self, tree: VerifiedTree) -> Decision:
+        """This verifier in front of a tree."""
         raise NotImplementedError
+
+    def verify(self, draft: Draft, target: TargetRows, draws: Draws) -> Verification:
+        """Decide about the tree; `target` has one row per entry of `draft.order`.
+
+        Raises:
+            ValueError: rows that are no laws, or a tree whose parents do not precede their children.
+        """
+        return self.decide(VerifiedTree(draft, target)).walk(draws)
 
     def refusal(self, law: TreeLaw, sampling: Sampling) -> str | None:
         """Why this verifier would bias the output of such a tree, None if it would not."""
         if self.greedy_only and not sampling.greedy:
             return (
-                f"This verifier keeps only the target's most likely token, so it needs temperature 0, "
-                f"not {sampling.temperature}: set temperature to 0."
+                f"{self.label} verification keeps only the target's most likely token, so it needs temperature 0, "
+                f"not {sampling.temperature:g}."
             )
         if law not in self.lossless_for:
-            return f"This verifier would bias the output of {law.replace('_', ' ')} trees."
+            return f"{self.label} verification would bias the output of {LAW_WORDS[law]}."
         return None
 
+    def settings(self) -> dict[str, Setting]:
+        """Every setting by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
-def final_kind(accepted: tuple[int, ...], draft: Draft) -> FinalKind:
-    """What the token after the accepted path is called."""
-    if not accepted:
-        return "fallback"
-    has_children = bool(np.isin(draft.tree.parents[draft.order], accepted[-1]).any())
-    return "recovered" if has_children else "bonus"
+    def with_settings(self, **changes: Setting) -> "Verifier":
+        """The same verifier with some settings changed; out of range raises `SettingsError`."""
+        return replace(self, **changes)

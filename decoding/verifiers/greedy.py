@@ -4,42 +4,46 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decoding.drafters.base import Draft
-from decoding.sampling import Draws, TargetRows
-from decoding.trace import VerificationStep
-from decoding.verifiers.base import Verification, Verifier, final_kind
+from decoding.sampling import Draws
+from decoding.verifiers.base import Decision, Test, Verification, Verifier
+from decoding.verifiers.verified_tree import VerifiedTree
+
+
+class Greedy(Decision):
+    """Takes no draws: there is one way to walk."""
+
+    @property
+    def acceptance_probability(self) -> np.ndarray:
+        accepted = {0, *self.walk(None).accepted}
+        return np.array([float(node in accepted) for node in self.tree.order])
+
+    def walk(self, draws: Draws | None) -> Verification:
+        tree, node, accepted, tests = self.tree, 0, [], []
+        while True:
+            wanted, found = tree.preferred[tree.row_of[node]], None
+            for child in tree.entries[node]:
+                matches = tree.tokens[child] == wanted
+                tests.append(Test(node, child, tree.tokens[child], float(matches), None, matches))
+                if matches:
+                    found = child
+            if found is None:
+                break
+            accepted.append(found)
+            node = found
+        tests.append(Test(node, None, wanted, 1.0, None, True, kind="choice"))
+        return self.verification(tuple(accepted), wanted, tests)
 
 
 @dataclass(frozen=True)
 class GreedyVerifier(Verifier):
     """Keeps the longest path whose every token is the target's argmax; takes no draws."""
 
+    name = "greedy"
+    label = "Greedy"
+    summary = "Keeps the longest path whose every token is the target's most likely one."
+    paper = "DynaTree, SelectCommit"
     lossless_for = ("none", "deterministic", "single_path", "iid", "without_replacement")
     greedy_only = True
 
-    def verify(self, draft: Draft, target: TargetRows, draws: Draws) -> Verification:
-        preferred = target.argmax.cpu().numpy()
-        order = draft.order
-        parents, tokens = draft.tree.parents[order], draft.tree.tokens[order]
-        probability = np.zeros(len(order))
-        probability[0] = 1.0
-        accepted: list[int] = []
-        steps: list[VerificationStep] = []
-        row = 0
-        while True:
-            node, wanted, next_row = int(order[row]), int(preferred[row]), None
-            for child in np.flatnonzero(parents == node) if len(order) > 1 else ():
-                matches = bool(tokens[child] == wanted)
-                steps.append(
-                    VerificationStep(node, int(order[child]), int(tokens[child]), float(matches), None, matches)
-                )
-                if matches:
-                    next_row = int(child)
-            if next_row is None:
-                break
-            row = next_row
-            accepted.append(int(order[row]))
-            probability[row] = 1.0
-        steps.append(VerificationStep(node, None, wanted, 1.0, None, True))
-        path = tuple(accepted)
-        return Verification(path, wanted, final_kind(path, draft), tuple(steps), probability)
+    def decide(self, tree: VerifiedTree) -> Greedy:
+        return Greedy(tree)

@@ -15,6 +15,7 @@ from pages.ui.worker import Job
 
 if TYPE_CHECKING:
     from decoding.comparison import Comparison, Contestant
+    from decoding.sampling import Sampling
 
 MOST_REPEATS, MOST_WARMUP = 20, 5
 
@@ -27,6 +28,7 @@ class Plan:
     max_new_tokens: int
     repeats: int
     warmup: int
+    sampling: "Sampling"
 
 
 @dataclass(eq=False)
@@ -74,7 +76,7 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
 
     comparison = compare(
         pair, contestants, [(prompt_words(plan.prompt.name), ids)], plan.max_new_tokens, plan.repeats, plan.warmup,
-        progress=progress, cancelled=lambda: job.cancelled,
+        plan.sampling, progress=progress, cancelled=lambda: job.cancelled,
     )  # fmt: skip
     text = pair.vocabulary.text
     used = {token for result in comparison.results for token in result.output_ids}
@@ -107,7 +109,8 @@ def compute_trees(outcome: Outcome, length: int, job: Job) -> list[IterationTrac
     output = outcome.comparison.of(outcome.comparison.reference)[0].output_ids
     methods = [contestant.method for contestant in drafting(outcome)]
     # The first pass over a text of new length is slower whoever makes it: it is made once for nobody.
-    return trees_on_prefix(models.pair(), [methods[0], *methods], [*outcome.prompt_ids, *output[:length]])[1:]
+    return trees_on_prefix(models.pair(), [methods[0], *methods], [*outcome.prompt_ids, *output[:length]],
+                           outcome.plan.sampling)[1:]  # fmt: skip
 
 
 def drafting(outcome: Outcome) -> "list[Contestant]":

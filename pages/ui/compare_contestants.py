@@ -10,7 +10,7 @@ from decoding.trace import Setting
 from pages.ui.controls import preset_picker, reset_button
 from pages.ui.errors import escape_markdown, guarded
 from pages.ui.setting_info import info_of
-from pages.ui.setting_widgets import seed, setting_key, settings_form
+from pages.ui.setting_widgets import method_as_verified, picked_sampling, seed, setting_key, settings_form
 
 if TYPE_CHECKING:
     from decoding.comparison import Contestant
@@ -93,7 +93,8 @@ def _slot_form(key: str, names: dict[str, str]) -> None:
     else:
         st.caption(escape_markdown(f"{method.summary} {method.paper}."))
         with guarded():
-            method.with_settings(**settings_form(method, key, columns=3))
+            sampling = picked_sampling()
+            method.with_settings(**settings_form(method, key, columns=3, sampling=sampling))
         if method.drafter.uses_draft_model:
             reset_button(key, method)
     st.button(
@@ -105,15 +106,17 @@ def slot_method(key: str) -> "Method | None":
     """The method of a slot with the values of its widgets; None for an outside baseline.
 
     Raises:
-        SettingsError: the settings contradict one another.
+        SettingsError: the settings contradict one another, or the verifier would bias the output.
     """
     from decoding.methods import METHODS
 
-    method = METHODS.get(st.session_state[key])
-    if method is None:
+    if st.session_state[key] not in METHODS:
         return None
+    method = method_as_verified(st.session_state[key], key)
     values = {name: st.session_state.get(setting_key(key, method.name, name)) for name in method.settings()}
-    return method.with_settings(**{name: value for name, value in values.items() if value is not None})
+    chosen = method.with_settings(**{name: value for name, value in values.items() if value is not None})
+    chosen.check(picked_sampling())
+    return chosen
 
 
 def slot_words(key: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from decoding.contestants import format_contestant
 from decoding.metrics import RunMetrics
+from decoding.sampling import Sampling
 from decoding.scoreboard import Score, score
 from pages.ui.compare import Outcome
 from pages.ui.controls import OWN_TEXT
@@ -18,6 +19,9 @@ FIGURES = (
     "tokens_per_iteration", "drafted", "verified", "accepted", "accepted_mean", "acceptance_drafted",
     "acceptance_verified", "draft_forwards", "target_passes", "peak_memory_bytes",
 )  # fmt: skip
+
+
+_GREEDY = asdict(Sampling())
 
 
 def as_csv(outcome: Outcome) -> str:
@@ -46,6 +50,7 @@ def as_json(outcome: Outcome) -> str:
         "prompt": {"name": plan.prompt.name, "text": plan.prompt.text, "chat_template": plan.prompt.chat,
                    "token_ids": outcome.prompt_ids},
         "max_new_tokens": plan.max_new_tokens,
+        "sampling": asdict(plan.sampling),
         "repeats": plan.repeats,
         "warmup": plan.warmup,
         "cancelled": outcome.cancelled,
@@ -77,6 +82,8 @@ def command(outcome: Outcome) -> str:
     words += ["--max-new-tokens", str(plan.max_new_tokens), "--repeats", str(plan.repeats)]
     # With an equals sign a text that begins with a dash is not taken for an option.
     words += ["--warmup", str(plan.warmup), f"--prompt={prompt}"]
+    sampling = asdict(plan.sampling)
+    words += [f"--{name.replace('_', '-')}={sampling[name]}" for name in sampling if sampling[name] != _GREEDY[name]]
     words += ["--target", settings.target, "--draft", settings.draft]
     words += ["--device", settings.device, "--dtype", settings.dtype]
     words += ["--context-length", str(settings.context_length)] if settings.context_length != 2048 else []

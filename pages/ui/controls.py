@@ -23,6 +23,7 @@ from pages.ui.state import PromptChoice
 
 if TYPE_CHECKING:
     from decoding.methods import Method
+    from decoding.sampling import Sampling
 
 __all__ = [
     "error_key",
@@ -95,8 +96,13 @@ def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> 
     return PromptChoice(name, text or "", _chat_toggle(f"{key}_chat"))
 
 
-def method_picker(key: str = "method", columns: int = 2, presets: bool = True) -> "Method | None":
-    """Pick a method and its settings; a contradiction is told in a sentence here and gives None."""
+def method_picker(
+    key: str = "method", columns: int = 2, presets: bool = True, sampling: "Sampling | None" = None
+) -> "Method | None":
+    """Pick a method and its settings; a contradiction is told in a sentence here and gives None.
+
+    With a sampling given, a verifier that would bias the output under it is one, too.
+    """
     from decoding.methods import METHODS
 
     seed(key, DEFAULT_METHOD, {name: METHODS[name].label for name in METHODS})
@@ -115,10 +121,13 @@ def method_picker(key: str = "method", columns: int = 2, presets: bool = True) -
             preset_picker(key)
     st.caption(escape_markdown(f"{method.summary} {method.paper}."))
     place = st.empty()  # above the widgets: a contradiction must be seen without scrolling
-    values = settings_form(method, key, columns)
+    values = settings_form(method, key, columns, sampling=sampling)
     st.session_state[error_key(key)] = None
     try:
-        return method.with_settings(**values)
+        chosen = method.with_settings(**values)
+        if sampling is not None:
+            chosen.check(sampling)
+        return chosen
     except SettingsError as error:
         st.session_state[error_key(key)] = error
         show_error(error, place)

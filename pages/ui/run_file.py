@@ -10,10 +10,12 @@ from pages.ui.errors import show_error
 from pages.ui.run_view import is_dark
 from pages.ui.state import Run, current_run, keep_run, selected_iteration
 from viz.scene import build_scene
+from viz.tokens import plural
 from viz.tree_figure import tree_figure
 
 SUFFIX = "dscope"
 ERROR = "file_error"
+WITH_ROWS = "save_with_rows"
 
 
 def file_menu() -> None:
@@ -32,6 +34,13 @@ def file_menu() -> None:
             icon=":material/download:",
             help="One file with every iteration; it opens without the models.",
         )
+        rows = sum(each.target_logits is not None for each in run.trace.iterations) if run else 0
+        if rows:
+            st.toggle(
+                f"With the full laws of {plural(rows, 'iteration')}",
+                key=WITH_ROWS,
+                help="Needed to look at other verifiers where the file is opened; makes it much larger.",
+            )
         st.download_button(
             "Export this tree",
             lambda: tree_html(run),
@@ -54,9 +63,9 @@ def file_error() -> None:
 
 
 def run_bytes(run: Run) -> bytes:
-    """A run as the bytes of its file."""
+    """A run as the bytes of its file; the raw logits go in only where asked for."""
     buffer = io.BytesIO()
-    save_run(run.trace, buffer)
+    save_run(run.trace if st.session_state.get(WITH_ROWS) else run.trace.without_rows(), buffer)
     return buffer.getvalue()
 
 

@@ -18,6 +18,7 @@ class SettingInfo:
         meaning: one line.
         low, high, step: what the slider offers; numbers only.
         choices: what can be chosen; words only.
+        placeholder: what an empty text means.
     """
 
     group: str
@@ -28,6 +29,7 @@ class SettingInfo:
     high: float | None = None
     step: float | None = None
     choices: tuple[str, ...] = ()
+    placeholder: str = ""
 
     @property
     def title(self) -> str:
@@ -36,10 +38,41 @@ class SettingInfo:
 
 
 BREADTH, DEPTH, SIZE, HISTORY, CHAIN, ENGINE = "Breadth", "Depth", "Pruning and size", "History", "Chain", "Engine"
-GROUPS = (CHAIN, BREADTH, DEPTH, SIZE, HISTORY, ENGINE)
+SHAPE, SEARCH, VERIFICATION = "Shape", "Search", "Verification"
+GROUPS = (CHAIN, SHAPE, SEARCH, BREADTH, DEPTH, SIZE, HISTORY, VERIFICATION, ENGINE)
 
 SETTING_INFO: dict[str, SettingInfo] = {
     "length": SettingInfo(CHAIN, "Chain length", "K", "Tokens that the draft proposes in a row.", 1, 32, 1),
+    "sampled": SettingInfo(
+        SHAPE, "Sampled", "", "Tokens are drawn from the draft's law; off: its most likely ones are taken."
+    ),
+    "paths": SettingInfo(SHAPE, "Paths", "K", "Independent paths.", 1, 16, 1),
+    "trunk": SettingInfo(SHAPE, "Trunk", "L_1", "Tokens of the one path before it branches.", 0, 16, 1),
+    "branch": SettingInfo(SHAPE, "Branches", "L_2", "Tokens of each path below the trunk.", 0, 16, 1),
+    "widths": SettingInfo(SHAPE, "Widths", "", "Children per node, level by level, with commas between."),
+    "acceptance": SettingInfo(
+        SHAPE,
+        "Acceptance by rank",
+        "P",
+        "Chances that the 1st, 2nd, ... child is accepted; empty: measured with the loaded pair.",
+        placeholder="measured with the loaded pair",
+    ),
+    "threshold": SettingInfo(
+        SEARCH, "Threshold", "θ", "Siblings are drawn while one more has at least this value.", 0.001, 0.5, 0.001
+    ),
+    "batch": SettingInfo(SEARCH, "Batch", "B", "Nodes expanded per draft forward.", 1, 64, 1),
+    "beam_width": SettingInfo(SEARCH, "Beam width", "k", "Nodes expanded per level, and children of each.", 1, 32, 1),
+    "gain_threshold": SettingInfo(
+        SEARCH, "Stop at a gain below", "th", "Drafting stops when it promises fewer accepted tokens.", 0.0, 0.95, 0.05
+    ),
+    "top_up": SettingInfo(
+        SEARCH, "Top up", "", "After an early stop the free places go to the best nodes that were scored already."
+    ),
+    "children": SettingInfo(SEARCH, "Children at most", "", "Children per node; 0 sets no limit.", 0, 64, 1),
+    "decay": SettingInfo(SEARCH, "Decay", "", "Factor per level on the value nodes are ranked by.", 0.5, 1.0, 0.01),
+    "truncation": SettingInfo(
+        VERIFICATION, "Free tokens", "s", "Tokens between which linear programmes choose the odds.", 2, 64, 1
+    ),
     "adaptive_breadth": SettingInfo(
         BREADTH, "Adaptive breadth", "", "Children follow the draft's confidence; off: every node gets B_mid."
     ),
@@ -66,7 +99,7 @@ SETTING_INFO: dict[str, SettingInfo] = {
         DEPTH, "Dynamic depth", "", "Likely paths may pass D_0, unlikely ones end early; off: all end at D_0."
     ),
     "base_depth": SettingInfo(DEPTH, "Base depth", "D_0", "How deep any path may go; below D_max.", 1, 16, 1),
-    "max_depth": SettingInfo(DEPTH, "Maximum depth", "D_max", "No path goes deeper.", 1, 24, 1),
+    "max_depth": SettingInfo(DEPTH, "Maximum depth", "D_max", "No path goes deeper.", 1, 32, 1),
     "stop_probability": SettingInfo(
         DEPTH, "Early stop", "ρ_stop", "Nodes with a smaller path probability are not expanded.", 0.0, 0.9, 0.01
     ),
@@ -95,7 +128,7 @@ SETTING_INFO: dict[str, SettingInfo] = {
         "Accepted tokens over the tree's depth, or the paper's committed over drafted tokens.",
         choices=("accepted_over_depth", "committed_over_drafted"),
     ),
-    "verifier": SettingInfo(ENGINE, "Verifier", "", "How drafted tokens are accepted."),
+    "verifier": SettingInfo(VERIFICATION, "Verifier", "", "How drafted tokens are accepted."),
     "cache_policy": SettingInfo(
         ENGINE,
         "KV cache",

@@ -5,26 +5,93 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from decoding.trace import Setting
+from decoding.errors import SettingsError
+from decoding.trace import Setting, TreeLaw
+from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.setting_info import GROUPS, IDLE_WITHOUT, SettingInfo, info_of
+from pages.ui.setting_info import GROUPS, IDLE_WITHOUT, VERIFICATION, SettingInfo, info_of
 
 if TYPE_CHECKING:
     from decoding.methods import Method
     from decoding.sampling import Sampling
 
 DEFAULT_NEW_TOKENS = 96
+# Label, lowest, highest, step, default, meaning.
+SAMPLING: dict[str, tuple[str, Any, Any, Any, Any, str]] = {
+    "temperature": (
+        "Temperature", 0.0, 2.0, 0.05, 0.0, "Of the target's law; 0 decodes greedily.",
+    ),
+    "top_p": (
+        "Top-p", 0.05, 1.0, 0.01, 1.0, "The target's law is cut to the fewest tokens with this much probability.",
+    ),
+    "draft_temperature": (
+        "Draft temperature", 0.05, 2.0, 0.05, 1.0, "Of the law that draft tokens are drawn from or ranked by.",
+    ),
+    "seed": ("Seed", 0, 2**31 - 1, 1, 0, "The same seed gives the same tokens on the same device."),
+}  # fmt: skip
 
 
-def settings_form(method: "Method", key: str, columns: int = 2, groups: Sequence[str] = GROUPS) -> dict[str, Setting]:
-    """Widgets for every setting of a method, in groups; returns the values, idle ones included."""
-    defaults = _shown_settings(method)
+def settings_form(
+    method: "Method", key: str, columns: int = 2, groups: Sequence[str] = GROUPS, sampling: "Sampling | None" = None
+) -> dict[str, Setting]:
+    """Widgets for every setting of a method, in groups; returns the values, idle ones included.
+
+    Verifiers that would bias the output under this sampling (greedy decoding if none is given) cannot be chosen.
+    """
+    defaults = shown_settings(method.name, key)
+    verifier = defaults.pop("verifier", None)
     values: dict[str, Setting] = {}
     for group in groups:
         names = [name for name in defaults if info_of(name, defaults[name]).group == group]
         if names:
             _group(group, names, defaults, values, method, key, columns)
+        if group == VERIFICATION and verifier is not None:
+            values["verifier"] = verifier_buttons(method, key, values, sampling)
     return values
+
+
+def verifier_buttons(
+    method: "Method", key: str, values: Mapping[str, Setting], sampling: "Sampling | None" = None
+) -> str:
+    """A button per verifier: the chosen one stands out, one that would bias the output is grey and says why."""
+    from decoding.sampling import Sampling
+    from decoding.verifiers import VERIFIERS
+
+    sampling, widget = sampling or Sampling(), setting_key(key, method.name, "verifier")
+    seed(widget, method.verifier.name)
+    chosen, law = st.session_state[widget], drafted_law(method, values)
+
+    def choose(name: str) -> None:
+        st.session_state[widget] = name
+
+    st.markdown(f"**{VERIFICATION}**")
+    with st.container(key=f"{widget}_choice", horizontal=True, gap="xsmall"):
+        for name, kind in VERIFIERS.items():
+            refusal = kind().refusal(law, sampling)
+            st.button(
+                kind.label,
+                key=f"{widget}_{name}",
+                type="primary" if name == chosen else "secondary",
+                disabled=refusal is not None,
+                help=escape_markdown(refusal or f"{kind.summary} {kind.paper}."),
+                on_click=choose,
+                args=(name,),
+            )
+    refusal = VERIFIERS[chosen]().refusal(law, sampling)
+    if refusal is not None:
+        st.error(escape_markdown(f"{refusal} Choose one of the verifiers that are not grey."), icon=":material/block:")
+    else:
+        st.caption(escape_markdown(f"{VERIFIERS[chosen].summary} {VERIFIERS[chosen].paper}."))
+    return chosen
+
+
+def drafted_law(method: "Method", values: Mapping[str, Setting]) -> "TreeLaw":
+    """How a method with these settings chooses its tokens; the method's own where they contradict one another."""
+    known = method.drafter.settings()
+    try:
+        return method.drafter.with_settings(**{name: value for name, value in values.items() if name in known}).law
+    except SettingsError:
+        return method.drafter.law
 
 
 def _group(
@@ -51,9 +118,10 @@ def setting_widget(key: str, name: str, default: Setting, disabled: bool = False
     shared = {"key": key, "disabled": disabled, "persist_state": "session", "help": setting_help(info, default)}
     if isinstance(default, bool):
         return st.toggle(info.title, **shared)
+    if isinstance(default, str) and info.choices:
+        return st.selectbox(info.title, info.choices, format_func=lambda word: word.replace("_", " "), **shared)
     if isinstance(default, str):
-        choices = info.choices or _verifier_names()
-        return st.selectbox(info.title, choices, format_func=lambda word: word.replace("_", " "), **shared)
+        return (st.text_input(info.title, placeholder=info.placeholder, **shared) or "").strip()
     kind = int if isinstance(default, int) else float
     low, high = kind(info.low), kind(info.high)
     st.session_state[key] = min(max(kind(st.session_state[key]), low), high)
@@ -66,27 +134,40 @@ def setting_help(info: SettingInfo, default: Setting) -> str:
     return f"{info.meaning} Default of the paper: {shown}.".strip()
 
 
-def sampling_controls(key: str = "sampling") -> "Sampling":
-    """Temperature, top-p and seed where some verifier can sample; a line that says greedy where none can."""
+def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
+    """Temperature and top-p of the target, temperature of the draft, seed."""
     from decoding.sampling import Sampling
-    from decoding.verifiers import VERIFIERS
 
-    if all(kind.greedy_only for kind in VERIFIERS.values()):
-        st.caption("Greedy decoding: the target's most likely token, temperature 0.")
-        return Sampling()
-    names = {
-        "temperature": (0.0, 2.0, 0.05, 0.0),
-        "top_p": (0.05, 1.0, 0.01, 1.0),
-        "draft_temperature": (0.05, 2.0, 0.05, 1.0),
-    }
+    st.markdown("**Sampling**")
     values = {}
-    for place, (name, (low, high, step, default)) in zip(st.columns(len(names)), names.items(), strict=True):
-        seed(f"{key}_{name}", default)
-        label = name.replace("_", " ").capitalize().replace("Top p", "Top-p")
-        values[name] = place.slider(label, low, high, step=step, key=f"{key}_{name}", persist_state="session")
-    seed(f"{key}_seed", 0)
-    number = st.number_input("Seed", 0, 2**31 - 1, key=f"{key}_seed", persist_state="session")
-    return Sampling(**values, seed=int(number))
+    places = [place for _ in range(0, len(SAMPLING), columns) for place in st.columns(columns)]
+    for place, (name, (label, low, high, step, default, meaning)) in zip(places, SAMPLING.items(), strict=False):
+        widget = f"{key}_{name}"
+        seed(widget, default)
+        shared = {"key": widget, "persist_state": "session", "help": meaning}
+        if name == "seed":
+            values[name] = int(place.number_input(label, low, high, **shared))
+        else:
+            idle = name == "top_p" and values["temperature"] == 0
+            values[name] = place.slider(label, low, high, step=step, disabled=idle, **shared)
+    return Sampling(**values)
+
+
+def picked_sampling(key: str = "sampling") -> "Sampling":
+    """What the sampling controls hold or will hold, for what is drawn before or without them."""
+    from decoding.sampling import Sampling
+
+    return Sampling(**{name: st.session_state.get(f"{key}_{name}", SAMPLING[name][4]) for name in SAMPLING})
+
+
+def sampling_words(sampling: "Sampling") -> str:
+    """Sampling in a few words for a button: `Greedy`, or `T 0.8, top-p 0.9`."""
+    words = ["Greedy"] if sampling.greedy else [f"T {sampling.temperature:g}"]
+    if not sampling.greedy and sampling.top_p < 1:
+        words.append(f"top-p {sampling.top_p:g}")
+    if sampling.draft_temperature != 1:
+        words.append(f"draft T {sampling.draft_temperature:g}")
+    return ", ".join(words)
 
 
 def length_control(key: str = "max_new_tokens", default: int = DEFAULT_NEW_TOKENS) -> int:
@@ -113,23 +194,22 @@ def setting_key(key: str, method_name: str, name: str) -> str:
     return f"{key}_{method_name}_{name}"
 
 
-def _shown_settings(method: "Method") -> dict[str, Setting]:
-    """The paper's defaults of the settings that have an effect."""
+def method_as_verified(name: str, key: str) -> "Method":
+    """A method with its defaults and the verifier chosen under `key`, whose own settings are then its too."""
     from decoding.methods import METHODS
-    from decoding.verifiers import VERIFIERS
 
-    settings = METHODS[method.name].settings()
-    if len(VERIFIERS) < 2:
-        settings.pop("verifier", None)
+    method = METHODS[name]
+    chosen = st.session_state.get(setting_key(key, name, "verifier"))
+    return method.with_settings(verifier=chosen) if chosen else method
+
+
+def shown_settings(name: str, key: str) -> dict[str, Setting]:
+    """The paper's defaults of the settings that have an effect."""
+    method = method_as_verified(name, key)
+    settings = method.settings()
     if not method.drafter.uses_draft_model:
         settings.pop("cache_policy", None)
     return settings
-
-
-def _verifier_names() -> tuple[str, ...]:
-    from decoding.verifiers import VERIFIERS
-
-    return tuple(VERIFIERS)
 
 
 def seed(key: str, default: Any, words: Mapping[Any, str] | Sequence[tuple[Any, str]] = ()) -> None:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pages.ui.worker import Job
 
 
+# Raw logits kept per run for looking at other verifiers; the oldest iterations let go of theirs first.
+ROW_BYTES = 1 << 30
+
+
 @dataclass(eq=False)
 class Run:
     """A run on screen. The worker replaces `trace` after each step, so a page that is left loses nothing.
@@ -74,7 +78,8 @@ def new_run(pair: "Pair", method: "Method", prompt: PromptChoice, sampling: "Sam
     """
     from decoding.session import DecodeSession, Limits
 
-    session = DecodeSession(pair, method, encode_prompt(pair, prompt), sampling, Limits(max_new_tokens))
+    limits = Limits(max_new_tokens, rows="full", row_bytes=ROW_BYTES)
+    session = DecodeSession(pair, method, encode_prompt(pair, prompt), sampling, limits)
     return Run(session.trace(), session=session)
 
 

@@ -22,6 +22,7 @@ from viz.compare_charts import Tried
 
 if TYPE_CHECKING:
     from decoding.methods import Method
+    from decoding.sampling import Sampling
     from decoding.session import DecodeSession
     from pages.ui.worker import Job
 
@@ -41,11 +42,12 @@ class Wish:
     position: int
     pinned: "Method"
     method: "Method"
+    sampling: "Sampling"
 
     @property
     def key(self) -> tuple:
         """Tells wishes apart."""
-        return self.source.key, self.position, self.pinned, self.method, manager().generation
+        return self.source.key, self.position, self.pinned, self.method, self.sampling, manager().generation
 
 
 @dataclass(eq=False)
@@ -54,7 +56,7 @@ class Bench:
 
     Attributes:
         generation: which pair of the model manager it was made with.
-        position: of the prefix `base` stands at. trials: by method, on this prefix.
+        position: of the prefix `base` stands at. sampling: of the trials. trials: by method, on this prefix.
         shown: the last pinned and present trial that could be drawn.
         iteration_points, whole_points: of this prefix, of this text.
         measured: seconds of two trials that were repeated in turn, by their numbers.
@@ -63,6 +65,7 @@ class Bench:
     generation: int = -1
     text: Text | None = None
     position: int = -1
+    sampling: "Sampling | None" = None
     base: "DecodeSession | None" = None
     trials: dict["Method", Trial] = field(default_factory=dict)
     shown: tuple[Trial, Trial] | None = None
@@ -74,7 +77,8 @@ class Bench:
 
     def ready(self, wish: Wish) -> bool:
         """Whether everything for a wish is drafted."""
-        return self._stands_at(wish) and wish.method in self.trials and wish.pinned in self.trials
+        drafted = wish.method in self.trials and wish.pinned in self.trials
+        return self._stands_at(wish) and self.sampling == wish.sampling and drafted
 
     def draft(self, wish: Wish, job: "Job") -> None:
         """Make a wish ready: text, base session, the two trees, whatever is missing."""
@@ -89,8 +93,10 @@ class Bench:
             self.text, self.generation, self.position = text, models.generation, -1
             self.whole_points, self.whole_words = [], ""
         position = min(wish.position, self.text.last_position)
-        if self.position != position:
+        if self.position != position or self.sampling != wish.sampling:
             self.trials, self.iteration_points, self.measured = {}, {}, {}
+            self.sampling = wish.sampling
+        if self.position != position:
             prefix = self.text.prompt_ids + self.text.output_ids[:position]
             self.base, self.position = base_session(pair, prefix), position
         # Only what is on screen is kept: a setting that is tried again is drafted again.
@@ -127,7 +133,8 @@ class Bench:
 
         job.report(0, tokens, f"0 of at most {tokens} tokens")
         pair, text = manager().pair(), self.text
-        session = DecodeSession(pair, method, list(text.prompt_ids), limits=Limits(tokens, record="summary"))
+        limits = Limits(tokens, record="summary")
+        session = DecodeSession(pair, method, list(text.prompt_ids), self.sampling, limits)
         while not session.finished:
             if job.cancelled:
                 return
@@ -137,7 +144,9 @@ class Bench:
         metrics = measure_run(run)
         loops = sum(iteration.in_loop for iteration in run.iterations)
         self.whole_points.append(whole_point(method, metrics, loops))
-        self.whole_words = whole_words(method, metrics, loops, first_difference(run.output_ids, text.output_ids))
+        same_law = self.sampling is None or self.sampling.greedy
+        difference = first_difference(run.output_ids, text.output_ids) if same_law else None
+        self.whole_words = whole_words(method, metrics, loops, difference)
 
     def tail(self) -> str:
         """The end of the prefix as text."""
@@ -155,7 +164,7 @@ class Bench:
 
         room = self.base.pair.context - len(self.base.tokens)
         limits = Limits(self.base.new_tokens + min(room, MOST_DRAFTED_DEPTH), record=record)
-        return self.base.fork(method, limits)
+        return self.base.fork(method, limits, self.sampling)
 
 
 def current_bench() -> Bench:

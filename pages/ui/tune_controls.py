@@ -8,14 +8,24 @@ from decoding.trace import Setting
 from pages.ui.controls import DEFAULT_METHOD, DEFAULT_PROMPT, prompt_picker, prompt_words, set_method
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.setting_info import GROUPS, HISTORY, IDLE_WITHOUT, info_of
-from pages.ui.setting_widgets import seed, setting_key, setting_widget
+from pages.ui.setting_info import GROUPS, HISTORY, IDLE_WITHOUT, VERIFICATION, info_of
+from pages.ui.setting_widgets import (
+    method_as_verified,
+    picked_sampling,
+    sampling_controls,
+    seed,
+    setting_key,
+    setting_widget,
+    shown_settings,
+    verifier_buttons,
+)
 from pages.ui.state import Run, current_run, selected_iteration
 from pages.ui.tune import Bench
 from pages.ui.tune_prefix import TEXT_TOKENS, Source, prompt_source, run_source
 
 if TYPE_CHECKING:
     from decoding.methods import Method
+    from decoding.sampling import Sampling
 
 KEY = "tune"
 FROM_PROMPT, FROM_RUN = "Prompt", "Run in Step through"
@@ -33,23 +43,26 @@ def chosen_method() -> "Method":
     """The method with the settings that stand in the widgets.
 
     Raises:
-        SettingsError: the settings contradict one another.
+        SettingsError: the settings contradict one another, or the verifier would bias the output.
     """
-    from decoding.methods import METHODS
-
-    method = METHODS[st.session_state[KEY]]
+    method = method_as_verified(st.session_state[KEY], KEY)
     values = {
         name: st.session_state.get(setting_key(KEY, method.name, name), value)
         for name, value in method.settings().items()
     }
-    return method.with_settings(**values)
+    chosen = method.with_settings(**values)
+    chosen.check(picked_sampling())
+    return chosen
 
 
-def pinned_method() -> "Method":
-    """The method whose tree stands on the left; the paper's defaults until another is pinned."""
-    from decoding.methods import METHODS
+def pinned_method(sampling: "Sampling") -> "Method":
+    """The method whose tree stands on the left; the paper's defaults until another is pinned.
 
-    return st.session_state.setdefault("tune_pinned", METHODS[DEFAULT_METHOD])
+    A verifier that does not fit the sampling chosen since gives way to NSS: the tree stays the same.
+    """
+    from decoding.methods import METHODS, fitted
+
+    return fitted(st.session_state.setdefault("tune_pinned", METHODS[DEFAULT_METHOD]), sampling)
 
 
 def method_select() -> None:
@@ -111,7 +124,7 @@ def pin_buttons(method: "Method | None") -> None:
     def pin() -> None:
         st.session_state["tune_pinned"] = method
 
-    pinned = pinned_method()
+    pinned = pinned_method(picked_sampling())
     same = method == pinned
     st.button(
         "Back to pinned",
@@ -214,20 +227,23 @@ def settings_sliders() -> None:
     from decoding.methods import METHODS
 
     method = METHODS[st.session_state[KEY]]
-    defaults = shown_settings(method)
+    sampling_controls(columns=1)
+    defaults = shown_settings(method.name, KEY)
+    values: dict[str, Setting] = {}
     switched_off: set[str] = set()
     for group in GROUPS:
         # Switches first: what they switch off stands below them and is disabled.
-        names = [name for name in defaults if info_of(name, defaults[name]).group == group]
+        names = [name for name in defaults if info_of(name, defaults[name]).group == group and name != "verifier"]
         names.sort(key=lambda name: name not in IDLE_WITHOUT)
-        if not names:
-            continue
-        st.markdown(f"**{group}**")
+        if group == VERIFICATION:
+            verifier_buttons(method, KEY, values, picked_sampling())
+        elif names:
+            st.markdown(f"**{group}**")
         if group == HISTORY:
             st.caption("Works between iterations: the trees here stay, a whole generation shows it.")
         for name in names:
             widget = setting_key(KEY, method.name, name)
-            value = setting_widget(widget, name, defaults[name], name in switched_off)
+            value = values[name] = setting_widget(widget, name, defaults[name], name in switched_off)
             if value is False:
                 switched_off.update(IDLE_WITHOUT.get(name, ()))
             paper_line(widget, name, defaults[name], value)
@@ -252,17 +268,6 @@ def paper_line(widget: str, name: str, default: Setting, value: Setting) -> None
             on_click=back,
             width="content",
         )
-
-
-def shown_settings(method: "Method") -> dict[str, Setting]:
-    """The paper's defaults of the settings that have an effect."""
-    from decoding.methods import METHODS
-    from decoding.verifiers import VERIFIERS
-
-    settings = METHODS[method.name].settings()
-    if len(VERIFIERS) < 2:
-        settings.pop("verifier", None)
-    return settings
 
 
 def setting_words(value: Setting) -> str:

@@ -1,0 +1,167 @@
+"""How often each child in draw order is accepted: what Sequoia's tree is made for, measured once per pair and kept."""
+
+import hashlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.errors import require
+from decoding.kv_cache import KVCache
+from decoding.pair import Model, Pair, match_vocabulary
+from decoding.prompts import load_prompts
+from decoding.sampling import Draws, GeneratorDraws, Sampling, exact_dtype, target_law
+from decoding.tree_attention import causal_visibility, tree_forward
+
+RANKS = 16
+POSITIONS = 1024  # the standard error of a rate is then at most 0.016
+ROWS_AT_ONCE = 64  # both laws of a wide vocabulary fill the memory where all positions are looked at together
+SEED = 0
+
+_known: dict[tuple[Path, str], tuple[float, ...]] = {}
+
+
+def calibrated(pair: Pair, sampling: Sampling) -> tuple[float, ...]:
+    """Acceptance rates of a pair at these sampling settings, `[RANKS]`: kept ones, or measured now and kept.
+
+    They lie in `draftscope/calibration/` of the user's cache folder, one file per pair.
+    """
+    file, entry = _file(pair), _entry(sampling)
+    if (file, entry) not in _known:
+        entries = _read(file)
+        if entry not in entries:
+            entries[entry] = acceptance_by_rank(pair, sampling)
+            _write(file, pair, entries)
+        _known[file, entry] = tuple(entries[entry])
+    return _known[file, entry]
+
+
+@torch.inference_mode()
+def acceptance_by_rank(
+    pair: Pair, sampling: Sampling, prompts: Sequence[str] | None = None, ranks: int = RANKS
+) -> tuple[float, ...]:
+    """Measure how often the b-th child drawn without replacement is the one accepted, `[ranks]`.
+
+    Both models read each text in one causal pass. After positions spread over it, children are drawn from the draft's
+    law and the chance of each to be accepted by SpecInfer verification without replacement is computed; the rates are
+    means over all positions.
+
+    Args:
+        prompts: texts to measure on; the sample prompts by default.
+    """
+    texts = [prompt.text for prompt in load_prompts()] if prompts is None else prompts
+    draws, total, rows = GeneratorDraws(SEED), np.zeros(ranks), 0
+    for text in texts:
+        tokens = pair.vocabulary.encode(text)[: pair.context]
+        count = min(len(tokens), -(-POSITIONS // len(texts)))
+        places = torch.from_numpy(np.linspace(0, len(tokens) - 1, count).round().astype(np.int64))
+        target_logits = _causal_logits(pair.target, tokens, places)
+        draft_logits = _causal_logits(pair.draft, tokens, places).to(target_logits.device)
+        draft_logits = match_vocabulary(draft_logits, pair.logits_size)
+        for some in torch.arange(count).split(ROWS_AT_ONCE):
+            target = target_law(target_logits[some].to(exact_dtype(target_logits.device)), sampling)
+            draft = torch.softmax(draft_logits[some].to(target.dtype) / sampling.draft_temperature, -1)
+            total += accepted_by_rank(target, draft, ranks, draws)
+        rows += count
+    require(rows > 0, "Acceptance rates need a text to be measured on: give at least one that is not empty.")
+    return tuple((total / rows).tolist())
+
+
+def accepted_by_rank(target: Tensor, draft: Tensor, ranks: int, draws: Draws) -> np.ndarray:
+    """Sum over positions of the chance that the b-th child drawn is accepted, `[ranks]`.
+
+    With a_j the acceptance of the j-th child drawn once those before it are rejected, that is
+    a_b prod_{j<b} (1 - a_j): a rejection takes the draft's law from the target's and the token from the draft's.
+
+    Args:
+        target, draft: laws, `[num_positions, vocab_size]`.
+    """
+    chances, left = np.zeros(ranks), torch.ones(len(target), 1, dtype=target.dtype, device=target.device)
+    for rank in range(ranks):
+        tokens = torch.tensor(draws.choose_each(draft), device=draft.device)[:, None]
+        passes = (target.gather(1, tokens) / draft.gather(1, tokens)).clamp(max=1)
+        chances[rank] = float((left * passes).sum())
+        left = left * (1 - passes)
+        residual, draft = (target - draft).clamp(min=0), draft.scatter(1, tokens, 0.0)
+        going_on = ((left > 0) & (draft.sum(-1, True) > 0) & (residual.sum(-1, True) > 0))[:, 0]
+        if not bool(going_on.any()):
+            break
+        left, residual, draft = left[going_on], residual[going_on], draft[going_on]
+        target, draft = residual / residual.sum(-1, True), draft / draft.sum(-1, True)
+    return chances
+
+
+def _causal_logits(model: Model, tokens: list[int], places: Tensor) -> Tensor:
+    """Raw logits after some places of a text, `[len(places), vocab_size]`."""
+    count = len(tokens)
+    logits = tree_forward(
+        model, KVCache(model.num_layers, count), tokens, np.arange(count), causal_visibility(0, count)
+    )
+    return logits[places.to(logits.device)]
+
+
+def _identity(pair: Pair) -> dict[str, object]:
+    """What tells a pair from another: its name and the sizes of its models."""
+    models = {"target": pair.info.target, "draft": pair.info.draft}
+    sizes = {
+        role: {"name": m.name, "parameters": m.parameters, "layers": m.layers, "vocab_size": m.vocab_size}
+        for role, m in models.items()
+    }
+    return {"name": pair.info.name, **sizes}
+
+
+def _file(pair: Pair) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    digest = hashlib.sha256(json.dumps(_identity(pair), sort_keys=True).encode()).hexdigest()[:12]
+    name = re.sub(r"[^a-z0-9]+", "-", pair.info.name.lower()).strip("-")[:60]
+    return Path(home) / "draftscope" / "calibration" / f"{name}-{digest}.json"
+
+
+def _entry(sampling: Sampling) -> str:
+    return (
+        f"temperature {sampling.temperature:.2f}, top_p {sampling.top_p:.2f}, "
+        f"draft_temperature {sampling.draft_temperature:.2f}"
+    )
+
+
+def _read(file: Path) -> dict[str, Sequence[float]]:
+    """The entries of a file; none if there is no file, or if it is damaged, which is said aloud."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        entries = content["entries"]
+        if all(_are_rates(rates) for rates in entries.values()):
+            return entries
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    warnings.warn(f"The calibration in {file} cannot be read; it is measured again.", stacklevel=3)
+    return {}
+
+
+def _are_rates(rates: object) -> bool:
+    """Whether these can be acceptance rates: `RANKS` probabilities of disjoint events."""
+    return (
+        isinstance(rates, list)
+        and len(rates) == RANKS
+        and all(isinstance(rate, float) and 0 <= rate <= 1 for rate in rates)
+        and sum(rates) <= 1.001
+    )
+
+
+def _write(file: Path, pair: Pair, entries: dict[str, Sequence[float]]) -> None:
+    """Keep the entries; a file is replaced whole, so that another program never reads half of it."""
+    text = json.dumps({"pair": _identity(pair), "entries": entries}, indent=1)
+    part = file.with_suffix(f".{os.getpid()}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(file)
+    except OSError as error:
+        warnings.warn(f"The calibration cannot be kept in {file} ({error.strerror}).", stacklevel=3)

@@ -1,0 +1,152 @@
+"""Nodes that compete for the places of a tree: scored by the draft, ranked by value, appended when they win."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.drafters.base import Draft, Drafter, Growing, ProbabilitySource
+from decoding.errors import require
+from decoding.trace import Growth
+
+# A candidate: `value` is what it is ranked by, `parent` a node of the tree, `node` its own id there or -1.
+CANDIDATE = np.dtype(
+    [("value", "f8"), ("depth", "i8"), ("parent", "i8"), ("token", "i8"), ("prob", "f8"), ("node", "i8")]
+)
+
+
+def check_search_limits(drafter: Drafter) -> None:
+    """Check the settings that all drafters with a node budget and a depth share."""
+    require(1 <= drafter.node_budget <= 4096, f"node_budget (N) must be from 1 to 4096, not {drafter.node_budget}.")
+    require(1 <= drafter.max_depth <= 32, f"max_depth must be from 1 to 32, not {drafter.max_depth}.")
+
+
+def ranking(candidates: np.ndarray) -> np.ndarray:
+    """Indices of candidates, best first: by value, ties to the shallower one, then to the earlier one."""
+    return np.lexsort((candidates["depth"], -candidates["value"]))
+
+
+def best(candidates: np.ndarray, count: int) -> np.ndarray:
+    """The `count` best candidates, best first."""
+    return candidates[ranking(candidates)[:count]]
+
+
+def bar(candidates: np.ndarray, count: int) -> float:
+    """Value of the last of the `count` best candidates, which a newcomer must exceed; 0 if there are fewer."""
+    spare = len(candidates) - count
+    return float(np.partition(candidates["value"], spare)[spare]) if spare >= 0 else 0.0
+
+
+class CandidateTree:
+    """A tree whose nodes compete for `node_budget` places; the root has its own.
+
+    The value of a candidate is the product of draft probabilities along its path, times `decay` per level. It never
+    rises downwards, so the best candidates, ties going to the shallower one, form a tree. Tokens of probability 0 are
+    no candidates.
+
+    Args:
+        max_depth: depth allowed by the settings; the length limit of the source may be nearer.
+        children: at most so many candidates below a node, 0: as many as can be of use.
+
+    Attributes:
+        deepest: depth of the deepest nodes allowed: the first drafted level has depth 1.
+    """
+
+    def __init__(
+        self,
+        source: ProbabilitySource,
+        root_token: int,
+        node_budget: int,
+        max_depth: int,
+        children: int = 0,
+        decay: float = 1.0,
+    ):
+        self.node_budget = node_budget
+        self.deepest = min(max_depth, source.depth_limit)
+        self._at_deepest: Growth = "max_depth" if max_depth <= source.depth_limit else "length_limit"
+        self._growing = Growing(source, root_token)
+        self._children, self._decay = children, decay
+
+    def first_level(self) -> np.ndarray:
+        """The candidates below the root, best first; none where the length limit leaves no room for a drafted token."""
+        root = np.zeros(len(self._growing.root_frontier()), dtype=CANDIDATE)
+        root["value"] = 1.0
+        return self.expand(root, slice(None))
+
+    def expand(self, candidates: np.ndarray, which: np.ndarray | slice, least: float = 0.0) -> np.ndarray:
+        """Give some candidates their nodes and ask the draft about them in one forward; return their children.
+
+        Args:
+            candidates: gets the ids of new nodes written into it.
+            which: mask or slice of those to expand; nothing is asked if there are none.
+            least: children below this value are not wanted.
+
+        Returns:
+            The `children` best of each or, where that is 0, the `node_budget` best of all; best first.
+        """
+        parents = candidates[which]
+        if not len(parents):
+            return parents
+        self._append(parents)
+        candidates["node"][which] = parents["node"]
+        nodes, values = parents["node"], parents["value"] * self._decay
+        if self._children:
+            tokens, probs = self._growing.expand(nodes, top=self._children)
+            rows, column = np.nonzero((probs > 0) & (probs * values[:, None] >= least))
+            tokens, probs = tokens[rows, column], probs[rows, column]
+        else:
+            laws = self._growing.expand_laws(nodes)
+            rows, tokens, probs = best_children(laws, values, least, self.node_budget)
+        found = np.empty(len(rows), dtype=CANDIDATE)
+        found["value"], found["prob"], found["token"] = values[rows] * probs, probs, tokens
+        found["parent"], found["depth"], found["node"] = nodes[rows], parents["depth"][rows] + 1, -1
+        return found[ranking(found)]
+
+    def finish(self, drafter: Drafter, state, candidates: np.ndarray, growth: Growth) -> Draft:
+        """Verify the `node_budget` best candidates; `growth` says why those above the last level were not expanded.
+
+        Nodes that were expanded and have lost their place stay in the tree and are not verified. The branching of an
+        expanded node is the number of its children that have a place.
+        """
+        tree, winners = self._growing.tree, best(candidates, self.node_budget)
+        self._append(winners)
+        nodes = winners["node"]
+        unexpanded = nodes[tree.level[nodes] < 0]
+        tree.set_growth(unexpanded, growth)
+        tree.set_growth(unexpanded[tree.depths[unexpanded] == self.deepest], self._at_deepest)
+        expanded = tree.level >= 0
+        tree.branching[expanded] = np.bincount(tree.parents[nodes], minlength=tree.size)[expanded]
+        keep = np.zeros(tree.size, dtype=bool)
+        keep[0] = keep[nodes] = True
+        return self._growing.finish(drafter.law, state, drafter.settings(), keep=keep)
+
+    def _append(self, candidates: np.ndarray) -> None:
+        """Append the candidates that have no node yet."""
+        new = candidates["node"] < 0
+        entering = candidates[new]
+        candidates["node"][new] = self._growing.tree.append(entering["parent"], entering["token"], entering["prob"])
+
+
+def best_children(
+    laws: Tensor, values: np.ndarray, least: float, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The `count` best of all children with a value of `least` or more and a probability above 0, in order of rows.
+
+    Args:
+        laws: `[num_rows, vocab_size]`, draft probabilities after each parent.
+        values: `[num_rows]`, above 0; a child's value is its parent's times its probability.
+
+    Returns:
+        Row, token and probability of each, all `[num_children]`.
+    """
+
+    def on_device(numbers: np.ndarray) -> Tensor:
+        return torch.from_numpy(numbers).to(laws.dtype).to(laws.device)
+
+    # A whole level at once: sorting each row would cost many times more, and few children of a level are wanted.
+    wanted = on_device(np.maximum(least / values, torch.finfo(laws.dtype).tiny))
+    rows, tokens = (laws >= wanted[:, None]).nonzero(as_tuple=True)
+    probs = laws[rows, tokens]
+    if len(probs) > count:
+        winners = (probs * on_device(values)[rows]).topk(count).indices.sort().values
+        rows, tokens, probs = rows[winners], tokens[winners], probs[winners]
+    return rows.cpu().numpy(), tokens.cpu().numpy(), probs.cpu().double().numpy()

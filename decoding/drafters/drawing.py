@@ -1,0 +1,72 @@
+"""What drafters that sample share: many draws at once, laws that lose what was drawn, notes on the leaves."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.errors import require
+from decoding.sampling import Draws
+from decoding.token_tree import NOT_DRAFTED, TokenTree
+
+ROWS_AT_ONCE = 64  # every row drawn from is copied: a whole level of a wide vocabulary would fill the memory
+
+
+def draw_rows(draws: Draws, laws: Tensor, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One token for each entry of `rows` from that row of `laws`, in order.
+
+    Args:
+        laws: `[num_laws, vocab_size]`, not necessarily normalised.
+        rows: `[num_draws]`; a row named twice is drawn from twice, independently.
+
+    Returns:
+        Tokens and what the laws give them, both `[num_draws]`.
+    """
+    places, tokens = torch.from_numpy(rows).to(laws.device), []
+    for some in places.split(ROWS_AT_ONCE):
+        tokens += draws.choose_each(laws[some])
+    probs = laws[places, torch.tensor(tokens, device=laws.device)]
+    return np.array(tokens, dtype=np.int64), probs.cpu().numpy().astype(np.float64)
+
+
+class RemainingLaws:
+    """Laws that are drawn from without replacement: a token leaves its law when it is drawn.
+
+    No token is drawn twice below a node, so nodes are appended as they are drawn and their ids are the draw order.
+
+    Attributes:
+        mass: probability that is left of each law, `[num_laws]`.
+        support: tokens that are left in each law, `[num_laws]`; where it is 0 nothing can be drawn.
+    """
+
+    def __init__(self, laws: Tensor):
+        self._laws = laws.clone()  # the verifier needs the rows as they were
+        self.mass = np.ones(len(laws))
+        self.support = laws.count_nonzero(-1).cpu().numpy()
+
+    def draw(self, rows: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+        """One token from each of some distinct laws; returns tokens and their probability in the whole law."""
+        tokens, probs = draw_rows(draws, self._laws, rows)
+        self._laws[torch.from_numpy(rows), torch.from_numpy(tokens)] = 0.0
+        self.mass[rows] = np.maximum(self.mass[rows] - probs, 0.0)
+        self.support[rows] -= 1
+        return tokens, probs
+
+
+def note_growth(tree: TokenTree, max_depth: int, depth_limit: int) -> None:
+    """Note how many draws every expanded node got, and why the others got none: depth, length, else the budget.
+
+    What a leaf above the depth limits is noted for already stays.
+    """
+    expanded = tree.level >= 0
+    below = np.bincount(tree.parents[1:], weights=tree.multiplicity[1:], minlength=tree.size)
+    tree.branching[expanded] = below[expanded]
+    open_leaves = ~expanded & (tree.growth == NOT_DRAFTED)
+    tree.set_growth(np.flatnonzero(open_leaves), "budget")
+    tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= depth_limit)), "length_limit")
+    tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= max_depth)), "max_depth")
+
+
+def check_drawn_tree(max_depth: int, node_budget: int, most_nodes: int = 4096) -> None:
+    """Check the limits that trees drawn without replacement share."""
+    require(1 <= max_depth <= 32, f"max_depth must be from 1 to 32, not {max_depth}.")
+    require(1 <= node_budget <= most_nodes, f"node_budget must be from 1 to {most_nodes}, not {node_budget}.")

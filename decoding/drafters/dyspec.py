@@ -1,0 +1,75 @@
+"""DySpec: always draw next where the draft expects the next draw to be accepted most likely (greedy form, a heap)."""
+
+import heapq
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.drawing import check_drawn_tree, note_growth
+from decoding.sampling import Draws
+
+
+class RemainingLaw:
+    """One of `RemainingLaws` by itself, on the host: drawing here waits for no device.
+
+    Attributes:
+        mass: probability that is left; 0 only if every token is drawn.
+    """
+
+    __slots__ = ("_law", "_weights", "mass")
+
+    def __init__(self, law: Tensor):
+        self._weights = law.to("cpu", copy=True)
+        self._law = self._weights.numpy()
+        self.mass = 1.0
+
+    def draw(self, draws: Draws) -> tuple[int, float]:
+        """A token and its probability in the whole law."""
+        token = draws.choose(self._weights)
+        prob = float(self._law[token])
+        self._law[token] = 0.0
+        self.mass = float(self._law.sum(dtype=np.float64))  # a difference could reach 0 too early
+        return token, prob
+
+
+@dataclass(frozen=True)
+class DySpecDrafter(Drafter):
+    """Draws `node_budget` nodes, each where the estimated value of one more child is largest.
+
+    The first draw at the root is worth 1. Drawing y with probability D(y) among what is left of a law splits what the
+    draw was worth: D(y) of it is the worth of the first draw below y, 1 - D(y) that of the next draw beside y. So a
+    draw is worth the node's path probability times what is left of the law there. Ties go to the draw that became
+    possible first.
+    """
+
+    cost: ClassVar[str] = "one draft forward per expanded node"
+    law = "without_replacement"
+
+    node_budget: int = 64
+    max_depth: int = 32
+
+    def __post_init__(self):
+        check_drawn_tree(self.max_depth, self.node_budget)
+
+    def draft(self, state, source, root_token, draws) -> Draft:
+        growing = Growing(source, root_token, capacity=self.node_budget + 1)
+        deepest = min(self.max_depth, source.depth_limit)
+        left: dict[int, RemainingLaw] = {}
+        heap, pushed = [(-1.0, 0, int(node), 0, 1.0) for node in growing.root_frontier()], 1
+        while heap and growing.tree.size <= self.node_budget:
+            _, _, node, depth, path = heapq.heappop(heap)
+            if node not in left:
+                left[node] = RemainingLaw(growing.expand_laws(np.array([node]))[0])
+            token, prob = left[node].draw(draws)
+            child = growing.tree.size
+            growing.tree.append([node], [token], [prob])
+            if left[node].mass > 0:
+                heapq.heappush(heap, (-path * left[node].mass, pushed, node, depth, path))
+            if depth + 1 < deepest:
+                heapq.heappush(heap, (-path * prob, pushed + 1, child, depth + 1, path * prob))
+            pushed += 2
+        note_growth(growing.tree, self.max_depth, source.depth_limit)
+        return growing.finish(self.law, state, self.settings())

@@ -1,0 +1,57 @@
+"""DySpec's threshold form: level by level, draw siblings while one more is likely enough to be accepted."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.drawing import RemainingLaws, check_drawn_tree, note_growth
+from decoding.errors import require
+from decoding.sampling import Draws
+from decoding.token_tree import TokenTree
+
+
+@dataclass(frozen=True)
+class DySpecThresholdDrafter(Drafter):
+    """Draws at every node while the estimated value of the next draw is at least `threshold`.
+
+    As in the greedy form a draw is worth the node's path probability times what is left of the law there. The nodes of
+    a level draw in rounds, in the order of their ids; `node_budget` ends a round early.
+    """
+
+    law = "without_replacement"
+
+    threshold: float = 1 / 64
+    node_budget: int = 256
+    max_depth: int = 32
+
+    def __post_init__(self):
+        require(0 < self.threshold <= 1, f"threshold must be above 0 and at most 1, not {self.threshold}.")
+        check_drawn_tree(self.max_depth, self.node_budget)
+
+    def draft(self, state, source, root_token, draws) -> Draft:
+        growing = Growing(source, root_token)
+        tree, frontier = growing.tree, growing.root_frontier()
+        while len(frontier):
+            nodes = self._grow_level(growing, frontier, draws)
+            deeper = tree.path_probs[nodes] >= self.threshold
+            tree.set_growth(nodes[~deeper], "below_threshold")
+            at_end = tree.depths[nodes[0]] >= min(self.max_depth, source.depth_limit)
+            frontier = nodes[deeper][: 0 if at_end else self._room(tree)]  # each of them draws at least once
+        note_growth(tree, self.max_depth, source.depth_limit)
+        return growing.finish(self.law, state, self.settings())
+
+    def _grow_level(self, growing: Growing, frontier: np.ndarray, draws: Draws) -> np.ndarray:
+        """Draw below the nodes of a level, round by round; returns the new nodes."""
+        laws, paths = RemainingLaws(growing.expand_laws(frontier)), growing.tree.path_probs[frontier]
+        nodes = []
+        while True:
+            worth = paths * laws.mass
+            rows = np.flatnonzero((worth >= self.threshold) & (laws.support > 0))[: self._room(growing.tree)]
+            if not len(rows):
+                return np.concatenate(nodes)
+            tokens, probs = laws.draw(rows, draws)
+            nodes.append(growing.tree.append(frontier[rows], tokens, probs))
+
+    def _room(self, tree: TokenTree) -> int:
+        return self.node_budget + 1 - tree.size

@@ -1,0 +1,51 @@
+"""K independent paths of L tokens that share their common beginnings (the i.i.d. trees of SpecTr and SpecInfer)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.drawing import draw_rows, note_growth
+from decoding.errors import require
+from decoding.sampling import Draws
+
+
+def grow_iid(growing: Growing, widths: Sequence[int], draws: Draws) -> None:
+    """Give every draw of a level `widths[depth]` independent draws below it, level by level.
+
+    One draft forward per level over the distinct nodes. Draws that chose the same token share a node, and each of
+    them has its own draws below it: a node drawn m times gets m * width. A width above 1 at depth 0 alone makes paths.
+    """
+    ends = growing.root_frontier()
+    for width in widths[: growing.source.depth_limit]:
+        frontier, rows = np.unique(ends, return_inverse=True)
+        laws = growing.expand_laws(frontier)
+        tokens, probs = draw_rows(draws, laws, np.repeat(rows, width))
+        ends = growing.add_drawn(np.repeat(ends, width), tokens, probs)
+    note_growth(growing.tree, len(widths), growing.source.depth_limit)
+
+
+@dataclass(frozen=True)
+class IIDPathsDrafter(Drafter):
+    """`paths` (K) independent paths of `length` (L) tokens from the root; drawn level by level, path by path.
+
+    Length 0 drafts nothing.
+    """
+
+    paths: int = 4
+    length: int = 4
+
+    def __post_init__(self):
+        require(1 <= self.paths <= 16, f"paths (K) must be from 1 to 16, not {self.paths}.")
+        require(0 <= self.length <= 16, f"length (L) must be from 0 to 16, not {self.length}.")
+
+    @property
+    def law(self):
+        """One path is a chain."""
+        return "single_path" if self.paths == 1 else "iid"
+
+    def draft(self, state, source, root_token, draws) -> Draft:
+        growing = Growing(source, root_token)
+        grow_iid(growing, (self.paths, *[1] * (self.length - 1))[: self.length], draws)
+        return growing.finish(self.law, state, self.settings())

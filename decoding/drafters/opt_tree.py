@@ -1,0 +1,41 @@
+"""OPT-Tree: the most probable tree of N nodes, level by level until a level adds too little (Wang et al. 2024)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from decoding.drafters.base import Draft, Drafter
+from decoding.drafters.candidates import CandidateTree, bar, best, check_search_limits
+from decoding.errors import require
+
+
+@dataclass(frozen=True)
+class OptTreeDrafter(Drafter):
+    """Levels are added while the path probabilities of the `node_budget` (N) best nodes grow by more than `gain_threshold`.
+
+    The next level is drafted below those nodes of the last one that are among the N best so far; below the others
+    nothing could be, so the tree is the one that expanding all N best nodes of the level gives. The first drafted level
+    has depth 1 and is held against a sum of 0.
+    """
+
+    node_budget: int = 60
+    gain_threshold: float = 0.2
+    max_depth: int = 8
+
+    def __post_init__(self):
+        check_search_limits(self)
+        require(0 <= self.gain_threshold < 1, f"gain_threshold must be at least 0 and below 1, not {self.gain_threshold}.")
+
+    def draft(self, state, source, root_token, draws) -> Draft:
+        tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)
+        nodes, before = tree.first_level(), 0.0
+        for depth in range(1, tree.deepest):
+            least, mass = bar(nodes, self.node_budget), nodes["value"].sum()
+            grows = (nodes["depth"] == depth) & (nodes["value"] > least)
+            if not grows.any():
+                break
+            if mass - before <= self.gain_threshold:
+                return tree.finish(self, state, nodes, "early_stop")
+            level = tree.expand(nodes, grows, least)
+            nodes, before = best(np.concatenate([nodes, level]), self.node_budget), mass
+        return tree.finish(self, state, nodes, "budget")

@@ -1,0 +1,65 @@
+"""SpecInfer's expansion-based tree: every level has its own width, such as <1,1,3,1,1,1,1,1>."""
+
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+
+import numpy as np
+
+from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.drawing import note_growth
+from decoding.drafters.iid_paths import grow_iid
+from decoding.errors import require
+
+MOST_LEVELS, MOST_CHILDREN, MOST_NODES = 32, 16, 4096
+
+
+@dataclass(frozen=True)
+class SpecInferWidthsDrafter(Drafter):
+    """Every node of level d gets the d-th of `widths` (a comma-separated list) children.
+
+    Sampled, they are independent draws, and each draw of a node has its own below it; else they are the draft's most
+    likely tokens.
+    """
+
+    widths: str = "1,1,3,1,1,1,1,1"
+    sampled: bool = True
+
+    def __post_init__(self):
+        entries = [entry.strip() for entry in self.widths.split(",")]
+        require(
+            len(entries) <= MOST_LEVELS
+            and all(entry.isdecimal() and 1 <= int(entry) <= MOST_CHILDREN for entry in entries),
+            f"widths must be 1 to {MOST_LEVELS} whole numbers from 1 to {MOST_CHILDREN} with commas between, "
+            f"not {self.widths!r}.",
+        )
+        nodes = sum(accumulate(self.by_level, mul))
+        require(nodes <= MOST_NODES, f"widths {self.widths} make {nodes} nodes: they may make {MOST_NODES} at most.")
+
+    @property
+    def by_level(self) -> tuple[int, ...]:
+        """Children per node, level by level from the root."""
+        return tuple(int(entry) for entry in self.widths.split(","))
+
+    @property
+    def law(self):
+        """What verifiers may assume follows from whether tokens are drawn, and whether the tree branches."""
+        if not self.sampled:
+            return "deterministic"
+        return "single_path" if max(self.by_level) == 1 else "iid"
+
+    def draft(self, state, source, root_token, draws) -> Draft:
+        growing = Growing(source, root_token)
+        if self.sampled:
+            grow_iid(growing, self.by_level, draws)
+        else:
+            self._grow_likeliest(growing)
+        return growing.finish(self.law, state, self.settings())
+
+    def _grow_likeliest(self, growing: Growing) -> None:
+        frontier = growing.root_frontier()
+        for width in self.by_level[: growing.source.depth_limit]:
+            tokens, probs = growing.expand(frontier, top=width)
+            every = np.full(len(frontier), tokens.shape[1])
+            frontier = growing.add_best(frontier, every, tokens, probs, room=MOST_NODES)
+        note_growth(growing.tree, len(self.by_level), growing.source.depth_limit)

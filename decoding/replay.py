@@ -1,0 +1,234 @@
+"""Verify a recorded tree again, from its stored rows: with every verifier, other draws, another temperature."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.drafters.base import Draft
+from decoding.errors import SettingsError
+from decoding.sampling import GeneratorDraws, Sampling, TargetRows, exact_dtype
+from decoding.token_tree import TokenTree
+from decoding.trace import IterationTrace, VerificationStep
+from decoding.verifiers import VERIFIERS, Verifier
+from decoding.verifiers.base import Decision, Verification
+from decoding.verifiers.verified_tree import VerifiedTree
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one walk came to.
+
+    Attributes:
+        tokens: tokens committed, the final one included.
+        stop_node: the last accepted node, 0 if none was.
+    """
+
+    tokens: int
+    stop_node: int
+    accepted: tuple[int, ...]
+    final_token: int
+    final_kind: str
+    steps: tuple[VerificationStep, ...]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One verifier in front of a recorded tree.
+
+    Attributes:
+        refusal: why it would bias the output of this tree; then everything else is None or empty.
+        expected_tokens: exact expected tokens of this tree, over all draws.
+        acceptance_probability: exact probability of being reached and accepted, by node id.
+        outcome: what happened with one seed.
+        tokens: how many of the re-rolled seeds committed how many tokens.
+        stops: how many of them stopped at which node.
+    """
+
+    verifier: Verifier
+    refusal: str | None
+    expected_tokens: float | None = None
+    acceptance_probability: dict[int, float] | None = None
+    outcome: Outcome | None = None
+    tokens: dict[int, int] | None = None
+    stops: dict[int, int] | None = None
+
+
+def has_rows(iteration: IterationTrace) -> bool:
+    """Whether the full rows of both models are there."""
+    needs_draft = iteration.drafted > 0
+    return iteration.target_logits is not None and (iteration.draft_logits is not None or not needs_draft)
+
+
+def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
+    """The verified tree of a recorded iteration as its verifier saw it, under the sampling given.
+
+    Temperature and top-p may differ from the run's: the tree does not depend on them. The draft's temperature may not,
+    since the tree was drawn with it.
+
+    Raises:
+        SettingsError: the iteration was recorded without its full rows.
+    """
+    if not has_rows(iteration):
+        raise SettingsError("The full rows of this iteration were not kept: decode it again to look at its verifiers.")
+    tree = TokenTree(iteration.nodes[0].token_id, len(iteration.nodes))
+    rest = iteration.nodes[1:]
+    tree.append(
+        np.array([node.parent_id for node in rest], dtype=np.int64),
+        np.array([node.token_id for node in rest], dtype=np.int64),
+        np.array([node.draft_probability for node in rest], dtype=np.float64),
+    )
+    order = np.array(iteration.flatten_order)
+    rows = ()
+    if iteration.draft_logits is not None:
+        asked = np.flatnonzero(~np.isnan(iteration.draft_logits).any(axis=1))
+        logits = torch.from_numpy(iteration.draft_logits[asked]) / sampling.draft_temperature
+        rows = ((asked, torch.softmax(logits, -1)),) if len(asked) else ()
+    drawn = np.array(iteration.drawn, dtype=np.int64) if iteration.drawn else None
+    draft = Draft(tree, order, iteration.law, None, rows, dict(iteration.settings), drawn=drawn)
+    return VerifiedTree(draft, TargetRows(torch.from_numpy(iteration.target_logits[order]), sampling))
+
+
+def replay(
+    iteration: IterationTrace,
+    sampling: Sampling,
+    verifiers: Sequence[Verifier] | None = None,
+    rerolls: int = 1000,
+) -> tuple[Replayed, ...]:
+    """All verifiers on the same tree: exact expectation, one walk with the sampling's seed, and re-rolled seeds.
+
+    No model is run. The walk is what a run whose draws begin here with that seed would do; re-roll i takes seed i.
+    """
+    tree = stored_tree(iteration, sampling)
+    chosen = [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers
+    return tuple(_replayed(verifier, tree, iteration, sampling, rerolls) for verifier in chosen)
+
+
+def reroll(decision: Decision, seeds: Sequence[int]) -> list[Verification]:
+    """Walk the same tree once per seed."""
+    sums: dict[int, _KeptSum] = {}
+    return [decision.walk(_QuickDraws(seed, sums)) for seed in seeds]
+
+
+def outcome_of(verification: Verification) -> Outcome:
+    """A walk without the tensors behind it."""
+    return Outcome(
+        tokens=len(verification.accepted) + 1,
+        stop_node=verification.accepted[-1] if verification.accepted else 0,
+        accepted=verification.accepted,
+        final_token=verification.final_token,
+        final_kind=verification.final_kind,
+        steps=verification.steps,
+    )
+
+
+def _replayed(
+    verifier: Verifier, tree: VerifiedTree, iteration: IterationTrace, sampling: Sampling, rerolls: int
+) -> Replayed:
+    refusal = verifier.refusal(iteration.law, sampling)
+    if refusal:
+        return Replayed(verifier, refusal)
+    decision = verifier.decide(tree)
+    walks = reroll(decision, range(rerolls))
+    return Replayed(
+        verifier=verifier,
+        refusal=None,
+        expected_tokens=decision.expected_tokens,
+        acceptance_probability=dict(zip(tree.order, decision.acceptance_probability.tolist(), strict=True)),
+        outcome=outcome_of(decision.walk(GeneratorDraws(sampling.seed))),
+        tokens=dict(sorted(Counter(len(walk.accepted) + 1 for walk in walks).items())),
+        stops=dict(sorted(Counter(walk.accepted[-1] if walk.accepted else 0 for walk in walks).items())),
+    )
+
+
+def with_target_sampling(sampling: Sampling, temperature: float, top_p: float) -> Sampling:
+    """The same sampling with another law of the target; the draft's temperature stays."""
+    return replace(sampling, temperature=temperature, top_p=top_p)
+
+
+def token_law(iteration: IterationTrace, kept: Mapping[int, float]) -> dict[int, float]:
+    """Exact probability of each number of committed tokens, the final one included, over all draws.
+
+    Args:
+        kept: probability of each verified node of being reached and accepted, `Replayed.acceptance_probability`.
+    """
+    stops = dict(kept)
+    for node in kept:
+        if node:
+            stops[iteration.nodes[node].parent_id] -= kept[node]
+    law: dict[int, float] = {}
+    for node, chance in stops.items():
+        tokens = iteration.nodes[node].depth + 1
+        law[tokens] = law.get(tokens, 0.0) + max(chance, 0.0)
+    return dict(sorted(law.items()))
+
+
+def replayed_iteration(
+    iteration: IterationTrace, replayed: Replayed, text_of: Callable[[int], str] | None = None
+) -> IterationTrace:
+    """The record as it would read had this verifier made this walk: verdicts, path, tests, final token.
+
+    What the run did before and after verification (times, cache rows, draws) is left as it was.
+
+    Args:
+        text_of: text of a token id that the record does not hold.
+    """
+    outcome = replayed.outcome
+    tested = {step.child_id for step in outcome.steps if step.kind == "test"}
+    drawn_at = {step.node_id for step in outcome.steps if step.kind == "choice"}
+    reached = {0, *outcome.accepted}
+    nodes = []
+    for node in iteration.nodes:
+        verdict = node.verdict
+        if node.node_id and node.flat_index is not None:
+            beaten = node.node_id in tested or (node.parent_id in reached and node.parent_id in drawn_at)
+            verdict = "accepted" if node.node_id in reached else "rejected" if beaten else "not_reached"
+        chance = replayed.acceptance_probability.get(node.node_id)
+        nodes.append(replace(node, verdict=verdict, reason="", acceptance_probability=chance))
+    tokens = [step.token_id for step in outcome.steps] + [outcome.final_token]
+    texts = {token: text_of(token) if text_of else f"<{token}>" for token in tokens} | dict(iteration.texts)
+    committed = [iteration.nodes[node].text for node in outcome.accepted] + [texts[outcome.final_token]]
+    return replace(
+        iteration,
+        nodes=tuple(nodes),
+        steps=outcome.steps,
+        accepted=outcome.accepted,
+        committed_ids=(*(iteration.nodes[node].token_id for node in outcome.accepted), outcome.final_token),
+        committed_texts=tuple(committed),
+        final_kind=outcome.final_kind,
+        texts=texts,
+    )
+
+
+LONG_LAW = 256
+
+
+@dataclass(frozen=True)
+class _KeptSum:
+    """Running sums of a law; the law itself is held so that its identity stays taken."""
+
+    law: Tensor
+    sums: np.ndarray
+    last: int
+
+
+class _QuickDraws(GeneratorDraws):
+    """The very draws of `GeneratorDraws` for many walks over one tree: running sums of long laws are shared."""
+
+    def __init__(self, seed: int, kept: dict[int, _KeptSum]):
+        super().__init__(seed)
+        self._kept = kept
+
+    def choose(self, weights: Tensor) -> int:
+        if len(weights) < LONG_LAW:
+            return super().choose(weights)
+        known = self._kept.get(id(weights))
+        if known is None:
+            sums = weights.to(exact_dtype(weights.device)).cumsum(-1).cpu().numpy()
+            known = self._kept[id(weights)] = _KeptSum(weights, sums, int(np.searchsorted(sums, sums[-1])))
+        self.last_uniform = self._uniforms(1)[0]
+        point = known.sums.dtype.type(self.last_uniform) * known.sums[-1]
+        return min(int(np.searchsorted(known.sums, point, side="right")), known.last)

@@ -1,0 +1,46 @@
+"""Block verification of the first path that was drawn, from its end upwards (Sun et al. 2024)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from decoding.verifiers.base import SAMPLED_LAWS, Verifier
+from decoding.verifiers.bottom_up import BottomUp, Stop
+from decoding.verifiers.top_down import positive_part
+from decoding.verifiers.verified_tree import VerifiedTree
+
+
+def block_chain(tree: VerifiedTree) -> Iterator[Stop]:
+    """Tests of the nodes a_L, ..., a_1, root of the first path; needs no draws.
+
+    With w_i = min(1, w_{i-1} target/draft) and S_i = sum (w_i target - draft)+ after node i, it is kept with
+    probability S_i / (S_i + 1 - w_i), the last one with w_L. Keeping it with w_i, as one paper words it, is biased.
+    """
+    path, weights, laws = [0], [1.0], [tree.target_law(0)]
+    while tree.entries[path[-1]]:
+        child = tree.entries[path[-1]][0]
+        token, draft = tree.tokens[child], tree.draft_law(path[-1])
+        drafted = float(draft[token])
+        weights.append(min(1.0, weights[-1] * float(laws[-1][token]) / drafted) if drafted > 0 else 0.0)
+        path.append(child)
+        laws.append(tree.target_law(child))
+    yield Stop(path[-1], weights[-1] if len(path) > 1 else 1.0, laws[-1], None)
+    for place in range(len(path) - 2, -1, -1):
+        weight, law = weights[place], laws[place]
+        left = (weight * law - tree.draft_law(path[place])).clamp(min=0)
+        mass = float(left.sum())
+        passes = 1.0 if place == 0 else (mass / (mass + (1 - weight)) if mass > 0 else 0.0)
+        yield Stop(path[place], passes, positive_part(left, law), None)
+
+
+@dataclass(frozen=True)
+class BlockVerifier(Verifier):
+    """Keeps the longest prefix of the first path that the weights of the whole block allow."""
+
+    name = "block"
+    label = "Block"
+    summary = "Tests the first path from its end upwards; a weak token in the middle need not end it."
+    paper = "Sun et al. 2024 (block verification)"
+    lossless_for = SAMPLED_LAWS
+
+    def decide(self, tree: VerifiedTree) -> BottomUp:
+        return BottomUp(tree, block_chain(tree))

@@ -1,0 +1,90 @@
+"""The frame of bottom-up verifiers: nodes are tested from the leaves upwards; the first that passes ends the path.
+
+Everything but the coin tosses is fixed by the tree, so the chain of tests is computed once: with h_i the probability
+of the i-th test, E[tau + 1 | tree] = sum_i prod_{j<i} (1 - h_j) h_i (depth_i + 1).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+from decoding.sampling import Draws
+from decoding.verifiers.base import Decision, Test, Verification
+from decoding.verifiers.verified_tree import VerifiedTree
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One test of the chain.
+
+    Attributes:
+        node: the node tested; the root passes always and is the last.
+        passes: probability that its path is kept.
+        final_law: the law of the final token if it is, `[vocab_size]`, not normalised.
+        residual: what a rejection leaves at the parent, not normalised; None where nothing changes there.
+    """
+
+    node: int
+    passes: float
+    final_law: Tensor
+    residual: Tensor | None
+
+
+class BottomUp(Decision):
+    """Plays a chain of tests."""
+
+    def __init__(self, tree: VerifiedTree, chain: Iterator[Stop]):
+        super().__init__(tree)
+        self._chain = chain
+        self._stops: list[Stop] = []
+
+    def stops(self) -> Iterator[Stop]:
+        """The tests in order, each computed when first needed."""
+        place = 0
+        while True:
+            if place == len(self._stops):
+                following = next(self._chain, None)
+                if following is None:
+                    return
+                self._stops.append(following)
+            yield self._stops[place]
+            place += 1
+
+    def walk(self, draws: Draws) -> Verification:
+        tests: list[Test] = []
+        for stop in self.stops():
+            node = stop.node
+            passed = node == 0 or draws.accept(stop.passes)
+            if node:
+                tests.append(
+                    Test(
+                        node=self.tree.parents[node],
+                        child=node,
+                        token=self.tree.tokens[node],
+                        acceptance_probability=stop.passes,
+                        drawn=draws.last_uniform,
+                        accepted=passed,
+                        weight=stop.passes,
+                        residual=None if passed else stop.residual,
+                    )
+                )
+            if passed:
+                break
+        token = draws.choose(stop.final_law)
+        chance = float(stop.final_law[token] / stop.final_law.sum())
+        tests.append(Test(stop.node, None, token, chance, draws.last_uniform, True, kind="choice"))
+        return self.verification(self.tree.path(stop.node), token, tests)
+
+    @cached_property
+    def acceptance_probability(self) -> np.ndarray:
+        kept, left = np.zeros(len(self.tree.order)), 1.0
+        for stop in self.stops():
+            kept[self.tree.row_of[stop.node]] += left * stop.passes
+            left *= 1 - stop.passes
+        # A node is on the path where the path ends at it or below it.
+        for row in range(len(kept) - 1, 0, -1):
+            kept[self.tree.row_of[self.tree.parents[self.tree.order[row]]]] += kept[row]
+        return kept

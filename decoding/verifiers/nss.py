@@ -1,0 +1,39 @@
+"""NSS: draw from the target's law and look whether a child has that token (Miao et al. 2023; Algorithms 1, 6, 11)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from decoding.verifiers.base import SAMPLED_LAWS
+from decoding.verifiers.top_down import Solver, TopDownVerifier
+
+
+class NSSSolver(Solver):
+    """No tests: the children never matter for what is drawn."""
+
+    def order(self, draws, matches):
+        yield from ()
+
+    def fixed_order(self) -> Sequence[int]:
+        return ()
+
+    def residual(self, rejected: int) -> Tensor:
+        return self.target
+
+
+@dataclass(frozen=True)
+class NSSVerifier(TopDownVerifier):
+    """Never looks at the draft's probabilities, so it is lossless on every tree, also on deterministic ones."""
+
+    name = "nss"
+    label = "NSS"
+    summary = "Draws from the target's law at each node and goes on where a child has that token."
+    paper = "Miao et al. 2023 (SpecInfer); used by EAGLE, OPT-Tree and SpecExec"
+    lossless_for = (*SAMPLED_LAWS, "deterministic")
+
+    def solver(self):
+        return NSSSolver
+
+    def acceptance_rate(self, target, draft, draws: int) -> float:
+        return float((target * (1 - (1 - draft) ** draws)).sum())

@@ -1,0 +1,64 @@
+"""SpecInfer without replacement: each rejected child also leaves the draft's law (Sequoia; DySpec Algorithm 3)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from decoding.verifiers.base import SAMPLED_LAWS
+from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
+
+
+class WithoutReplacementSolver(Solver):
+    """Tests the distinct entries in draw order against the law that each was drawn from."""
+
+    def __init__(self, target, draft, tokens):
+        super().__init__(target, draft, tokens)
+        self._first = [tokens.index(token) for token in dict.fromkeys(tokens)]
+        self._targets: list[Tensor] = [target]
+        self._drafts: list[Tensor] = [draft]
+
+    def order(self, draws, matches):
+        yield from self._first
+
+    def fixed_order(self):
+        return self._first
+
+    def acceptance(self, rejected: int, entry: int) -> float:
+        self.residual(rejected)
+        token = self.tokens[entry]
+        drafted = float(self._drafts[rejected][token])
+        return min(1.0, float(self._targets[rejected][token]) / drafted) if drafted > 0 else 0.0
+
+    def residual(self, rejected: int) -> Tensor:
+        while len(self._targets) <= rejected:
+            target, draft = self._targets[-1], self._drafts[-1]
+            left = positive_part(target - draft, target)
+            self._targets.append(left / left.sum())
+            self._drafts.append(without(draft, self.tokens[self._first[len(self._drafts) - 1]]))
+        return self._targets[rejected]
+
+
+def without(law: Tensor, token: int) -> Tensor:
+    """The law given that it is not this token; all 0 if nothing else is left."""
+    left = law.clone()
+    left[token] = 0.0
+    total = left.sum()
+    return torch.where(total > 0, left / total, left)
+
+
+@dataclass(frozen=True)
+class SpecInferWithoutReplacementVerifier(TopDownVerifier):
+    """Multi-round speculative sampling for draws without replacement; repeats of independent draws are dropped."""
+
+    name = "specinfer_wor"
+    label = "SpecInfer, no replacement"
+    summary = "Tests the distinct children in draw order; a rejected one leaves both laws."
+    paper = "Chen et al. 2024 (Sequoia); DySpec, Algorithm 3"
+    lossless_for = SAMPLED_LAWS
+
+    def solver(self):
+        return WithoutReplacementSolver
+
+    def acceptance_rate(self, target, draft, draws: int) -> float:
+        raise NotImplementedError

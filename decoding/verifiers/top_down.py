@@ -1,0 +1,176 @@
+"""The frame of all top-down verifiers: at each node a solver picks the next token from its children or beside them.
+
+Lossless because the token picked at a node follows the target's law there, whatever the children (App. B of the
+delayed-expansion paper); a child drawn m times stands in the list m times.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+from decoding.sampling import Draws
+from decoding.verifiers.base import Decision, Test, Verification, Verifier
+from decoding.verifiers.verified_tree import VerifiedTree
+
+
+@dataclass(frozen=True)
+class Match:
+    """One match between two entries before the test: `kept` stays with probability `probability`."""
+
+    entry: int
+    rival: int
+    probability: float
+    drawn: float | None
+    kept: bool
+
+
+class Solver:
+    """One node: entries are tested in an order, each with a probability; then the final token is drawn.
+
+    Args:
+        target: the target's law, `[vocab_size]`.
+        draft: the law the entries were drawn from, `[vocab_size]`.
+        tokens: the entries, in draw order with repeats.
+    """
+
+    def __init__(self, target: Tensor, draft: Tensor, tokens: Sequence[int]):
+        self.target, self.draft, self.tokens = target, draft, tuple(tokens)
+
+    def order(self, draws: Draws, matches: list[Match]) -> Iterator[int]:
+        """Entries to test, one by one; draws only for its own choices and notes matches between entries."""
+        yield from range(len(self.tokens))
+
+    def acceptance(self, rejected: int, entry: int) -> float:
+        """Probability that an entry passes its test after `rejected` failed ones."""
+        raise NotImplementedError
+
+    def residual(self, rejected: int) -> Tensor:
+        """What is left of the target's law after `rejected` failed tests, `[vocab_size]`, not normalised."""
+        raise NotImplementedError
+
+    def branching(self) -> dict[int, float]:
+        """Exact probability that the token picked is each of the entries' tokens."""
+        picked = dict.fromkeys(self.tokens, 0.0)
+        left, rejected = 1.0, 0
+        for rejected, entry in enumerate(self.fixed_order(), start=1):
+            passes = self.acceptance(rejected - 1, entry)
+            picked[self.tokens[entry]] += left * passes
+            left *= 1 - passes
+        return self.add_residual(picked, self.residual(rejected), left) if left > 0 else picked
+
+    def fixed_order(self) -> Sequence[int]:
+        """The order of tests where it takes no draws."""
+        return range(len(self.tokens))
+
+    @staticmethod
+    def add_residual(picked: dict[int, float], residual: Tensor, left: float) -> dict[int, float]:
+        """Add the chance, `left`, that the final token drawn from a residual is one of the tokens."""
+        tokens = list(picked)
+        shares = (residual[tokens] * (left / residual.sum())).tolist()
+        return {token: picked[token] + share for token, share in zip(tokens, shares, strict=True)}
+
+
+class TopDown(Decision):
+    """Walks from the root; every node is solved once, whatever the number of walks."""
+
+    def __init__(self, tree: VerifiedTree, solver: type[Solver], settings: dict, first_child_only: bool = False):
+        super().__init__(tree)
+        self._solver, self._settings, self._first_only = solver, settings, first_child_only
+        self._solved: dict[int, Solver] = {}
+        self._leaf_laws: dict[int, Tensor] = {}
+
+    def walk(self, draws: Draws) -> Verification:
+        node, accepted, tests = 0, [], []
+        while True:
+            entries = self._entries(node)
+            picked = self._leaf(node, draws, tests) if not entries else self._pick(node, entries, draws, tests)
+            if picked not in entries:
+                break
+            accepted.append(picked)
+            node = picked
+        return self.verification(tuple(accepted), tests[-1].token, tests)
+
+    @cached_property
+    def acceptance_probability(self) -> np.ndarray:
+        reached = {0: 1.0}
+        for node in self.tree.order:
+            entries = self._entries(node)
+            if entries and reached.get(node, 0.0) > 0:
+                chances = self.solver(node).branching()
+                reached.update((child, reached[node] * chances[self.tree.tokens[child]]) for child in set(entries))
+        return np.array([reached.get(node, 0.0) for node in self.tree.order])
+
+    def solver(self, node: int) -> Solver:
+        """The solver of a node that has children."""
+        if node not in self._solved:
+            tokens = [self.tree.tokens[child] for child in self._entries(node)]
+            laws = self.tree.target_law(node), self.tree.draft_law(node)
+            self._solved[node] = self._solver(*laws, tokens, **self._settings)
+        return self._solved[node]
+
+    def _entries(self, node: int) -> list[int]:
+        entries = self.tree.entries[node]
+        return entries[:1] if self._first_only else entries
+
+    def _leaf(self, node: int, draws: Draws, tests: list[Test]) -> None:
+        """After a leaf the final token follows the target's law."""
+        if node not in self._leaf_laws:
+            self._leaf_laws[node] = self.tree.target_law(node)
+        self._draw_final(node, [], self._leaf_laws[node], draws, tests)
+
+    def _pick(self, node: int, entries: list[int], draws: Draws, tests: list[Test]) -> int | None:
+        """The child picked at a node, None if the final token was drawn beside the children."""
+        solver, rejected, matches = self.solver(node), 0, []
+        for entry in solver.order(draws, matches):
+            tests += [_matched(node, entries, solver.tokens, match) for match in matches]
+            matches.clear()
+            passes = solver.acceptance(rejected, entry)
+            accepted = draws.accept(passes)
+            rejected += not accepted
+            left = None if accepted else solver.residual(rejected)
+            child, token = entries[entry], solver.tokens[entry]
+            tests.append(Test(node, child, token, passes, draws.last_uniform, accepted, residual=left))
+            if accepted:
+                return child
+        return self._draw_final(node, entries, solver.residual(rejected), draws, tests)
+
+    def _draw_final(self, node: int, entries: list[int], law: Tensor, draws: Draws, tests: list[Test]) -> int | None:
+        token = draws.choose(law)
+        child = next((child for child in entries if self.tree.tokens[child] == token), None)
+        chance = float(law[token] / law.sum())
+        tests.append(Test(node, child, token, chance, draws.last_uniform, True, kind="choice"))
+        return child
+
+
+def _matched(node: int, entries: list[int], tokens: Sequence[int], match: Match) -> Test:
+    child, rival = entries[match.entry], entries[match.rival]
+    return Test(node, child, tokens[match.entry], match.probability, match.drawn, match.kept, kind="match", rival=rival)
+
+
+@dataclass(frozen=True)
+class TopDownVerifier(Verifier):
+    """A verifier that is a solver in the top-down frame."""
+
+    def solver(self) -> type[Solver]:
+        """The solver class; it takes this verifier's settings."""
+        raise NotImplementedError
+
+    def decide(self, tree: VerifiedTree) -> TopDown:
+        return TopDown(tree, self.solver(), self.settings())
+
+    def solve(self, target: Tensor, draft: Tensor, tokens: Sequence[int]) -> Solver:
+        """The solver of one node."""
+        return self.solver()(target, draft, tokens, **self.settings())
+
+    def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
+        """Probability that the token picked is among `draws` independent draws from the draft (Definition 5.1)."""
+        raise NotImplementedError
+
+
+def positive_part(law: Tensor, fallback: Tensor) -> Tensor:
+    """max(law, 0), or the fallback where nothing is left: then the test before it could not fail."""
+    left = law.clamp(min=0)
+    return left if float(left.sum()) > 0 else fallback

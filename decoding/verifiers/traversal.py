@@ -1,0 +1,99 @@
+"""Traversal verification: the whole tree from its leaves upwards, depth first (Weng et al. 2025)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from decoding.verifiers.base import IID_LAWS, SAMPLED_LAWS, Verifier
+from decoding.verifiers.bottom_up import BottomUp, Stop
+from decoding.verifiers.specinfer_wor import without
+from decoding.verifiers.verified_tree import VerifiedTree
+
+
+class _Place:
+    """A node on the way down: its weight, both laws as they are now, and the children still to be tested."""
+
+    def __init__(self, tree: VerifiedTree, node: int, weight: float, pending: list[int]):
+        self.node, self.weight = node, weight
+        self.target = tree.target_law(node)
+        self.pending = pending
+        self.draft: Tensor | None = tree.draft_law(node) if pending else None
+
+    def child_weight(self, token: int) -> float:
+        """min(1, weight * target / draft) of a child, by the laws as they are now."""
+        drafted = float(self.draft[token])
+        return min(1.0, self.weight * float(self.target[token]) / drafted) if drafted > 0 else 0.0
+
+    def reject(self, token: int, replaced: bool) -> None:
+        """A child's whole subtree was rejected: what remains to be produced here is (weight * target - draft)+."""
+        left = (self.weight * self.target - self.draft).clamp(min=0)
+        mass = float(left.sum())
+        if mass > 0:
+            self.target = left / mass
+        self.weight = mass / (mass + (1 - self.weight)) if mass > 0 else 0.0
+        if not replaced:
+            self.draft = without(self.draft, token)
+
+
+def traversal_chain(tree: VerifiedTree, replaced: bool) -> Iterator[Stop]:
+    """Tests of all nodes in depth-first post-order, children in draw order; needs no draws.
+
+    Args:
+        replaced: the children were drawn with replacement: the draft's law stays and repeats count as further
+            rejections. Otherwise a rejected child leaves the draft's law and repeats are dropped.
+    """
+
+    def pending(node: int) -> list[int]:
+        entries = tree.entries[node]
+        return list(entries) if replaced else list(dict.fromkeys(entries))
+
+    visited: set[int] = set()
+    way = [_Place(tree, 0, 1.0, pending(0))]
+    while True:
+        here = way[-1]
+        if here.pending:
+            child = here.pending.pop(0)
+            # A repeat finds nothing left below it: its subtree was tested when it came first.
+            below = [] if child in visited else pending(child)
+            visited.add(child)
+            way.append(_Place(tree, child, here.child_weight(tree.tokens[child]), below))
+            continue
+        if len(way) == 1:
+            yield Stop(0, 1.0, here.target, None)
+            return
+        way.pop()
+        parent = way[-1]
+        if here.weight < 1:
+            parent.reject(tree.tokens[here.node], replaced)
+        yield Stop(here.node, here.weight, here.target, parent.target)
+        if here.weight >= 1:
+            return
+
+
+@dataclass(frozen=True)
+class TraversalVerifier(Verifier):
+    """For independent draws: shared prefixes are merged, and the list of children keeps every draw."""
+
+    name = "traversal"
+    label = "Traversal"
+    summary = "Tests the whole tree from its leaves upwards; a draw that came twice is rejected twice."
+    paper = "Weng et al. 2025, with multiplicities"
+    lossless_for = IID_LAWS
+
+    def decide(self, tree: VerifiedTree) -> BottomUp:
+        return BottomUp(tree, traversal_chain(tree, replaced=True))
+
+
+@dataclass(frozen=True)
+class TraversalWithoutReplacementVerifier(Verifier):
+    """For draws without replacement; repeats of independent draws are dropped, as in the published code."""
+
+    name = "traversal_wor"
+    label = "Traversal, no replacement"
+    summary = "Tests the whole tree from its leaves upwards; a rejected child leaves the draft's law."
+    paper = "Weng et al. 2025"
+    lossless_for = SAMPLED_LAWS
+
+    def decide(self, tree: VerifiedTree) -> BottomUp:
+        return BottomUp(tree, traversal_chain(tree, replaced=False))

@@ -1,0 +1,164 @@
+"""Trees that the Verifiers page drafts itself: the same prefix again, or the whole prompt with every row kept."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.errors import SettingsError, require
+from pages.ui.controls import error_key
+from pages.ui.errors import escape_markdown, show_error
+from pages.ui.models import manager
+from pages.ui.setting_info import ENGINE, GROUPS, VERIFICATION
+from pages.ui.setting_widgets import seed, settings_form
+from pages.ui.state import ROW_BYTES, Run, decode_more
+from pages.ui.verify_state import Looked, sampling_of
+from pages.ui.worker import Job, is_busy, start_job
+
+if TYPE_CHECKING:
+    from decoding.methods import Method
+    from decoding.pair import Pair
+    from decoding.sampling import Sampling
+
+SLOT = "verify"
+KEY = "verify_method"
+FIRST_METHOD = "iid_paths"
+DEEPEST = 64
+TREE_GROUPS = tuple(group for group in GROUPS if group not in (VERIFICATION, ENGINE))
+
+
+def draft_popover(looked: Looked) -> None:
+    """Another tree on this very prefix: method, its settings, the draft's temperature, a seed."""
+    with st.popover(
+        "Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun", disabled=is_busy(SLOT)
+    ) as place:
+        if not place.open:
+            return
+        with st.container(width=640):
+            st.caption(
+                escape_markdown(
+                    f"Draws another tree after the same {looked.iteration.prefix_length:,} tokens: both models read "
+                    "them, then one iteration is drafted and verified. The run itself stays as it is."
+                )
+            )
+            method = tree_picker()
+            left, right = st.columns(2)
+            seed("verify_draft_temperature", looked.sampling.draft_temperature)
+            temperature = left.slider(
+                "Draft temperature", 0.05, 2.0, step=0.05, key="verify_draft_temperature", persist_state="session",
+                help="The tree is drawn from the draft's law at this temperature, so it cannot be replayed.",
+            )  # fmt: skip
+            seed("verify_draft_seed", 0)
+            number = right.number_input("Seed of the tree", 0, 2**31 - 1, key="verify_draft_seed",
+                                        persist_state="session")  # fmt: skip
+            sampling = replace(looked.sampling, draft_temperature=temperature, seed=int(number))
+            if st.button("Draft this prefix again", type="primary", key="verify_draft", disabled=method is None,
+                         icon=":material/play_arrow:"):  # fmt: skip
+                start_job(SLOT, "Drafting", partial(draft_again, looked, method, sampling))
+                st.rerun()
+
+
+def tree_picker() -> "Method | None":
+    """A method that drafts and the settings of its tree; a contradiction is told here and gives None."""
+    from decoding.methods import METHODS
+
+    drafting = [name for name, method in METHODS.items() if method.drafter.uses_draft_model]
+    seed(KEY, FIRST_METHOD)
+    name = st.selectbox(
+        "Method", drafting, key=KEY, format_func=lambda name: METHODS[name].label, persist_state="session"
+    )
+    st.caption(escape_markdown(f"{METHODS[name].summary} {METHODS[name].paper}."))
+    place = st.empty()
+    values = settings_form(METHODS[name], KEY, columns=3, groups=TREE_GROUPS)
+    st.session_state[error_key(KEY)] = None
+    try:
+        return METHODS[name].with_settings(**values)
+    except SettingsError as error:
+        show_error(error, place)
+        return None
+
+
+def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job) -> Looked:
+    """One iteration after the same prefix, with all rows; for the worker.
+
+    Raises:
+        DraftscopeError: the pair in memory is another one, or the prefix leaves no room.
+    """
+    from decoding.methods import fitted
+    from decoding.session import DecodeSession, Limits
+
+    pair = _pair_of(looked.run, job)
+    trace = looked.run.trace
+    prefix = (trace.prompt_ids + trace.output_ids)[: looked.iteration.prefix_length]
+    room = min(pair.context - len(prefix), DEEPEST)
+    limits = Limits(max(room, 1), ignore_end_of_text=True, rows="full")
+    # Only the tree and its rows count here, so a verifier that does not fit may give way to one that does.
+    session = DecodeSession(pair, fitted(method, sampling), list(prefix), sampling, limits)
+    return replace(
+        looked,
+        key=(*looked.key[:2], uuid.uuid4().hex[:8]),
+        iteration=session.step(),
+        label=method.label,
+        verifier=session.method.verifier.name,
+        sampling=sampling,
+        drafted_here=True,
+    )
+
+
+def decode_buttons(run: Run) -> None:
+    """Decode the run's prompt here with every row kept: as a sampled tree, or the way the run was decoded."""
+    from decoding.methods import METHODS
+    from decoding.sampling import Sampling
+
+    sampled = METHODS[FIRST_METHOD]
+    with st.container(horizontal=True, gap="small"):
+        for key, label, choose in (
+            ("verify_sampled", f"Decode with {sampled.label}, temperature 1", lambda: (sampled, Sampling(1.0))),
+            ("verify_as_it_was", f"Decode as it was: {run.trace.label}", lambda: _as_it_was(run)),
+        ):
+            if st.button(
+                escape_markdown(label), key=key, disabled=is_busy(SLOT), icon=":material/play_arrow:",
+                type="primary" if key == "verify_sampled" else "secondary",
+            ):  # fmt: skip
+                start_job(SLOT, "Decoding", partial(decode_prompt, run, choose))
+                st.rerun()
+
+
+def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], job: Job) -> Run:
+    """The run's prompt decoded again to the same length, with all rows; for the worker.
+
+    Raises:
+        DraftscopeError: the pair in memory is another one, or the run's settings are not known here.
+    """
+    from decoding.session import DecodeSession, Limits
+
+    method, sampling = choose()
+    limits = Limits(run.trace.max_new_tokens, rows="full", row_bytes=ROW_BYTES)
+    session = DecodeSession(_pair_of(run, job), method, list(run.trace.prompt_ids), sampling, limits)
+    made = Run(session.trace(), session=session)
+    decode_more(made, None, job)
+    return made
+
+
+def _as_it_was(run: Run) -> tuple["Method", "Sampling"]:
+    from decoding.methods import METHODS
+
+    require(run.trace.method in METHODS, f"There is no method {run.trace.method!r} here: decode in Step through.")
+    return METHODS[run.trace.method].with_settings(**run.trace.settings), sampling_of(run)
+
+
+def _pair_of(run: Run, job: Job) -> "Pair":
+    """The pair in memory, if it is the one that decoded the run."""
+    models = manager()
+    if not models.loaded:
+        job.report(0, 0, "loading the models, a few seconds")
+    pair = models.pair()
+    require(
+        run.trace.pair.name == pair.info.name,
+        f"The run was decoded by {run.trace.pair.name}, the pair in memory is {pair.info.name}: choose that pair, or "
+        "start a run of your own in Step through.",
+    )
+    return pair
