@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -164,14 +165,8 @@ class GeneratorDraws:
 
     def choose_each(self, weights: Tensor) -> list[int]:
         uniforms = self._uniforms(len(weights))
-        cumulative = weights.to(exact_dtype(weights.device)).cumsum(-1)
-        totals = cumulative[:, -1:].contiguous()
-        points = torch.tensor(uniforms, dtype=cumulative.dtype, device=weights.device)[:, None] * totals
-        # Rounding may lift a point to the total, past every weight: it belongs to the last one that is not 0.
-        last = torch.searchsorted(cumulative, totals)
-        outcomes = torch.minimum(torch.searchsorted(cumulative, points, right=True), last)
-        probabilities = (weights.gather(1, outcomes) / totals)[:, 0].tolist()
-        indices = outcomes[:, 0].tolist()
+        on_host = weights.device.type == "cpu"
+        indices, probabilities = (_invert_on_host if on_host else _invert)(weights, uniforms)
         self.record.extend(map(DrawTrace, ["choose"] * len(indices), probabilities, indices, uniforms))
         self.last_uniform = uniforms[-1]
         return indices
@@ -184,6 +179,31 @@ class GeneratorDraws:
 
     def _uniforms(self, count: int) -> list[float]:
         return torch.rand(count, generator=self._generator, dtype=torch.float64).tolist()
+
+
+def _invert(weights: Tensor, uniforms: list[float]) -> tuple[list[int], list[float]]:
+    """Per row the first index whose cumulative weight exceeds the uniform's share of the total, and its probability."""
+    cumulative = weights.to(exact_dtype(weights.device)).cumsum(-1)
+    totals = cumulative[:, -1:].contiguous()
+    points = torch.tensor(uniforms, dtype=cumulative.dtype, device=weights.device)[:, None] * totals
+    # Rounding may lift a point to the total, past every weight: it belongs to the last one that is not 0.
+    last = torch.searchsorted(cumulative, totals)
+    outcomes = torch.minimum(torch.searchsorted(cumulative, points, right=True), last)
+    return outcomes[:, 0].tolist(), (weights.gather(1, outcomes) / totals)[:, 0].tolist()
+
+
+def _invert_on_host(weights: Tensor, uniforms: list[float]) -> tuple[list[int], list[float]]:
+    """The same in numpy, which takes half the time for a row: drafters that draw node by node live on it."""
+    indices, probabilities = [], []
+    for row, uniform in zip(weights.numpy(), uniforms, strict=True):
+        cumulative = row.cumsum(dtype=np.float64)
+        total = cumulative[-1]
+        index = int(cumulative.searchsorted(uniform * total, side="right"))
+        if index == len(row):
+            index = int(cumulative.searchsorted(total))
+        indices.append(index)
+        probabilities.append(float(row[index] / total))
+    return indices, probabilities
 
 
 class ReplayDraws:

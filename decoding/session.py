@@ -105,6 +105,11 @@ class DecodeSession:
         """True once the end of text or the length limit is reached."""
         return self.stopped != "unfinished"
 
+    @property
+    def in_loop(self) -> bool:
+        """Whether the text has begun to repeat itself."""
+        return self._loops.in_loop
+
     def __iter__(self) -> Iterator[IterationTrace]:
         while not self.finished:
             yield self.step()

@@ -9,6 +9,8 @@ from decoding.sampling import (
     ReplayDraws,
     Sampling,
     TargetRows,
+    _invert,
+    _invert_on_host,
     enumerate_draws,
     nucleus,
     target_law,
@@ -116,3 +118,11 @@ def test_choosing_row_by_row_takes_the_same_numbers():
     together, single = GeneratorDraws(3), GeneratorDraws(3)
     assert together.choose_each(weights) == [single.choose(row) for row in weights]
     assert together.record == single.record and together.last_uniform == single.last_uniform
+
+
+def test_choosing_on_a_device_and_on_the_host_agree():
+    weights = torch.rand(6, 9, generator=torch.Generator().manual_seed(2)) * (torch.arange(9) % 3 > 0)
+    uniforms = [0.0, 0.1, 0.5, 0.9, 0.999999, 1.0]  # 1 stands for a product that rounding lifts to the total
+    host, device = _invert_on_host(weights, uniforms), _invert(weights, uniforms)
+    assert host[0] == device[0] and host[1] == pytest.approx(device[1], abs=1e-7)
+    assert all(weights[row, index] > 0 for row, index in enumerate(host[0]))

@@ -26,6 +26,12 @@ VARIANTS = {
     "wide dynatree": METHODS["dynatree"].with_settings(
         branch_first_level=True, stop_probability=0.01, prune_probability=0.005
     ),
+    "dyspec": METHODS["dyspec"].with_settings(node_budget=12),
+    "sequoia": METHODS["sequoia"].with_settings(node_budget=10, max_depth=3, acceptance="0.5,0.2,0.1"),
+    "eagle2": METHODS["eagle2"].with_settings(node_budget=8, beam_width=3, max_depth=3),
+    "salf": METHODS["salf"].with_settings(node_budget=10, batch=4),
+    "delayed": METHODS["delayed"].with_settings(paths=2, trunk=1, branch=2),
+    "paths": METHODS["iid_paths"].with_settings(paths=3, length=3, verifier="khisti"),
 }
 
 

@@ -123,7 +123,8 @@ def _early_stop(settings: Mapping, path: str) -> str:
     """What ended the drafting here: a path that is too improbable, or a whole round that promised too little."""
     if "gain_threshold" not in settings:
         return f"path probability {path} < stop_probability{_setting(settings, 'stop_probability', ' {}')}"
-    return f"drafting stopped: the next round promised less than gain_threshold{_setting(settings, 'gain_threshold', ' {}')}"
+    limit = _setting(settings, "gain_threshold", " {}")
+    return f"drafting stopped: the next round promised less than gain_threshold{limit}"
 
 
 def _threshold(settings: Mapping) -> str:

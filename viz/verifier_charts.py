@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from viz.theme import PHASE_COLORS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, pattern, style, with_alpha
-from viz.tokens import for_plotly, number
+from viz.tokens import number, visible
 from viz.tree_figure import for_plotly_keep
 
 TARGET, DRAFT = PHASE_COLORS["verify"], PHASE_COLORS["draft"]
@@ -50,12 +50,12 @@ def laws_figure(tokens: Sequence[str], panels: Sequence[LawPanel], draft_words: 
         tokens: the tokens of the rows; a last row for all others is added.
         draft_words: what the marks of the draft stand for.
     """
-    rows = [f"{for_plotly(text)} " for text in tokens]
-    places = list(range(len(rows) + 1))
+    rows = [for_plotly_keep(visible(text, 12)) for text in tokens] + ["all others"]
+    places = list(range(len(rows)))
     most = max((value for panel in panels for value in (*panel.target, *(panel.draft or ()))), default=1.0)
-    figure = make_subplots(1, max(len(panels), 1), shared_yaxes=True, horizontal_spacing=0.012)
+    figure = make_subplots(1, max(len(panels), 1), shared_yaxes=True, horizontal_spacing=0.02)
     for column, panel in enumerate(panels, start=1):
-        for trace in _law_traces(panel, [*tokens, "all others"], draft_words, column == 1, dark):
+        for trace in _law_traces(panel, rows, draft_words, column == 1):
             figure.add_trace(trace, row=1, col=column)
         heading = f"<b>{for_plotly_keep(panel.title)}</b><br>{for_plotly_keep(panel.subtitle)}"
         figure.add_annotation(
@@ -71,8 +71,8 @@ def laws_figure(tokens: Sequence[str], panels: Sequence[LawPanel], draft_words: 
     )
     figure.update_xaxes(range=[0, most * 1.08], nticks=4, tickformat="~g", title_text=None)
     figure.update_yaxes(
-        range=[len(places) - 0.45, -0.55], tickvals=places, ticktext=[*rows, "all others "], ticks="", showgrid=False,
-        tickfont={"family": "Source Code Pro, monospace", "size": 11.5},
+        range=[len(places) - 0.45, -0.55], tickvals=places, ticktext=[f"{row} " for row in rows], ticks="",
+        showgrid=False, tickfont={"family": "Source Code Pro, monospace", "size": 11.5},
     )  # fmt: skip
     figure.add_annotation(
         text="probability", xref="paper", yref="paper", x=0.5, y=0, yshift=-22, yanchor="top", showarrow=False
@@ -80,16 +80,15 @@ def laws_figure(tokens: Sequence[str], panels: Sequence[LawPanel], draft_words: 
     return figure
 
 
-def _law_traces(panel: LawPanel, tokens: Sequence[str], draft_words: str, first: bool, dark: bool) -> list:
+def _law_traces(panel: LawPanel, rows: Sequence[str], draft_words: str, first: bool) -> list:
     places = list(range(len(panel.target)))
     colors = [TARGET if place in panel.tested or not panel.draft else with_alpha(TARGET, 0.45) for place in places]
     if places:
         colors[-1] = with_alpha(TARGET, 0.25)
-    shown = [for_plotly(text) for text in tokens]
     made = [
         go.Bar(
-            x=panel.target, y=places, orientation="h", name="left of the target", legendgroup="target",
-            showlegend=first, marker={"color": colors, "line": {"width": 0}}, customdata=shown,
+            x=panel.target, y=places, orientation="h", name="target, what is left of it", legendgroup="target",
+            showlegend=first, marker={"color": colors, "line": {"width": 0}}, customdata=rows,
             hovertemplate="%{customdata}: target %{x:.4f}<extra></extra>",
         )
     ]  # fmt: skip
@@ -99,7 +98,7 @@ def _law_traces(panel: LawPanel, tokens: Sequence[str], draft_words: str, first:
             go.Scatter(
                 x=panel.draft, y=places, mode="markers", name=draft_words, legendgroup="draft", showlegend=first,
                 marker={"symbol": "line-ns", "size": 13, "color": DRAFT, "line": {"color": DRAFT, "width": sizes}},
-                customdata=shown, hovertemplate=f"%{{customdata}}: {draft_words} %{{x:.4f}}<extra></extra>",
+                customdata=rows, hovertemplate=f"%{{customdata}}: {draft_words} %{{x:.4f}}<extra></extra>",
             )
         )  # fmt: skip
     return made
@@ -118,7 +117,8 @@ def acceptance_by_depth_figure(rates: Sequence[Curve], l1: Curve, dark: bool = F
     figure.add_trace(lower.update(showlegend=False, line={"color": palette(dark).text}), row=2, col=1)
     style(figure, dark)
     figure.update_layout(margin={"l": 56, "r": 16, "t": 64, "b": 58})
-    depths = [f"{int(depth)}<br><sub>n {count:,}</sub>" for depth, count in zip(l1.x, l1.counts, strict=True)]
+    small = "<br><span style='font-size:10px'>n {:,}</span>"
+    depths = [f"{int(depth)}{small.format(count)}" for depth, count in zip(l1.x, l1.counts, strict=True)]
     figure.update_xaxes(tickvals=list(l1.x), row=1, col=1)
     figure.update_xaxes(title_text="depth of the node (0 = root)", tickvals=list(l1.x), ticktext=depths, row=2, col=1)
     figure.update_yaxes(title_text="acceptance rate", range=[0, 1.02], row=1, col=1)
@@ -155,9 +155,9 @@ def draft_probability_figure(accepted: Curve, target: Curve, dark: bool = False)
             x=x, y=0, yref="paper", yanchor="top", yshift=-20, text=f"{count:,}", showarrow=False, font_size=10,
         )  # fmt: skip
     style(figure, dark)
-    figure.update_layout(margin={"l": 56, "r": 16, "t": 64, "b": 70})
+    figure.update_layout(margin={"l": 56, "r": 16, "t": 44, "b": 62})
     figure.update_xaxes(
-        title={"text": "draft probability of the token<br><sub>numbers: tokens per bin</sub>", "standoff": 22},
+        title={"text": "draft probability of the token (below: tokens per bin)", "standoff": 22},
         range=[0, 1], dtick=0.2, tickformat="~g",
     )  # fmt: skip
     return figure.update_yaxes(title_text="mean ± standard error", range=[0, 1.05])
@@ -181,5 +181,5 @@ def expected_tokens_figure(labels: Sequence[str], means: Curve, dark: bool = Fal
         )
     style(figure, dark)
     figure.update_layout(showlegend=False, bargap=0.35, margin={"l": 8, "r": 16, "t": 12, "b": 48})
-    figure.update_xaxes(title_text="expected tokens per tree (mean ± standard error)", range=[0, most * 1.18])
+    figure.update_xaxes(title_text="expected tokens per tree", range=[0, most * 1.18])
     return figure.update_yaxes(autorange="reversed", showgrid=False, ticks="")

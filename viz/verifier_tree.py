@@ -6,7 +6,7 @@ from dataclasses import replace
 from decoding.trace import IterationTrace
 from viz.explain import iteration_summary
 from viz.scope_data import compact_data
-from viz.tokens import number
+from viz.tokens import columns, number
 
 # With more rows than this the component has no room for a second line under a token.
 TWO_LINE_ROWS = 11
@@ -26,19 +26,28 @@ def kept_tree_data(
     data = compact_data(still, scene_id=scene_id, title=title, marks=marks, selected=selected, unfolded=unfolded)
     scene = data["scene"]
     scene["summary"] = iteration_summary(iteration)
-    scene["column_chars"] = list(scene["column_chars"])
+    scene["note"] = scene["note"].removesuffix(" · none hidden") + " · number: exact acceptance"
     for node in scene["nodes"]:
         known = iteration.nodes[node["node_id"]] if node["node_id"] > 0 else None
         if known is not None and known.acceptance_probability is not None:
-            _write(node, known.acceptance_probability, scene)
+            _write(node, known.acceptance_probability, squeezed=scene["rows"] > TWO_LINE_ROWS)
+    scene["column_chars"] = [
+        max((node["chars"] for node in scene["nodes"] if node["depth"] == depth and _has_text(node)), default=0)
+        for depth in range(len(scene["column_chars"]))
+    ]
     return data | {"cards": {}}
 
 
-def _write(node: dict, chance: float, scene: dict) -> None:
+def _has_text(node: dict) -> bool:
+    return node["labelled"] or node["folded"] > 0
+
+
+def _write(node: dict, chance: float, squeezed: bool) -> None:
     """The probability goes under the token, or behind it where there is no second line."""
     node["both"] = number(chance)
     node["title"] += f", reached and accepted with probability {number(chance, 4)}"
-    if scene["rows"] > TWO_LINE_ROWS and node["labelled"]:
-        node["label"] += f" {number(chance)}"
-        node["chars"] += 1 + len(number(chance))
-        scene["column_chars"][node["depth"]] = max(scene["column_chars"][node["depth"]], node["chars"])
+    if squeezed and node["labelled"]:
+        node["label"] += f" {node['both']}"
+    # The second line is written in letters of four fifths.
+    times = f" ×{node['multiplicity']}" if node["multiplicity"] > 1 else ""
+    node["chars"] = max(columns(node["label"] + times), -(-4 * columns(node["both"]) // 5))

@@ -20,6 +20,12 @@ def check_search_limits(drafter: Drafter) -> None:
     require(1 <= drafter.max_depth <= 32, f"max_depth must be from 1 to 32, not {drafter.max_depth}.")
 
 
+def check_gain_threshold(drafter: Drafter) -> None:
+    """Check how little further drafting may promise before it stops."""
+    least = drafter.gain_threshold
+    require(0 <= least < 1, f"gain_threshold (th) must be at least 0 and below 1, not {least}.")
+
+
 def ranking(candidates: np.ndarray) -> np.ndarray:
     """Indices of candidates, best first: by value, ties to the shallower one, then to the earlier one."""
     return np.lexsort((candidates["depth"], -candidates["value"]))

@@ -5,17 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from decoding.drafters.base import Draft, Drafter
-from decoding.drafters.candidates import CandidateTree, bar, best, check_search_limits
-from decoding.errors import require
+from decoding.drafters.candidates import CandidateTree, bar, best, check_gain_threshold, check_search_limits
 
 
 @dataclass(frozen=True)
 class OptTreeDrafter(Drafter):
-    """Levels are added while the path probabilities of the `node_budget` (N) best nodes grow by more than `gain_threshold`.
+    """Levels are added while the summed value of the `node_budget` (N) best nodes grows by more than `gain_threshold`.
 
-    The next level is drafted below those nodes of the last one that are among the N best so far; below the others
-    nothing could be, so the tree is the one that expanding all N best nodes of the level gives. The first drafted level
-    has depth 1 and is held against a sum of 0.
+    The value of a node is its path probability. The next level is drafted below those nodes of the last one that are
+    among the N best so far; below the others nothing could be, so the tree is the one that expanding all N best nodes
+    of the level gives. The first drafted level has depth 1 and is held against a sum of 0.
     """
 
     node_budget: int = 60
@@ -24,7 +23,7 @@ class OptTreeDrafter(Drafter):
 
     def __post_init__(self):
         check_search_limits(self)
-        require(0 <= self.gain_threshold < 1, f"gain_threshold must be at least 0 and below 1, not {self.gain_threshold}.")
+        check_gain_threshold(self)
 
     def draft(self, state, source, root_token, draws) -> Draft:
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)

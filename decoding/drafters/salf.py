@@ -7,8 +7,7 @@ import numpy as np
 
 from decoding.drafters.base import Draft, Drafter
 from decoding.drafters.best_first import best_first, check_batch
-from decoding.drafters.candidates import CandidateTree, check_search_limits
-from decoding.errors import require
+from decoding.drafters.candidates import CandidateTree, check_gain_threshold, check_search_limits
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class SalfDrafter(Drafter):
     def __post_init__(self):
         check_search_limits(self)
         check_batch(self)
-        require(0 <= self.gain_threshold < 1, f"gain_threshold (th) must be at least 0 and below 1, not {self.gain_threshold}.")
+        check_gain_threshold(self)
 
     def draft(self, state, source, root_token, draws) -> Draft:
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)

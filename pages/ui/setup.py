@@ -16,6 +16,7 @@ PAGES: dict[str, str] = {
     "Home": "app.py",
     "Step through": "pages/step_through.py",
     "Tune live": "pages/tune_live.py",
+    "Verifiers": "pages/verifiers.py",
     "Compare": "pages/compare.py",
 }
 STYLE = """

@@ -21,41 +21,40 @@ def iteration_control() -> None:
     count = len(current_run().trace.iterations)
     st.session_state["verify_iteration"] = selected_iteration() + 1
     st.number_input(
-        f"Iteration, of {count}", 1, count, key="verify_iteration", width=118,
+        f"Iteration of {count}", 1, count, key="verify_iteration", width=126,
         on_change=lambda: select_iteration(st.session_state["verify_iteration"] - 1),
-        help="Step through shows the same iteration.",
     )  # fmt: skip
 
 
-def sampling_controls(looked: Looked) -> "Sampling":
+def replay_controls(looked: Looked, disabled: bool) -> "Sampling":
     """Temperature and top-p of the target and the seed; they begin as the tree was verified."""
     if st.session_state.get("verify_sampling_of") != looked.run.key:
         st.session_state["verify_sampling_of"] = looked.run.key
-        st.session_state["verify_temperature"] = looked.sampling.temperature
-        st.session_state["verify_top_p"] = looked.sampling.top_p
+        for name in ("temperature", "top_p"):
+            _, low, high, *_ = SAMPLING[name]
+            st.session_state[f"verify_{name}"] = min(max(getattr(looked.sampling, name), low), high)
         st.session_state["verify_seed"] = looked.sampling.seed
     _, low, high, step, _, meaning = SAMPLING["temperature"]
     temperature = st.slider(
         "Target temperature · replayed", low, high, step=step, key="verify_temperature", persist_state="session",
-        width=190, help=f"{meaning} {REPLAYED}",
+        width=214, disabled=disabled, help=f"{meaning} {REPLAYED}",
     )  # fmt: skip
     _, low, high, step, _, meaning = SAMPLING["top_p"]
     top_p = st.slider(
-        "Top-p · replayed", low, high, step=step, key="verify_top_p", persist_state="session", width=190,
-        disabled=temperature == 0, help=f"{meaning} {REPLAYED}",
+        "Top-p · replayed", low, high, step=step, key="verify_top_p", persist_state="session", width=160,
+        disabled=disabled or temperature == 0, help=f"{meaning} {REPLAYED}",
     )  # fmt: skip
     seed = st.number_input(
-        "Seed", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=112,
-        help="One walk per verifier with the draws of this seed, from the root on.",
+        "Seed · replayed", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=126, disabled=disabled
     )  # fmt: skip
     return replace(looked.sampling, temperature=temperature, top_p=top_p, seed=int(seed))
 
 
-def rerolls_control() -> int:
+def rerolls_control(disabled: bool) -> int:
     """How many seeds are re-rolled for the spread."""
     return st.selectbox(
-        "Re-rolled seeds", REROLLS, index=1, key="verify_rerolls", persist_state="session", width=112,
-        format_func=lambda count: f"{count:,}", help="Each verifier walks this tree with the seeds 0, 1, 2, ...",
+        "Re-rolled seeds", REROLLS, index=1, key="verify_rerolls", persist_state="session", width=116,
+        format_func=lambda count: f"{count:,}", disabled=disabled,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from pages.ui.controls import error_key
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.models import manager
 from pages.ui.setting_info import ENGINE, GROUPS, VERIFICATION
-from pages.ui.setting_widgets import seed, settings_form
+from pages.ui.setting_widgets import SAMPLING, seed, settings_form
 from pages.ui.state import ROW_BYTES, Run, decode_more
 from pages.ui.verify_state import Looked, sampling_of
 from pages.ui.worker import Job, is_busy, start_job
@@ -44,21 +44,33 @@ def draft_popover(looked: Looked) -> None:
                     "them, then one iteration is drafted and verified. The run itself stays as it is."
                 )
             )
+            head = st.container()  # above the settings, where the button is in view however many they are
             method = tree_picker()
-            left, right = st.columns(2)
-            seed("verify_draft_temperature", looked.sampling.draft_temperature)
-            temperature = left.slider(
-                "Draft temperature", 0.05, 2.0, step=0.05, key="verify_draft_temperature", persist_state="session",
-                help="The tree is drawn from the draft's law at this temperature, so it cannot be replayed.",
-            )  # fmt: skip
-            seed("verify_draft_seed", 0)
-            number = right.number_input("Seed of the tree", 0, 2**31 - 1, key="verify_draft_seed",
-                                        persist_state="session")  # fmt: skip
-            sampling = replace(looked.sampling, draft_temperature=temperature, seed=int(number))
-            if st.button("Draft this prefix again", type="primary", key="verify_draft", disabled=method is None,
-                         icon=":material/play_arrow:"):  # fmt: skip
-                start_job(SLOT, "Drafting", partial(draft_again, looked, method, sampling))
-                st.rerun()
+            with head:
+                draft_form(looked, method)
+
+
+def draft_form(looked: Looked, method: "Method | None") -> None:
+    """What the tree is drawn with, and the button."""
+    left, middle, right = st.columns([1.3, 1, 1.2], vertical_alignment="bottom")
+    _, low, high, step, *_ = SAMPLING["draft_temperature"]
+    seed("verify_draft_temperature", min(max(looked.sampling.draft_temperature, low), high))
+    temperature = left.slider(
+        "Draft temperature", low, high, step=step, key="verify_draft_temperature", persist_state="session",
+        help="The tree is drawn from the draft's law at this temperature, so another one needs another tree.",
+    )  # fmt: skip
+    seed("verify_draft_seed", 0)
+    number = middle.number_input("Seed", 0, 2**31 - 1, key="verify_draft_seed", persist_state="session")
+    sampling = replace(looked.sampling, draft_temperature=temperature, seed=int(number))
+
+    def begin() -> None:
+        st.session_state["verify_draft_open"] = False
+        start_job(SLOT, "Drafting", partial(draft_again, looked, method, sampling))
+
+    right.button(
+        "Draft this prefix again", type="primary", key="verify_draft", disabled=method is None, on_click=begin,
+        width="stretch", icon=":material/play_arrow:",
+    )  # fmt: skip
 
 
 def tree_picker() -> "Method | None":

@@ -51,12 +51,7 @@ def table_data(looked: Looked, told: tuple["Replayed", ...], rolled: dict | None
     longest = looked.iteration.tree_depth + 1
     rows = [_row(looked, replayed, laws.get(replayed.verifier.name), rolled, seeds, most) for replayed in told]
     return {
-        "heads": [
-            ["Verifier", "on the same tree"],
-            ["Expected tokens", "exact, this tree"],
-            ["What this seed commits", "replayed"],
-            ["Tokens, 1 to " + str(longest), f"{seeds:,} seeds ▮ exact ▬"],
-        ],
+        "heads": heads(longest, seeds),
         "rows": rows,
         "most": most,
         "longest": longest,
@@ -64,9 +59,32 @@ def table_data(looked: Looked, told: tuple["Replayed", ...], rolled: dict | None
     }
 
 
-def _row(
-    looked: Looked, replayed: "Replayed", law: dict | None, rolled: dict | None, seeds: int, most: float
-) -> dict:
+def heads(longest: int, seeds: int) -> list[dict]:
+    """Title, what kind of number it is, and its meaning, per column; the last one has a key instead."""
+    return [
+        {"title": "Verifier", "said": "all on the same tree", "about": "Grey ones would bias the output of this tree"},
+        {
+            "title": "Expected tokens",
+            "said": "exact, this tree",
+            "about": "Tokens that one pass over this tree commits on average over all draws of the verifier, the final "
+            "token included; an end of the text or of the requested length is not counted in",
+        },
+        {
+            "title": "What this seed commits",
+            "said": "replayed, and where it stops",
+            "about": "One walk with the draws of the seed above: accepted tokens, then the final one, and the last "
+            "accepted node",
+        },
+        {
+            "title": f"Tokens, 1 to {longest}",
+            "key": [f"{seeds:,} seeds", "exact"],
+            "about": f"Share of the seeds 0 to {seeds - 1} that commit so many tokens (replayed), and the exact "
+            "probability of it",
+        },
+    ]
+
+
+def _row(looked: Looked, replayed: "Replayed", law: dict | None, rolled: dict | None, seeds: int, most: float) -> dict:
     verifier = replayed.verifier
     row = {
         "name": verifier.name,
@@ -87,7 +105,7 @@ def _row(
         "path": [visible(looked.iteration.nodes[node].text, 14) for node in outcome.accepted],
         "final": final,
         "kind": outcome.final_kind,
-        "stop": f"stops at {stop}",
+        "stop": stop.removeprefix("the "),
         "walk": f"{plural(len(outcome.accepted), 'node')} accepted down to {stop}, then {final} ({outcome.final_kind})",
         "exact": [law.get(tokens, 0.0) for tokens in range(1, longest + 1)],
         "rolled": counts and [counts.get(tokens, 0) / seeds for tokens in range(1, longest + 1)],

@@ -1,6 +1,7 @@
 // The table of all verifiers on one tree. Python sends what to draw; token text only ever goes through textContent.
 
 const TABLES = new WeakMap();
+const LEAST_TICK = 0.005;
 
 export default function verifierTable(component) {
   const { data, parentElement } = component;
@@ -32,11 +33,13 @@ function draw(table) {
   root.replaceChildren();
   const head = add("div", "vt-head", root);
   head.setAttribute("role", "row");
-  for (const [title, said] of data.heads) {
+  for (const { title, said, about, key } of data.heads) {
     const cell = add("div", "", head);
     cell.setAttribute("role", "columnheader");
+    cell.title = about;
     add("b", "", cell, title);
-    add("span", "", cell, said);
+    const line = add("span", key ? "key" : "", cell, said);
+    for (const words of key || []) add("span", "", line, words);
   }
   table.rows = new Map();
   for (const row of data.rows) table.rows.set(row.name, drawRow(table, row));
@@ -81,7 +84,7 @@ function spread(line, row, longest) {
     const exact = row.exact[place] || 0;
     const rolled = row.rolled ? row.rolled[place] || 0 : null;
     if (rolled) add("span", "bar", column).style.height = (100 * rolled) / most + "%";
-    if (exact > 0) add("span", "tick", column).style.bottom = (100 * exact) / most + "%";
+    if (exact >= LEAST_TICK) add("span", "tick", column).style.bottom = (100 * exact) / most + "%";
     const words = [`${place + 1} ${place ? "tokens" : "token"}: exact ${exact.toFixed(3)}`];
     if (rolled !== null) words.push(`re-rolled ${rolled.toFixed(3)}`);
     column.title = words.join(", ");

@@ -1,0 +1,88 @@
+"""What building the tree costs besides the draft's forward passes: heaps, queues, draws, pruning.
+
+Every drafter grows as large a tree as it can under 1,024 nodes on the embedded pair. Goal: under 10% of the iteration.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+from benchmarks.common import arguments, choose_prompts, print_table, run_main, write_json
+from decoding.methods import METHODS, Method
+from decoding.pair import Pair, embedded_pair
+from decoding.sampling import Sampling
+from decoding.session import DecodeSession, Limits
+
+NODES, GOAL = 1024, 0.10
+# The draft is warm enough for flat trees and cold enough for deep ones.
+SAMPLING = Sampling(temperature=1.0, draft_temperature=0.6)
+LARGE: dict[str, Method] = {
+    "fixed tree": METHODS["fixed_tree"].with_settings(
+        node_budget=NODES, prune_probability=0.0, branch_first_level=True, verifier="nss"
+    ),
+    "DynaTree": METHODS["dynatree"].with_settings(
+        node_budget=NODES, branch_first_level=True, stop_probability=0.0, deep_probability=0.0, prune_probability=0.0,
+        branch_mid=3, branch_max=4, history=False, verifier="nss",
+    ),
+    "DySpec greedy": METHODS["dyspec"].with_settings(node_budget=NODES),
+    "DySpec threshold": METHODS["dyspec_threshold"].with_settings(node_budget=NODES, threshold=0.0003),
+    "SpecInfer widths": METHODS["specinfer"].with_settings(widths="8,4,4,2,2,1"),
+    "Sequoia": METHODS["sequoia"].with_settings(node_budget=NODES, max_depth=12),
+    "OPT-Tree": METHODS["opt_tree"].with_settings(node_budget=NODES, gain_threshold=0.0, max_depth=12),
+    "EAGLE-2 beam": METHODS["eagle2"].with_settings(node_budget=NODES, beam_width=14, max_depth=8),
+    "SpecExec optimal": METHODS["specexec"].with_settings(node_budget=NODES, batch=64, max_depth=12),
+    "SALF": METHODS["salf"].with_settings(node_budget=NODES, batch=64, gain_threshold=0.0, max_depth=12),
+    "i.i.d. paths": METHODS["iid_paths"].with_settings(paths=16, length=16),
+    "delayed expansion": METHODS["delayed"].with_settings(paths=16, trunk=2, branch=16),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Medians over iterations, in milliseconds."""
+
+    nodes: float
+    forwards: float
+    iteration_ms: float
+    forward_ms: float
+    bookkeeping_ms: float
+    share: float
+
+
+def measure(pair: Pair, method: Method, prompts: list[list[int]], iterations: int) -> Figures:
+    """Decode some iterations of each prompt; the first of each warms up."""
+    rows = []
+    for ids in prompts:
+        session = DecodeSession(pair, method, ids, SAMPLING, Limits(200, ignore_end_of_text=True, record="summary"))
+        for number in range(iterations + 1):
+            trace = session.step()
+            if number:
+                times = trace.times
+                forwards = sum(times.draft_levels_s)
+                own = times.draft_s - forwards + times.prune_s
+                rows.append((trace.drafted, trace.draft_forwards, times.total_s, forwards, own, own / times.total_s))
+    nodes, forwards, total, levels, own, share = (statistics.median(column) for column in zip(*rows, strict=True))
+    return Figures(nodes, forwards, 1000 * total, 1000 * levels, 1000 * own, share)
+
+
+def main() -> int:
+    args = arguments(__doc__.splitlines()[0]).parse_args()
+    started = time.perf_counter()
+    pair = embedded_pair()
+    prompts = [pair.vocabulary.encode(p.text) for p in choose_prompts(args.prompts, 1 if args.quick else 4)]
+    figures = {name: measure(pair, method, prompts, 2 if args.quick else 5) for name, method in LARGE.items()}
+    print(f"embedded pair, at most {NODES} nodes, T=1, draft temperature {SAMPLING.draft_temperature}; medians, ms\n")
+    print_table(
+        ("drafter", "nodes", "forwards", "iteration", "draft forwards", "bookkeeping", "share"),
+        [(name, f"{f.nodes:.0f}", f"{f.forwards:.0f}", f"{f.iteration_ms:.1f}", f"{f.forward_ms:.1f}",
+          f"{f.bookkeeping_ms:.1f}", f"{f.share:.1%}") for name, f in figures.items()],
+    )  # fmt: skip
+    missed = [name for name, f in figures.items() if f.share > GOAL]
+    print(f"\ngoal {'MISSED: ' + ', '.join(missed) if missed else 'reached'}: bookkeeping under {GOAL:.0%} of the "
+          f"iteration; {time.perf_counter() - started:.0f} s")  # fmt: skip
+    write_json(args.json, "bookkeeping", {name: vars(f) for name, f in figures.items()}, pair.target.device)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

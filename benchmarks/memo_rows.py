@@ -1,0 +1,85 @@
+"""Both models' rows behind one prompt, kept by drafted path: trees below one prompt share most of their contexts."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.kv_cache import KVCache
+from decoding.pair import Model
+from decoding.sampling import Sampling, TargetRows
+from decoding.token_tree import TokenTree
+from decoding.tree_attention import causal_visibility, tree_forward, visibility
+from tests.tables import path_tokens
+
+MOST_ROWS = 20_000  # 330 MB for the vocabulary of the embedded pair, for each model of each process
+ROOM = 64  # cache rows for the paths of one forward
+
+
+class MemoRows:
+    """Raw logits of one model after a prompt and the paths drafted below its last token.
+
+    Attributes:
+        computed: distinct contexts computed.
+    """
+
+    def __init__(self, model: Model, prompt_ids: list[int], most_rows: int = MOST_ROWS):
+        self.computed = 1
+        self._model, self._most_rows, self._length = model, most_rows, len(prompt_ids)
+        self._cache = KVCache(model.num_layers, self._length + ROOM)
+        mask, positions = causal_visibility(0, self._length), np.arange(self._length)
+        self._root = tree_forward(model, self._cache, prompt_ids, positions, mask, keep=1)[0]
+        self._rows: dict[tuple[int, ...], Tensor] = {(): self._root}
+
+    def of(self, tree: TokenTree, nodes: Sequence[int]) -> Tensor:
+        """Raw logits after some nodes of a tree, `[len(nodes), vocab_size]`; one forward for all that are missing."""
+        if len(self._rows) >= self._most_rows:
+            self._rows = {(): self._root}
+        paths = [path_tokens(tree, int(node)) for node in nodes]
+        missing = [int(node) for node, path in zip(nodes, paths, strict=True) if path not in self._rows]
+        if missing:
+            self._compute(tree, missing)
+        return torch.stack([self._rows[path] for path in paths])
+
+    def _compute(self, tree: TokenTree, missing: list[int]) -> None:
+        """Run the nodes and their ancestors behind the prompt; the cache forgets them, the rows stay."""
+        among = tree.ancestors[missing].any(0)
+        among[0] = False  # the root is the last token of the prompt
+        nodes = np.flatnonzero(among)
+        mask = visibility(self._length, tree.ancestors[nodes][:, nodes])
+        positions = self._length - 1 + tree.depths[nodes]
+        logits = tree_forward(self._model, self._cache, tree.tokens[nodes], positions, mask)
+        self._cache.rollback(self._length)
+        for node, row in zip(nodes.tolist(), logits, strict=True):
+            path = path_tokens(tree, node)
+            if path not in self._rows:  # what was computed with other neighbours differs in its last digits
+                self._rows[path] = row.clone()
+                self.computed += 1
+
+
+class MemoSource:
+    """The draft's probabilities from kept rows, as `ModelSource` gives them at draft temperature 1."""
+
+    depth_limit = ROOM
+
+    def __init__(self, rows: MemoRows):
+        self._rows = rows
+
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`."""
+        return torch.softmax(self._rows.of(tree, nodes).float(), -1)
+
+
+class KeptLaws(TargetRows):
+    """Rows whose laws are computed once, for all verifiers that look at one tree."""
+
+    def __init__(self, logits: Tensor, sampling: Sampling):
+        super().__init__(logits, sampling)
+        self._laws: dict[int, Tensor] = {}
+
+    def law(self, row: int) -> Tensor:
+        """Law after one node, `[vocab_size]`, in float64."""
+        if row not in self._laws:
+            self._laws[row] = super().law(row)
+        return self._laws[row]

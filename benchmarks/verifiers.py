@@ -1,0 +1,119 @@
+"""Milliseconds per iteration of every verifier at 64 nodes, for small and large vocabularies, beside a target pass.
+
+Trees are drawn from random laws as peaked as a language model's. The target pass is that of a model of the embedded
+target's shape with the vocabulary in question and random weights: its time does not depend on them.
+"""
+
+import statistics
+import time
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from benchmarks.common import arguments, print_table, run_main, write_json
+from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
+from decoding.drafters.base import Draft, Drafter
+from decoding.pair import EMBEDDED_FOLDER
+from decoding.sampling import GeneratorDraws, Sampling, TargetRows
+from decoding.token_tree import TokenTree
+from decoding.verifiers import VERIFIERS, Verifier
+
+VOCABULARIES = (4096, 50304, 152064)
+NODES, PREFIX = 64, 200
+SAMPLED, NUCLEUS = Sampling(temperature=1.0), Sampling(temperature=1.0, top_p=0.9)
+IID = IIDPathsDrafter(paths=8, length=8)
+WITHOUT_REPLACEMENT = SequoiaDrafter(node_budget=NODES, max_depth=8, acceptance="0.6,0.15,0.08,0.05,0.03,0.02,0.01,0.01")
+SPREAD, AGREEMENT = 2.5, 0.85  # standard deviation of the logits; how much of them draft and target share
+
+
+class RandomSource:
+    """Random laws after every node, remembered with the logits that they share with the target's."""
+
+    def __init__(self, vocabulary: int, seed: int):
+        self.depth_limit = 100
+        self.shared: dict[int, torch.Tensor] = {}
+        self._vocabulary, self._generator = vocabulary, torch.Generator().manual_seed(seed)
+
+    def logits(self, node: int) -> torch.Tensor:
+        """Logits of one of the two models after a node: partly shared, partly its own."""
+        if node not in self.shared:
+            self.shared[node] = self._noise()
+        return SPREAD * (AGREEMENT * self.shared[node] + (1 - AGREEMENT**2) ** 0.5 * self._noise())
+
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> torch.Tensor:
+        """Draft laws, `[len(nodes), vocab_size]`."""
+        return torch.softmax(torch.stack([self.logits(int(node)) for node in nodes]), -1)
+
+    def _noise(self) -> torch.Tensor:
+        return torch.randn(self._vocabulary, generator=self._generator)
+
+
+def make_tree(drafter: Drafter, vocabulary: int, seed: int) -> tuple[Draft, torch.Tensor]:
+    """A drafted tree and the target's logits on it, `[num_rows, vocab_size]`."""
+    source = RandomSource(vocabulary, seed)
+    draft = drafter.draft(None, source, 0, GeneratorDraws(seed))
+    return draft, torch.stack([source.logits(int(node)) for node in draft.order])
+
+
+def milliseconds(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tuple[float, float]:
+    """Median time of a whole verification, laws included, and of the exact probabilities of all nodes besides."""
+    walks, exact = [], []
+    for repeat in range(repeats):
+        draft, logits = trees[repeat % len(trees)]
+        started = time.perf_counter()
+        verification = verifier.verify(draft, TargetRows(logits, sampling), GeneratorDraws(repeat))
+        walked = time.perf_counter()
+        verification.acceptance_probability  # noqa: B018 - computed when it is asked for
+        walks.append(walked - started)
+        exact.append(time.perf_counter() - walked)
+    return 1000 * statistics.median(walks), 1000 * statistics.median(exact)
+
+
+@torch.inference_mode()
+def target_pass_ms(vocabulary: int, repeats: int) -> float:
+    """Median time of a pass of 64 tokens behind a prefix."""
+    config = AutoConfig.from_pretrained(EMBEDDED_FOLDER / "target")
+    config.vocab_size = vocabulary
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    prefix = model(input_ids=torch.zeros(1, PREFIX, dtype=torch.long), use_cache=True).past_key_values
+    times = []
+    for _ in range(repeats + 1):
+        started = time.perf_counter()
+        model(input_ids=torch.zeros(1, NODES + 1, dtype=torch.long), past_key_values=prefix, use_cache=True)
+        times.append(time.perf_counter() - started)
+        prefix.crop(-(NODES + 1))
+    return 1000 * statistics.median(times[1:])
+
+
+def main() -> int:
+    args = arguments(__doc__.splitlines()[0]).parse_args()
+    started = time.perf_counter()
+    torch.manual_seed(0)
+    repeats, figures, rows = (3 if args.quick else 15), {}, {name: [] for name in VERIFIERS}
+    for vocabulary in VOCABULARIES:
+        trees = {drafter: [make_tree(drafter, vocabulary, seed) for seed in range(1 if args.quick else 3)]
+                 for drafter in (IID, WITHOUT_REPLACEMENT)}  # fmt: skip
+        figures[f"target pass, {vocabulary}"] = target_pass_ms(vocabulary, repeats)
+        for name, kind in VERIFIERS.items():
+            drafter = IID if "iid" in kind.lossless_for else WITHOUT_REPLACEMENT
+            drafter = WITHOUT_REPLACEMENT if name.endswith("_wor") else drafter
+            for sampling in (SAMPLED, NUCLEUS):
+                used = Sampling() if kind.greedy_only else sampling
+                walk, exact = milliseconds(kind(), trees[drafter], used, repeats)
+                figures[f"{name}, {vocabulary}, top-p {sampling.top_p:g}"] = {"walk_ms": walk, "exact_ms": exact}
+                rows[name].append(f"{walk:.2f}")
+                if sampling is SAMPLED:
+                    rows[name].append(f"{exact:.1f}")
+    print(f"ms per iteration at {NODES} nodes: a walk at top-p 1, the exact probabilities of all nodes besides (only "
+          "computed when looked at), a walk at top-p 0.9\n")  # fmt: skip
+    header = [f"{v:,}: {what}" for v in VOCABULARIES for what in ("walk", "exact", "top-p 0.9")]
+    target = [cell for v in VOCABULARIES for cell in (f"{figures[f'target pass, {v}']:.1f}", "", "")]
+    print_table(("verifier", *header), [("target pass", *target), *((name, *cells) for name, cells in rows.items())])
+    print(f"{time.perf_counter() - started:.0f} s")
+    write_json(args.json, "verifiers", figures, torch.device("cpu"))
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,149 @@
+"""Verifiers: every way to accept tokens on the same tree at once, and one node of it step by step."""
+
+from importlib import import_module
+
+import streamlit as st
+
+from decoding.recorded import home_run, telling_iteration
+from pages.ui.errors import escape_markdown
+from pages.ui.setup import setup
+from pages.ui.state import Run, keep_run
+from pages.ui.verify_controls import (
+    back_button,
+    iteration_control,
+    replay_controls,
+    rerolls_control,
+    show_drafted,
+)
+from pages.ui.verify_draft import SLOT, decode_buttons, draft_popover
+from pages.ui.verify_run import draw_run_theory
+from pages.ui.verify_state import Looked, replay_all, rolled_tokens, tree_in_view
+from pages.ui.verify_steps import draw_steps
+from pages.ui.verify_table import chosen_verifier, verifier_table
+from pages.ui.verify_tree import draw_bare_tree, draw_tree, node_in_view, tested_at
+from pages.ui.worker import job_error, job_progress, take_result
+from viz.tokens import plural
+
+NEVER_KEPT = (
+    "This run was recorded without the full rows of both models, and without them no verifier can be replayed. Decode "
+    "its prompt here and keep every row: the new run then also stands in Step through."
+)
+LET_GO = (
+    "The full rows of this iteration were let go to keep memory within bounds: choose a later iteration, or press "
+    "Draft again for a tree on the same prefix."
+)
+STYLE = """
+<style>
+.st-key-toolbar { align-items: flex-end; }
+.st-key-toolbar [data-testid=stWidgetLabel] p { white-space: nowrap; }
+.st-key-toolbar [data-testid=stSliderTickBar] { display: none; }
+.st-key-verify_status, .st-key-verify_run_status { min-width: 0; flex: 1 1 0; }
+:is(.st-key-verify_status, .st-key-verify_run_status) [data-testid=stCaptionContainer] { margin: 0; }
+.st-key-verify_status [data-testid=stCaptionContainer] p, .st-key-verify_run_status [data-testid=stCaptionContainer] p {
+  margin: 0; line-height: 1.4; white-space: nowrap; overflow: hidden; text-overflow: ellipsis;
+}
+.st-key-verify_status { min-height: 1.4rem; justify-content: center; margin-top: -0.35rem; }
+.st-key-verify_run_status { justify-content: center; }
+.st-key-verify_both :is(.st-key-verify_table, .st-key-verify_tree, [class*=stBidiComponent]) {
+  flex: none !important; height: clamp(320px, calc(100vh - 31rem), 560px) !important;
+}
+</style>
+"""
+
+
+def main() -> None:
+    """Toolbar; table and tree; the node looked at; the whole run."""
+    setup("Verifiers")
+    st.html(STYLE)
+    with st.spinner("Loading torch, a few seconds"):  # only the first page of a server's life is seen to wait here
+        import_module("decoding.replay_steps")
+    adopt()
+    if tree_in_view() is None:
+        recorded = home_run()
+        keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
+    looked = tree_in_view()
+    ready = has_rows(looked)
+    with st.container(key="toolbar", horizontal=True, gap="small"):
+        iteration_control()
+        sampling, rerolls = replay_controls(looked, disabled=not ready), rerolls_control(disabled=not ready)
+        with st.container(key="status"):
+            busy = job_progress(SLOT)
+        if not busy:
+            st.space("stretch")
+            back_button(looked)
+        draft_popover(looked)
+    with st.container(key="verify_status"):
+        st.caption(escape_markdown(status_words(looked, ready)))
+    with st.container(key="messages"):  # always there: an element that comes and goes would remount what is below it
+        job_error(SLOT)
+    if not ready:
+        draw_missing(looked)
+        return
+    draw_tree_and_table(looked, sampling, rerolls)
+    draw_run_theory(looked, sampling)
+    # Last, so that all the rest is on screen meanwhile; then once more with the spread in the table.
+    if rolled_tokens(looked, sampling, rerolls) is None:
+        rolled_tokens(looked, sampling, rerolls, compute=True)
+        st.rerun()
+
+
+def adopt() -> None:
+    """Show what the worker has finished: a run decoded again, or a tree drafted on the prefix in view."""
+    result = take_result(SLOT)
+    if isinstance(result, Run) and result.trace.iterations:
+        keep_run(result, telling_iteration(result.trace))
+    elif isinstance(result, Looked):
+        show_drafted(result)
+
+
+def draw_tree_and_table(looked: Looked, sampling, rerolls: int) -> None:
+    """All verifiers on the tree, the tree under the chosen one, and its tests at the chosen node."""
+    told = replay_all(looked, sampling)
+    chosen = chosen_verifier(looked, told)
+    with st.container(key="verify_both"):
+        left, right = st.columns([1.25, 1], gap="small")
+        with left:
+            verifier_table(looked, told, rolled_tokens(looked, sampling, rerolls), chosen.verifier.name, rerolls)
+        with right:
+            draw_tree(looked, chosen, sampling.seed)
+    with st.container(key="verify_steps"):
+        draw_steps(looked, sampling, chosen, tested_at(looked, node_in_view(looked)))
+
+
+def has_rows(looked: Looked) -> bool:
+    """Whether the tree can be verified again."""
+    from decoding.replay import has_rows
+
+    return bool(looked.iteration.nodes) and has_rows(looked.iteration)
+
+
+def draw_missing(looked: Looked) -> None:
+    """Why there is nothing to verify and what to do about it, beside the tree as far as it is known."""
+    let_go = any(each.target_logits is not None for each in looked.run.trace.iterations)
+    with st.container(key="verify_both"):
+        left, right = st.columns([1.25, 1], gap="small")
+        with left:
+            st.info(LET_GO if let_go else NEVER_KEPT, icon=":material/info:")
+            if not let_go:
+                decode_buttons(looked.run)
+        with right:
+            draw_bare_tree(looked)
+
+
+def status_words(looked: Looked, ready: bool) -> str:
+    """Which tree it is and how it was drawn."""
+    from decoding.verifiers.base import LAW_WORDS
+
+    iteration = looked.iteration
+    where = "drafted here on the same prefix" if looked.drafted_here else "of the run"
+    nodes = plural(iteration.drafted, "node")
+    if iteration.verified < iteration.drafted:
+        nodes += f", {iteration.verified} verified"
+    kind = LAW_WORDS[iteration.law].replace("trees", "a tree", 1).replace("chains", "a chain")
+    said = f"{looked.label}, {where} · {nodes} · {kind}, at draft temperature {looked.sampling.draft_temperature:g}"
+    if ready and iteration.law == "deterministic":
+        return f"{said} · only NSS and Greedy fit it: Draft again gives a sampled tree for the others"
+    return f"{said} · all below is replayed from its stored rows, no model is run" if ready else said
+
+
+main()

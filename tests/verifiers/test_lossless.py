@@ -1,0 +1,185 @@
+"""Every verifier on small tables: exact joint laws, exact expectations, what is refused, what it records."""
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.exact_cases import all_tables
+from decoding.drafters import (
+    DelayedDrafter,
+    DySpecDrafter,
+    FixedTreeDrafter,
+    IIDPathsDrafter,
+    LinearDrafter,
+    SequoiaDrafter,
+)
+from decoding.errors import SettingsError
+from decoding.sampling import GeneratorDraws, ReplayDraws, TargetRows, enumerate_draws
+from decoding.verifiers import VERIFIERS, KhistiVerifier
+from decoding.verifiers.verified_tree import VerifiedTree
+from tests.enumeration import SAMPLED, all_drafts, bias, block_law, emitted_law
+
+SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
+TABLES = all_tables(3, count_random=1)
+TREES = {
+    "chain": LinearDrafter(length=2, sampled=True),
+    "iid": IIDPathsDrafter(paths=2, length=2),
+    "delayed": DelayedDrafter(paths=2, trunk=1, branch=1),
+    "wor": SequoiaDrafter(node_budget=5, max_depth=2, acceptance="0.5,0.3"),
+    "dyspec": DySpecDrafter(node_budget=4),
+    "deterministic": FixedTreeDrafter(max_depth=1, branching=2, prune_probability=0.0, branch_first_level=True),
+}
+
+
+def allowed(tree: str, verifier: str) -> bool:
+    return VERIFIERS[verifier]().refusal(TREES[tree].law, SAMPLED) is None
+
+
+@pytest.mark.parametrize("tables", TABLES, ids=lambda tables: tables.name)
+@pytest.mark.parametrize("tree", TREES)
+def test_the_joint_law_is_the_targets_and_the_expectation_is_exact(tree, tables):
+    drafts = list(all_drafts(TREES[tree], tables))
+    for verifier in SAMPLERS:
+        if not allowed(tree, verifier):
+            continue
+        emitted: dict = {}
+        for draft, chance in drafts:
+            decision = VERIFIERS[verifier]().decide(VerifiedTree(draft, tables.target_rows(draft)))
+            law = block_law(VERIFIERS[verifier](), draft, tables)
+            assert decision.expected_tokens == pytest.approx(sum(len(b) * p for b, p in law.items()), abs=1e-12)
+            for block, share in law.items():
+                emitted[block] = emitted.get(block, 0.0) + chance * share
+        assert bias(emitted, tables) < 1e-12, verifier
+
+
+@pytest.mark.parametrize("verifier", SAMPLERS)
+def test_the_probability_of_being_accepted_is_that_of_all_draws(verifier):
+    tables, drafter = TABLES[0], TREES["iid"]
+    for draft, _ in list(all_drafts(drafter, tables))[::9]:
+        decision = VERIFIERS[verifier]().decide(VerifiedTree(draft, tables.target_rows(draft)))
+        counted = np.zeros(draft.tree.size)
+        counted[0] = 1.0
+        for verification, chance in enumerate_draws(decision.walk):
+            counted[list(verification.accepted)] += chance
+        assert decision.acceptance_probability == pytest.approx(counted[draft.order], abs=1e-12)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_what_is_refused_is_biased(tree):
+    for verifier in SAMPLERS:
+        if not allowed(tree, verifier):
+            worst = max(bias(emitted_law(TREES[tree], VERIFIERS[verifier](), tables), tables) for tables in TABLES[:3])
+            assert worst > 1e-4, (tree, verifier)
+
+
+def test_the_refusals_are_those_of_the_specification():
+    trees = ("iid", "wor", "dyspec", "deterministic")
+    refused = {tree: {name for name in SAMPLERS if not allowed(tree, name)} for tree in trees}
+    need_independent = {"spectr", "specinfer", "khisti", "traversal"}
+    assert refused["iid"] == set() and refused["wor"] == refused["dyspec"] == need_independent
+    assert refused["deterministic"] == set(SAMPLERS) - {"nss"}
+
+
+def test_on_a_chain_solvers_are_naive_and_traversal_is_block_verification():
+    for tables in TABLES:
+        laws = {name: emitted_law(TREES["chain"], VERIFIERS[name](), tables) for name in SAMPLERS}
+        for reference, same in (
+            ("naive", ("naive_tree", "spectr", "specinfer", "specinfer_wor", "khisti")),
+            ("block", ("traversal", "traversal_wor")),
+        ):
+            for name in same:
+                blocks = {*laws[reference], *laws[name]}
+                assert max(abs(laws[reference].get(b, 0) - laws[name].get(b, 0)) for b in blocks) < 1e-12, name
+
+
+@pytest.mark.parametrize("truncation", [2, 3])
+def test_khisti_is_lossless_for_every_truncation(truncation):
+    assert bias(emitted_law(IIDPathsDrafter(3, 1), KhistiVerifier(truncation), TABLES[0]), TABLES[0]) < 1e-12
+
+
+def test_khisti_refuses_a_truncation_of_one():
+    with pytest.raises(SettingsError, match="truncation must be from 2 to 64, not 1"):
+        KhistiVerifier(1)
+
+
+@pytest.mark.parametrize("verifier", SAMPLERS)
+def test_a_walk_is_replayed_by_its_draws(verifier):
+    draft, _ = list(all_drafts(TREES["iid"], TABLES[0]))[5]
+    target = TABLES[0].target_rows(draft)
+    for seed in range(20):
+        draws = GeneratorDraws(seed)
+        first = VERIFIERS[verifier]().verify(draft, target, draws)
+        again = VERIFIERS[verifier]().verify(draft, target, ReplayDraws(tuple(draws.record)))
+        assert (first.accepted, first.final_token) == (again.accepted, again.final_token)
+        assert [s.accepted for s in first.steps] == [s.accepted for s in again.steps]
+
+
+@pytest.mark.parametrize("verifier", SAMPLERS)
+def test_steps_tell_the_walk(verifier):
+    draft, _ = list(all_drafts(TREES["iid"], TABLES[0]))[5]
+    for seed in range(20):
+        told = VERIFIERS[verifier]().verify(draft, TABLES[0].target_rows(draft), GeneratorDraws(seed))
+        last = told.steps[-1]
+        assert last.kind == "choice" and last.child_id is None and last.token_id == told.final_token
+        assert last.node_id == (told.accepted[-1] if told.accepted else 0)
+        for step in told.steps:
+            assert 0 <= step.acceptance_probability <= 1
+            if step.kind == "test" and step.drawn is not None:
+                assert step.accepted == (step.drawn < step.acceptance_probability)
+            assert sum(step.residual_probs) == pytest.approx(1) or not step.residual_probs
+
+
+def bad(draft, rows) -> None:
+    VERIFIERS["nss"]().verify(draft, TargetRows(None, SAMPLED, probs=rows), GeneratorDraws(0))
+
+
+def test_bad_input_names_its_argument():
+    draft, _ = next(all_drafts(TREES["iid"], TABLES[0]))
+    good = TABLES[0].target_rows(draft).logits
+    for spoil, words in ((0.5, "target_probs must hold probabilities"), (float("nan"), "target_probs must hold")):
+        rows = good.clone()
+        rows[-1, 0] += spoil
+        with pytest.raises(ValueError, match=words):
+            bad(draft, rows)
+    with pytest.raises(ValueError, match="target has 1 rows for"):
+        bad(draft, good[:1])
+    object.__setattr__(draft, "order", draft.order[::-1].copy())
+    with pytest.raises(ValueError, match=r"draft\.order must begin with the root"):
+        bad(draft, good)
+
+
+def test_a_parent_behind_its_child_and_a_bad_draft_row_are_refused():
+    draft, _ = next(
+        (d, c) for d, c in all_drafts(TREES["iid"], TABLES[0]) if len(d.order) > 3 and d.tree.depths[d.order[-1]] == 2
+    )
+    good = TABLES[0].target_rows(draft).logits
+    order = draft.order.copy()
+    order[1:] = order[1:][::-1]
+    object.__setattr__(draft, "order", order)
+    with pytest.raises(ValueError, match=r"draft\.order must name the parent of node"):
+        bad(draft, good)
+    object.__setattr__(draft, "order", np.sort(order))
+    nodes, probs = draft.rows[0]
+    object.__setattr__(draft, "rows", ((nodes, probs * 2), *draft.rows[1:]))
+    with pytest.raises(ValueError, match="draft_probs of level 0 must hold probabilities"):
+        bad(draft, good)
+
+
+@pytest.mark.parametrize("verifier", SAMPLERS)
+def test_large_vocabularies_in_float32_never_give_nan(verifier):
+    generator = torch.Generator().manual_seed(0)
+    size, drafter = 152_000, IIDPathsDrafter(paths=3, length=2)
+    logits = torch.randn(1, size, generator=generator) * 4
+
+    class Source:
+        depth_limit = 10
+
+        def expand(self, tree, nodes):
+            return torch.softmax(logits.expand(len(nodes), -1), -1)
+
+    drafts = drafter.draft(None, Source(), 0, GeneratorDraws(1))
+    for target in (logits, -logits, logits + torch.randn(1, size, generator=generator)):
+        rows = TargetRows(target.expand(len(drafts.order), -1), SAMPLED)
+        told = VERIFIERS[verifier]().verify(drafts, rows, GeneratorDraws(2))
+        assert np.isfinite(told.acceptance_probability).all() and 0 <= told.final_token < size
+        assert told.acceptance_probability.max() <= 1 + 1e-9
