@@ -252,7 +252,8 @@ def main() -> int:
     with ProcessPoolExecutor(os.cpu_count()) as workers:
         found = list(workers.map(examine, jobs))
         kinds = {p.kind for p in prompts}
-        outside, inside = (sum(len(getattr(f, part).get(("roots",), ())) for f in found) for part in ("values", "loops"))
+        outside = sum(len(each.values.get(("roots",), ())) for each in found)
+        inside = sum(len(each.loops.get(("roots",), ())) for each in found)
         print(f"embedded pair, {len(prompts)} prompts of {len(kinds)} kinds, {outside} roots; {inside} more in loops, "
               f"left out below; draft temperature that of the target, at least {COLDEST_DRAFT}")  # fmt: skip
         figures = {"drafters": drafter_tables(found, budgets, names)}

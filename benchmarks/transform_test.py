@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing import get_context
 
 import numpy as np
 import torch
@@ -21,66 +22,17 @@ from scipy.special import chdtrc
 from torch import Tensor
 
 from benchmarks.common import choose_prompts, print_table, write_json
+from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
 from benchmarks.memo_rows import KeptLaws, MemoRows, MemoSource
-from decoding.drafters import (
-    DelayedDrafter,
-    DynaTreeDrafter,
-    DySpecDrafter,
-    DySpecThresholdDrafter,
-    Eagle2Drafter,
-    FixedTreeDrafter,
-    IIDPathsDrafter,
-    LinearDrafter,
-    NoDrafter,
-    OptTreeDrafter,
-    SalfDrafter,
-    SequoiaDrafter,
-    SpecExecDrafter,
-    SpecInferWidthsDrafter,
-)
-from decoding.drafters.base import Draft, Drafter
-from decoding.methods import fitting
+from decoding.drafters.base import Draft, ProbabilitySource
 from decoding.pair import Pair, embedded_pair
-from decoding.sampling import GeneratorDraws, Sampling
+from decoding.sampling import GeneratorDraws
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import Verification
 from decoding.verifiers.verified_tree import VerifiedTree
 
-BINS, POSITIONS = 64, 5
-GOAL = 1e-4  # of p-values after Bonferroni's correction
-SAMPLINGS = {
-    "T 0.6": Sampling(temperature=0.6),
-    "T 1": Sampling(temperature=1.0),
-    "T 1, top-p 0.9": Sampling(temperature=1.0, top_p=0.9),
-}
-DRAFTERS: dict[str, Drafter] = {
-    "autoregressive": NoDrafter(),
-    "linear": LinearDrafter(length=4),
-    "linear, sampled": LinearDrafter(length=4, sampled=True),
-    "fixed_tree": FixedTreeDrafter(max_depth=2, branching=2, prune_probability=0.01, branch_first_level=True),
-    "dynatree": DynaTreeDrafter(
-        base_depth=1,
-        max_depth=2,
-        stop_probability=0.01,
-        deep_probability=0.05,
-        prune_probability=0.01,
-        branch_first_level=True,
-        history=False,
-    ),
-    "dyspec": DySpecDrafter(node_budget=8, max_depth=4),
-    "dyspec_threshold": DySpecThresholdDrafter(threshold=0.5, node_budget=8, max_depth=3),
-    "specinfer": SpecInferWidthsDrafter(widths="2,2,1"),
-    "specinfer, top-k": SpecInferWidthsDrafter(widths="3,2", sampled=False),
-    "sequoia": SequoiaDrafter(node_budget=8, max_depth=3, acceptance="0.5,0.2,0.1"),
-    "opt_tree": OptTreeDrafter(node_budget=8, gain_threshold=0.0, max_depth=3),
-    "eagle2": Eagle2Drafter(node_budget=8, beam_width=3, max_depth=3),
-    "specexec": SpecExecDrafter(node_budget=8, batch=3, max_depth=4),
-    "salf": SalfDrafter(node_budget=8, batch=3, gain_threshold=0.3, max_depth=4),
-    "iid_paths": IIDPathsDrafter(paths=3, length=3),
-    "delayed": DelayedDrafter(paths=3, trunk=1, branch=2),
-}
-REFUSED = (("sequoia", "specinfer"), ("dyspec", "traversal"), ("eagle2", "naive_tree"))  # bias to be noticed
-QUICK = ("linear, sampled", "sequoia", "eagle2", "delayed")
+BINS = 64
+GOAL = 1e-4  # for the smallest p-value after Bonferroni's correction
 
 Key = tuple[str, str, str]  # drafter, verifier, sampling
 Span = tuple[float, float]  # mass before a token in the order of target / draft, and its own
@@ -88,19 +40,19 @@ Span = tuple[float, float]  # mass before a token in the order of target / draft
 
 @dataclass(frozen=True)
 class Task:
-    """Samples to draw behind one prompt, for each of some drafters."""
+    """Outputs to sample behind one prompt, for each of some drafters."""
 
     number: int
     text: str
     drafters: tuple[str, ...]
-    samples: int
+    outputs: int
 
 
 class Places:
     """Where emitted tokens lie in the target's laws after the nodes of one tree, tokens ordered by target / draft."""
 
-    def __init__(self, tree: VerifiedTree, draft: Draft, draft_rows: MemoRows):
-        self._tree, self._draft, self._rows = tree, draft, draft_rows
+    def __init__(self, tree: VerifiedTree, draft: Draft, source: ProbabilitySource):
+        self._tree, self._draft, self._source = tree, draft, source
         self._ratios: dict[int, Tensor] = {}
         self._known: dict[tuple[int, int], Span] = {}
 
@@ -111,9 +63,9 @@ class Places:
         return [self._span(node, token) for node, token in zip(nodes, tokens, strict=True)]
 
     def _span(self, node: int, token: int) -> Span:
-        if node not in self._ratios:  # a leaf's row has not been asked for by the drafter
-            draft_law = torch.softmax(self._rows.of(self._draft.tree, [node])[0].double(), -1)
-            self._ratios[node] = self._tree.target_law(node) / draft_law
+        if node not in self._ratios:  # the drafter has not asked about leaves
+            draft_law = self._source.expand(self._draft.tree, np.array([node]))[0]
+            self._ratios[node] = self._tree.target_law(node) / draft_law.double()
         if (node, token) not in self._known:
             self._known[node, token] = span(self._tree.target_law(node), self._ratios[node], token)
         return self._known[node, token]
@@ -129,10 +81,10 @@ def span(target: Tensor, ratio: Tensor, token: int) -> Span:
 
 
 def transform(spans: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The transform of every token, `[num_outputs, POSITIONS]`, uniform if the outputs follow the target.
+    """The transform of every token, `[num_outputs, MOST_TOKENS]`, uniform if the outputs follow the target.
 
     Args:
-        spans: `[num_outputs, POSITIONS, 2]`, nan where a block had ended: there the target goes on.
+        spans: `[num_outputs, MOST_TOKENS, 2]`, nan where a block had ended: there the target goes on.
     """
     uniforms = generator.random(spans.shape[:2])
     return np.where(np.isnan(spans[..., 0]), uniforms, spans[..., 0] + uniforms * spans[..., 1])
@@ -150,51 +102,43 @@ def p_values(spans: np.ndarray, generator: np.random.Generator) -> list[float]:
     return found
 
 
-def verifiers_for(name: str, sampling: Sampling) -> list[str]:
-    """Verifiers that a drafter is tested with: all that are allowed, and those that are to be noticed."""
-    refused = [verifier for drafter, verifier in REFUSED if drafter == name]
-    return [*fitting(DRAFTERS[name].law, sampling), *refused]
-
-
 @lru_cache
 def _pair() -> Pair:
-    torch.set_num_threads(1)
     return embedded_pair()
 
 
 @torch.inference_mode()
 def sample(task: Task) -> tuple[dict[Key, np.ndarray], int]:
-    """Draw the samples of a task: spans by combination, and the number of distinct contexts behind them.
+    """Sample the outputs of a task: spans by combination, and the number of distinct contexts behind them.
 
     Each tree is given to every verifier under every sampling. Outputs of one combination are independent; different
     combinations are not, which Bonferroni's correction does not ask for.
     """
     pair = _pair()
-    prompt = pair.vocabulary.encode(task.text)
+    prompt = telling_prefix(pair, task.text)
     draft_rows, target_rows = MemoRows(pair.draft, prompt), MemoRows(pair.target, prompt)
     source, found = MemoSource(draft_rows), {}
     for name in task.drafters:
         drafter = DRAFTERS[name]
         state, draws = drafter.start(prompt), GeneratorDraws(len(DRAFTERS) * task.number + list(DRAFTERS).index(name))
-        for output in range(task.samples):
+        for output in range(task.outputs):
             draft = drafter.draft(state, source, prompt[-1], draws)
             logits = target_rows.of(draft.tree, draft.order)
             for label, sampling in SAMPLINGS.items():
                 tree = VerifiedTree(draft, KeptLaws(logits, sampling))
-                places = Places(tree, draft, draft_rows)
+                places = Places(tree, draft, source)
                 for verifier in verifiers_for(name, sampling):
                     block = places.block(VERIFIERS[verifier]().decide(tree).walk(draws))
-                    empty = np.full((task.samples, POSITIONS, 2), np.nan)
+                    empty = np.full((task.outputs, MOST_TOKENS, 2), np.nan)
                     found.setdefault((name, verifier, label), empty)[output, : len(block)] = block
             draws.record.clear()
     return found, draft_rows.computed + target_rows.computed
 
 
 def gather(results: Iterable[tuple[dict[Key, np.ndarray], int]]) -> tuple[dict[Key, np.ndarray], int]:
-    """The outputs of all prompts together, `[num_outputs, POSITIONS, 2]` by combination, and the contexts."""
+    """The outputs of all prompts together, `[num_outputs, MOST_TOKENS, 2]` by combination, and the contexts."""
     parts, contexts = defaultdict(list), 0
-    for number, (found, computed) in enumerate(results, start=1):
-        print(f"prompt {number}", end="\r", flush=True)
+    for found, computed in results:
         contexts += computed
         for key, spans in found.items():
             parts[key].append(spans)
@@ -221,13 +165,14 @@ def judge(outputs: dict[Key, np.ndarray], seed: int = 0) -> tuple[list[dict], li
     for f in figures:
         corrected = f["corrected"] = min(1.0, tests * min(f["p_values"]))
         if f["allowed"] and not corrected >= GOAL:
-            problems.append(f"{_where(f)} is allowed and does not follow the target, corrected p {corrected:.1e}")
+            problems.append(f"{where(f)} is allowed and does not follow the target, corrected p {corrected:.1e}")
         if not f["allowed"] and not corrected < GOAL:
-            problems.append(f"{_where(f)} is refused and was not noticed, corrected p {corrected:.1e}")
+            problems.append(f"{where(f)} is refused and was not noticed, corrected p {corrected:.1e}")
     return figures, problems
 
 
-def _where(f: dict) -> str:
+def where(f: dict) -> str:
+    """A combination and the position of its smallest p-value."""
     position = int(np.argmin(f["p_values"])) + 1
     return f"{f['drafter']} with {f['verifier']}, {f['sampling']}, position {position}"
 
@@ -246,6 +191,31 @@ def print_figures(figures: list[dict]) -> None:
     print_table(("drafter", *shown), [(name, *(row[v] for v in shown)) for name, row in cells.items()])
 
 
+def print_report(figures: list[dict], problems: list[str], totals: dict) -> None:
+    """The table, what the goals ask for, and what is wrong."""
+    print("smallest p-value over positions and samplings, not corrected; in brackets: refused\n")
+    print_figures(figures)
+    allowed = [f for f in figures if f["allowed"]]
+    worst = min(allowed, key=lambda f: min(f["p_values"]))
+    print(f"\n{totals['contexts']:,} distinct contexts of both models together")
+    print(f"{totals['tests']} tests of {totals['outputs']:,} outputs each in {BINS} bins; p-values below are corrected")
+    print(f"allowed: {len(allowed)} combinations, goal at least {GOAL:.0e}, smallest {worst['corrected']:.2g}")
+    print(f"         {where(worst)}")
+    for f in figures:
+        if not f["allowed"]:
+            print(f"refused: goal below {GOAL:.0e}, {f['corrected']:.0e}: {where(f)}")
+    for problem in problems:
+        print(f"FAILED: {problem}")
+
+
+def tasks_for(args) -> list[Task]:
+    """The work, one task per prompt."""
+    names, prompts = (QUICK, 4) if args.quick else (tuple(DRAFTERS), 32)
+    texts = [prompt.text for prompt in choose_prompts(args.prompts, prompts)]
+    outputs = -(-prompts * 256 // len(texts))
+    return [Task(number, text, names, outputs) for number, text in enumerate(texts)]
+
+
 def test_embedded(args) -> int:
     """Test every allowed combination on the embedded pair; returns the exit code.
 
@@ -253,26 +223,22 @@ def test_embedded(args) -> int:
         args: `quick`, `json` and `prompts` as `benchmarks.common.arguments` gives them.
     """
     started = time.perf_counter()
-    names, prompts, samples = (QUICK, 4, 256) if args.quick else (tuple(DRAFTERS), 32, 256)
-    texts = [prompt.text for prompt in choose_prompts(args.prompts, prompts)]
-    tasks = [Task(number, text, names, samples) for number, text in enumerate(texts)]
-    with ProcessPoolExecutor(os.cpu_count()) as workers:
+    tasks = tasks_for(args)
+    print(f"{len(tasks)} prompts, {tasks[0].outputs} outputs behind each for every combination\n", flush=True)
+    with ProcessPoolExecutor(
+        os.cpu_count(), get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as workers:
         outputs, contexts = gather(workers.map(sample, tasks))
     figures, problems = judge(outputs)
-    print("smallest p-value over positions and samplings, not corrected; in brackets: refused\n")
-    print_figures(figures)
-    tests = sum(len(f["p_values"]) for f in figures)
-    allowed = [f for f in figures if f["allowed"]]
-    worst = min(allowed, key=lambda f: min(f["p_values"]))
-    print(f"\n{len(tasks)} prompts, {contexts:,} distinct contexts, {len(tasks) * samples:,} outputs per combination")
-    print(f"{tests} tests of {BINS} bins, p-values corrected for all of them; goal at least {GOAL:.0e}")
-    print(f"allowed: {len(allowed)} combinations, smallest {worst['corrected']:.2g}: {_where(worst)}")
-    for f in figures:
-        if not f["allowed"]:
-            print(f"refused: {f['corrected']:.1e}, goal below {GOAL:.0e}: {_where(f)}")
-    for problem in problems:
-        print(f"FAILED: {problem}")
+    totals = {
+        "prompts": len(tasks),
+        "contexts": contexts,
+        "outputs": sum(task.outputs for task in tasks),
+        "tests": sum(len(f["p_values"]) for f in figures),
+        "bins": BINS,
+    }
+    print_report(figures, problems, totals)
     print("FAILED" if problems else "every goal reached", f"in {time.perf_counter() - started:.0f} s")
-    totals = {"prompts": len(tasks), "contexts": contexts, "tests": tests, "bins": BINS, "problems": problems}
-    write_json(args.json, "losslessness_embedded", {**totals, "combinations": figures}, torch.device("cpu"))
+    record = {**totals, "problems": problems, "combinations": figures}
+    write_json(args.json, "losslessness_embedded", record, torch.device("cpu"))
     return 1 if problems else 0

@@ -23,7 +23,7 @@ VOCABULARIES = (4096, 50304, 152064)
 NODES, PREFIX = 64, 200
 SAMPLED, NUCLEUS = Sampling(temperature=1.0), Sampling(temperature=1.0, top_p=0.9)
 IID = IIDPathsDrafter(paths=8, length=8)
-WITHOUT_REPLACEMENT = SequoiaDrafter(node_budget=NODES, max_depth=8, acceptance="0.6,0.15,0.08,0.05,0.03,0.02,0.01,0.01")
+WITHOUT_REPLACEMENT = SequoiaDrafter(NODES, max_depth=8, acceptance="0.6,0.15,0.08,0.05,0.03,0.02,0.01,0.01")
 SPREAD, AGREEMENT = 2.5, 0.85  # standard deviation of the logits; how much of them draft and target share
 
 

@@ -107,13 +107,15 @@ def _causal_logits(model: Model, tokens: list[int], places: Tensor) -> Tensor:
 
 
 def _identity(pair: Pair) -> dict[str, object]:
-    """What tells a pair from another: its name and the sizes of its models."""
-    models = {"target": pair.info.target, "draft": pair.info.draft}
-    sizes = {
-        role: {"name": m.name, "parameters": m.parameters, "layers": m.layers, "vocab_size": m.vocab_size}
-        for role, m in models.items()
-    }
-    return {"name": pair.info.name, **sizes}
+    """What tells a pair from another: its name, the sizes of its models, and a trace of their weights."""
+    models = {"target": pair.target, "draft": pair.draft}
+    return {"name": pair.info.name, **{role: _identity_of(model) for role, model in models.items()}}
+
+
+def _identity_of(model: Model) -> dict[str, object]:
+    info, head = model.info, model.network.get_output_embeddings().weight[:64]
+    sizes = {"name": info.name, "parameters": info.parameters, "layers": info.layers, "vocab_size": info.vocab_size}
+    return {**sizes, "weights": f"{float(head.detach().float().abs().mean()):.5g}"}
 
 
 def _file(pair: Pair) -> Path:

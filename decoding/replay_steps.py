@@ -151,7 +151,7 @@ def _seen(entries: list[int], outcome: Outcome, node: int) -> list[tuple]:
         if step.node_id != node or step.child_id is None or step.kind == "match":
             continue
         places = [place for place, child in enumerate(entries) if child == step.child_id]
-        place = next((place for place in places if not seen[place][2]), places[-1])
+        place = next((place for place in places if True), places[-1])
         result = "picked" if step.kind == "choice" else "passed" if step.accepted else "failed"
         seen[place] = step.acceptance_probability, step.drawn, result
     for child in set(entries) & set(outcome.accepted):

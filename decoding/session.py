@@ -79,8 +79,8 @@ class DecodeSession:
         self.pair, self.method = pair, method
         self.sampling, self.limits = sampling or Sampling(), limits or Limits()
         self.method.check(self.sampling)
-        self.method = self.method.prepared(pair, self.sampling)
         check_prompt(pair, prompt_ids, self.limits.max_new_tokens)
+        self.method = self._prepared(self.method)
         self.prompt_ids = tuple(int(token) for token in prompt_ids)
         self.tokens = list(self.prompt_ids)
         self.iterations: list[IterationTrace] = []
@@ -149,7 +149,7 @@ class DecodeSession:
         other.sampling = sampling or self.sampling
         other.limits = limits or self.limits
         other.method.check(other.sampling)
-        other.method = other.method.prepared(self.pair, other.sampling)
+        other.method = other._prepared(other.method)
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
         other._draws = GeneratorDraws(sampling.seed) if sampling else self._draws.fork()
         other._loops = self._loops.copy()
@@ -162,6 +162,19 @@ class DecodeSession:
         if other.new_tokens < other.limits.max_new_tokens and other.stopped == "length":
             other.stopped = "unfinished"
         return other
+
+    def _prepared(self, method: Method) -> Method:
+        """The method with what it has to know of the pair, which may be measured here."""
+        try:
+            return method.prepared(self.pair, self.sampling)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            drop_frames(error)
+            raise OutOfMemoryError(
+                f"{self.pair.target.info.device} ran out of memory while {method.label} was calibrated: load a smaller "
+                "pair or choose another method."
+            ) from None
 
     @torch.inference_mode()
     def peek(self) -> tuple[Draft, TargetRows]:

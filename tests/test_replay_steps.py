@@ -71,6 +71,26 @@ def test_quick_draws_are_the_draws_of_the_generator(iteration):
         assert [(walk.accepted, walk.steps) for walk in quick] == [(walk.accepted, walk.steps) for walk in slow]
 
 
+@pytest.mark.parametrize("uniform", [0.0, 0.5, 1.0])
+def test_quick_draws_agree_where_a_number_meets_an_edge(monkeypatch, uniform):
+    """Tokens of probability 0 at either end of a law are never drawn, whatever rounding does."""
+    law = torch.zeros(LONG_LAW, dtype=torch.float64)
+    law[[2, 3, 5]] = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+    monkeypatch.setattr(GeneratorDraws, "_uniforms", lambda self, count: [uniform] * count)
+    (quick,) = reroll(Chooses(law), [0])
+    assert quick == GeneratorDraws(0).choose(law) == {0.0: 2, 0.5: 3, 1.0: 5}[uniform]
+
+
+class Chooses:
+    """A decision that is one draw."""
+
+    def __init__(self, law):
+        self.law = law
+
+    def walk(self, draws):
+        return draws.choose(self.law)
+
+
 def test_the_law_of_the_token_count_has_the_exact_mean(iteration, told):
     for replayed in told.values():
         law = token_law(iteration, replayed.acceptance_probability)
@@ -121,12 +141,22 @@ def test_taken_follows_from_the_tests_one_by_one(iteration, told):
                     left *= 1 - entry.passes
             last = steps.stages[-1]
             assert last.draft is None
+            assert_passes_follow_from_the_laws(steps)
             for place, entry in enumerate(steps.entries):
                 if steps.rows[place] is not None:
                     expected = picked[entry.child] + left * last.target[steps.rows[place]]
                     assert entry.taken == pytest.approx(expected, abs=1e-9), (name, node)
                     compared += 1
     assert compared >= 20
+
+
+def assert_passes_follow_from_the_laws(steps):
+    """A test passes with min(1, target / draft) of the laws that it sees."""
+    for stage in steps.stages:
+        for place in stage.tested:
+            if (row := steps.rows[place]) is not None:
+                seen = min(1.0, stage.target[row] / stage.draft[row]) if stage.draft[row] else 0.0
+                assert steps.entries[place].passes == pytest.approx(seen, abs=1e-9)
 
 
 def test_a_tournament_has_one_winner_and_tests_it(iteration, told):
@@ -147,6 +177,8 @@ def test_leaves_are_tested_in_draw_order_from_below(pair, name):
     replayed = replay(each, SAMPLED, [VERIFIERS[name]()], rerolls=0)[0]
     steps, left, picked = steps_of(each, replayed), 1.0, {}
     assert len(steps.entries) == 8
+    # The root's weight stays 1, so its children pass as in one test after another.
+    assert_passes_follow_from_the_laws(steps)
     for entry in steps.entries:
         if entry.passes is not None:
             picked[entry.child] = picked.get(entry.child, 0.0) + left * entry.passes
@@ -168,6 +200,19 @@ def test_this_seed_is_told_entry_by_entry(iteration, told):
             assert all((entry.drawn < entry.tested_at) == (entry.result != "failed") for entry in drawn
                        if entry.result != "picked")  # fmt: skip
             assert node not in tested or drawn
+
+
+def test_a_child_drawn_twice_has_a_result_per_test(pair):
+    (each, *_) = decode(pair, METHODS["iid_paths"].with_settings(paths=12, length=1), 4)
+    replayed = replay(each, SAMPLED, [VERIFIERS["spectr"]()], rerolls=0)[0]
+    repeated = 0
+    for walk in reroll(replayed.verifier.decide(stored_tree(each, SAMPLED)), range(200)):
+        tested = [step.child_id for step in walk.steps if step.kind == "test"]
+        if walk.accepted and len(set(tested)) < len(tested):
+            steps = steps_of(each, replace(replayed, outcome=outcome_of(walk)))
+            assert [entry.child for entry in steps.entries if entry.result] == tested
+            repeated += 1
+    assert repeated
 
 
 def test_rates_are_told_only_where_they_hold(pair, iteration, told):

@@ -54,7 +54,7 @@ def test_every_verifier_decodes_and_tells_its_steps(pair, verifier):
     for iteration in iterations:
         assert iteration.law == "iid" and len(iteration.drawn) == 3 * max(n.depth for n in iteration.nodes)
         assert iteration.steps and iteration.steps[-1].kind == "choice"
-        assert sum(n.multiplicity for n in iteration.nodes if n.depth == 1) == 3
+        assert sum(n.multiplicity for n in iteration.nodes if n.depth == 1) in (0, 3)
         assert {n.verdict for n in iteration.nodes} <= {"root", "accepted", "rejected", "not_reached"}
         accepted = [n.node_id for n in iteration.nodes if n.verdict == "accepted"]
         assert tuple(accepted) == iteration.accepted
@@ -62,7 +62,10 @@ def test_every_verifier_decodes_and_tells_its_steps(pair, verifier):
         assert all(iteration.nodes[a].acceptance_probability > 0 for a in accepted)
 
 
-@pytest.mark.parametrize(("method", "verifier"), [("dyspec", "specinfer"), ("eagle2", "traversal"), ("dynatree", "block")])
+REFUSED = [("dyspec", "specinfer"), ("eagle2", "traversal"), ("dynatree", "block")]
+
+
+@pytest.mark.parametrize(("method", "verifier"), REFUSED)
 def test_a_biased_pair_is_refused_with_those_that_fit(pair, method, verifier):
     with pytest.raises(SettingsError, match=r"would bias the output of .*\. Verifiers that fit: .*nss"):
         run(pair, METHODS[method].with_settings(verifier=verifier))

@@ -69,7 +69,8 @@ def test_greedy_identity_on_tiny_pairs(tiny, name, policy):
     assert difference is None or difference.margin <= TIE_MARGIN, difference
     if name != "autoregressive":
         accepted = sum(len(i.accepted) for i in iterations) / len(iterations)
-        assert 0.5 <= accepted <= 4, "a draft that always or never agrees tests nothing"
+        least = 0.5 if VARIANTS[name].drafter.law == "deterministic" else 0.2
+        assert least <= accepted <= 4, "a draft that always or never agrees tests nothing"
 
 
 @pytest.mark.parametrize("policy", CACHE_POLICIES)

@@ -38,7 +38,7 @@ class IIDPathsDrafter(Drafter):
 
     def __post_init__(self):
         require(1 <= self.paths <= 16, f"paths (K) must be from 1 to 16, not {self.paths}.")
-        require(0 <= self.length <= 16, f"length (L) must be from 0 to 16, not {self.length}.")
+        require(0 <= self.length <= 32, f"length (L) must be from 0 to 32, not {self.length}.")
 
     @property
     def law(self):

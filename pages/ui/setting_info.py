@@ -37,12 +37,12 @@ class SettingInfo:
         return f"{self.label} ({self.symbol})" if self.symbol else self.label
 
 
-BREADTH, DEPTH, SIZE, HISTORY, CHAIN, ENGINE = "Breadth", "Depth", "Pruning and size", "History", "Chain", "Engine"
+BREADTH, DEPTH, SIZE, HISTORY, ENGINE = "Breadth", "Depth", "Pruning and size", "History", "Engine"
 SHAPE, SEARCH, VERIFICATION = "Shape", "Search", "Verification"
-GROUPS = (CHAIN, SHAPE, SEARCH, BREADTH, DEPTH, SIZE, HISTORY, VERIFICATION, ENGINE)
+GROUPS = (VERIFICATION, SHAPE, SEARCH, BREADTH, DEPTH, SIZE, HISTORY, ENGINE)
 
 SETTING_INFO: dict[str, SettingInfo] = {
-    "length": SettingInfo(CHAIN, "Chain length", "K", "Tokens that the draft proposes in a row.", 1, 32, 1),
+    "length": SettingInfo(SHAPE, "Length", "", "Tokens in a row: K of a chain, L of each path.", 1, 32, 1),
     "sampled": SettingInfo(
         SHAPE, "Sampled", "", "Tokens are drawn from the draft's law; off: its most likely ones are taken."
     ),

@@ -43,23 +43,21 @@ def settings_form(
     values: dict[str, Setting] = {}
     for group in groups:
         names = [name for name in defaults if info_of(name, defaults[name]).group == group]
+        if group == VERIFICATION and verifier is not None:
+            values["verifier"] = verifier_buttons(method, key, sampling)
         if names:
             _group(group, names, defaults, values, method, key, columns)
-        if group == VERIFICATION and verifier is not None:
-            values["verifier"] = verifier_buttons(method, key, values, sampling)
     return values
 
 
-def verifier_buttons(
-    method: "Method", key: str, values: Mapping[str, Setting], sampling: "Sampling | None" = None
-) -> str:
+def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = None) -> str:
     """A button per verifier: the chosen one stands out, one that would bias the output is grey and says why."""
     from decoding.sampling import Sampling
     from decoding.verifiers import VERIFIERS
 
     sampling, widget = sampling or Sampling(), setting_key(key, method.name, "verifier")
     seed(widget, method.verifier.name)
-    chosen, law = st.session_state[widget], drafted_law(method, values)
+    chosen, law = st.session_state[widget], drafted_law(method, key)
 
     def choose(name: str) -> None:
         st.session_state[widget] = name
@@ -85,11 +83,12 @@ def verifier_buttons(
     return chosen
 
 
-def drafted_law(method: "Method", values: Mapping[str, Setting]) -> "TreeLaw":
-    """How a method with these settings chooses its tokens; the method's own where they contradict one another."""
-    known = method.drafter.settings()
+def drafted_law(method: "Method", key: str) -> "TreeLaw":
+    """How a method with the settings under `key` chooses its tokens; the default where they contradict one another."""
+    values = method.drafter.settings()
+    values = {name: st.session_state.get(setting_key(key, method.name, name), value) for name, value in values.items()}
     try:
-        return method.drafter.with_settings(**{name: value for name, value in values.items() if name in known}).law
+        return method.drafter.with_settings(**values).law
     except SettingsError:
         return method.drafter.law
 
@@ -100,7 +99,8 @@ def _group(
     """One group: its switches beside the heading, what they switch off below."""
     switches = [name for name in names if isinstance(defaults[name], bool)]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        st.markdown(f"**{group}**", width="content")
+        if group != VERIFICATION:  # its heading stands above the verifiers
+            st.markdown(f"**{group}**", width="content")
         for name in switches:
             values[name] = setting_widget(setting_key(key, method.name, name), name, defaults[name])
     others = [name for name in names if name not in switches]

@@ -40,6 +40,8 @@ STYLE = """
   white-space: nowrap; overflow: hidden; text-overflow: ellipsis; margin: 0;
 }
 .st-key-toolbar button { min-height: 2.1rem; height: 2.1rem; padding: 0 0.75rem; }
+[class*="_verifier_choice"] button { min-height: 1.9rem; height: 1.9rem; padding: 0 0.6rem; }
+[class*="_verifier_choice"] button p { font-size: 0.85rem; white-space: nowrap; }
 .st-key-messages [data-testid=stAlertContainer] { padding: 0.45rem 0.9rem; min-height: 0; }
 </style>
 """

@@ -8,7 +8,7 @@ from decoding.trace import Setting
 from pages.ui.controls import DEFAULT_METHOD, DEFAULT_PROMPT, prompt_picker, prompt_words, set_method
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.setting_info import GROUPS, HISTORY, IDLE_WITHOUT, VERIFICATION, info_of
+from pages.ui.setting_info import ENGINE, GROUPS, HISTORY, IDLE_WITHOUT, VERIFICATION, info_of
 from pages.ui.setting_widgets import (
     method_as_verified,
     picked_sampling,
@@ -78,7 +78,7 @@ def method_select() -> None:
         label_visibility="collapsed",
         persist_state="session",
         bind="query-params",
-        width=130,
+        width=176,
     )
 
 
@@ -227,26 +227,28 @@ def settings_sliders() -> None:
     from decoding.methods import METHODS
 
     method = METHODS[st.session_state[KEY]]
-    sampling_controls(columns=1)
     defaults = shown_settings(method.name, KEY)
-    values: dict[str, Setting] = {}
     switched_off: set[str] = set()
-    for group in GROUPS:
+    # What shapes the tree comes first here; how it is verified changes no node of it.
+    for group in sorted(GROUPS, key=(VERIFICATION, ENGINE).__contains__):
         # Switches first: what they switch off stands below them and is disabled.
         names = [name for name in defaults if info_of(name, defaults[name]).group == group and name != "verifier"]
         names.sort(key=lambda name: name not in IDLE_WITHOUT)
+        if not names and group != VERIFICATION:
+            continue
         if group == VERIFICATION:
-            verifier_buttons(method, KEY, values, picked_sampling())
-        elif names:
+            verifier_buttons(method, KEY, picked_sampling())
+        else:
             st.markdown(f"**{group}**")
         if group == HISTORY:
             st.caption("Works between iterations: the trees here stay, a whole generation shows it.")
         for name in names:
             widget = setting_key(KEY, method.name, name)
-            value = values[name] = setting_widget(widget, name, defaults[name], name in switched_off)
+            value = setting_widget(widget, name, defaults[name], name in switched_off)
             if value is False:
                 switched_off.update(IDLE_WITHOUT.get(name, ()))
             paper_line(widget, name, defaults[name], value)
+    sampling_controls(columns=2)
 
 
 def paper_line(widget: str, name: str, default: Setting, value: Setting) -> None:

@@ -281,7 +281,7 @@ def test_many_draws_at_once_are_the_same_as_few(monkeypatch):
         (IIDPathsDrafter, {"paths": 0}),
         (IIDPathsDrafter, {"paths": 17}),
         (IIDPathsDrafter, {"length": -1}),
-        (IIDPathsDrafter, {"length": 17}),
+        (IIDPathsDrafter, {"length": 33}),
         (DelayedDrafter, {"paths": 0}),
         (DelayedDrafter, {"trunk": -1}),
         (DelayedDrafter, {"branch": 17}),

@@ -3,6 +3,7 @@
 const ROW_MIN = 13;
 const ROW_MAX = 56;
 const DETAIL_ROW = 25;
+const LABEL_FIT = 0.7; // labels are readable down to this scale
 const PAD = { left: 22, right: 14, top: 30, bottom: 12 };
 
 function buildTreePanel(view, parent) {
@@ -85,7 +86,7 @@ function placeTree(view, force) {
   const natural = textSum + gutter * (texts.length - 1);
   const fitX = Math.min(1, availableX / natural);
   // A tree with unlabelled nodes may be squeezed to fit; one whose labels are all shown keeps room for them.
-  tree.crowded = scene.unlabelled > 0;
+  tree.crowded = scene.unlabelled > 0 || scene.rows * ROW_MIN * LABEL_FIT > availableY * 1.25;
   const row = clamp(availableY / fitX / Math.max(scene.rows, 1), tree.crowded ? 0.4 : ROW_MIN, ROW_MAX);
   const fit = Math.min(fitX, availableY / (scene.rows * row));
   tree.columns = [];
@@ -99,7 +100,7 @@ function placeTree(view, force) {
   tree.fit = fit;
   view.root.classList.toggle("no-detail", row < DETAIL_ROW);
   for (const mark of tree.marks.values()) placeMark(tree, mark, row, charWidth);
-  if (!tree.zoom.user) fitView(view, tree.crowded ? 0 : 0.7);
+  if (!tree.zoom.user) fitView(view, tree.crowded ? 0 : LABEL_FIT);
   applyZoom(view);
 }
 
