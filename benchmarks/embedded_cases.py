@@ -76,13 +76,14 @@ def verifiers_for(drafter: str, sampling: Sampling) -> list[str]:
 def telling_prefix(pair: Pair, text: str) -> list[int]:
     """Tokens of a text up to where a method has most to get wrong, at least `FEWEST_TOKENS` if there are so many.
 
-    A draft that is sure and mistaken shows what a verifier does. Where it is flat, nearly every draw is a new token and
-    the ways to draw and to test hardly differ; where both models agree, nothing is rejected. So the prefix has the
-    largest product of sum draft^2 and the total variation between the two laws.
+    Where both models agree nothing is rejected, and where they have nothing in common everything is; where the draft
+    is flat, nearly every draw is a new token and the ways to draw and to test hardly differ. With d the total variation
+    between the two laws, the prefix has the largest d (1 - d) sum draft^2.
     """
     tokens = pair.vocabulary.encode(text)[:MOST_PROMPT_TOKENS]
     target, draft = _laws(pair.target, tokens), _laws(pair.draft, tokens)
-    score = (target - draft).abs().sum(-1) * draft.square().sum(-1)
+    distance = (target - draft).abs().sum(-1) / 2
+    score = distance * (1 - distance) * draft.square().sum(-1)
     first = min(FEWEST_TOKENS, len(tokens)) - 1
     return tokens[: first + int(score[first:].argmax()) + 1]
 

@@ -117,7 +117,7 @@ def sample(task: Task) -> tuple[dict[Key, np.ndarray], int]:
     pair = _pair()
     prompt = telling_prefix(pair, task.text)
     draft_rows, target_rows = MemoRows(pair.draft, prompt), MemoRows(pair.target, prompt)
-    source, found = MemoSource(draft_rows), {}
+    source, found = MemoSource(draft_rows), defaultdict(lambda: np.full((task.outputs, MOST_TOKENS, 2), np.nan))
     for name in task.drafters:
         drafter = DRAFTERS[name]
         state, draws = drafter.start(prompt), GeneratorDraws(len(DRAFTERS) * task.number + list(DRAFTERS).index(name))
@@ -129,10 +129,9 @@ def sample(task: Task) -> tuple[dict[Key, np.ndarray], int]:
                 places = Places(tree, draft, source)
                 for verifier in verifiers_for(name, sampling):
                     block = places.block(VERIFIERS[verifier]().decide(tree).walk(draws))
-                    empty = np.full((task.outputs, MOST_TOKENS, 2), np.nan)
-                    found.setdefault((name, verifier, label), empty)[output, : len(block)] = block
+                    found[name, verifier, label][output, : len(block)] = block
             draws.record.clear()
-    return found, draft_rows.computed + target_rows.computed
+    return dict(found), draft_rows.computed + target_rows.computed
 
 
 def gather(results: Iterable[tuple[dict[Key, np.ndarray], int]]) -> tuple[dict[Key, np.ndarray], int]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from decoding.verifiers.base import Verifier
 from decoding.verifiers.bottom_up import BottomUp
 from decoding.verifiers.khisti import KhistiSolver
+from decoding.verifiers.specinfer import SpecInferSolver
 from decoding.verifiers.specinfer_wor import WithoutReplacementSolver, without
 from decoding.verifiers.spectr import SpecTrSolver
 from decoding.verifiers.top_down import Solver, TopDown
@@ -74,11 +75,17 @@ def tests_at(verifier: Verifier, tree: VerifiedTree, node: int) -> NodeTests:
 
 
 def _one_by_one(solver: Solver) -> NodeTests:
-    """Tests in a fixed order, each against what the ones before left (a random order is as good as draw order)."""
+    """Tests in a fixed order, each against what the ones before left; nothing is tested after a certain pass.
+
+    In a random order what comes later here may come earlier, so there all are told, in draw order.
+    """
     tests, draft, order = NodeTests(), solver.draft, tuple(solver.fixed_order())
+    fixed = not isinstance(solver, SpecInferSolver)
     for rejected, place in enumerate(order):
         tests.passes[place] = solver.acceptance(rejected, place)
         tests.see((place,), solver.residual(rejected), draft, rejected)
+        if fixed and tests.passes[place] >= 1:
+            return tests
         if isinstance(solver, WithoutReplacementSolver):
             draft = without(draft, solver.tokens[place])
     tests.see((), solver.residual(len(order)), None, len(order))

@@ -14,7 +14,7 @@ from decoding.trace import IterationTrace
 from decoding.verifiers.base import IID_LAWS
 
 MOST_STAGES = 6
-SHOWN_TOKENS = 11
+SHOWN_TOKENS, LEAST_SHOWN = 11, 1e-3
 
 Result = Literal["passed", "failed", "picked", "below", ""]
 
@@ -73,7 +73,7 @@ class NodeSteps:
     Attributes:
         reached: exact probability that the path comes through the node.
         entries: in draw order, with repeats.
-        texts: the tokens that the stages speak of: those tested one by one, then the likeliest.
+        texts: the tokens that the stages speak of: those tested one by one, the first entries, then the likeliest.
         rows: where each entry's token stands among them, None if it does not.
         stages: in the order of the tests, every one after all before it failed; of many the first and the last ones.
         hidden_stages: how many were left out before the last one.
@@ -151,7 +151,7 @@ def _seen(entries: list[int], outcome: Outcome, node: int) -> list[tuple]:
         if step.node_id != node or step.child_id is None or step.kind == "match":
             continue
         places = [place for place, child in enumerate(entries) if child == step.child_id]
-        place = next((place for place in places if True), places[-1])
+        place = next((place for place in places if not seen[place][2]), places[-1])
         result = "picked" if step.kind == "choice" else "passed" if step.accepted else "failed"
         seen[place] = step.acceptance_probability, step.drawn, result
     for child in set(entries) & set(outcome.accepted):
@@ -161,11 +161,13 @@ def _seen(entries: list[int], outcome: Outcome, node: int) -> list[tuple]:
 
 
 def _shown_tokens(tokens: list[int], laws: list[TestLaws]) -> list[int]:
-    """Tokens tested one by one in the stages shown, then the likeliest of any stage."""
+    """Tokens tested one by one in the stages shown, the first entries, then the likeliest of any law."""
     alone = [tokens[law.tested[0]] for law in laws if len(law.tested) == 1]
-    likeliest = torch.stack([law.target for law in laws]).amax(0)
-    likely = likeliest.topk(min(SHOWN_TOKENS, likeliest.numel())).indices.tolist()
-    return list(dict.fromkeys([*alone, *likely]))[:SHOWN_TOKENS]
+    seen = [law for laws_of_one in laws for law in (laws_of_one.target, laws_of_one.draft) if law is not None]
+    best = torch.stack(seen).amax(0)
+    likeliest = best.topk(min(SHOWN_TOKENS, best.numel()))
+    likely = likeliest.indices[likeliest.values >= LEAST_SHOWN].tolist()
+    return list(dict.fromkeys([*alone, *tokens[:MOST_STAGES], *likely]))[:SHOWN_TOKENS]
 
 
 def _stage(laws: TestLaws, ids: list[int]) -> LawStage:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -193,10 +192,10 @@ def _invert(weights: Tensor, uniforms: list[float]) -> tuple[list[int], list[flo
 
 
 def _invert_on_host(weights: Tensor, uniforms: list[float]) -> tuple[list[int], list[float]]:
-    """The same in numpy, which takes half the time for a row: drafters that draw node by node live on it."""
+    """The same with numpy's search, which takes half the time for a row: drafters that draw node by node live on it."""
     indices, probabilities = [], []
-    for row, uniform in zip(weights.numpy(), uniforms, strict=True):
-        cumulative = row.cumsum(dtype=np.float64)
+    sums = weights.double().cumsum(-1).numpy()
+    for row, cumulative, uniform in zip(weights.numpy(), sums, uniforms, strict=True):
         total = cumulative[-1]
         index = int(cumulative.searchsorted(uniform * total, side="right"))
         if index == len(row):

@@ -42,6 +42,8 @@ STYLE = """
 .st-key-verify_status [data-testid=stCaptionContainer] p, .st-key-verify_run_status [data-testid=stCaptionContainer] p {
   margin: 0; line-height: 1.4; white-space: nowrap; overflow: hidden; text-overflow: ellipsis;
 }
+.st-key-toolbar .st-key-status [data-testid=stColumn]:last-child { flex: none !important; width: 5.6rem !important; }
+.st-key-toolbar .st-key-status [data-testid=stColumn] { min-width: 0 !important; }
 .st-key-verify_status { min-height: 1.4rem; justify-content: center; margin-top: -0.35rem; }
 .st-key-verify_run_status { justify-content: center; }
 .st-key-verify_both :is(.st-key-verify_table, .st-key-verify_tree, [class*=stBidiComponent]) {

@@ -140,7 +140,7 @@ def test_taken_follows_from_the_tests_one_by_one(iteration, told):
                     picked[entry.child] += left * entry.passes
                     left *= 1 - entry.passes
             last = steps.stages[-1]
-            assert last.draft is None
+            assert (last.draft is None) == (left > 0 or name == "spectr"), "nothing comes after a certain pass"
             assert_passes_follow_from_the_laws(steps)
             for place, entry in enumerate(steps.entries):
                 if steps.rows[place] is not None:
@@ -238,7 +238,7 @@ def test_many_entries_are_cut_to_what_can_be_shown(pair):
     assert len(steps.entries) > MOST_STAGES
     assert len(steps.stages) == MOST_STAGES and steps.stages[-1].draft is None
     assert steps.hidden_stages == len(steps.entries) + 1 - MOST_STAGES
-    assert len(steps.texts) == SHOWN_TOKENS
+    assert MOST_STAGES <= len(steps.texts) <= SHOWN_TOKENS
     for stage in steps.stages:
         assert sum(stage.target) + stage.target_rest == pytest.approx(1)
         assert all(steps.rows[place] is not None for place in stage.tested)
@@ -255,6 +255,8 @@ def test_greedy_compares_with_the_favourite(pair):
     each = decode(pair, METHODS["fixed_tree"], 6, Sampling())[0]
     replayed = replay(each, Sampling(), [VERIFIERS["greedy"]()], rerolls=0)[0]
     steps = steps_of(each, replayed, sampling=Sampling())
+    assert all(row is not None for row in steps.rows)
+    assert len(steps.texts) <= len(steps.entries) + 1, "tokens that no law gives anything are left out"
     assert [entry.passes for entry in steps.entries] == [
         float(each.nodes[0].target_argmax == each.nodes[entry.child].token_id) for entry in steps.entries
     ]

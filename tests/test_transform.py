@@ -12,7 +12,7 @@ from benchmarks import embedded_cases, memo_rows, transform_test
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
 from benchmarks.memo_rows import KeptLaws, MemoRows
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
-from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
+from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
 from decoding.kv_cache import KVCache
 from decoding.pair import embedded_pair
 from decoding.sampling import GeneratorDraws, Sampling
@@ -28,6 +28,15 @@ IID = IIDPathsDrafter(paths=2, length=2)
 WITHOUT_REPLACEMENT = SequoiaDrafter(node_budget=5, max_depth=2, acceptance="0.5,0.3")
 UNLIKE = Tables("unlike", {(0,): [0.1, 0.2, 0.7]}, {(0,): [0.5, 0.4, 0.1]}, [0.7, 0.2, 0.1], [0.3, 0.3, 0.4])
 NONE = [(np.nan, np.nan)]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As in the worker processes: passes over a few tokens only lose time where threads wait for one another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +151,7 @@ def test_kept_rows_are_those_of_the_plain_text(embedded, monkeypatch):
         )
         assert torch.allclose(row, plain[-1], atol=1e-3)
     assert rows.computed == 5  # the four asked for, and the parent of two
+    assert len(rows.of(tree, [3])) == 1 and rows.computed == 6
     monkeypatch.setattr(memo_rows, "tree_forward", None)
     assert torch.equal(rows.of(tree, [2, 1, 4, 5]), torch.stack([rows.of(tree, [2])[0], *kept[[3, 2, 0]]]))
 
@@ -162,30 +172,28 @@ def test_laws_are_computed_once():
 
 
 def test_the_prefix_ends_where_the_draft_is_sure_and_mistaken(monkeypatch, embedded):
-    laws = torch.full((12, 4), 0.25)
-    laws[[2, 10]] = torch.tensor([0.91, 0.03, 0.03, 0.03])
-    both = {id(embedded.draft): laws, id(embedded.target): torch.full((12, 4), 0.25)}
-    monkeypatch.setattr(embedded_cases, "_laws", lambda model, tokens: both[id(model)][: len(tokens)])
-    tokens = embedded.vocabulary.encode("Once upon a time there was a small dog who")[:12]
-    text = embedded.vocabulary.tokenizer.decode(tokens)
-    assert telling_prefix(embedded, text) == tokens[:11]  # the sure draft after token 3 comes too early
-
-
-def outputs_of(monkeypatch, drafter: str, verifier: str, count: int) -> np.ndarray:
-    """Spans on the embedded pair at temperature 1, with one verifier."""
-    monkeypatch.setattr(transform_test, "verifiers_for", lambda name, sampling: [verifier])
-    text = "Once upon a time, there was a little girl who lived in a house with her mom and dad. One day, the girl"
-    found, contexts = sample(Task(0, text, (drafter,), count))
-    assert contexts > 2 and set(found) == {(drafter, verifier, label) for label in SAMPLINGS}
-    return found[drafter, verifier, "T 1"]
+    text = "Once upon a time there was a small dog who lived in a red house by the sea."
+    tokens = embedded.vocabulary.encode(text)
+    draft = torch.full((len(tokens), 4), 0.25)
+    draft[[2, 10]] = torch.tensor([0.91, 0.03, 0.03, 0.03])  # the first one comes too early
+    laws = {id(embedded.draft): draft, id(embedded.target): torch.full((len(tokens), 4), 0.25)}
+    monkeypatch.setattr(embedded_cases, "_laws", lambda model, _: laws[id(model)])
+    assert telling_prefix(embedded, text) == tokens[:11]
+    laws[id(embedded.target)] = draft.clone()
+    laws[id(embedded.target)][12] = torch.tensor([0.4, 0.2, 0.2, 0.2])
+    assert telling_prefix(embedded, text) == tokens[:13]
 
 
 def test_a_wrong_residual_is_noticed_on_the_embedded_pair(monkeypatch, generator):
-    right = outputs_of(monkeypatch, "linear, sampled", "naive", 512)
+    name, verifier, label = key = "linear, sampled", "naive", "T 1"
+    monkeypatch.setitem(DRAFTERS, name, LinearDrafter(length=1, sampled=True))
+    monkeypatch.setattr(transform_test, "SAMPLINGS", {label: SAMPLINGS[label]})
+    monkeypatch.setattr(transform_test, "verifiers_for", lambda *_: [verifier])
+    task = Task(0, "One day, a small green frog found", (name,), 1024)
+    found, contexts = sample(task)
+    assert set(found) == {key} and contexts > 20 and min(p_values(found[key], generator)) > 1e-3
     monkeypatch.setattr(NaiveSolver, "residual", lambda self, rejected: self.target)
-    wrong = outputs_of(monkeypatch, "linear, sampled", "naive", 512)
-    assert min(p_values(right, generator)) > 1e-3
-    assert min(p_values(wrong, generator)) < 1e-10
+    assert min(p_values(sample(task)[0][key], generator)) < 1e-10
 
 
 def test_the_command_writes_what_it_found(monkeypatch, tmp_path, capsys):

@@ -28,9 +28,9 @@ def kept_tree_data(
     scene["summary"] = iteration_summary(iteration)
     scene["note"] = scene["note"].removesuffix(" · none hidden") + " · number: exact acceptance"
     for node in scene["nodes"]:
-        known = iteration.nodes[node["node_id"]] if node["node_id"] > 0 else None
-        if known is not None and known.acceptance_probability is not None:
-            _write(node, known.acceptance_probability, squeezed=scene["rows"] > TWO_LINE_ROWS)
+        if node["node_id"] > 0:
+            chance = iteration.nodes[node["node_id"]].acceptance_probability
+            _write(node, chance, squeezed=scene["rows"] > TWO_LINE_ROWS)
     scene["column_chars"] = [
         max((node["chars"] for node in scene["nodes"] if node["depth"] == depth and _has_text(node)), default=0)
         for depth in range(len(scene["column_chars"]))
@@ -42,12 +42,13 @@ def _has_text(node: dict) -> bool:
     return node["labelled"] or node["folded"] > 0
 
 
-def _write(node: dict, chance: float, squeezed: bool) -> None:
-    """The probability goes under the token, or behind it where there is no second line."""
-    node["both"] = number(chance)
-    node["title"] += f", reached and accepted with probability {number(chance, 4)}"
+def _write(node: dict, chance: float | None, squeezed: bool) -> None:
+    """The probability goes under the token, or behind it where no second line fits; pruned nodes have none."""
+    node["both"] = "" if chance is None else number(chance)
+    if chance is not None:
+        node["title"] += f", reached and accepted with probability {number(chance, 4)}"
     if squeezed and node["labelled"]:
-        node["label"] += f" {node['both']}"
-    # The second line is written in letters of four fifths.
+        node["label"] = f"{node['label']} {node['both']}".rstrip()
     times = f" ×{node['multiplicity']}" if node["multiplicity"] > 1 else ""
+    # The second line is written in letters of four fifths.
     node["chars"] = max(columns(node["label"] + times), -(-4 * columns(node["both"]) // 5))

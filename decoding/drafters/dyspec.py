@@ -22,7 +22,7 @@ class RemainingLaw:
     __slots__ = ("_law", "_weights", "mass")
 
     def __init__(self, law: Tensor):
-        self._weights = law.to("cpu", copy=True)
+        self._weights = law.to("cpu", copy=True).double()  # running sums of floats that wide need no conversion
         self._law = self._weights.numpy()
         self.mass = 1.0
 

@@ -119,7 +119,8 @@ def method_picker(
     if presets:
         with beside:
             preset_picker(key)
-    st.caption(escape_markdown(f"{method.summary} {method.paper}."))
+    cost = f" Costs {method.drafter.cost}." if method.drafter.uses_draft_model else ""
+    st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
     place = st.empty()  # above the widgets: a contradiction must be seen without scrolling
     values = settings_form(method, key, columns, sampling=sampling)
     st.session_state[error_key(key)] = None

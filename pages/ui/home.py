@@ -24,6 +24,7 @@ NEXT: dict[str, tuple[str, str]] = {
         "Decode your own prompt and look into every iteration: tree, mask, cache, times.",
     ),
     "Tune live": (":material/tune:", "Move a threshold and see the same prefix drafted and verified again."),
+    "Verifiers": (":material/fact_check:", "Every way to accept tokens on one tree: exact values, re-rolled draws."),
     "Compare": (
         ":material/compare_arrows:",
         "Run several methods on one prompt: speed, acceptance, trees side by side.",

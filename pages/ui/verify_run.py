@@ -128,7 +128,7 @@ def charts(theory: "RunTheory", draws: int) -> None:
     )
     places = st.columns(3, gap="small")
     for place, title, figure, note in zip(places, titles, st.session_state["verify_charts"], notes, strict=True):
-        with place.container(border=True, height="stretch"):
+        with place.container(border=True, height="stretch", gap="xsmall"):
             st.markdown(f"**{title}**")
             chart(figure, key=f"verify_{title}", height=CHART_HEIGHT)
             st.caption(escape_markdown(note))

@@ -90,6 +90,9 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
     said = f"{replayed.verifier.label} {how(replayed.verifier.name, len(steps.entries))}"
     if steps.factor is not None:
         said += f" Here the factor ρ is {steps.factor:.2f}."
+    if steps.hidden_stages:
+        first = len(steps.stages)
+        said += f" The figure leaves out tests {first} to {first + steps.hidden_stages - 1}."
     if steps.ends is not None and steps.node:
         said += f" If all of them fail, the path ends here with probability {number(steps.ends)}."
     return (
@@ -168,8 +171,8 @@ def panel_of(stage: "LawStage", steps: "NodeSteps", name: str) -> LawPanel:
         subtitle = "against its law" if name == "khisti" else "one after the other"
     elif draft is not None:
         title, subtitle = "Never tested", "the laws here"
+    elif stage.rejected:
+        title, subtitle = "Final token", f"after {plural(stage.rejected, 'rejection')}"
     else:
-        title = "Final token" if stage.rejected else "Drawn token"
-        subtitle = f"after {plural(stage.rejected, 'rejection')}" if stage.rejected else "the target's law"
-        subtitle += f", {steps.hidden_stages} not shown" if steps.hidden_stages else ""
+        title, subtitle = "The favourite" if name == "greedy" else "Drawn token", "of the target's law"
     return LawPanel(title, subtitle, target, draft, tuple(rows))

@@ -124,4 +124,6 @@ def test_a_node_that_was_not_verified_has_no_probability():
     iteration = kept(fallback())
     hidden = replace(iteration.nodes[3], flat_index=None, acceptance_probability=None)
     data = kept_tree_data(replace(iteration, nodes=(*iteration.nodes[:3], hidden)), scene_id="a", title="t")
-    assert "reached and accepted" not in data["scene"]["nodes"][3]["title"]
+    told = data["scene"]["nodes"][3]
+    assert "reached and accepted" not in told["title"]
+    assert told["both"] == "", "the draft's probability in this place would be taken for that of acceptance"

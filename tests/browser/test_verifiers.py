@@ -1,0 +1,122 @@
+"""The Verifiers journey in a real browser: decode, compare, turn the temperature, look at a node, draft again."""
+
+import re
+
+import pytest
+
+from tests.browser.app import SETTLED
+
+WAIT_MS = 90_000
+TREE = ".st-key-verify_tree .ds-root[data-drawn-scene]"
+
+
+def settle(page) -> None:
+    page.wait_for_timeout(250)
+    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+
+
+def rolled(page) -> None:
+    """The spread stands in the table once the seeds are re-rolled."""
+    settle(page)
+    page.locator(".vt-row .column .bar").first.wait_for(state="attached", timeout=WAIT_MS)
+    settle(page)
+
+
+def expected(page) -> list[str]:
+    return page.locator(".vt-row .expected b").all_inner_texts()
+
+
+def row(page, name: str):
+    return page.locator(f".vt-row[data-name={name}]")
+
+
+def changed(page, read, before, what: str) -> None:
+    """Wait until something reads differently."""
+    for _ in range(200):
+        if read() != before:
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"{what} did not change")
+
+
+@pytest.fixture
+def verifiers(open_page):
+    """The page with a sampled run of its own, at an iteration with a tree."""
+    page = open_page("/verifiers")
+    page.click(".st-key-verify_sampled button")
+    row(page, "nss").wait_for(timeout=WAIT_MS)
+    rolled(page)
+    return page
+
+
+def test_all_verifiers_on_one_tree_and_one_node_of_it(verifiers):
+    page = verifiers
+    assert page.locator(".vt-row").count() == 11
+    assert "needs temperature 0" in row(page, "greedy").inner_text()
+    assert "selected" in row(page, "traversal").get_attribute("class")
+
+    before = page.inner_text(".st-key-verify_steps")
+    scene = page.locator(TREE).get_attribute("data-drawn-scene")
+    row(page, "spectr").click()
+    changed(page, lambda: page.inner_text(".st-key-verify_steps"), before, "the steps of the chosen verifier")
+    settle(page)
+    assert "SpecTr tests all entries" in page.inner_text(".st-key-verify_steps")
+    assert "SpecTr" in page.locator(f"{TREE} .tree-title").inner_text()
+    assert page.locator(TREE).get_attribute("data-drawn-scene") == scene, "the tree itself stays where it is"
+
+    row(page, "spectr").focus()
+    page.keyboard.press("ArrowDown")
+    page.get_by_text(re.compile("SpecInfer tests the entries")).wait_for(timeout=WAIT_MS)
+
+    before = page.inner_text(".st-key-verify_steps")
+    inner = page.locator(f"{TREE} .n[data-node='1']")
+    inner.click()
+    changed(page, lambda: page.inner_text(".st-key-verify_steps"), before, "the node looked at")
+    assert page.locator("[data-testid=stException]").count() == 0
+
+
+def test_a_slider_replays_and_the_layout_stays(verifiers):
+    page = verifiers
+    boxes = [page.locator(place).bounding_box() for place in (".vt-root", TREE)]
+    slider = page.locator(".st-key-verify_temperature input[type=range]")
+    slider.focus()
+    before = expected(page)
+    for _ in range(4):
+        page.keyboard.press("ArrowLeft")
+    changed(page, lambda: expected(page), before, "the expected tokens")
+    rolled(page)
+    assert [page.locator(place).bounding_box() for place in (".vt-root", TREE)] == boxes
+
+
+def test_another_tree_on_the_same_prefix(verifiers):
+    page = verifiers
+    page.click(".st-key-verify_draft_open button")
+    page.locator(".st-key-verify_method input").fill("DySpec greedy")
+    page.keyboard.press("Enter")
+    settle(page)
+    page.click(".st-key-verify_draft button")
+    page.get_by_text("drafted here on the same prefix").wait_for(timeout=WAIT_MS)
+    rolled(page)
+    assert "would bias the output" in row(page, "spectr").inner_text()
+    assert row(page, "spectr").get_attribute("aria-disabled") == "true"
+    page.click(".st-key-verify_back button")
+    page.get_by_text("of the run").first.wait_for(timeout=WAIT_MS)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_but_the_whole_run_fits_on_one_screen(open_page, scheme):
+    page = open_page("/verifiers", color_scheme=scheme)
+    page.click(".st-key-verify_sampled button")
+    row(page, "nss").wait_for(timeout=WAIT_MS)
+    rolled(page)
+    for place in (".st-key-toolbar", ".vt-root", TREE, ".st-key-verify_steps"):
+        box = page.locator(place).first.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 1280, place
+        assert box["y"] + box["height"] <= 812, place
+    menu = page.locator(".st-key-menu").bounding_box()
+    assert menu["height"] <= 44, "the menu is one line"
+    page.click(".st-key-verify_run button")
+    page.get_by_text("Expected tokens by verifier").wait_for(timeout=WAIT_MS)
+    assert page.locator(".st-key-verify_run_head").count() == 1
+    settle(page)
+    assert page.locator("[data-testid=stException]").count() == 0

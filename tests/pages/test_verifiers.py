@@ -1,0 +1,277 @@
+"""Verifiers: all on one tree, replayed without a model; another tree drafted on the same prefix; the whole run."""
+
+from dataclasses import replace
+
+import pytest
+
+from decoding.replay import replay
+from decoding.replay_steps import node_steps
+from decoding.verifiers import VERIFIERS
+from pages.ui.state import Run
+from pages.ui.verify_state import Looked
+from pages.ui.verify_steps import table_html, words_html
+from pages.ui.verify_table import table_data
+from tests.pages.apptest import finish, open_page, sentences
+
+PAGE = "pages/verifiers.py"
+
+
+@pytest.fixture
+def page():
+    """The page with a short sampled run of its own."""
+    at = open_page(PAGE)
+    run = at.session_state["run"]
+    at.session_state["run"] = Run(replace(run.trace, max_new_tokens=16), "recorded")
+    at.run()
+    at.button(key="verify_sampled").click().run()
+    return finish(at, "verify")
+
+
+def run_of(at) -> Run:
+    return at.session_state["run"]
+
+
+def captions(at) -> str:
+    return " ".join(caption.value for caption in at.caption).replace("\\", "")
+
+
+def told(at) -> str:
+    return " ".join(element.proto.body for element in at.get("html"))
+
+
+def results(at, kind: str) -> dict:
+    return {key: value for key, value in at.session_state["verify_results"].items() if key[0] == kind}
+
+
+def looked_at(at) -> Looked:
+    """What the page looks at, made from the session as the page does."""
+    from decoding.sampling import Sampling
+
+    run, index = run_of(at), at.session_state["iteration"]
+    return Looked((run.key, index), run, run.trace.iterations[index], "i.i.d. paths", "traversal", Sampling(1.0))
+
+
+def test_a_recorded_run_says_what_is_missing_and_what_to_do():
+    at = open_page(PAGE)
+    assert sentences(at) == []
+    assert "recorded without the full rows" in at.info[0].value
+    assert at.slider(key="verify_temperature").disabled
+    assert not at.button(key="verify_sampled").disabled
+    assert not at.button(key="verify_as_it_was").disabled
+
+
+def test_the_prompt_is_decoded_again_with_every_row(page):
+    assert sentences(page) == []
+    assert not page.info
+    trace = run_of(page).trace
+    assert trace.method == "iid_paths" and trace.sampling.temperature == 1.0
+    assert all(iteration.target_logits is not None for iteration in trace.iterations)
+    assert trace.totals.new_tokens >= 1
+    assert page.slider(key="verify_temperature").value == 1.0
+    assert "a tree of independent draws" in captions(page)
+    assert "no model is run" in captions(page)
+
+
+def test_as_it_was_takes_method_settings_and_prompt_of_the_run():
+    at = open_page(PAGE)
+    before = run_of(at).trace
+    at.button(key="verify_as_it_was").click().run()
+    finish(at, "verify")
+    after = run_of(at).trace
+    assert (after.method, dict(after.settings)) == (before.method, dict(before.settings))
+    assert after.prompt_ids == before.prompt_ids
+    assert after.output_ids == before.output_ids, "greedy decoding repeats itself"
+    assert "only NSS and Greedy fit it" in captions(at)
+
+
+def test_every_verifier_has_its_exact_and_its_replayed_figures(page):
+    (exact,) = results(page, "exact").values()
+    assert [each.verifier.name for each in exact] == list(VERIFIERS)
+    assert [each.verifier.name for each in exact if each.refusal] == ["greedy"]
+    (rolled,) = results(page, "rolled").values()
+    assert set(rolled) == set(VERIFIERS) - {"greedy"}
+    assert all(sum(counts.values()) == 1000 for counts in rolled.values())
+
+
+def test_a_slider_replays_the_same_tree(page):
+    before = run_of(page).trace.iterations
+    page.slider(key="verify_temperature").set_value(0.5).run()
+    page.slider(key="verify_top_p").set_value(0.9).run()
+    assert sentences(page) == []
+    assert run_of(page).trace.iterations is before
+    sampling = list(results(page, "exact"))[-1][2]
+    assert (sampling.temperature, sampling.top_p, sampling.draft_temperature) == (0.5, 0.9, 1.0)
+    expected = [
+        {each.verifier.name: each.expected_tokens for each in value} for value in results(page, "exact").values()
+    ]
+    assert len(expected) == 3
+    assert expected[0] != expected[1]
+
+
+def test_another_seed_changes_the_walk_and_not_the_rest(page):
+    page.number_input(key="verify_seed").set_value(7).run()
+    first, second = results(page, "exact").values()
+    assert [each.expected_tokens for each in first] == [each.expected_tokens for each in second]
+    assert len(results(page, "rolled")) == 1, "the re-rolled seeds are the same ones"
+    page.selectbox(key="verify_rerolls").set_value(100).run()
+    assert {sum(counts.values()) for counts in list(results(page, "rolled").values())[-1].values()} == {100}
+
+
+def test_temperature_0_lets_greedy_in_and_top_p_rest(page):
+    page.slider(key="verify_temperature").set_value(0.0).run()
+    assert page.slider(key="verify_top_p").disabled
+    exact = {each.verifier.name: each for each in list(results(page, "exact").values())[-1]}
+    assert exact["greedy"].refusal is None
+    assert exact["greedy"].expected_tokens == pytest.approx(exact["nss"].expected_tokens)
+
+
+def test_the_chosen_verifier_is_the_one_that_steps_are_shown_of(page):
+    assert "Traversal tests a child" in told(page), "at first the verifier of the run"
+    page.session_state["verify_verifier"] = "spectr"
+    page.run()
+    assert "SpecTr tests all entries" in told(page)
+    assert "α_opt" in told(page)
+    page.session_state["verify_verifier"] = "greedy"
+    page.run()
+    assert sentences(page) == []
+    assert "Traversal tests a child" in told(page), "a verifier that refuses cannot be looked at"
+
+
+def test_the_node_clicked_is_the_one_whose_entries_are_shown(page):
+    iteration = looked_at(page).iteration
+    child = next(node.node_id for node in iteration.nodes[1:] if iteration.children(node.node_id))
+    page.session_state["verify_node"] = (looked_at(page).key, child)
+    page.run()
+    assert f"node {child}, depth" in told(page)
+    leaf = next(node.node_id for node in iteration.nodes[1:] if not iteration.children(node.node_id))
+    page.session_state["verify_node"] = (looked_at(page).key, leaf)
+    page.run()
+    parent = iteration.nodes[leaf].parent_id
+    assert (f"node {parent}, depth" if parent else "the root") in told(page)
+
+
+def test_another_iteration_is_another_tree_and_step_through_shows_it_too(page):
+    count = len(run_of(page).trace.iterations)
+    page.number_input(key="verify_iteration").set_value(count).run()
+    assert page.session_state["iteration"] == count - 1
+    assert {key[1] for key in results(page, "exact")} >= {(run_of(page).key, count - 1)}
+    at = page.switch_page("pages/step_through.py").run()
+    assert at.session_state["iteration"] == count - 1
+
+
+def test_another_tree_is_drafted_on_the_very_prefix(page):
+    at, iterations = page, run_of(page).trace.iterations
+    index = at.session_state["iteration"]
+    at.session_state["verify_draft_open"] = True
+    at.run()
+    at.selectbox(key="verify_method").set_value("dyspec").run()
+    at.slider(key="verify_draft_temperature").set_value(0.6).run()
+    at.button(key="verify_draft").click().run()
+    finish(at, "verify")
+    assert sentences(at) == []
+    drafted = at.session_state["verify_drafted"]
+    assert drafted.iteration.prefix_length == iterations[index].prefix_length
+    assert drafted.iteration.nodes[0].token_id == iterations[index].nodes[0].token_id
+    assert (drafted.iteration.law, drafted.sampling.draft_temperature) == ("without_replacement", 0.6)
+    assert run_of(at).trace.iterations is iterations, "the run stays"
+    assert "drafted here on the same prefix" in captions(at) and "draft temperature 0.6" in captions(at)
+    refused = {each.verifier.name for each in list(results(at, "exact").values())[-1] if each.refusal}
+    assert refused == {"greedy", "spectr", "specinfer", "khisti", "traversal"}
+    at.button(key="verify_back").click().run()
+    assert "drafted here" not in captions(at)
+
+
+def test_settings_that_contradict_one_another_are_one_sentence(page):
+    page.session_state["verify_draft_open"] = True
+    page.run()
+    page.selectbox(key="verify_method").set_value("dynatree").run()
+    page.slider(key="verify_method_dynatree_base_depth").set_value(9).run()
+    assert len(sentences(page)) == 1
+    assert page.button(key="verify_draft").disabled
+
+
+def test_rows_that_were_let_go_are_said(page):
+    run = run_of(page)
+    first = replace(run.trace.iterations[0], target_logits=None, draft_logits=None)
+    run.trace = replace(run.trace, iterations=(first, *run.trace.iterations[1:]))
+    page.number_input(key="verify_iteration").set_value(1).run()
+    assert "let go to keep memory within bounds" in page.info[0].value
+    assert all(button.key != "verify_sampled" for button in page.button)
+
+
+def test_a_run_of_another_pair_is_one_sentence():
+    at = open_page(PAGE)
+    trace = run_of(at).trace
+    at.session_state["run"] = Run(replace(trace, pair=replace(trace.pair, name="other pair")), "opened")
+    at.run()
+    at.button(key="verify_sampled").click().run()
+    finish(at, "verify")
+    assert len(sentences(at)) == 1 and "decoded by other pair" in sentences(at)[0]
+
+
+def test_theory_over_the_run_is_computed_once_asked(page):
+    assert "verify_theory" not in page.session_state
+    page.button(key="verify_run").click().run()
+    finish(page, "verify_run")
+    assert sentences(page) == []
+    key, theory = page.session_state["verify_theory"]
+    assert key[0] == run_of(page).key
+    assert theory.trees == sum(iteration.drafted > 0 for iteration in run_of(page).trace.iterations)
+    assert page.button(key="verify_run").disabled
+    assert f"{theory.trees} trees" in captions(page)
+    assert "Compare Figure 2 of DySpec" in captions(page)
+    figures = page.session_state["verify_charts"]
+    page.segmented_control(key="verify_draws").set_value(1).run()
+    assert page.session_state["verify_charts"][0] is not figures[0]
+    figures = page.session_state["verify_charts"]
+    page.number_input(key="verify_seed").set_value(3).run()
+    assert page.session_state["verify_charts"] is figures, "figures of the run are not built again"
+    page.slider(key="verify_temperature").set_value(0.7).run()
+    assert not page.button(key="verify_run").disabled
+    assert "has changed since" in captions(page)
+
+
+def test_autoregressive_iterations_have_one_token_with_every_verifier(page):
+    at = page
+    looked = looked_at(at)
+    bare = replace(
+        looked.iteration, nodes=looked.iteration.nodes[:1], flatten_order=(0,), drafted=0, verified=0, tree_depth=0,
+        law="none", drawn=(), draft_logits=None,
+    )  # fmt: skip
+    trace = replace(run_of(at).trace, iterations=(bare, *run_of(at).trace.iterations[1:]))
+    at.session_state["run"], at.session_state["iteration"] = Run(trace), 0
+    at.run()
+    assert sentences(at) == []
+    assert "Nothing was drafted below this node" in captions(at)
+    exact = list(results(at, "exact").values())[-1]
+    assert {each.expected_tokens for each in exact if each.refusal is None} == {1.0}
+
+
+def test_the_table_holds_plain_texts_and_both_laws_of_the_count(page):
+    looked = looked_at(page)
+    exact = replay(looked.iteration, looked.sampling, rerolls=0)
+    data = table_data(looked, exact, {each.verifier.name: {1: 60, 2: 40} for each in exact}, "spectr", 100)
+    rows = {row["name"]: row for row in data["rows"]}
+    assert list(rows) == list(VERIFIERS) and data["selected"] == "spectr"
+    assert "needs temperature 0" in rows["greedy"]["refusal"] and "expected" not in rows["greedy"]
+    for each in exact[1:]:
+        row = rows[each.verifier.name]
+        mean = sum(tokens * chance for tokens, chance in enumerate(row["exact"], start=1))
+        assert mean == pytest.approx(row["expected"]) == pytest.approx(each.expected_tokens)
+        assert row["rolled"][:2] == [0.6, 0.4]
+        assert len(row["path"]) == len(each.outcome.accepted)
+    assert data["most"] == max(row["expected"] for row in rows.values() if not row["refusal"])
+    assert [row["own"] for row in rows.values()].count(True) == 1
+    waiting = table_data(looked, exact, None, "spectr", 100)
+    assert {row.get("rolled") for row in waiting["rows"]} == {None}
+
+
+def test_token_text_in_words_and_table_is_escaped(page):
+    looked = looked_at(page)
+    evil = "<img src=x>"
+    nodes = tuple(replace(node, text=evil) for node in looked.iteration.nodes)
+    looked = replace(looked, iteration=replace(looked.iteration, nodes=nodes))
+    replayed = replay(looked.iteration, looked.sampling, [VERIFIERS["nss"]()], rerolls=0)[0]
+    steps = node_steps(looked.iteration, looked.sampling, replayed, 0, lambda token: evil)
+    markup = words_html(looked, replayed, steps) + table_html(steps)
+    assert "<img" not in markup and "&lt;img" in markup
