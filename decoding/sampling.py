@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -149,7 +150,9 @@ class GeneratorDraws:
     """Draws from a seeded generator on the host; keeps a record of every decision."""
 
     def __init__(self, seed: int):
-        self._generator = torch.Generator().manual_seed(seed)
+        # Neighbouring seeds of this generator begin with numbers that are alike: seeds are scattered first.
+        scattered = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+        self._generator = torch.Generator().manual_seed(scattered >> 1)
         self.record: list[DrawTrace] = []
         self.last_uniform: float | None = None
 

@@ -232,12 +232,12 @@ def test_rates_are_told_only_where_they_hold(pair, iteration, told):
 
 
 def test_many_entries_are_cut_to_what_can_be_shown(pair):
-    each = max(decode(pair, METHODS["dyspec"], 5), key=lambda one: len(one.children(0)))
-    replayed = replay(each, SAMPLED, [VERIFIERS["specinfer_wor"]()], rerolls=0)[0]
+    (each, *_) = decode(pair, METHODS["iid_paths"].with_settings(paths=16, length=1), 4)
+    replayed = replay(each, SAMPLED, [VERIFIERS["specinfer"]()], rerolls=0)[0]
     steps = steps_of(each, replayed)
-    assert len(steps.entries) > MOST_STAGES
+    assert len(steps.entries) == 16
     assert len(steps.stages) == MOST_STAGES and steps.stages[-1].draft is None
-    assert steps.hidden_stages == len(steps.entries) + 1 - MOST_STAGES
+    assert steps.hidden_stages == 17 - MOST_STAGES
     assert MOST_STAGES <= len(steps.texts) <= SHOWN_TOKENS
     for stage in steps.stages:
         assert sum(stage.target) + stage.target_rest == pytest.approx(1)

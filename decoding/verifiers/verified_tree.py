@@ -26,6 +26,8 @@ class VerifiedTree:
         self.parents: list[int] = draft.tree.parents.tolist()
         self.row_of = {node: row for row, node in enumerate(self.order)}
         self._draft, self._target = draft, target
+        self._target_laws: dict[int, Tensor] = {}
+        self._draft_laws: dict[int, Tensor] = {}
         self._check()
         self.entries: dict[int, list[int]] = {node: [] for node in self.order}
         drawn = range(1, draft.tree.size) if draft.drawn is None else draft.drawn.tolist()
@@ -35,13 +37,17 @@ class VerifiedTree:
 
     def target_law(self, node: int) -> Tensor:
         """The target's law after a node, temperature and top-p applied, `[vocab_size]`."""
-        return self._target.law(self.row_of[node])
+        if node not in self._target_laws:
+            self._target_laws[node] = self._target.law(self.row_of[node])
+        return self._target_laws[node]
 
     def draft_law(self, node: int) -> Tensor:
         """The law that the children of a node were drawn from, `[vocab_size]`."""
-        level, row = self._draft_rows[node]
-        probs = self._draft.rows[level][1][row]
-        return checked_law(probs.to(exact_dtype(probs.device)), f"draft_probs of node {node}")
+        if node not in self._draft_laws:
+            level, row = self._draft_rows[node]
+            probs = self._draft.rows[level][1][row]
+            self._draft_laws[node] = checked_law(probs.to(exact_dtype(probs.device)), f"draft_probs of node {node}")
+        return self._draft_laws[node]
 
     def path(self, node: int) -> tuple[int, ...]:
         """Ids from below the root down to a node."""

@@ -15,6 +15,7 @@ from decoding import calibration
 from decoding.drafters.sequoia import SequoiaDrafter, best_shape
 from decoding.errors import SettingsError
 from decoding.pair import embedded_pair
+from decoding.prompts import load_prompts
 from decoding.sampling import GeneratorDraws, ReplayDraws, Sampling
 from decoding.trace import GROWTHS, DrawTrace
 from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
@@ -186,7 +187,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_rates_of_the_embedded_pair(pair):
-    rates = calibration.acceptance_by_rank(pair, ONCE, ["Once upon a time there was a small fox.", "The end"])
+    rates = calibration.acceptance_by_rank(pair, ONCE, [prompt.text for prompt in load_prompts()[:6]])
     assert len(rates) == 16 and all(0 <= rate <= 1 for rate in rates) and sum(rates) <= 1
     assert rates[0] > 0.2 and rates[0] > 2 * rates[1] > 0
     same = replace(pair, draft=pair.target)

@@ -226,7 +226,7 @@ def test_a_contestant_is_added_changed_and_taken_out():
     [
         ("dynatree", "DynaTree"),
         ("dynatree:history=false", "DynaTree · no history adaptation"),
-        ("linear:length=4", "Linear chain · K 4"),
+        ("linear:length=4", "Linear chain · length 4"),
         ("dynatree:history=false,dynamic_depth=false,base_depth=3", "DynaTree · D_0 3 +2"),
     ],
 )
