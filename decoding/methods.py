@@ -145,7 +145,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="dyspec",
             label="DySpec greedy",
-            summary="Draws each node where one more is likeliest to be accepted; one draft forward per expanded node.",
+            summary="Draws each node where one more is likeliest to be accepted; the paper sets draft temperature 0.6.",
             paper="DySpec, Algorithm 1",
             drafter=DySpecDrafter(),
             verifier=SpecInferWithoutReplacementVerifier(),
@@ -153,7 +153,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="dyspec_threshold",
             label="DySpec threshold",
-            summary="Level by level, draws siblings while one more is likely enough to be accepted.",
+            summary="Level by level, draws siblings while one more is likely enough; the paper sets draft temperature 0.6.",
             paper="DySpec, Algorithm 2",
             drafter=DySpecThresholdDrafter(),
             verifier=SpecInferWithoutReplacementVerifier(),

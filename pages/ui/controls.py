@@ -167,6 +167,8 @@ def set_method(key: str, method: "Method") -> None:
     st.session_state[key] = method.name
     for name, value in method.settings().items():
         st.session_state[setting_key(key, method.name, name)] = value
+    if method.verifier.greedy_only:  # nobody clicked it: at a temperature it gives way to one that fits
+        st.session_state[setting_key(key, method.name, "verifier")] = None
 
 
 def reset_button(key: str = "method", label: str = "Back to the paper's defaults") -> None:
@@ -189,7 +191,8 @@ def method_words(key: str = "method") -> str:
     method = METHODS[picked(key, DEFAULT_METHOD, {name: method.label for name, method in METHODS.items()})]
     defaults = method.settings()
     changed = sum(
-        st.session_state.get(setting_key(key, method.name, name), value) != value for name, value in defaults.items()
+        st.session_state.get(setting_key(key, method.name, name)) not in (None, value)
+        for name, value in defaults.items()
     )
     return f"{method.label} · {changed} changed" if changed else method.label
 

@@ -56,8 +56,7 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
     from decoding.verifiers import VERIFIERS
 
     sampling, widget = sampling or Sampling(), setting_key(key, method.name, "verifier")
-    seed(widget, method.verifier.name)
-    chosen, law = st.session_state[widget], drafted_law(method, key)
+    chosen, law = chosen_verifier(method, key, sampling), drafted_law(method, key)
 
     def choose(name: str) -> None:
         st.session_state[widget] = name
@@ -194,13 +193,21 @@ def setting_key(key: str, method_name: str, name: str) -> str:
     return f"{key}_{method_name}_{name}"
 
 
+def chosen_verifier(method: "Method", key: str, sampling: "Sampling") -> str:
+    """The verifier clicked under `key`; until one is, the method's own, or NSS where that is greedy and cannot be."""
+    from decoding.methods import fitted
+
+    clicked = st.session_state.get(setting_key(key, method.name, "verifier"))
+    own = fitted(method, sampling) if method.verifier.greedy_only else method
+    return clicked or own.verifier.name
+
+
 def method_as_verified(name: str, key: str) -> "Method":
     """A method with its defaults and the verifier chosen under `key`, whose own settings are then its too."""
     from decoding.methods import METHODS
 
     method = METHODS[name]
-    chosen = st.session_state.get(setting_key(key, name, "verifier"))
-    return method.with_settings(verifier=chosen) if chosen else method
+    return method.with_settings(verifier=chosen_verifier(method, key, picked_sampling()))
 
 
 def shown_settings(name: str, key: str) -> dict[str, Setting]:
