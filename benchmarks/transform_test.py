@@ -177,7 +177,7 @@ def where(f: dict) -> str:
 
 
 def print_figures(figures: list[dict]) -> None:
-    """A row per drafter, a column per verifier: the smallest p-value, corrected; refused pairs in brackets."""
+    """A row per drafter, a column per verifier: the smallest p-value, not corrected; refused pairs in brackets."""
     cells: dict[str, dict[str, str]] = defaultdict(lambda: dict.fromkeys(VERIFIERS, ""))
     smallest: dict[tuple[str, str], float] = {}
     for f in figures:

@@ -153,7 +153,7 @@ METHODS: dict[str, Method] = {
         Method(
             name="dyspec_threshold",
             label="DySpec threshold",
-            summary="Level by level, draws siblings while one more is likely enough; the paper sets draft temperature 0.6.",
+            summary="Level by level, draws siblings while one more is worth it; the paper sets draft temperature 0.6.",
             paper="DySpec, Algorithm 2",
             drafter=DySpecThresholdDrafter(),
             verifier=SpecInferWithoutReplacementVerifier(),

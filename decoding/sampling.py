@@ -28,6 +28,7 @@ class Sampling:
     def __post_init__(self):
         require(self.temperature >= 0, f"temperature must be 0 or more, not {self.temperature}: 0 decodes greedily.")
         require(0 < self.top_p <= 1, f"top_p must be above 0 and at most 1, not {self.top_p}.")
+        require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}.")
         require(self.draft_temperature > 0, f"draft_temperature must be above 0, not {self.draft_temperature}.")
 
     @property

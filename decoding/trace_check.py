@@ -61,6 +61,7 @@ def _check_iteration(trace: IterationTrace) -> None:
     else:
         _need(not trace.steps, "it has steps without nodes")
         _need(all(0 <= node <= trace.drafted for node in trace.flatten_order), "flatten_order has an unknown node")
+    _need(all(0 < node <= trace.drafted for node in trace.drawn), "drawn has an unknown node")
     _check_committed(trace)
     _check_steps(trace)
     _check_arrays(trace)
@@ -125,7 +126,8 @@ def _check_order(trace: IterationTrace) -> None:
 def _check_steps(trace: IterationTrace) -> None:
     for place, step in enumerate(trace.steps):
         known = 0 <= step.node_id < len(trace.nodes)
-        known = known and (step.child_id is None or 0 <= step.child_id < len(trace.nodes))
+        others = (step.child_id, step.rival_id)
+        known = known and all(node is None or 0 <= node < len(trace.nodes) for node in others)
         _need(known and step.token_id >= 0, f"steps[{place}] names an unknown node or token")
         agree = len(step.residual_ids) == len(step.residual_probs)
         _need(agree, f"steps[{place}]: residual_ids and residual_probs differ in length")

@@ -254,6 +254,8 @@ def in_run(field: str, value: object) -> Callable[[dict], object]:
         (in_iteration("draft_top_ids", ["draft_top_ids.0", 0, 1]), "not a row per node"),
         (in_iteration("draft_top_ids", ["draft_top_probs.0", 0, 14]), "not a row per node"),
         (in_iteration("draft_top_ids", "draft_top_ids.0"), "not a reference"),
+        (in_iteration("drawn", [1, 99]), "drawn has an unknown node"),
+        (in_iteration("law", "guessed"), "law: is none of"),
         (in_iteration("index", 5), "does not follow"),
         (in_iteration("started_s", math.inf), "finite"),
         (in_run("prompt_texts", ["a"]), "differ in length"),
