@@ -43,7 +43,9 @@ def test_nucleus_agrees_with_transformers():
         assert torch.allclose(ours, warped, atol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"draft_temperature": 0}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "bad", [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"draft_temperature": 0}, {"seed": -1}]
+)
 def test_out_of_range_is_refused_by_name(bad):
     with pytest.raises(SettingsError, match=next(iter(bad))):
         Sampling(**bad)
