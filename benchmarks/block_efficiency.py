@@ -34,7 +34,7 @@ EQUAL_BUDGET = 32  # trees of this size are given to every verifier
 EQUAL_TREES = ("i.i.d. paths", "delayed expansion", "Sequoia", "DySpec greedy", "linear, sampled")
 SOLVERS = ("nss", "naive", "naive_tree", "spectr", "specinfer", "specinfer_wor", "khisti", "block", "traversal",
            "traversal_wor")  # fmt: skip
-ROUNDING = 1e-6  # draft laws are float32
+ROUNDING = 1e-6  # nodes are ranked in float32
 Key = tuple
 
 
@@ -82,10 +82,9 @@ def _grid(root: Root, into: dict[Key, list[float]]) -> None:
 
 
 def _budget(root: Root, budget: int, sampling: Sampling, into: dict[Key, list[float]]) -> None:
-    mass: dict[str, float] = {}
-    for drafter, method in methods_at_budget(budget).items():
+    methods = methods_at_budget(budget)
+    for drafter, method in methods.items():
         tree: Tree = root.tree(method)
-        mass[drafter] = tree.mass
         verifier = "nss" if method.verifier.greedy_only else method.verifier.name
         asked = {verifier}
         if budget == EQUAL_BUDGET and drafter in EQUAL_TREES:
@@ -99,7 +98,7 @@ def _budget(root: Root, budget: int, sampling: Sampling, into: dict[Key, list[fl
                 into["equal", drafter, name].append(tokens)
             into["naive tree - naive",].append(expected["naive_tree"] - expected["naive"])
             into["block - naive",].append(expected["block"] - expected["naive"])
-    into["optimal - beam",].append(mass["SpecExec optimal"] - mass["EAGLE-2 beam"])
+    into["optimal - beam",].append(root.mass(methods["SpecExec optimal"]) - root.mass(methods["EAGLE-2 beam"]))
 
 
 @dataclass(frozen=True)

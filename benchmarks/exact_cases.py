@@ -30,7 +30,7 @@ DRAFTERS_3: dict[str, list[Drafter]] = {
     "linear, sampled": [LinearDrafter(length=2, sampled=True), LinearDrafter(length=3, sampled=True)],
     "fixed_tree": [FixedTreeDrafter(max_depth=1, branching=2, prune_probability=0.0, branch_first_level=True)],
     "dynatree": [DynaTreeDrafter(base_depth=1, max_depth=2, branch_first_level=True, history=False)],
-    "dyspec": [DySpecDrafter(node_budget=4), DySpecDrafter(node_budget=5), DySpecDrafter(node_budget=6)],
+    "dyspec": [DySpecDrafter(node_budget=5), DySpecDrafter(node_budget=4), DySpecDrafter(node_budget=6)],
     "dyspec_threshold": [
         DySpecThresholdDrafter(threshold=0.3, node_budget=6),
         DySpecThresholdDrafter(threshold=0.15, node_budget=5, max_depth=2),

@@ -59,16 +59,16 @@ class MemoRows:
 
 
 class MemoSource:
-    """The draft's probabilities from kept rows, as `ModelSource` gives them at draft temperature 1."""
+    """The draft's probabilities from kept rows, as `ModelSource` gives them."""
 
     depth_limit = ROOM
 
-    def __init__(self, rows: MemoRows):
-        self._rows = rows
+    def __init__(self, rows: MemoRows, temperature: float = 1.0):
+        self._rows, self._temperature = rows, temperature
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`."""
-        return torch.softmax(self._rows.of(tree, nodes).float(), -1)
+        return torch.softmax(self._rows.of(tree, nodes).float() / self._temperature, -1)
 
 
 class KeptLaws(TargetRows):

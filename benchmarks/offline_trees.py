@@ -4,10 +4,12 @@ Verification leaves no chance: on each tree the expected tokens are exact. Only 
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 
+from benchmarks.memo_rows import MemoRows, MemoSource
 from decoding.drafters.base import Draft
 from decoding.methods import METHODS, Method, fitted
 from decoding.pair import Pair
@@ -22,11 +24,7 @@ GRID_PATHS, GRID_LENGTH = 4, 8  # the paper's grid: K in 1..4, L in 0..8
 
 @dataclass(frozen=True)
 class Tree:
-    """A drafted tree with the target's laws on it.
-
-    Attributes:
-        mass: sum of the draft's path probabilities of the verified nodes.
-    """
+    """A drafted tree with the target's laws on it."""
 
     draft: Draft
     target: TargetRows
@@ -36,11 +34,6 @@ class Tree:
     def nodes(self) -> int:
         """Verified nodes, the root not counted."""
         return len(self.draft.order) - 1
-
-    @property
-    def mass(self) -> float:
-        """Sum of the path probabilities of the verified nodes."""
-        return float(self.draft.tree.path_probs[self.draft.order[1:]].sum())
 
     def expected(self, verifiers: tuple[str, ...]) -> dict[str, float]:
         """Exact expected tokens under each verifier."""
@@ -66,6 +59,20 @@ class Root:
         draft, target = session.fork(fitted(method, session.sampling), limits, session.sampling).peek()
         laws = torch.stack([target.law(row) for row in range(len(target))])
         return Tree(draft, TargetRows(None, session.sampling, probs=laws), len(draft.rows))
+
+    @cached_property
+    def _source(self) -> MemoSource:
+        session = self.session
+        return MemoSource(MemoRows(session.pair.draft, session.tokens), session.sampling.draft_temperature)
+
+    @torch.inference_mode()
+    def mass(self, method: Method) -> float:
+        """Sum of the path probabilities of a method's tree, every draft row computed once for all methods.
+
+        A row computed with other neighbours differs in its last digits, which hides what theory says exactly.
+        """
+        draft = method.drafter.draft(None, self._source, self.session.tokens[-1], None)
+        return float(draft.tree.path_probs[draft.order[1:]].sum())
 
 
 def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tuple[int, ...]) -> list[Root]:
