@@ -1,9 +1,11 @@
 """Milliseconds per iteration of every verifier at 64 nodes, for small and large vocabularies, beside a target pass.
 
-Trees are drawn from random laws as peaked as a language model's. The target pass is that of a model of the embedded
-target's shape with the vocabulary in question and random weights: its time does not depend on them.
+Trees are drawn from random laws about as peaked as a language model's, with some 2.5 nats of entropy. The target pass
+is that of a model of the embedded target's shape with the vocabulary in question and random weights: its time does not
+depend on them.
 """
 
+import math
 import statistics
 import time
 
@@ -14,17 +16,18 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from benchmarks.common import arguments, print_table, run_main, write_json
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.drafters.base import Draft, Drafter
-from decoding.pair import EMBEDDED_FOLDER
+from decoding.presets import EMBEDDED_FOLDER
 from decoding.sampling import GeneratorDraws, Sampling, TargetRows
 from decoding.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
+from decoding.verifiers.khisti import forget_rounds
 
 VOCABULARIES = (4096, 50304, 152064)
 NODES, PREFIX = 64, 200
 SAMPLED, NUCLEUS = Sampling(temperature=1.0), Sampling(temperature=1.0, top_p=0.9)
 IID = IIDPathsDrafter(paths=8, length=8)
 WITHOUT_REPLACEMENT = SequoiaDrafter(NODES, max_depth=8, acceptance="0.6,0.15,0.08,0.05,0.03,0.02,0.01,0.01")
-SPREAD, AGREEMENT = 2.5, 0.85  # standard deviation of the logits; how much of them draft and target share
+ENTROPY, AGREEMENT = 2.5, 0.85  # nats, roughly; how much of the logits draft and target share
 
 
 class RandomSource:
@@ -34,12 +37,14 @@ class RandomSource:
         self.depth_limit = 100
         self.shared: dict[int, torch.Tensor] = {}
         self._vocabulary, self._generator = vocabulary, torch.Generator().manual_seed(seed)
+        # Normal logits of this spread leave about ENTROPY of the vocabulary's log.
+        self._spread = math.sqrt(2 * (math.log(vocabulary) - ENTROPY))
 
     def logits(self, node: int) -> torch.Tensor:
         """Logits of one of the two models after a node: partly shared, partly its own."""
         if node not in self.shared:
             self.shared[node] = self._noise()
-        return SPREAD * (AGREEMENT * self.shared[node] + (1 - AGREEMENT**2) ** 0.5 * self._noise())
+        return self._spread * (AGREEMENT * self.shared[node] + (1 - AGREEMENT**2) ** 0.5 * self._noise())
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> torch.Tensor:
         """Draft laws, `[len(nodes), vocab_size]`."""
@@ -61,6 +66,7 @@ def milliseconds(verifier: Verifier, trees, sampling: Sampling, repeats: int) ->
     walks, exact = [], []
     for repeat in range(repeats):
         draft, logits = trees[repeat % len(trees)]
+        forget_rounds()
         started = time.perf_counter()
         verification = verifier.verify(draft, TargetRows(logits, sampling), GeneratorDraws(repeat))
         walked = time.perf_counter()

@@ -45,8 +45,14 @@ class RemainingLaws:
 
     def draw(self, rows: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """One token from each of some distinct laws; returns tokens and their probability in the whole law."""
-        tokens, probs = draw_rows(draws, self._laws, rows)
-        self._laws[torch.from_numpy(rows), torch.from_numpy(tokens)] = 0.0
+        if len(rows) == 1:  # a wide node draws alone for many rounds: no row needs to be gathered
+            law = self._laws[rows[0]]
+            token = draws.choose(law)
+            tokens, probs = np.array([token]), np.array([float(law[token])])
+            law[token] = 0.0
+        else:
+            tokens, probs = draw_rows(draws, self._laws, rows)
+            self._laws[torch.from_numpy(rows), torch.from_numpy(tokens)] = 0.0
         self.mass[rows] = np.maximum(self.mass[rows] - probs, 0.0)
         self.support[rows] -= 1
         return tokens, probs

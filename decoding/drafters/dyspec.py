@@ -58,18 +58,28 @@ class DySpecDrafter(Drafter):
         growing = Growing(source, root_token, capacity=self.node_budget + 1)
         deepest = min(self.max_depth, source.depth_limit)
         left: dict[int, RemainingLaw] = {}
+        drawn: list[tuple[int, int, float]] = []  # parent, token, probability of what the tree does not hold yet
         heap, pushed = [(-1.0, 0, int(node), 0, 1.0) for node in growing.root_frontier()], 1
-        while heap and growing.tree.size <= self.node_budget:
+        while heap and growing.tree.size + len(drawn) <= self.node_budget:
             _, _, node, depth, path = heapq.heappop(heap)
             if node not in left:
+                self._append(growing, drawn)
                 left[node] = RemainingLaw(growing.expand_laws(np.array([node]))[0])
             token, prob = left[node].draw(draws)
-            child = growing.tree.size
-            growing.tree.append([node], [token], [prob])
+            child = growing.tree.size + len(drawn)
+            drawn.append((node, token, prob))
             if left[node].mass > 0:
                 heapq.heappush(heap, (-path * left[node].mass, pushed, node, depth, path))
             if depth + 1 < deepest:
                 heapq.heappush(heap, (-path * prob, pushed + 1, child, depth + 1, path * prob))
             pushed += 2
+        self._append(growing, drawn)
         note_growth(growing.tree, self.max_depth, source.depth_limit)
         return growing.finish(self.law, state, self.settings())
+
+    @staticmethod
+    def _append(growing: Growing, drawn: list[tuple[int, int, float]]) -> None:
+        """Give the tree the nodes drawn since it was last asked about: one by one would cost more than the draws."""
+        if drawn:
+            growing.tree.append(*(np.array(column) for column in zip(*drawn, strict=True)))
+            drawn.clear()

@@ -107,6 +107,11 @@ def _rounds_so_far(target: bytes, draft: bytes, truncation: int) -> list[Round]:
     return []
 
 
+def forget_rounds() -> None:
+    """Let go of all rounds that were played; a measurement begins without them."""
+    _rounds_so_far.cache_clear()
+
+
 class KhistiSolver(Solver):
     """Plays the tournament between the entries, then tests its winner against the winner's law."""
 
