@@ -101,14 +101,14 @@ def tiny_pairs(folder: Path) -> dict[str, Pair]:
 def main() -> int:
     args = arguments(__doc__.splitlines()[0]).parse_args()
     started = time.perf_counter()
-    count, length = (2, 48) if args.quick else (24, 128)
+    count, length = (1, 40) if args.quick else (24, 128)
     prompts = choose_prompts(args.prompts, count)
     embedded = embedded_pair()
     rows = check_pair("embedded", embedded, [embedded.vocabulary.encode(p.text) for p in prompts], length, args.quick)
     with tempfile.TemporaryDirectory() as folder:
         for name, pair in tiny_pairs(Path(folder)).items():
             ids = [pair.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 4]]
-            rows += check_pair(name, pair, ids, 32 if args.quick else 64, args.quick)
+            rows += check_pair(name, pair, ids, 24 if args.quick else 64, args.quick)
     print_table(
         ("pair / method", "cache", "outputs", "tokens", "tokens/iter", "accepted/iter", "near ties", "different"),
         [
