@@ -21,7 +21,6 @@ from decoding.drafters import (
     SpecInferWidthsDrafter,
 )
 from decoding.drafters.base import Drafter
-from decoding.kv_cache import KVCache
 from decoding.methods import fitting
 from decoding.pair import Model, Pair
 from decoding.sampling import Sampling
@@ -91,5 +90,5 @@ def telling_prefix(pair: Pair, text: str) -> list[int]:
 def _laws(model: Model, tokens: list[int]) -> Tensor:
     """Law after every token, `[len(tokens), vocab_size]`."""
     count = len(tokens)
-    cache, mask = KVCache(model.num_layers, count), causal_visibility(0, count)
+    cache, mask = model.engine.new_cache(count), causal_visibility(0, count)
     return torch.softmax(tree_forward(model, cache, tokens, np.arange(count), mask), -1)

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.kv_cache import KVCache
 from decoding.pair import Model
 from decoding.sampling import Sampling, TargetRows
 from decoding.token_tree import TokenTree
@@ -27,7 +26,7 @@ class MemoRows:
     def __init__(self, model: Model, prompt_ids: list[int], most_rows: int = MOST_ROWS):
         self.computed = 1
         self._model, self._most_rows, self._length = model, most_rows, len(prompt_ids)
-        self._cache = KVCache(model.num_layers, self._length + ROOM)
+        self._cache = model.engine.new_cache(self._length + ROOM)
         mask, positions = causal_visibility(0, self._length), np.arange(self._length)
         self._root = tree_forward(model, self._cache, prompt_ids, positions, mask, keep=1)[0]
         self._rows: dict[tuple[int, ...], Tensor] = {(): self._root}

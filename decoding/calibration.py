@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from decoding.errors import require
-from decoding.kv_cache import KVCache
 from decoding.pair import Model, Pair, match_vocabulary
 from decoding.prompts import load_prompts
 from decoding.sampling import Draws, GeneratorDraws, Sampling, exact_dtype, target_law
@@ -100,9 +99,7 @@ def accepted_by_rank(target: Tensor, draft: Tensor, ranks: int, draws: Draws) ->
 def _causal_logits(model: Model, tokens: list[int], places: Tensor) -> Tensor:
     """Raw logits after some places of a text, `[len(places), vocab_size]`."""
     count = len(tokens)
-    logits = tree_forward(
-        model, KVCache(model.num_layers, count), tokens, np.arange(count), causal_visibility(0, count)
-    )
+    logits = tree_forward(model, model.engine.new_cache(count), tokens, np.arange(count), causal_visibility(0, count))
     return logits[places.to(logits.device)]
 
 

@@ -22,6 +22,7 @@ class KVCache:
         self.length = 0
         self._blocks: list[tuple[int, Tensor]] = []
         self._views: list[tuple[Tensor, Tensor] | None] = [None] * num_layers
+        self._pairs: list[Tensor | None] = [None] * num_layers
         self._checked = [False] * num_layers
         self._bytes_per_row: int | None = None
 
@@ -32,6 +33,14 @@ class KVCache:
         views[0][:, :, self.length : end].copy_(keys)
         views[1][:, :, self.length : end].copy_(values)
         return views[0][:, :, :end], views[1][:, :, :end]
+
+    def write(self, pair: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """The same for keys and values in one tensor `[2, 1, kv_heads, new, head_dim]`, with one copy."""
+        if not self._checked[layer_idx]:
+            self._place(layer_idx, pair[0])
+        both, end = self._pairs[layer_idx], self.length + pair.shape[3]
+        both[:, :, :, self.length : end].copy_(pair)
+        return both[0, :, :, :end], both[1, :, :, :end]
 
     def get_seq_length(self, _layer_idx: int = 0) -> int:
         """Number of rows held."""
@@ -77,6 +86,10 @@ class KVCache:
         self.length = start + len(kept)
         return len(moved) * self.bytes_per_row
 
+    def fresh(self, capacity: int) -> "KVCache":
+        """An empty cache of the same model."""
+        return KVCache(self.num_layers, capacity)
+
     def clone(self) -> "KVCache":
         """An independent copy of the rows held."""
         copy = KVCache(self.num_layers, self.capacity)
@@ -119,6 +132,7 @@ class KVCache:
         block = torch.empty((layers, 2, 1, heads, self.capacity, head_dim), dtype=like.dtype, device=like.device)
         self._blocks.append((first_layer, block))
         for offset in range(min(layers, self.num_layers - first_layer)):
+            self._pairs[first_layer + offset] = block[offset]
             self._views[first_layer + offset] = (block[offset, 0], block[offset, 1])
         return block
 

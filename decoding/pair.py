@@ -1,13 +1,15 @@
 """Load and check a draft/target pair; devices and dtypes; the embedded pair."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from transformers import GenerationConfig
 
+from decoding.engines import Engine, make_engine
 from decoding.errors import OutOfMemoryError, PairError
+from decoding.offload import drop_offloaded
 from decoding.pair_checks import check_context, check_tokenizers, check_tree_attention, is_out_of_memory, max_positions
 from decoding.pair_loading import (
     Source,
@@ -15,6 +17,7 @@ from decoding.pair_loading import (
     choose_device,
     choose_dtype,
     find_model,
+    free_bytes,
     free_memory,
     load_network,
     load_tokenizer,
@@ -26,10 +29,21 @@ from decoding.vocabulary import Vocabulary
 
 __all__ = ["EMBEDDED", "Model", "Pair", "PairSettings", "embedded_pair", "load_pair", "match_vocabulary", "release"]
 
+# Rows that pad a tree to a static shape may stand at positions behind the last one.
+SPARE_POSITIONS = 64
+
+
+@dataclass(eq=False)
+class Loaded:
+    """The weights of a model, which several `Model`s may share, and the engines made for them by name."""
+
+    network: Any
+    engines: dict[str, Engine] = field(default_factory=dict)
+
 
 @dataclass(eq=False)
 class Model:
-    """A loaded network and what the engine must know to call it.
+    """A loaded network and the engine that runs it.
 
     Attributes:
         info: what was loaded, for the trace.
@@ -38,6 +52,7 @@ class Model:
         mask_kind: `bool` (True = attend) or `additive` (0 and the dtype's minimum).
         mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
         num_layers: layers with keys and values.
+        positions: most positions that a text can have.
     """
 
     info: ModelInfo
@@ -46,7 +61,26 @@ class Model:
     mask_kind: Literal["bool", "additive"]
     mask_layer_types: tuple[str, ...] | None
     num_layers: int
-    _network: Any
+    positions: int
+    _loaded: Loaded
+
+    @property
+    def engine(self) -> Engine:
+        """What runs the passes of this model.
+
+        Raises:
+            PairError: the pair was released.
+        """
+        engine = self._loaded.engines.get(self.info.engine)
+        return engine if engine is not None else self._make_engine(self.info.engine)
+
+    def with_engine(self, asked: str) -> "Model":
+        """The same weights run by another engine, one of `presets.ENGINES`.
+
+        Raises:
+            PairError: the engine cannot run this model.
+        """
+        return replace(self, info=replace(self.info, engine=self._make_engine(asked).name))
 
     @property
     def network(self) -> Any:
@@ -55,14 +89,31 @@ class Model:
         Raises:
             PairError: the pair was released.
         """
-        if self._network is None:
+        if self._loaded.network is None:
             raise PairError(f"{self.info.name} was released from memory; load the pair again.")
-        return self._network
+        return self._loaded.network
 
     @property
     def released(self) -> bool:
         """Whether `release` has dropped the weights."""
-        return self._network is None
+        return self._loaded.network is None
+
+    def _make_engine(self, asked: str) -> Engine:
+        if asked in self._loaded.engines:
+            return self._loaded.engines[asked]
+        engine = make_engine(
+            asked,
+            self.network,
+            self.info.name,
+            self.positions,
+            free_bytes(self.device.type),
+            num_layers=self.num_layers,
+            device=self.device,
+            dtype=self.dtype,
+            mask_kind=self.mask_kind,
+            mask_layer_types=self.mask_layer_types,
+        )
+        return self._loaded.engines.setdefault(engine.name, engine)
 
 
 @dataclass(eq=False)
@@ -85,6 +136,11 @@ class Pair:
     def generation_config(self, **changes: Any) -> GenerationConfig:
         """Clean greedy settings for `generate`: no penalties, our stop ids; `changes` such as max_new_tokens."""
         return _clean_generation(self.vocabulary, **changes)
+
+    def with_engine(self, asked: str) -> "Pair":
+        """The same weights run by another engine, one of `presets.ENGINES`."""
+        target, draft = self.target.with_engine(asked), self.draft.with_engine(asked)
+        return replace(self, target=target, draft=draft, info=replace(self.info, target=target.info, draft=draft.info))
 
 
 def match_vocabulary(draft_logits: torch.Tensor, size: int) -> torch.Tensor:
@@ -117,6 +173,7 @@ def load_pair(settings: PairSettings) -> Pair:
         # generate() fills what a caller leaves open from here; a model's own penalties would change the output.
         model.network.generation_config = _clean_generation(vocabulary)
     _clamp_ids(models["draft"], vocabulary.size)
+    models = {role: model.with_engine(settings.engine) for role, model in models.items()}
     info = PairInfo(_pair_name(settings), models["target"].info, models["draft"].info, context)
     return Pair(models["target"], models["draft"], vocabulary, info, settings, context, vocabulary.size)
 
@@ -138,7 +195,7 @@ def _load_models(sources: dict[str, Source], settings: PairSettings, device: str
     try:
         for role, source in sources.items():
             check_room(source, role, settings, device, dtype)
-            models[role] = _load_model(source, settings, device, dtype, settings.split and role == "target")
+            models[role] = _load_model(source, settings, device, dtype, settings.places_layers and role == "target")
     except (PairError, OutOfMemoryError, RuntimeError, MemoryError) as error:
         for model in models.values():
             _drop(model)
@@ -156,7 +213,7 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
         inputs = torch.device(device)
     attention = network.config._attn_implementation
     try:
-        mask_kind, mask_keys = check_tree_attention(network, source.name, sdpa=attention == "sdpa", device=inputs)
+        mask_kind, mask_keys = check_tree_attention(network, source.name, sdpa="sdpa" in attention, device=inputs)
     except (PairError, RuntimeError, MemoryError):
         _empty(network)  # the error's traceback still holds the network
         raise
@@ -175,7 +232,9 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
         attention=attention,
         weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
     )
-    return Model(info, inputs, network.dtype, mask_kind, mask_keys, text.num_hidden_layers, network)
+    positions = min(info.context, settings.context_length) + SPARE_POSITIONS
+    loaded = Loaded(network)
+    return Model(info, inputs, network.dtype, mask_kind, mask_keys, text.num_hidden_layers, positions, loaded)
 
 
 def _device_name(network: Any, inputs: torch.device) -> str:
@@ -186,13 +245,16 @@ def _device_name(network: Any, inputs: torch.device) -> str:
 def _drop(model: Model) -> None:
     if not model.released:
         _empty(model.network)
-        model._network = None
+        model._loaded.network = None
+        model._loaded.engines.clear()
 
 
 def _empty(network: Any) -> None:
     """Give back the memory of all weights, whoever still holds the network."""
+    drop_offloaded(network)
     for tensor in (*network.parameters(), *network.buffers()):
-        tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        if not tensor.is_meta:  # offloaded: it holds nothing
+            tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
 
 
 def _clamp_ids(draft: Model, size: int) -> None:

@@ -15,6 +15,7 @@ EMBEDDED_FOLDER = Path(__file__).parent / "embedded_pair"
 DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("auto", "sdpa", "eager")
+ENGINES = ("auto", "library", "lean", "static")
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIN_CONTEXT, MAX_CONTEXT = 16, 1_048_576
 # Logits of this many rows are held at once beside weights and caches: a tree and both models' distributions of it.
@@ -30,9 +31,13 @@ class PairSettings:
         device: auto takes cuda, then mps, then cpu.
         dtype: auto takes float32 on cpu and for the embedded pair, bfloat16 on a GPU that has it, float16 elsewhere.
         split: spread a target that is larger than one GPU over all of them (`device_map="auto"`).
+        max_memory_gib: what the target's weights may take of its device (with split, of each GPU), in GiB; the rest
+            waits in CPU memory, or on disk where the device is the CPU, and comes over for every pass.
         context_length: most tokens of prompt and output together; the models' own limits cut it.
         chat: use the chat template and its stop tokens.
         attention: auto takes sdpa, or eager where the model has no sdpa.
+        engine: library runs the forward of transformers; lean runs our own with packed weights (a CPU); static runs
+            fixed shapes that CUDA replays as graphs; auto takes the fastest that fits.
     """
 
     target: str = EMBEDDED
@@ -40,9 +45,11 @@ class PairSettings:
     device: str = "auto"
     dtype: str = "auto"
     split: bool = False
+    max_memory_gib: float | None = None
     context_length: int = 2048
     chat: bool = False
     attention: str = "auto"
+    engine: str = "auto"
 
     def __post_init__(self) -> None:
         for role in ("target", "draft"):
@@ -58,6 +65,7 @@ class PairSettings:
             f"attention {self.attention!r} cannot take a tree mask as a tensor; choose auto, sdpa or eager.",
         )
         require(self.attention in ATTENTIONS, f"attention is {self.attention!r}; choose auto, sdpa or eager.")
+        require(self.engine in ENGINES, f"engine is {self.engine!r}; choose one of {', '.join(ENGINES)}.")
         require(
             isinstance(self.context_length, int) and MIN_CONTEXT <= self.context_length <= MAX_CONTEXT,
             f"context_length is {self.context_length}; choose {MIN_CONTEXT} to {MAX_CONTEXT} tokens.",
@@ -66,6 +74,19 @@ class PairSettings:
             not (self.split and self.device in ("cpu", "mps")),
             f"split spreads the target over GPUs, but device is {self.device!r}; choose device auto or cuda.",
         )
+        require(
+            self.max_memory_gib is None or self.max_memory_gib > 0,
+            f"max_memory_gib is {self.max_memory_gib}; give the GiB that weights may take, or None for no limit.",
+        )
+        require(
+            self.max_memory_gib is None or self.device != "mps",
+            "max_memory_gib needs a device beside CPU memory, which an Apple GPU shares; choose device cuda or cpu.",
+        )
+
+    @property
+    def places_layers(self) -> bool:
+        """Whether the target is placed layer by layer instead of as a whole."""
+        return self.split or self.max_memory_gib is not None
 
 
 @dataclass(frozen=True)

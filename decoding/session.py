@@ -91,8 +91,9 @@ class DecodeSession:
         self._draws = GeneratorDraws(self.sampling.seed)
         self._loops = LoopDetector()
         capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
-        self._target_cache = KVCache(pair.target.num_layers, capacity)
-        self._draft_cache = KVCache(pair.draft.num_layers, capacity) if self.method.drafter.uses_draft_model else None
+        self._target_cache = pair.target.engine.new_cache(capacity)
+        uses_draft = self.method.drafter.uses_draft_model
+        self._draft_cache = pair.draft.engine.new_cache(capacity) if uses_draft else None
         self._prefilled = False
 
     @property
@@ -158,7 +159,7 @@ class DecodeSession:
         if other.method.drafter != self.method.drafter:
             other._state = other.method.drafter.start(list(self.prompt_ids))
         if other.method.drafter.uses_draft_model and other._draft_cache is None:
-            other._draft_cache = KVCache(self.pair.draft.num_layers, self._target_cache.capacity)
+            other._draft_cache = self.pair.draft.engine.new_cache(self._target_cache.capacity)
         if other.new_tokens < other.limits.max_new_tokens and other.stopped == "length":
             other.stopped = "unfinished"
         return other
@@ -188,8 +189,8 @@ class DecodeSession:
 
     def release(self) -> None:
         """Give the caches back; the trace so far stays readable."""
-        self._target_cache = KVCache(self.pair.target.num_layers, 1)
-        self._draft_cache = KVCache(self.pair.draft.num_layers, 1) if self._draft_cache else None
+        self._target_cache = self._target_cache.fresh(1)
+        self._draft_cache = self._draft_cache.fresh(1) if self._draft_cache else None
         self.stopped = "unfinished" if not self.finished else self.stopped
         self._prefilled = False
 
@@ -304,6 +305,7 @@ class DecodeSession:
         if missing:  # only without a draft, where the tree is its root and the pass a causal one
             tokens, positions = np.concatenate([missing, tokens]), np.arange(len(self.tokens))[-len(missing) - 1 :]
             mask = causal_visibility(self._target_cache.length, len(tokens))
+        mask = self.pair.target.engine.mask(mask)
         clock.mark("mask")
         logits = tree_forward(self.pair.target, self._target_cache, tokens, positions, mask, keep=len(order))
         clock.mark("verify")

@@ -300,7 +300,7 @@ class IterationTrace:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """One model of a pair as it was loaded."""
+    """One model of a pair as it was loaded; `engine` is what runs it (see `decoding.engines`)."""
 
     name: str
     architecture: str
@@ -313,6 +313,7 @@ class ModelInfo:
     dtype: str
     attention: str
     weight_bytes: int
+    engine: str = "library"
 
 
 @dataclass(frozen=True, slots=True)

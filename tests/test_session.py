@@ -10,7 +10,6 @@ import torch
 from decoding.baselines.hf_generate import run_baseline
 from decoding.errors import PromptError, SettingsError
 from decoding.identity import TIE_MARGIN, MarginJudge, explain_difference
-from decoding.kv_cache import KVCache
 from decoding.methods import CACHE_POLICIES, METHODS, PRESETS
 from decoding.pair import PairSettings, embedded_pair, load_pair
 from decoding.sampling import Sampling
@@ -84,7 +83,7 @@ def test_caches_equal_a_fresh_prefill_after_every_iteration(tiny, name, policy):
         session.step()
         for model, cache in ((tiny.target, session._target_cache), (tiny.draft, session._draft_cache)):
             assert cache.length <= len(session.tokens) - 1
-            fresh = KVCache(model.num_layers, 4)
+            fresh = model.engine.new_cache(4)
             tokens = session.tokens[: cache.length]
             with torch.inference_mode():
                 tree_forward(model, fresh, tokens, np.arange(len(tokens)), causal_visibility(0, len(tokens)))

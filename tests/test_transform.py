@@ -13,7 +13,6 @@ from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAM
 from benchmarks.memo_rows import KeptLaws, MemoRows
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
-from decoding.kv_cache import KVCache
 from decoding.pair import embedded_pair
 from decoding.sampling import GeneratorDraws, Sampling
 from decoding.token_tree import TokenTree
@@ -147,7 +146,7 @@ def test_kept_rows_are_those_of_the_plain_text(embedded, monkeypatch):
         text = prompt + path
         count = len(text)
         plain = tree_forward(
-            model, KVCache(model.num_layers, count), text, np.arange(count), causal_visibility(0, count)
+            model, model.engine.new_cache(count), text, np.arange(count), causal_visibility(0, count)
         )
         assert torch.allclose(row, plain[-1], atol=1e-3)
     assert rows.computed == 5  # the four asked for, and the parent of two
@@ -200,7 +199,7 @@ def test_the_command_writes_what_it_found(monkeypatch, tmp_path, capsys):
     task = Task(0, "Once upon a time, there was a little girl who lived in a", ("eagle2",), 300)
     monkeypatch.setattr(transform_test, "tasks_for", lambda args: [task])
     path = tmp_path / "transform.json"
-    assert transform_test.test_embedded(Namespace(quick=True, json=path, prompts=None)) == 0
+    assert transform_test.test_embedded(Namespace(quick=True, json=path, save=False, prompts=None)) == 0
     written = json.loads(path.read_text())
     assert written["tests"] == sum(len(c["p_values"]) for c in written["combinations"]) and written["contexts"] > 5
     assert {c["verifier"] for c in written["combinations"]} == {"nss", "naive_tree"}

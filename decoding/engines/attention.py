@@ -1,0 +1,61 @@
+"""Rotary positions from a table and attention without repeated keys, as the lean forwards share them."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+# Position rules whose angles do not depend on the length of the text: only these can stand in a table.
+TABLED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+
+
+class RotaryTable:
+    """Cosines and sines of every position, taken once from the model's own rotary module.
+
+    Args:
+        rotary: the model's module, `(x, position_ids) -> (cos, sin)`, both `[1, num_positions, rotary_size]`.
+        like: a tensor of the dtype and device to compute in.
+        positions: number of positions to hold.
+    """
+
+    def __init__(self, rotary: Callable, like: Tensor, positions: int):
+        places = torch.arange(positions, device=like.device)[None]
+        cos, sin = (part[0].to(like.dtype) for part in rotary(like, places))
+        self.size = cos.shape[-1]
+        # The rotated half carries a minus sign; with it in the table, rotating is a roll.
+        sin = torch.cat([-sin[:, : self.size // 2], sin[:, self.size // 2 :]], -1)
+        self._table = torch.stack([cos, sin], 1)
+
+    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines, `[num_queries, 1, 1, rotary_size]` each."""
+        rows = self._table[positions]
+        return rows[:, 0, None, None], rows[:, 1, None, None]
+
+    def rotate(self, heads: Tensor, angles: tuple[Tensor, Tensor]) -> None:
+        """Rotate the first `size` entries of `[num_queries, a, b, head_dim]` in place."""
+        part = heads[..., : self.size]
+        part.copy_(torch.addcmul(part * angles[0], part.roll(self.size // 2, -1), angles[1]))
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """Attention of one pass; query heads of one group of keys stand as extra rows, so that no key is repeated.
+
+    Args:
+        queries: `[num_queries, heads, head_dim]`.
+        keys, values: `[1, kv_heads, num_rows, head_dim]`.
+        mask: `[1, 1, num_queries, num_rows]` or None where every query sees every row.
+
+    Returns:
+        `[num_queries, heads, head_dim]`.
+    """
+    count, heads, size = queries.shape
+    kv_heads = keys.shape[1]
+    groups = heads // kv_heads
+    if groups == 1:
+        out = functional.scaled_dot_product_attention(queries.transpose(0, 1)[None], keys, values, mask, scale=scale)
+        return out[0].transpose(0, 1)
+    packed = queries.view(count, kv_heads, groups, size).permute(1, 2, 0, 3).reshape(1, kv_heads, groups * count, size)
+    tiled = None if mask is None else mask.expand(1, groups, *mask.shape[2:]).reshape(1, 1, groups * count, -1)
+    out = functional.scaled_dot_product_attention(packed, keys, values, tiled, scale=scale)
+    return out.reshape(kv_heads, groups, count, size).permute(2, 0, 1, 3).reshape(count, heads, size)

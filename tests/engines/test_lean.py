@@ -1,0 +1,99 @@
+"""The lean forwards give the library's logits, are taken where they fit, and go with the pair."""
+
+import numpy as np
+import pytest
+import torch
+
+from decoding.engines import choose
+from decoding.engines.lean_neox import NeoXForward
+from decoding.errors import PairError, SettingsError
+from decoding.pair import PairSettings, embedded_pair, load_pair, release
+from decoding.tree_attention import causal_visibility, tree_forward, visibility
+from tests.fakes import make_pair
+
+TREE = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], dtype=bool)
+
+
+def load(folder, architecture, **changes):
+    target, draft = make_pair(folder, architecture)
+    settings = {"device": "cpu", "dtype": "float32", "context_length": 256, **changes}
+    return load_pair(PairSettings(str(target), str(draft), **settings))
+
+
+def log_probs(model, past, keep=0):
+    """After a tree of five nodes behind `past` rows, `[keep or 5, vocab_size]`."""
+    ids = np.arange(past + 5) * 37 % model.info.vocab_size
+    cache = model.engine.new_cache(past + 8)
+    with torch.inference_mode():
+        tree_forward(model, cache, ids[:past], np.arange(past), causal_visibility(0, past))
+        logits = tree_forward(
+            model, cache, ids[past:], past + np.array([0, 1, 1, 2, 3]), visibility(past, TREE), keep=keep
+        )
+    assert cache.length == past + 5
+    return torch.log_softmax(logits.float(), -1)
+
+
+@pytest.mark.parametrize("architecture", ["gpt_neox", "llama", "qwen2"])
+def test_lean_and_library_give_the_same_logits(tmp_path, architecture):
+    pair = load(tmp_path, architecture, engine="lean")
+    for model in (pair.target, pair.draft):
+        assert model.info.engine == model.engine.name == "lean"
+        library = model.with_engine("library")
+        assert library.info.engine == "library" and library.network is model.network
+        for past, keep in ((1, 0), (40, 2)):
+            torch.testing.assert_close(log_probs(model, past, keep), log_probs(library, past, keep), rtol=0, atol=2e-5)
+
+
+def test_embedded_pair_in_bfloat16():
+    pair = embedded_pair(dtype="bfloat16")
+    assert pair.info.target.engine == "lean" and pair.target.dtype == torch.bfloat16
+    lean, library = log_probs(pair.target, 40), log_probs(pair.target.with_engine("library"), 40)
+    likely = library > -8
+    assert float((lean - library)[likely].abs().max()) < choose.TOLERANCE[torch.bfloat16]
+    assert float((lean - library).abs().max()) > 0  # another order of rounding: else the lean forward did not run
+
+
+def test_auto_takes_the_library_where_there_is_no_lean_forward(tmp_path):
+    pair = load(tmp_path, "gpt2")
+    assert pair.info.target.engine == "library"
+    with pytest.raises(PairError, match="no lean forward; choose engine auto or library"):
+        pair.with_engine("lean")
+
+
+def test_auto_takes_the_library_where_packed_weights_would_not_fit(embedded_network):
+    how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
+    for free, name in ((10**12, "lean"), (10**7, "library")):
+        engine = choose.make_engine("auto", embedded_network, "it", 64, free, mask_layer_types=None, **how)
+        assert engine.name == name
+
+
+def test_a_lean_forward_that_differs_is_refused(embedded_network, monkeypatch):
+    how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
+    how["mask_layer_types"] = None
+    monkeypatch.setattr(NeoXForward, "__call__", scaled(NeoXForward.__call__))
+    assert choose.make_engine("auto", embedded_network, "it", 64, **how).name == "library"
+    with pytest.raises(PairError, match="differ by .* choose engine library"):
+        choose.make_engine("lean", embedded_network, "it", 64, **how)
+
+
+def scaled(forward):
+    return lambda *args: 1.01 * forward(*args)
+
+
+@pytest.fixture(scope="module")
+def embedded_network():
+    return embedded_pair().target.network
+
+
+def test_engines_go_with_the_pair():
+    pair = embedded_pair()
+    other = pair.with_engine("library")
+    release(pair)
+    for one in (pair, other):
+        with pytest.raises(PairError, match="released"):
+            _ = one.target.engine
+
+
+def test_unknown_engine():
+    with pytest.raises(SettingsError, match="engine is 'warp'; choose one of auto, library, lean, static"):
+        PairSettings(engine="warp")
