@@ -12,6 +12,7 @@ from decoding.methods import Method
 from decoding.metrics import RunMetrics, measure_run, measure_timeline
 from decoding.pair import Pair
 from decoding.pair_checks import is_out_of_memory
+from decoding.presets import ENGINES
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits, check_prompt
 from decoding.trace import IterationTrace, RunTrace
@@ -19,13 +20,25 @@ from decoding.trace import IterationTrace, RunTrace
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way to decode: a method of ours, or an outside baseline."""
+    """One way to decode: a method of ours, or an outside baseline.
+
+    Attributes:
+        engine: what runs the models of a method, one of `presets.ENGINES`; None leaves it to the pair.
+    """
 
     label: str
     method: Method | None = None
     baseline: Baseline | None = None
+    engine: str | None = None
 
     def __post_init__(self):
+        require(
+            self.engine is None or self.engine in ENGINES,
+            f"unknown engine {self.engine!r}: choose {', '.join(ENGINES)}.",
+        )
+        require(
+            self.engine is None or self.method is not None, f"{self.label}: a baseline runs in its own library's engine."
+        )
         require((self.method is None) != (self.baseline is None), f"{self.label}: give either a method or a baseline.")
         require(
             self.baseline is None or self.baseline in BASELINES,
@@ -99,6 +112,7 @@ def compare(
     plan = [(c, 0, None) for _ in range(warmup) for c in range(len(contestants))]
     plan += [(c, p, r) for r in range(repeats) for p in range(len(prompts)) for c in range(len(contestants))]
     results: list[Result] = []
+    pairs = [pair.with_engine(contestant.engine) if contestant.engine else pair for contestant in contestants]
     for done, (c, p, repeat) in enumerate(plan):
         if progress:
             progress(
@@ -107,7 +121,7 @@ def compare(
                 f"{contestants[c].label}: {prompts[p][0]}" + ("" if repeat is not None else " (warm-up)"),
             )
         try:
-            result = _call(pair, contestants[c], prompts[p][1], max_new_tokens, sampling, cancelled)
+            result = _call(pairs[c], contestants[c], prompts[p][1], max_new_tokens, sampling, cancelled)
         except CancelledError:
             break
         except (OutOfMemoryError, RuntimeError, MemoryError) as error:

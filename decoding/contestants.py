@@ -1,4 +1,4 @@
-"""What takes part in a comparison as one line of text: `dynatree:base_depth=3,history=false`, and back."""
+"""What takes part in a comparison as one line of text: `dynatree@lean:base_depth=3,history=false`, and back."""
 
 from difflib import get_close_matches
 
@@ -6,27 +6,31 @@ from decoding.baselines.hf_generate import BASELINES
 from decoding.comparison import Contestant
 from decoding.errors import SettingsError, require
 from decoding.methods import METHODS, PRESETS, Method
+from decoding.presets import ENGINES
 from decoding.trace import Setting
 
 _SWITCH = {"true": True, "on": True, "false": False, "off": False}
 
 
 def parse_contestant(text: str) -> Contestant:
-    """`NAME[:setting=value,...]` as a contestant; NAME is a key of METHODS, PRESETS or BASELINES.
+    """`NAME[@ENGINE][:setting=value,...]` as a contestant; NAME is a key of METHODS, PRESETS or BASELINES.
 
     Raises:
         SettingsError: an unknown name, setting or value, in one sentence.
     """
-    name, _, listed = (part.strip() for part in text.partition(":"))
+    named, _, listed = (part.strip() for part in text.partition(":"))
+    name, at, engine = (part.strip() for part in named.partition("@"))
+    require(not at or engine in ENGINES, f"There is no engine {engine!r}: choose {', '.join(ENGINES)}.")
     if name in BASELINES:
-        require(not listed, f"{name} has no settings here: write {name} alone instead of {text!r}.")
+        require(not listed and not at, f"{name} has no settings here: write {name} alone instead of {text!r}.")
         return Contestant(BASELINES[name], baseline=name)
     method = METHODS.get(name) or PRESETS.get(name)
     if method is None:
         raise SettingsError(_unknown(name))
     changes = dict(_assignment(method, part, text) for part in listed.split(",")) if listed else {}
     changed = method.with_settings(**changes) if changes else method
-    return Contestant(contestant_label(changed), method=changed)
+    label = contestant_label(changed)
+    return Contestant(f"{label} ({engine})" if at else label, method=changed, engine=engine or None)
 
 
 def format_contestant(contestant: Contestant) -> str:
@@ -35,7 +39,7 @@ def format_contestant(contestant: Contestant) -> str:
         return contestant.baseline
     changes = changed_settings(contestant.method)
     written = ",".join(f"{name}={_write(value)}" for name, value in changes.items())
-    base = _base_name(contestant.method)
+    base = _base_name(contestant.method) + (f"@{contestant.engine}" if contestant.engine else "")
     return f"{base}:{written}" if written else base
 
 

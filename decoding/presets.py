@@ -5,6 +5,7 @@ import math
 import os
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from decoding.errors import require
@@ -16,6 +17,7 @@ DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("auto", "sdpa", "eager")
 ENGINES = ("auto", "library", "lean", "static")
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIN_CONTEXT, MAX_CONTEXT = 16, 1_048_576
 # Logits of this many rows are held at once beside weights and caches: a tree and both models' distributions of it.
@@ -197,6 +199,16 @@ def memory_estimate(settings: PairSettings, dtype: str | None = None) -> int | N
     if any(shape is None for shape in shapes):
         return None
     return sum(shape.total_bytes(dtype, settings.context_length) for shape in shapes)
+
+
+@lru_cache
+def cpu_computes_bfloat16() -> bool:
+    """Whether this processor has instructions for bfloat16 (AVX-512 BF16, AMX, or Arm's); False where unknown."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return False
+    return not BFLOAT16_FLAGS.isdisjoint(flags)
 
 
 def model_folder(name: str, role: str) -> Path | None:

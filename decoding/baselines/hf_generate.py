@@ -10,9 +10,10 @@ from decoding.metrics import Timeline
 from decoding.pair import Pair
 from decoding.sampling import Sampling
 
-Baseline = Literal["hf_generate", "hf_assisted"]
+Baseline = Literal["hf_generate", "hf_static", "hf_assisted"]
 BASELINES: dict[Baseline, str] = {
     "hf_generate": "Hugging Face generate",
+    "hf_static": "Hugging Face static cache",
     "hf_assisted": "Hugging Face assisted",
 }
 
@@ -67,6 +68,8 @@ def run_baseline(
 ) -> BaselineRun:
     """Call `generate` (with the draft as assistant for `hf_assisted`) and note when each token arrived.
 
+    `hf_static` gives it the static cache, with which transformers compiles the forward where the device is CUDA.
+
     Sampling takes its numbers from the seeded generator of torch, so its tokens are not those of our methods.
     """
     device = pair.target.device
@@ -79,6 +82,8 @@ def run_baseline(
     if ignore_end_of_text:
         config.eos_token_id = None
     extra = {}
+    if baseline == "hf_static":
+        config.cache_implementation = "static"
     if baseline == "hf_assisted":
         extra["assistant_model"] = pair.draft.network
         if pair.draft.info.vocab_size != pair.target.info.vocab_size:

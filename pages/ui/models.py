@@ -1,5 +1,6 @@
 """The one pair in memory, shared by all browser sessions: the old one goes before the new one comes."""
 
+import os
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ class ModelManager:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._pair: Pair | None = None
-        self.settings = PairSettings()
+        self.settings = first_pair()
         self.generation = 0
 
     @property
@@ -117,6 +118,15 @@ def _warm_up(pair: "Pair") -> None:
     list(DecodeSession(pair, METHODS["dynatree"], prompt_ids, limits=Limits(6, ignore_end_of_text=True)))
 
 
+def first_pair() -> PairSettings:
+    """The pair to load when one is first asked for: the embedded one, or what the environment names.
+
+    DRAFTSCOPE_TARGET and DRAFTSCOPE_DRAFT are folders or Hugging Face ids, DRAFTSCOPE_DTYPE the precision.
+    """
+    names = {"target": "DRAFTSCOPE_TARGET", "draft": "DRAFTSCOPE_DRAFT", "dtype": "DRAFTSCOPE_DTYPE"}
+    return PairSettings(**{field: os.environ[name] for field, name in names.items() if os.environ.get(name)})
+
+
 @st.cache_resource(show_spinner=False)
 def manager() -> ModelManager:
     """The model manager of this server."""
@@ -124,11 +134,12 @@ def manager() -> ModelManager:
 
 
 def describe_pair(info: PairInfo) -> str:
-    """A pair in one line: name, sizes, device, dtype."""
+    """A pair in one line: name, sizes, device, dtype, engine."""
     target, draft = info.target, info.draft
     sizes = f"{parameters(target.parameters)} + {parameters(draft.parameters)}"
     dtype = target.dtype if target.dtype == draft.dtype else f"{target.dtype} + {draft.dtype}"
-    return f"{info.name} · {sizes} · {target.device} · {dtype}"
+    engine = target.engine if target.engine == draft.engine else f"{target.engine} + {draft.engine}"
+    return f"{info.name} · {sizes} · {target.device} · {dtype} · {engine} engine"
 
 
 def parameters(count: int) -> str:

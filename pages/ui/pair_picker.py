@@ -5,12 +5,30 @@ from dataclasses import replace
 import streamlit as st
 
 from decoding.errors import DraftscopeError
-from decoding.presets import DEVICES, DTYPES, MAX_CONTEXT, MIN_CONTEXT, PRESETS, PairSettings, memory_estimate
+from decoding.presets import (
+    DEVICES,
+    DTYPES,
+    ENGINES,
+    MAX_CONTEXT,
+    MIN_CONTEXT,
+    PRESETS,
+    PairSettings,
+    cpu_computes_bfloat16,
+    memory_estimate,
+)
 from pages.ui.errors import escape_markdown, guarded, show_error
 from pages.ui.models import describe_pair, gibibytes, manager
 from pages.ui.worker import run_now
 
 OWN_PAIR = "own"
+PRECISION_HELP = (
+    "auto takes float32 on a CPU and for the embedded pair. bfloat16 halves the memory that every pass reads; on a CPU "
+    "it is offered where the processor has instructions for it, and never taken by itself."
+)
+ENGINE_HELP = (
+    "library: the forward of transformers. lean: our own forward with packed weights, about twice as fast on a CPU. "
+    "static: fixed shapes that a CUDA GPU replays as graphs. auto takes the fastest that fits the models."
+)
 
 
 @st.dialog("Choose a pair of models", width="medium")
@@ -43,9 +61,11 @@ def _settings(chosen: str) -> PairSettings | None:
     else:
         target, draft = preset.settings.target, preset.settings.draft
         chat_possible = chat_default = preset.settings.chat
-    device_place, dtype_place, context_place, split_place = st.columns([1, 1, 1.2, 1.6], vertical_alignment="bottom")
+    device_place, dtype_place, engine_place = st.columns(3, vertical_alignment="bottom")
+    context_place, split_place = st.columns([1, 2], vertical_alignment="bottom")
     device = device_place.selectbox("Device", DEVICES, key="pair_device")
-    dtype = dtype_place.selectbox("Precision", DTYPES, key="pair_dtype")
+    dtype = dtype_place.selectbox("Precision", precisions(device), key="pair_dtype", help=PRECISION_HELP)
+    engine = engine_place.selectbox("Engine", ENGINES, key="pair_engine", help=ENGINE_HELP)
     context = context_place.number_input(
         "Context, tokens", MIN_CONTEXT, MAX_CONTEXT, 2048, step=256, key="pair_context"
     )
@@ -62,7 +82,14 @@ def _settings(chosen: str) -> PairSettings | None:
         split=split,
         context_length=int(context),
         chat=chat,
+        engine=engine,
     )
+
+
+def precisions(device: str) -> list[str]:
+    """What can be chosen on a device: a CPU without bfloat16 instructions would only be slower in it."""
+    slow_on_cpu = {"float16"} if cpu_computes_bfloat16() else {"float16", "bfloat16"}
+    return [name for name in DTYPES if device != "cpu" or name not in slow_on_cpu]
 
 
 def _need_words(settings: PairSettings) -> str:

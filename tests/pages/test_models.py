@@ -4,7 +4,8 @@ import pytest
 
 import decoding.pair as pair_module
 from decoding.pair import PairSettings, embedded_pair
-from pages.ui import models
+from decoding.presets import EMBEDDED
+from pages.ui import models, pair_picker
 
 
 def test_a_pair_that_fails_its_warm_up_does_not_stay_in_memory(monkeypatch):
@@ -18,3 +19,17 @@ def test_a_pair_that_fails_its_warm_up_does_not_stay_in_memory(monkeypatch):
     with pytest.raises(MemoryError):
         models.ModelManager()._load(PairSettings())
     assert loaded.target.released and loaded.draft.released
+
+
+def test_bfloat16_is_offered_on_a_cpu_that_computes_it(monkeypatch):
+    for has, offered in ((True, ["auto", "float32", "bfloat16"]), (False, ["auto", "float32"])):
+        monkeypatch.setattr(pair_picker, "cpu_computes_bfloat16", lambda has=has: has)
+        assert pair_picker.precisions("cpu") == offered
+    assert "float16" in pair_picker.precisions("cuda") and "bfloat16" in pair_picker.precisions("auto")
+
+
+def test_the_environment_names_the_first_pair(monkeypatch):
+    assert models.first_pair() == PairSettings()
+    monkeypatch.setenv("DRAFTSCOPE_TARGET", "/models/big")
+    monkeypatch.setenv("DRAFTSCOPE_DTYPE", "bfloat16")
+    assert models.first_pair() == PairSettings(target="/models/big", draft=EMBEDDED, dtype="bfloat16")

@@ -1,0 +1,169 @@
+"""Bytes and operations of a pass against the measured ceilings of the device: how near its limit an engine is."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import torch
+
+from benchmarks.common import print_table
+from decoding.methods import Method
+from decoding.pair import Model, Pair
+from decoding.session import DecodeSession, Limits
+from decoding.trace import PHASES
+from decoding.tree_attention import causal_visibility, tree_forward
+
+QUERIES = (1, 4, 16, 64)
+REPEATS = 15
+# Buffers far larger than any cache, so that what is measured is memory.
+COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}
+MATRIX_SIZE = {"cuda": 8192, "cpu": 1536}
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a device reaches at best: bytes per second of a large copy (read + written), operations of a product."""
+
+    copy_bytes_per_s: float
+    product_operations_per_s: float
+
+
+@dataclass(frozen=True)
+class PassCost:
+    """What one pass must at least move and compute.
+
+    Attributes:
+        bytes: weights without the input embedding (with it where it is also the output head), cached rows.
+        operations: multiplications and additions of the products and of attention.
+    """
+
+    bytes: int
+    operations: int
+
+    def limit_s(self, ceilings: Ceilings) -> float:
+        """Seconds that the device cannot undercut."""
+        return max(self.bytes / ceilings.copy_bytes_per_s, self.operations / ceilings.product_operations_per_s)
+
+
+def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
+    """Copy bandwidth and the rate of a large product in `dtype`, medians of repeated runs."""
+    source = torch.empty(COPY_BYTES[device.type], dtype=torch.uint8, device=device).fill_(1)
+    target = torch.empty_like(source)
+    copy_s = median_s(lambda: target.copy_(source), device)
+    size = MATRIX_SIZE[device.type]
+    left, right = (torch.ones((size, size), dtype=dtype, device=device) for _ in range(2))
+    product_s = median_s(lambda: left @ right, device)
+    return Ceilings(2 * source.numel() / copy_s, 2 * size**3 / product_s)
+
+
+def median_s(call: Callable[[], object], device: torch.device, repeats: int = REPEATS) -> float:
+    """Median seconds of a call, waiting for the device before and after; the first calls are left out."""
+    seconds = []
+    for index in range(repeats + 3):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        started = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if index >= 3:
+            seconds.append(time.perf_counter() - started)
+    return median(seconds)
+
+
+def streamed_weights(model: Model) -> tuple[int, int]:
+    """(bytes, parameters) of the weights that every pass reads: all, less an input embedding that is no head too."""
+    network = model.network
+    embedding, head = network.get_input_embeddings().weight, network.get_output_embeddings().weight
+    read = [weight for weight in network.parameters() if weight is not embedding or embedding is head]
+    return sum(w.numel() * w.element_size() for w in read), sum(w.numel() for w in read)
+
+
+def pass_cost(model: Model, num_queries: int, rows: int) -> PassCost:
+    """What a pass of `num_queries` tokens behind `rows` cached rows costs at least."""
+    weight_bytes, parameters = streamed_weights(model)
+    config = model.network.config.get_text_config()
+    heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    row_bytes = 2 * model.num_layers * kv_heads * head_dim * model.dtype.itemsize
+    attention = 4 * model.num_layers * heads * head_dim * num_queries * (rows + num_queries)
+    moved = weight_bytes + (rows + 2 * num_queries) * row_bytes
+    return PassCost(moved, 2 * parameters * num_queries + attention)
+
+
+@torch.inference_mode()
+def pass_seconds(model: Model, num_queries: int, rows: int) -> float:
+    """Median seconds of a pass of `num_queries` tokens behind `rows` cached rows."""
+    cache = model.engine.new_cache(rows + num_queries + 64)
+    ids = np.arange(rows + num_queries) * 37 % model.info.vocab_size
+    positions = np.arange(rows + num_queries)
+    tree_forward(model, cache, ids[:rows], positions[:rows], causal_visibility(0, rows), keep=1)
+
+    def one_pass():
+        cache.rollback(rows)
+        tree_forward(model, cache, ids[rows:], positions[rows:], causal_visibility(rows, num_queries))
+
+    return median_s(one_pass, model.device)
+
+
+def pass_rows(pair: Pair, ceilings: Ceilings, rows: int = 200) -> list[dict]:
+    """Target and draft passes of several sizes: measured time, limits, and the share of the limit that is reached."""
+    found = []
+    for role, model in (("target", pair.target), ("draft", pair.draft)):
+        for queries in QUERIES:
+            cost, seconds = pass_cost(model, queries, rows), pass_seconds(model, queries, rows)
+            found.append({
+                "model": role, "engine": model.info.engine, "queries": queries, "ms": 1000 * seconds,
+                "megabytes": cost.bytes / 1e6, "gigaoperations": cost.operations / 1e9,
+                "bandwidth_limit_ms": 1000 * cost.bytes / ceilings.copy_bytes_per_s,
+                "compute_limit_ms": 1000 * cost.operations / ceilings.product_operations_per_s,
+                "share_of_limit": cost.limit_s(ceilings) / seconds,
+            })  # fmt: skip
+    return found
+
+
+def phase_rows(
+    pair: Pair, method: Method, prompt_ids: list[int], max_new_tokens: int, ceilings: Ceilings
+) -> list[dict]:
+    """Each phase of a real run: milliseconds per iteration, and the least that its passes could take."""
+    list(DecodeSession(pair, method, prompt_ids, limits=Limits(16, record="none")))
+    run = DecodeSession(pair, method, prompt_ids, limits=Limits(max_new_tokens, record="summary"))
+    iterations = list(run)
+    rows = len(prompt_ids) + max_new_tokens // 2
+    target = pass_cost(pair.target, max(1, round(np.mean([i.verified + 1 for i in iterations]))), rows)
+    levels = np.mean([i.draft_forwards for i in iterations])
+    width = max(1, round(np.mean([i.drafted / max(1, i.draft_forwards) for i in iterations])))
+    limits = {
+        "verify": target.limit_s(ceilings),
+        "draft": levels * pass_cost(pair.draft, width, rows).limit_s(ceilings) if levels else 0.0,
+    }
+    total = sum(i.times.total_s for i in iterations) / len(iterations)
+    found = []
+    for phase in PHASES:
+        seconds = sum(getattr(i.times, f"{phase}_s") for i in iterations) / len(iterations)
+        found.append({
+            "method": method.label, "phase": phase, "ms": 1000 * seconds, "share": seconds / total,
+            "limit_ms": 1000 * limits.get(phase, 0.0),
+        })  # fmt: skip
+    return found
+
+
+def print_roofline(ceilings: Ceilings, passes: list[dict], phases: list[dict]) -> None:
+    """The ceilings and the two tables."""
+    print(f"measured ceilings: copy {ceilings.copy_bytes_per_s / 1e9:.0f} GB/s (read + written), "
+          f"product {ceilings.product_operations_per_s / 1e12:.2f} Top/s\n")  # fmt: skip
+    print_table(
+        ("pass", "engine", "queries", "ms", "MB", "Gop", "bandwidth ms", "compute ms", "of the limit"),
+        [(r["model"], r["engine"], r["queries"], f"{r['ms']:.2f}", f"{r['megabytes']:.1f}",
+          f"{r['gigaoperations']:.2f}", f"{r['bandwidth_limit_ms']:.2f}", f"{r['compute_limit_ms']:.2f}",
+          f"{r['share_of_limit']:.0%}") for r in passes],
+    )  # fmt: skip
+    print("\nper iteration; what exceeds the limit is launches, Python, and rows that wait for one another")
+    print_table(
+        ("method", "phase", "ms", "share", "limit ms"),
+        [(r["method"], r["phase"], f"{r['ms']:.2f}", f"{r['share']:.0%}",
+          f"{r['limit_ms']:.2f}" if r["limit_ms"] else "-") for r in phases],
+    )  # fmt: skip

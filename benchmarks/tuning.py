@@ -1,0 +1,118 @@
+"""Find the best chain and the best tree of a pair on prompts that no benchmark measures.
+
+Successive halving: every candidate runs on few tokens, the faster third on more. Throughput is taken relative to the
+autoregressive loop of the same round, before the output begins to loop.
+"""
+
+import time
+from collections.abc import Sequence
+from itertools import product
+from statistics import median
+
+from benchmarks.common import (
+    EMBEDDED_KINDS,
+    add_pair_arguments,
+    add_sampling_arguments,
+    arguments,
+    encode,
+    pair_from,
+    print_table,
+    run_main,
+    sampling_from,
+    save_figures,
+)
+from decoding.comparison import Contestant, compare
+from decoding.contestants import parse_contestant
+from decoding.methods import fitted
+from decoding.pair import Pair
+from decoding.prompts import load_prompts
+from decoding.sampling import Sampling
+
+# (share of the candidates that run, prompts, tokens) of each round.
+ROUNDS = ((1.0, 1, 32), (0.34, 2, 64), (0.12, 4, 128))
+
+
+def chains() -> list[str]:
+    """Linear chains of several lengths."""
+    return [f"linear:length={length}" for length in (1, 2, 3, 4, 5, 6, 8)]
+
+
+def trees() -> list[str]:
+    """Fixed trees, DynaTrees, beams, and the hardware-aware tree with several limits."""
+    found = [
+        f"fixed_tree:max_depth={depth},branching={width},prune_probability={prune},branch_first_level=true"
+        for depth, width, prune in product((2, 3, 4, 5), (2, 3, 4), (0.01, 0.03, 0.08))
+    ]
+    found += [
+        "dynatree:branch_first_level=true,branch_min=2,branch_mid=4,branch_max=6,confidence_high=0.8,"
+        f"stop_probability={stop},prune_probability={prune},base_depth={depth},history=false"
+        for stop, prune, depth in product((0.03, 0.06, 0.12), (0.006, 0.02), (4, 7))
+    ]
+    found += [
+        f"eagle2:node_budget={nodes},beam_width={beam},max_depth={depth}"
+        for nodes, beam, depth in product((8, 16, 32), (3, 6), (2, 3, 5))
+    ]
+    return found + [f"hardware_aware:node_budget={nodes}" for nodes in (16, 64)]
+
+
+def tuning_prompts(pair: Pair, count: int = 4) -> list[tuple[str, list[int]]]:
+    """The last prompts of each kind, which the benchmarks do not reach."""
+    by_kind: dict[str, list] = {}
+    for prompt in load_prompts():
+        if prompt.kind in EMBEDDED_KINDS:
+            by_kind.setdefault(prompt.kind, []).append(prompt)
+    last = [prompts[-1] for prompts in by_kind.values()]
+    return [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in last][:count]
+
+
+def tune(
+    pair: Pair, candidates: Sequence[str], sampling: Sampling, engine: str | None = None
+) -> list[tuple[str, float]]:
+    """Candidates of the last round with their throughput over the autoregressive loop, the best first."""
+    at = f"@{engine}" if engine else ""
+    left = [(text, 0.0) for text in candidates]
+    prompts = tuning_prompts(pair)
+    for share, num_prompts, tokens in ROUNDS:
+        keep = max(2, round(share * len(candidates)))
+        names = [text for text, _ in left[:keep]]
+        contestants = [_contestant("autoregressive", at, sampling), *(_contestant(n, at, sampling) for n in names)]
+        comparison = compare(pair, contestants, prompts[:num_prompts], tokens, repeats=1, warmup=1, sampling=sampling)
+        base = {r.prompt: r.loop_free.throughput for r in comparison.of(0) if r.loop_free}
+        speeds = [
+            [r.loop_free.throughput / base[r.prompt] for r in comparison.of(i) if r.loop_free and r.prompt in base]
+            for i in range(1, len(contestants))
+        ]
+        left = sorted(
+            ((name, median(values) if values else 0.0) for name, values in zip(names, speeds, strict=True)),
+            key=lambda pair: -pair[1],
+        )
+    return left
+
+
+def _contestant(text: str, at: str, sampling: Sampling) -> Contestant:
+    name, colon, rest = text.partition(":")
+    parsed = parse_contestant(f"{name}{at}{colon}{rest}")
+    method = parsed.method.with_settings(verifier="greedy") if sampling.greedy else fitted(parsed.method, sampling)
+    return Contestant(text, method, engine=parsed.engine)
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    add_sampling_arguments(parser)
+    args = parser.parse_args()
+    started = time.perf_counter()
+    pair, sampling = pair_from(args), sampling_from(args)
+    figures = {}
+    for kind, candidates in (("chain", chains()), ("tree", trees())):
+        found = tune(pair, candidates[:: 8 if args.quick else 1], sampling)
+        figures[kind] = [{"contestant": text, "ratio_to_autoregressive": ratio} for text, ratio in found]
+        print(f"\nbest {kind}s on {', '.join(name for name, _ in tuning_prompts(pair))}")
+        print_table(("contestant", "x AR"), [(text, f"{ratio:.2f}") for text, ratio in found])
+    print(f"{time.perf_counter() - started:.0f} s")
+    save_figures(args, "tuning", figures, pair.target.device)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
