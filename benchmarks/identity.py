@@ -1,7 +1,8 @@
-"""Greedy identity: every method and cache policy gives the tokens of `generate(do_sample=False)`.
+"""Greedy identity: every method, cache policy and engine gives the tokens of `generate(do_sample=False)`.
 
 The only exception is a position where a float64 forward puts the target's two best logits within 1e-4; each such
-position is listed. Exit code 1 if any output differs elsewhere.
+position is listed. In bfloat16 every token lies within a margin of the best logit of the same weights in a wider
+dtype. Exit code 1 if any output fails.
 """
 
 import tempfile
@@ -9,12 +10,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.common import arguments, choose_prompts, print_table, run_main, write_json
+from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
 from decoding.baselines.hf_generate import run_baseline
-from decoding.identity import MarginJudge, explain_difference
+from decoding.identity import HALF_PRECISION_MARGIN, MarginJudge, explain_difference
 from decoding.methods import CACHE_POLICIES, METHODS, PRESETS, Method
 from decoding.metrics import measure_run
 from decoding.pair import Pair, PairSettings, embedded_pair, load_pair
+from decoding.presets import ENGINES
 from decoding.session import DecodeSession, Limits
 
 TINY_ARCHITECTURES = ("gpt_neox", "llama", "gpt2", "qwen2")
@@ -34,6 +36,8 @@ class Row:
     accepted_mean: float | None
     near_ties: tuple[str, ...]
     failures: tuple[str, ...]
+    engine: str = "auto"
+    shortfall: float | None = None
 
 
 def methods_to_check(quick: bool) -> dict[str, Method]:
@@ -48,13 +52,15 @@ def methods_to_check(quick: bool) -> dict[str, Method]:
     return chosen | {name: PRESETS[name] for name in names}
 
 
-def check_pair(name: str, pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool) -> list[Row]:
-    """Compare every method and policy with `generate` on one pair."""
+def check_pair(
+    name: str, pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool, rebuild: bool = True
+) -> list[Row]:
+    """Compare every method and policy with `generate` on one pair; `rebuild` False leaves the second policy out."""
     references = [run_baseline(pair, "hf_generate", ids, max_new_tokens).output_ids for ids in prompts]
     judge = MarginJudge(pair.target)
     rows = []
     for label, method in methods_to_check(quick).items():
-        policies = CACHE_POLICIES if method.drafter.uses_draft_model else CACHE_POLICIES[:1]
+        policies = CACHE_POLICIES if method.drafter.uses_draft_model and rebuild else CACHE_POLICIES[:1]
         for policy in policies:
             rows.append(_check(name, pair, label, method.with_settings(cache_policy=policy), prompts, references,
                                max_new_tokens, judge))  # fmt: skip
@@ -63,7 +69,8 @@ def check_pair(name: str, pair: Pair, prompts: list[list[int]], max_new_tokens: 
 
 def _check(name, pair, label, method, prompts, references, max_new_tokens, judge) -> Row:
     tokens = iterations = accepted = 0
-    near_ties, failures = [], []
+    half = pair.target.dtype.itemsize < 4
+    near_ties, failures, shortfalls = [], [], []
     for index, (ids, reference) in enumerate(zip(prompts, references, strict=True)):
         session = DecodeSession(pair, method, ids, limits=Limits(max_new_tokens=max_new_tokens, record="summary"))
         for _ in session:
@@ -73,13 +80,19 @@ def _check(name, pair, label, method, prompts, references, max_new_tokens, judge
         tokens += metrics.new_tokens
         iterations += metrics.iterations
         accepted += metrics.accepted or 0
+        if half:
+            shortfalls.append(judge.shortfall(ids, run.output_ids))
+            if shortfalls[-1] > HALF_PRECISION_MARGIN:
+                failures.append(f"prompt {index}: a token lies {shortfalls[-1]:.3f} below the best logit.")
+            continue
         difference = explain_difference(pair, ids, run.output_ids, reference, judge)
         if difference:
             listed = near_ties if difference.near_tie else failures
             listed.append(f"prompt {index}: {difference.explanation}")
     drafts = method.drafter.uses_draft_model
     return Row(name, label, method.cache_policy, len(prompts), tokens, tokens / iterations,
-               accepted / iterations if drafts else None, tuple(near_ties), tuple(failures))  # fmt: skip
+               accepted / iterations if drafts else None, tuple(near_ties), tuple(failures),
+               pair.info.target.engine, max(shortfalls, default=None))  # fmt: skip
 
 
 def tiny_pairs(folder: Path) -> dict[str, Pair]:
@@ -98,6 +111,29 @@ def tiny_pairs(folder: Path) -> dict[str, Pair]:
     return pairs
 
 
+def other_engines(pair: Pair) -> list[str]:
+    """Engines beside the one that the pair was loaded with."""
+    return [name for name in ENGINES if name not in ("auto", pair.info.target.engine)]
+
+
+def print_rows(rows: list[Row]) -> None:
+    """The table, then each near tie and each difference in a sentence."""
+    print_table(
+        ("pair / method", "engine", "cache", "outputs", "tokens", "tokens/iter", "accepted/iter", "shortfall",
+         "near ties", "different"),
+        [
+            (f"{r.pair}: {r.method}", r.engine, r.cache_policy, r.outputs, r.tokens, f"{r.tokens_per_iteration:.2f}",
+             "-" if r.accepted_mean is None else f"{r.accepted_mean:.2f}",
+             "-" if r.shortfall is None else f"{r.shortfall:.3f}", len(r.near_ties), len(r.failures))
+            for r in rows
+        ],
+    )  # fmt: skip
+    for row in rows:
+        for kind, sentences in (("near tie", row.near_ties), ("DIFFERENT", row.failures)):
+            for sentence in sentences:
+                print(f"{kind}: {row.pair}, {row.method}, {row.engine}, {row.cache_policy}, {sentence}")
+
+
 def main() -> int:
     args = arguments(__doc__.splitlines()[0]).parse_args()
     started = time.perf_counter()
@@ -105,26 +141,21 @@ def main() -> int:
     prompts = choose_prompts(args.prompts, count)
     embedded = embedded_pair()
     rows = check_pair("embedded", embedded, [embedded.vocabulary.encode(p.text) for p in prompts], length, args.quick)
+    few = [embedded.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 6]]
+    for engine in other_engines(embedded):
+        pair = embedded.with_engine(engine)
+        rows += check_pair("embedded", pair, few, length // 2, args.quick, rebuild=False)
+    half = embedded_pair(dtype="bfloat16")
+    rows += check_pair("embedded bfloat16", half, few, length // 2, args.quick, rebuild=False)
     with tempfile.TemporaryDirectory() as folder:
         for name, pair in tiny_pairs(Path(folder)).items():
             ids = [pair.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 4]]
             rows += check_pair(name, pair, ids, 24 if args.quick else 64, args.quick)
-    print_table(
-        ("pair / method", "cache", "outputs", "tokens", "tokens/iter", "accepted/iter", "near ties", "different"),
-        [
-            (f"{r.pair}: {r.method}", r.cache_policy, r.outputs, r.tokens, f"{r.tokens_per_iteration:.2f}",
-             "-" if r.accepted_mean is None else f"{r.accepted_mean:.2f}", len(r.near_ties), len(r.failures))
-            for r in rows
-        ],
-    )  # fmt: skip
-    for row in rows:
-        for kind, sentences in (("near tie", row.near_ties), ("DIFFERENT", row.failures)):
-            for sentence in sentences:
-                print(f"{kind}: {row.pair}, {row.method}, {row.cache_policy}, {sentence}")
+    print_rows(rows)
     failures = sum(len(row.failures) for row in rows)
     print(f"{sum(r.outputs for r in rows)} outputs, {failures} differ, {time.perf_counter() - started:.0f} s")
     figures = {"rows": [row.__dict__ for row in rows], "failures": failures}
-    write_json(args.json, "identity", figures, embedded.target.device)
+    save_figures(args, "identity", figures, embedded.target.device)
     return 1 if failures else 0
 
 

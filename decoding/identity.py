@@ -6,9 +6,14 @@ from dataclasses import dataclass
 import torch
 
 from decoding.pair import Model, Pair
+from decoding.pair_loading import free_bytes
 
 TIE_MARGIN = 1e-4
 FLOAT64_LIMIT_BYTES = 2 * 2**30
+FLOAT32_MEMORY_SHARE = 0.8
+# How far below the best logit a 16-bit forward may choose: logits near 16 are 0.06 to 0.12 apart in bfloat16, and a
+# tree pass rounds in another order than a causal one.
+HALF_PRECISION_MARGIN = 0.25
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,19 @@ def first_difference(ours: tuple[int, ...], reference: tuple[int, ...]) -> int |
 
 
 class MarginJudge:
-    """Measures how decided the target is after a text; keeps a float64 copy of targets that are small enough."""
+    """Measures how decided the target is after a text, in a wider dtype than the target's where memory allows.
+
+    Attributes:
+        dtype: float64 for small targets on a CPU, else float32 where a copy fits, else the target's own.
+        exact: whether that is float64.
+    """
 
     def __init__(self, target: Model):
-        self.exact = target.info.weight_bytes * 2 <= FLOAT64_LIMIT_BYTES and target.device.type == "cpu"
-        self._network = copy.deepcopy(target.network).double() if self.exact else target.network
+        parameters = sum(weight.numel() for weight in target.network.parameters())
+        self.dtype = _judging_dtype(target, parameters)
+        self.exact = self.dtype == torch.float64
+        own = self.dtype == target.dtype
+        self._network = target.network if own else copy.deepcopy(target.network).to(self.dtype)
         self._device = target.device
 
     @torch.inference_mode()
@@ -58,6 +71,23 @@ class MarginJudge:
         logits = self._network(input_ids=torch.tensor([tokens], device=self._device), logits_to_keep=1).logits[0, -1]
         top = logits.topk(2).values
         return float(top[0] - top[1])
+
+    @torch.inference_mode()
+    def shortfall(self, prompt_ids: list[int], output_ids: tuple[int, ...]) -> float:
+        """How far below the best logit the worst token of an output lies; 0 where each is the target's favourite."""
+        ids = torch.tensor([[*prompt_ids, *output_ids]], device=self._device)
+        logits = self._network(input_ids=ids, logits_to_keep=len(output_ids) + 1).logits[0, :-1]
+        chosen = logits.gather(1, ids[0, len(prompt_ids) :, None].to(logits.device))
+        return float((logits.amax(-1, keepdim=True) - chosen).max())
+
+
+def _judging_dtype(target: Model, parameters: int) -> torch.dtype:
+    if target.device.type == "cpu" and 8 * parameters <= FLOAT64_LIMIT_BYTES:
+        return torch.float64
+    free = free_bytes(str(target.device))
+    if target.dtype.itemsize < 4 and free is not None and 4 * parameters < FLOAT32_MEMORY_SHARE * free:
+        return torch.float32
+    return target.dtype
 
 
 def explain_difference(
@@ -75,12 +105,12 @@ def explain_difference(
     margin = judge.margin([*prompt_ids, *reference[:position]])
     tokens = [output[position] if position < len(output) else None for output in (ours, reference)]
     texts = ["the end" if token is None else repr(pair.vocabulary.text(token)) for token in tokens]
-    how = "in float64" if judge.exact else f"in {pair.target.info.dtype}"
+    how = f"in {str(judge.dtype).removeprefix('torch.')}"
     cause = (
         "a near tie, which rounding decides"
         if margin <= TIE_MARGIN
         else "within the rounding of this dtype"
-        if pair.target.info.dtype in ("bfloat16", "float16") and margin < 0.25
+        if pair.target.info.dtype in ("bfloat16", "float16") and margin < HALF_PRECISION_MARGIN
         else "not a tie: this needs looking into"
     )
     explanation = (

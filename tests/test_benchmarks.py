@@ -10,6 +10,7 @@ import decoding.session as session_module
 from benchmarks import identity, methods, recording
 from benchmarks.common import choose_prompts
 from benchmarks.interaction import percentile_95
+from decoding.methods import METHODS
 from decoding.pair import embedded_pair
 from decoding.tree_attention import tree_forward
 
@@ -46,16 +47,26 @@ def test_the_standard_contestants_are_well_formed():
 
 def test_goals_are_judged_both_ways():
     def figures(label, contestant, ratio):
-        return {
-            "label": label, "contestant": contestant, "throughput": {}, "ratio_to_hf_generate": {"median": ratio},
-            "ratio_to_hf_assisted": {"median": ratio},
-        }  # fmt: skip
+        ratios = {f"ratio_to_{base}": {"median": ratio} for base in ("hf_generate", "hf_assisted", "autoregressive")}
+        return {"label": label, "contestant": contestant, "throughput": {}, **ratios}
 
     bases = {"autoregressive": 0, "hf_generate": 1, "hf_assisted": 2}
-    ours = [figures("AR", "autoregressive", 0.9), figures("g", "hf_generate", 1.0), figures("a", "hf_assisted", 1.0)]
-    lines = methods.goals([*ours, figures("tree", "dynatree", 1.5)], bases)
-    assert ["MISSED" in line for line in lines] == [False, False, True]
+    ours = [figures("AR", "autoregressive", 1.1), figures("g", "hf_generate", 1.0), figures("a", "hf_assisted", 1.0)]
+    lines = methods.goals([*ours, figures("tree", "dynatree", 2.0), figures("chain", "linear:length=2", 3.0)], bases)
+    assert ["MISSED" in line for line in lines] == [True, False, True, False]
+    assert "tree 2.00x our own loop" in lines[-1]  # a chain is no tree
     assert methods.goals(ours, {"autoregressive": 0}) == []
+
+
+def test_a_token_far_below_the_best_logit_is_a_failure_in_half_precision(monkeypatch):
+    half = embedded_pair(dtype="bfloat16")
+    ids = [half.vocabulary.encode(choose_prompts(None, 1)[0].text)]
+    monkeypatch.setattr(identity, "methods_to_check", lambda quick: {"AR": METHODS["autoregressive"]})
+    (row,) = identity.check_pair("half", half, ids, 16, quick=True)
+    assert row.shortfall is not None and not row.failures
+    monkeypatch.setattr(identity, "HALF_PRECISION_MARGIN", -1.0)
+    (row,) = identity.check_pair("half", half, ids, 16, quick=True)
+    assert "below the best logit" in row.failures[0]
 
 
 def test_identity_passes_and_notices_wrong_positions(embedded, monkeypatch):

@@ -107,7 +107,7 @@ class Drafter:
 class Growing:
     """A tree under construction: asks the source level by level and keeps the probability rows."""
 
-    def __init__(self, source: ProbabilitySource, root_token: int, capacity: int = 32):
+    def __init__(self, source: ProbabilitySource, root_token: int, capacity: int = 128):
         self.source = source
         self.tree = TokenTree(root_token, capacity)
         self.rows: list[tuple[np.ndarray, Tensor]] = []
