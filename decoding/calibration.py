@@ -1,18 +1,17 @@
-"""How often each child in draw order is accepted: what Sequoia's tree is made for, measured once per pair and kept."""
+"""How the draft's confidence and acceptance go together, measured once per pair and kept.
 
-import hashlib
-import json
-import os
-import re
-import warnings
-from collections.abc import Sequence
-from pathlib import Path
+Sequoia needs how often each child in draw order is accepted, the hardware-aware tree how far the odds of acceptance are
+from those that the draft gives.
+"""
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from decoding.errors import require
+from decoding.offload import fetch_weight
 from decoding.pair import Model, Pair, match_vocabulary
 from decoding.prompts import load_prompts
 from decoding.sampling import Draws, GeneratorDraws, Sampling, exact_dtype, target_law
@@ -23,22 +22,17 @@ POSITIONS = 1024  # the standard error of a rate is then at most 0.016
 ROWS_AT_ONCE = 64  # both laws of a wide vocabulary fill the memory where all positions are looked at together
 SEED = 0
 
-_known: dict[tuple[Path, str], tuple[float, ...]] = {}
-
 
 def calibrated(pair: Pair, sampling: Sampling) -> tuple[float, ...]:
     """Acceptance rates of a pair at these sampling settings, `[RANKS]`: kept ones, or measured now and kept.
 
     They lie in `draftscope/calibration/` of the user's cache folder, one file per pair.
     """
-    file, entry = _file(pair), _entry(sampling)
-    if (file, entry) not in _known:
-        entries = _read(file)
-        if entry not in entries:
-            entries[entry] = acceptance_by_rank(pair, sampling)
-            _write(file, pair, entries)
-        _known[file, entry] = tuple(entries[entry])
-    return _known[file, entry]
+    rates = recall(pair, "", _entry(sampling), _are_rates)
+    if rates is None:
+        rates = acceptance_by_rank(pair, sampling)
+        keep(pair, "", _entry(sampling), list(rates), _are_rates)
+    return tuple(rates)
 
 
 @torch.inference_mode()
@@ -103,45 +97,11 @@ def _causal_logits(model: Model, tokens: list[int], places: Tensor) -> Tensor:
     return logits[places.to(logits.device)]
 
 
-def _identity(pair: Pair) -> dict[str, object]:
-    """What tells a pair from another: its name, the sizes of its models, and a trace of their weights."""
-    models = {"target": pair.target, "draft": pair.draft}
-    return {"name": pair.info.name, **{role: _identity_of(model) for role, model in models.items()}}
-
-
-def _identity_of(model: Model) -> dict[str, object]:
-    info, head = model.info, model.network.get_output_embeddings().weight[:64]
-    sizes = {"name": info.name, "parameters": info.parameters, "layers": info.layers, "vocab_size": info.vocab_size}
-    return {**sizes, "weights": f"{float(head.detach().float().abs().mean()):.5g}"}
-
-
-def _file(pair: Pair) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    digest = hashlib.sha256(json.dumps(_identity(pair), sort_keys=True).encode()).hexdigest()[:12]
-    name = re.sub(r"[^a-z0-9]+", "-", pair.info.name.lower()).strip("-")[:60]
-    return Path(home) / "draftscope" / "calibration" / f"{name}-{digest}.json"
-
-
 def _entry(sampling: Sampling) -> str:
     return (
         f"temperature {sampling.temperature:.2f}, top_p {sampling.top_p:.2f}, "
         f"draft_temperature {sampling.draft_temperature:.2f}"
     )
-
-
-def _read(file: Path) -> dict[str, Sequence[float]]:
-    """The entries of a file; none if there is no file, or if it is damaged, which is said aloud."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        entries = content["entries"]
-        if all(_are_rates(rates) for rates in entries.values()):
-            return entries
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    warnings.warn(f"The calibration in {file} cannot be read; it is measured again.", stacklevel=3)
-    return {}
 
 
 def _are_rates(rates: object) -> bool:
@@ -152,15 +112,3 @@ def _are_rates(rates: object) -> bool:
         and all(isinstance(rate, float) and 0 <= rate <= 1 for rate in rates)
         and sum(rates) <= 1.001
     )
-
-
-def _write(file: Path, pair: Pair, entries: dict[str, Sequence[float]]) -> None:
-    """Keep the entries; a file is replaced whole, so that another program never reads half of it."""
-    text = json.dumps({"pair": _identity(pair), "entries": entries}, indent=1)
-    part = file.with_suffix(f".{os.getpid()}.part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(file)
-    except OSError as error:
-        warnings.warn(f"The calibration cannot be kept in {file} ({error.strerror}).", stacklevel=3)

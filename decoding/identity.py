@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from decoding.offload import is_offloaded
 from decoding.pair import Model, Pair
 from decoding.pair_loading import free_bytes
 
@@ -82,6 +83,8 @@ class MarginJudge:
 
 
 def _judging_dtype(target: Model, parameters: int) -> torch.dtype:
+    if is_offloaded(target.network):  # its weights come over one layer at a time, and a copy's would not
+        return target.dtype
     if target.device.type == "cpu" and 8 * parameters <= FLOAT64_LIMIT_BYTES:
         return torch.float64
     free = free_bytes(str(target.device))

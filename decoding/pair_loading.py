@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import logging
 import os
 import socket
 import traceback
@@ -18,6 +19,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from transformers.utils import logging as transformers_logging
 
 from decoding.errors import OutOfMemoryError, PairError
+from decoding.grouped_attention import GROUPED_SDPA, can_group
+from decoding.offload import is_on, placement
 from decoding.pair_checks import check_config, is_out_of_memory
 from decoding.presets import EMBEDDED, PairSettings, local_folder, model_folder, model_shape
 
@@ -128,11 +131,17 @@ def load_tokenizer(source: Source) -> Any:
 
 
 def load_network(source: Source, settings: PairSettings, device: str, dtype: str, split: bool) -> Any:
-    """The weights on their device, in evaluation mode, without gradients, with sdpa or eager attention."""
+    """The weights on their device, in evaluation mode, without gradients, with sdpa or eager attention.
+
+    Args:
+        split: place layer by layer, over GPUs and, where `settings` limit the memory for weights, off the device.
+    """
     attention = _attention(source, settings.attention)
     options: dict[str, Any] = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
     if split:
-        options["device_map"] = "auto"
+        gpus = torch.cuda.device_count() if settings.split else 1
+        options |= placement(settings.max_memory_gib, device, gpus, free_bytes("cpu"))
+        logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)  # or it would tell what was asked for
     elif device != "cpu" and importlib.util.find_spec("accelerate"):
         options["device_map"] = {"": device}
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"  # or transformers would ask a Hub service to convert pickles
@@ -158,6 +167,12 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
     if missing:
         raise PairError(
             f"The weights of {source.name} lack {len(missing)} tensors, such as {missing[0]}; download them again."
+        )
+    if split and not is_on(network, device):
+        del network  # the error's traceback holds this frame
+        raise PairError(
+            f"There is no room on {device} for any layer of {source.name} beside the one that runs; "
+            "raise max_memory_gib or choose a smaller model."
         )
     return network.eval().requires_grad_(False)
 
@@ -190,7 +205,7 @@ def check_room(source: Source, role: str, settings: PairSettings, device: str, d
     """Refuse weights that cannot fit before they are read: a machine that runs out of memory ends the program."""
     name = settings.target if role == "target" else settings.draft
     shape, room = model_shape(name, role), free_bytes(device)
-    if shape is None or room is None or (settings.split and role == "target"):
+    if shape is None or room is None or (settings.places_layers and role == "target"):
         return
     need = shape.weight_bytes(dtype)
     if need > room:
@@ -245,7 +260,9 @@ def _attention(source: Source, asked: str) -> str:
     sdpa = bool(getattr(source.model_class, "_supports_sdpa", False))
     if asked == "sdpa" and not sdpa:
         raise PairError(f"{source.name} has no sdpa attention in transformers; choose attention auto or eager.")
-    return asked if asked != "auto" else "sdpa" if sdpa else "eager"
+    if not sdpa or asked == "eager":
+        return "eager"
+    return GROUPED_SDPA if can_group(source.model_class, source.config) else "sdpa"
 
 
 def _eos_ids(location: str, config: Any, options: dict[str, Any]) -> tuple[int, ...]:

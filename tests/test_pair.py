@@ -74,7 +74,9 @@ def test_preset_architectures_load_from_disk(folders, architecture):
     pair = load_pair(settings_for(*folders(architecture), device="cpu"))
     assert pair.info.context == pair.context == 256
     for model in (pair.target, pair.draft):
-        assert model.info.attention == "sdpa" and model.mask_kind == "bool"
+        text = model.network.config.get_text_config()
+        grouped = getattr(text, "num_key_value_heads", text.num_attention_heads) < text.num_attention_heads
+        assert model.info.attention == ("sdpa_grouped" if grouped else "sdpa") and model.mask_kind == "bool"
         assert model.dtype == torch.float32 and model.device.type == "cpu"
         assert model.num_layers == model.info.layers == 2
         assert model.info.parameters == sum(weight.numel() for weight in model.network.parameters())

@@ -39,7 +39,7 @@ class RotaryTable:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Attention of one pass; query heads of one group of keys stand as extra rows, so that no key is repeated.
+    """Attention of one pass; no key is repeated for the query heads that share it.
 
     Args:
         queries: `[num_queries, heads, head_dim]`.
@@ -49,13 +49,10 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, s
     Returns:
         `[num_queries, heads, head_dim]`.
     """
-    count, heads, size = queries.shape
-    kv_heads = keys.shape[1]
-    groups = heads // kv_heads
+    heads, groups = queries.transpose(0, 1), queries.shape[1] // keys.shape[1]
     if groups == 1:
-        out = functional.scaled_dot_product_attention(queries.transpose(0, 1)[None], keys, values, mask, scale=scale)
-        return out[0].transpose(0, 1)
-    packed = queries.view(count, kv_heads, groups, size).permute(1, 2, 0, 3).reshape(1, kv_heads, groups * count, size)
-    tiled = None if mask is None else mask.expand(1, groups, *mask.shape[2:]).reshape(1, 1, groups * count, -1)
-    out = functional.scaled_dot_product_attention(packed, keys, values, tiled, scale=scale)
-    return out.reshape(kv_heads, groups, count, size).permute(2, 0, 1, 3).reshape(count, heads, size)
+        return functional.scaled_dot_product_attention(heads[None], keys, values, mask, scale=scale)[0].transpose(0, 1)
+    # Each key head is an element of the batch that the query heads of its group read through a stride of zero.
+    keys, values = (rows[0, :, None].expand(-1, groups, -1, -1) for rows in (keys, values))
+    out = functional.scaled_dot_product_attention(heads.unflatten(0, (-1, groups)), keys, values, mask, scale=scale)
+    return out.flatten(0, 1).transpose(0, 1)
