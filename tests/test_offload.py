@@ -14,10 +14,10 @@ from transformers import AutoModelForCausalLM
 from benchmarks import offload as benchmark
 from decoding import pair_loading
 from decoding.baselines.hf_generate import run_baseline
-from decoding.calibration import _identity
 from decoding.errors import OutOfMemoryError, PairError, SettingsError
 from decoding.grouped_attention import GROUPED_SDPA
 from decoding.identity import MarginJudge
+from decoding.kept import pair_identity
 from decoding.methods import CACHE_POLICIES, METHODS
 from decoding.offload import drop_offloaded, fetch_weight, is_offloaded, placement
 from decoding.pair import PairSettings, embedded_pair, load_pair, release
@@ -98,7 +98,7 @@ def test_grouped_attention_and_a_head_on_disk(grouped):
 def test_calibration_and_margins_reach_weights_on_disk(grouped, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     whole, part = (load_pair(tiny_settings(grouped, max_memory_gib=limit)) for limit in (None, 0.0021))
-    assert _identity(part) == _identity(whole)
+    assert pair_identity(part) == pair_identity(whole)
     ids = part.vocabulary.encode(PROMPT)
     judges = [MarginJudge(pair.target) for pair in (part, whole)]
     assert [judge.exact for judge in judges] == [False, True]
