@@ -1,1 +1,1 @@
-"""Measurements: `python -m benchmarks.NAME` prints a table; `--json FILE` writes its figures."""
+"""Measurements: `python -m benchmarks.NAME` prints a table; `--json FILE` writes its figures, `--save` keeps them."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import torch
 
-from benchmarks.common import arguments, choose_prompts, print_table, run_main, write_json
+from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
 from benchmarks.offline_trees import GRID_LENGTH, GRID_PATHS, Root, Tree, grid_trees, methods_at_budget, roots
 from decoding.methods import METHODS, fitting
 from decoding.metrics import measure_run
@@ -265,7 +265,7 @@ def main() -> int:
     for problem in problems:
         print(f"FAILED: {problem}")
     print(f"{'FAILED' if problems else 'what theory guarantees holds'}; {time.perf_counter() - started:.0f} s")
-    write_json(args.json, "block_efficiency", figures | {"problems": problems}, torch.device("cpu"))
+    save_figures(args, "block_efficiency", figures | {"problems": problems}, torch.device("cpu"))
     return 1 if problems else 0
 
 

@@ -7,7 +7,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from benchmarks.common import arguments, choose_prompts, print_table, run_main, write_json
+from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
 from decoding.methods import METHODS, Method
 from decoding.pair import Pair, embedded_pair
 from decoding.sampling import Sampling
@@ -80,7 +80,7 @@ def main() -> int:
     missed = [name for name, f in figures.items() if f.share > GOAL]
     print(f"\ngoal {'MISSED: ' + ', '.join(missed) if missed else 'reached'}: bookkeeping under {GOAL:.0%} of the "
           f"iteration; {time.perf_counter() - started:.0f} s")  # fmt: skip
-    write_json(args.json, "bookkeeping", {name: vars(f) for name, f in figures.items()}, pair.target.device)
+    save_figures(args, "bookkeeping", {name: vars(f) for name, f in figures.items()}, pair.target.device)
     return 0
 
 

@@ -1,13 +1,17 @@
-"""What the benchmarks share: arguments, prompts, tables, and the JSON with hardware and versions."""
+"""What the benchmarks share: arguments, prompts, tables, and the JSON with hardware, versions and commit."""
 
 import argparse
 import json
+import os
+import re
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 import transformers
 
 from decoding.errors import DraftscopeError
@@ -17,6 +21,9 @@ from decoding.presets import EMBEDDED
 from decoding.prompts import Prompt, load_prompts
 from decoding.sampling import Sampling
 
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
 # Kinds of text that the embedded pair was trained on; on others its output says little about methods.
 EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")
 
@@ -25,7 +32,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
     """The arguments that every benchmark takes."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--quick", action="store_true", help="end within 45 seconds on two cores")
+    how = parser.add_mutually_exclusive_group()  # what is kept is a whole run
+    how.add_argument("--quick", action="store_true", help="end within 45 seconds on two cores")
+    how.add_argument("--save", action="store_true", help="keep the figures in benchmarks/results, for the README")
     parser.add_argument("--prompts", type=Path, metavar="DIR", help="a folder of .txt files instead of the samples")
     return parser
 
@@ -100,20 +109,58 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
             print("  ".join("-" * width for width in widths))
 
 
-def write_json(path: Path | None, name: str, figures: dict, device) -> None:
-    """Write figures with hardware, versions and commit; nothing if no path is given."""
+def save_figures(args: argparse.Namespace, name: str, figures: dict, device: torch.device) -> None:
+    """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per kind of device."""
+    write_json(args.json, name, figures, device)
+    if args.save:
+        RESULTS.mkdir(exist_ok=True)
+        write_json(RESULTS / f"{name}-{device.type}.json", name, figures, device)
+
+
+def write_json(path: Path | None, name: str, figures: dict, device: torch.device) -> None:
+    """Write figures with hardware, versions, commit and command; nothing if no path is given."""
     if path is None:
         return
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     record = {
         "benchmark": name,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit or None,
+        "command": typed_command(),
+        "commit": code_version(),
         "hardware": describe_hardware(device),
         **figures,
     }
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(f"written to {path}")
+
+
+def typed_command() -> str:
+    """The command as it can be typed elsewhere: without `--json`, and of an absolute path only the last part."""
+    words, kept = iter(sys.argv[1:]), []
+    for word in words:
+        if word == "--json":
+            next(words, None)
+        elif not word.startswith("--json="):
+            kept.append(re.sub(r"^(--[\w-]+=)?/(?:[^/]*/)*", r"\1", word))
+    return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *kept])
+
+
+def code_version() -> str | None:
+    """Commit of the code, with `-dirty` where anything but results differs from it; None where none is known.
+
+    Without git or outside a checkout it is what the environment variable `DRAFTSCOPE_COMMIT` says.
+    """
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return os.environ.get("DRAFTSCOPE_COMMIT")
+    return commit + ("-dirty" if _git("status", "--porcelain", "--", ".", ":!benchmarks/results") else "")
+
+
+def _git(*words: str) -> str | None:
+    try:
+        answer = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def run_main(main) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.common import arguments, choose_prompts, print_table, run_main, write_json
+from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
 from decoding.errors import DraftscopeError
 from decoding.methods import METHODS
 from decoding.metrics import spread
@@ -249,7 +249,7 @@ def main() -> int:
     for name, goal in GOALS_MS.items():
         verdict = "reached" if figures[name]["median_ms"] <= goal else "MISSED"
         print(f"goal {verdict}: {name}, median {figures[name]['median_ms']:.0f} ms, goal {goal:.0f} ms")
-    write_json(args.json, "interaction", {"figures": figures}, torch.device("cpu"))
+    save_figures(args, "interaction", {"figures": figures}, torch.device("cpu"))
     return 0
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.common import arguments, print_table, run_main, write_json
+from benchmarks.common import arguments, print_table, run_main, save_figures
 from benchmarks.exact_cases import DRAFTERS_BY_SIZE, all_tables
 from decoding.drafters.base import Drafter
 from decoding.verifiers import VERIFIERS
@@ -141,7 +141,7 @@ def enumerate_all(args) -> int:
     for problem in problems:
         print(f"FAILED: {problem}")
     print("FAILED" if problems else "every goal reached", f"in {time.perf_counter() - started:.0f} s")
-    write_json(args.json, "losslessness", {"pairs": figures, "problems": problems}, torch.device("cpu"))
+    save_figures(args, "losslessness", {"pairs": figures, "problems": problems}, torch.device("cpu"))
     return 1 if problems else 0
 
 

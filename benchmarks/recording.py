@@ -10,7 +10,7 @@ from benchmarks.common import (
     pair_from,
     print_table,
     run_main,
-    write_json,
+    save_figures,
 )
 from decoding.methods import METHODS
 from decoding.metrics import spread
@@ -63,7 +63,7 @@ def main() -> int:
     print_table(("record", "tok/s", "quartiles", "cost against none", "quartiles"), rows)
     verdict = "reached" if costs["summary"].median < GOAL else "MISSED"
     print(f"goal {verdict}: a summary costs {costs['summary'].median:.1%}, goal under {GOAL:.0%}")
-    write_json(args.json, "recording", figures, pair.target.device)
+    save_figures(args, "recording", figures, pair.target.device)
     return 0
 
 

@@ -21,7 +21,7 @@ import torch
 from scipy.special import chdtrc
 from torch import Tensor
 
-from benchmarks.common import choose_prompts, print_table, write_json
+from benchmarks.common import choose_prompts, print_table, save_figures
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
 from benchmarks.memo_rows import KeptLaws, MemoRows, MemoSource
 from decoding.drafters.base import Draft, ProbabilitySource
@@ -219,7 +219,7 @@ def test_embedded(args) -> int:
     """Test every allowed combination on the embedded pair; returns the exit code.
 
     Args:
-        args: `quick`, `json` and `prompts` as `benchmarks.common.arguments` gives them.
+        args: `quick`, `json`, `save` and `prompts` as `benchmarks.common.arguments` gives them.
     """
     started = time.perf_counter()
     tasks = tasks_for(args)
@@ -239,5 +239,5 @@ def test_embedded(args) -> int:
     print_report(figures, problems, totals)
     print("FAILED" if problems else "every goal reached", f"in {time.perf_counter() - started:.0f} s")
     record = {**totals, "problems": problems, "combinations": figures}
-    write_json(args.json, "losslessness_embedded", record, torch.device("cpu"))
+    save_figures(args, "losslessness_embedded", record, torch.device("cpu"))
     return 1 if problems else 0

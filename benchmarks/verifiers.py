@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from benchmarks.common import arguments, print_table, run_main, write_json
+from benchmarks.common import arguments, print_table, run_main, save_figures
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.drafters.base import Draft, Drafter
 from decoding.presets import EMBEDDED_FOLDER
@@ -117,7 +117,7 @@ def main() -> int:
     target = [cell for v in VOCABULARIES for cell in (f"{figures[f'target pass, {v}']:.1f}", "", "")]
     print_table(("verifier", *header), [("target pass", *target), *((name, *cells) for name, cells in rows.items())])
     print(f"{time.perf_counter() - started:.0f} s")
-    write_json(args.json, "verifiers", figures, torch.device("cpu"))
+    save_figures(args, "verifiers", figures, torch.device("cpu"))
     return 0
 
 

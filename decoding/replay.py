@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from decoding.drafters.base import Draft
 from decoding.errors import SettingsError
-from decoding.sampling import GeneratorDraws, Sampling, TargetRows, exact_dtype
+from decoding.reroll import reroll
+from decoding.sampling import GeneratorDraws, Sampling, TargetRows
 from decoding.token_tree import TokenTree
 from decoding.trace import IterationTrace, VerificationStep
 from decoding.verifiers import VERIFIERS, Verifier
-from decoding.verifiers.base import Decision, Verification
+from decoding.verifiers.base import Verification
 from decoding.verifiers.verified_tree import VerifiedTree
 
 
@@ -107,12 +107,6 @@ def replay(
     return tuple(_replayed(verifier, tree, iteration, sampling, rerolls) for verifier in chosen)
 
 
-def reroll(decision: Decision, seeds: Sequence[int]) -> list[Verification]:
-    """Walk the same tree once per seed."""
-    sums: dict[int, _KeptSum] = {}
-    return [decision.walk(_QuickDraws(seed, sums)) for seed in seeds]
-
-
 def outcome_of(verification: Verification) -> Outcome:
     """A walk without the tensors behind it."""
     return Outcome(
@@ -142,11 +136,6 @@ def _replayed(
         tokens=dict(sorted(Counter(len(walk.accepted) + 1 for walk in walks).items())),
         stops=dict(sorted(Counter(walk.accepted[-1] if walk.accepted else 0 for walk in walks).items())),
     )
-
-
-def with_target_sampling(sampling: Sampling, temperature: float, top_p: float) -> Sampling:
-    """The same sampling with another law of the target; the draft's temperature stays."""
-    return replace(sampling, temperature=temperature, top_p=top_p)
 
 
 def token_law(iteration: IterationTrace, kept: Mapping[int, float]) -> dict[int, float]:
@@ -201,34 +190,3 @@ def replayed_iteration(
         final_kind=outcome.final_kind,
         texts=texts,
     )
-
-
-LONG_LAW = 256
-
-
-@dataclass(frozen=True)
-class _KeptSum:
-    """Running sums of a law; the law itself is held so that its identity stays taken."""
-
-    law: Tensor
-    sums: np.ndarray
-    last: int
-
-
-class _QuickDraws(GeneratorDraws):
-    """The very draws of `GeneratorDraws` for many walks over one tree: running sums of long laws are shared."""
-
-    def __init__(self, seed: int, kept: dict[int, _KeptSum]):
-        super().__init__(seed)
-        self._kept = kept
-
-    def choose(self, weights: Tensor) -> int:
-        if len(weights) < LONG_LAW:
-            return super().choose(weights)
-        known = self._kept.get(id(weights))
-        if known is None:
-            sums = weights.to(exact_dtype(weights.device)).cumsum(-1).cpu().numpy()
-            known = self._kept[id(weights)] = _KeptSum(weights, sums, int(np.searchsorted(sums, sums[-1])))
-        self.last_uniform = self._uniforms(1)[0]
-        point = known.sums.dtype.type(self.last_uniform) * known.sums[-1]
-        return min(int(np.searchsorted(known.sums, point, side="right")), known.last)

@@ -6,12 +6,13 @@ from typing import Literal
 
 import torch
 
-from decoding.node_tests import TestLaws, tests_at
+from decoding.node_tests import tests_at
 from decoding.replay import Outcome, Replayed, stored_tree
 from decoding.sampling import Sampling
 from decoding.theory import LOWER_BOUNDS, SOLVERS, acceptance_rate, best_acceptance
 from decoding.trace import IterationTrace
 from decoding.verifiers.base import IID_LAWS
+from decoding.verifiers.top_down import TestLaws
 
 MOST_STAGES = 6
 SHOWN_TOKENS, LEAST_SHOWN = 11, 1e-3

@@ -10,8 +10,9 @@ from decoding.errors import SettingsError
 from decoding.methods import METHODS
 from decoding.pair import load_pair
 from decoding.presets import PairSettings
-from decoding.replay import LONG_LAW, Replayed, outcome_of, replay, replayed_iteration, reroll, stored_tree, token_law
+from decoding.replay import Replayed, outcome_of, replay, replayed_iteration, stored_tree, token_law
 from decoding.replay_steps import MOST_STAGES, SHOWN_TOKENS, node_steps
+from decoding.reroll import LONG_LAW, reroll
 from decoding.run_theory import BINS, run_theory
 from decoding.sampling import GeneratorDraws, Sampling
 from decoding.session import DecodeSession, Limits

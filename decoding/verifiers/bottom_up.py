@@ -34,10 +34,15 @@ class Stop:
 
 
 class BottomUp(Decision):
-    """Plays a chain of tests."""
+    """Plays a chain of tests.
 
-    def __init__(self, tree: VerifiedTree, chain: Iterator[Stop]):
+    Args:
+        replaced: a rejected child stays in the draft's law; else it leaves it, and repeats are dropped.
+    """
+
+    def __init__(self, tree: VerifiedTree, chain: Iterator[Stop], replaced: bool = True):
         super().__init__(tree)
+        self.replaced = replaced
         self._chain = chain
         self._stops: list[Stop] = []
 

@@ -1,6 +1,7 @@
 """Greedy verification: walk down while a child is the target's most likely token (DynaTree, SelectCommit)."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from decoding.verifiers.verified_tree import VerifiedTree
 class Greedy(Decision):
     """Takes no draws: there is one way to walk."""
 
-    @property
+    @cached_property
     def acceptance_probability(self) -> np.ndarray:
         accepted = {0, *self.walk(None).accepted}
         return np.array([float(node in accepted) for node in self.tree.order])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from decoding.errors import require
 from decoding.verifiers.base import IID_LAWS
-from decoding.verifiers.top_down import Match, Solver, TopDownVerifier, positive_part
+from decoding.verifiers.top_down import Match, Solver, TestLaws, TopDownVerifier, positive_part
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,12 @@ class KhistiSolver(Solver):
     def residual(self, rejected: int) -> Tensor:
         return self._left if rejected else self.target
 
-    def branching(self) -> dict[int, float]:
+    def test_laws(self) -> Iterator[TestLaws]:
+        """Only the winner is tested, against the law that winners have."""
+        yield TestLaws(0, tuple(range(len(self.tokens))), self.target, self.winner_law)
+        yield TestLaws(1, (), self.residual(1), None)
+
+    def winner_chances(self) -> dict[int, float]:
         winner = {self.tokens[0]: 1.0}
         for played, rival in zip(self.rounds, self.tokens[1:], strict=True):
             after = dict.fromkeys((*winner, rival), 0.0)
@@ -150,8 +155,11 @@ class KhistiSolver(Solver):
                 after[current] += chance * stays
                 after[rival] += chance * (1 - stays)
             winner = after
+        return winner
+
+    def branching(self) -> dict[int, float]:
         picked, left = dict.fromkeys(self.tokens, 0.0), 0.0
-        for token, chance in winner.items():
+        for token, chance in self.winner_chances().items():
             passes = self.acceptance(0, self.tokens.index(token))
             picked[token] += chance * passes
             left += chance * (1 - passes)
@@ -180,8 +188,11 @@ class KhistiVerifier(TopDownVerifier):
     def solver(self):
         return KhistiSolver
 
-    def acceptance_rate(self, target, draft, draws: int) -> float:
-        """A lower bound: what the residual adds by chance is left out (Algorithm 10)."""
+    def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
+        """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 10).
+
+        A lower bound: what the residual adds by chance is left out.
+        """
         rounds = winner_rounds(target, draft, draws, self.truncation)
         law = torch.from_numpy(rounds[-1].law).to(draft) if rounds else draft
         return float(target.minimum(law).sum())

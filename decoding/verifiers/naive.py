@@ -23,6 +23,3 @@ class NaiveVerifier(TopDownVerifier):
 
     def decide(self, tree: VerifiedTree) -> TopDown:
         return TopDown(tree, NaiveSolver, {}, first_child_only=True)
-
-    def acceptance_rate(self, target, draft, draws: int) -> float:
-        return float(target.minimum(draft).sum())

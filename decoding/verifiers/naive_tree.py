@@ -45,6 +45,7 @@ class NaiveTreeVerifier(TopDownVerifier):
     def solver(self):
         return NaiveSolver
 
-    def acceptance_rate(self, target, draft, draws: int) -> float:
+    def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
+        """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 7)."""
         left = (target - draft).clamp(min=0) * (1 - (1 - draft) ** (draws - 1))
         return float(target.minimum(draft).sum() + left.sum())

@@ -35,5 +35,6 @@ class NSSVerifier(TopDownVerifier):
     def solver(self):
         return NSSSolver
 
-    def acceptance_rate(self, target, draft, draws: int) -> float:
+    def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
+        """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 6)."""
         return float((target * (1 - (1 - draft) ** draws)).sum())

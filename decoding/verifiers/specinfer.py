@@ -17,6 +17,8 @@ RANDOM_ORDER_ENTRIES = 12
 class SpecInferSolver(Solver):
     """After each rejection the target's law becomes norm((law - draft)+), whichever entry was rejected."""
 
+    random_order = True
+
     def __init__(self, target, draft, tokens):
         super().__init__(target, draft, tokens)
         self._laws: list[Tensor] = [target]
@@ -77,7 +79,8 @@ class SpecInferVerifier(TopDownVerifier):
     def solver(self):
         return SpecInferSolver
 
-    def acceptance_rate(self, target, draft, draws: int) -> float:
+    def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
+        """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 9)."""
         # A token that survives every residual could never be rejected, so Algorithm 9's last term is 0.
         solver, none_passes = SpecInferSolver(target, draft, ()), 1.0
         for rejected in range(draws):

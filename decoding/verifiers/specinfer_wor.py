@@ -25,9 +25,8 @@ class WithoutReplacementSolver(Solver):
         return self._first
 
     def acceptance(self, rejected: int, entry: int) -> float:
-        self.residual(rejected)
         token = self.tokens[entry]
-        drafted = float(self._drafts[rejected][token])
+        drafted = float(self.drafted_law(rejected)[token])
         return min(1.0, float(self._targets[rejected][token]) / drafted) if drafted > 0 else 0.0
 
     def residual(self, rejected: int) -> Tensor:
@@ -37,6 +36,10 @@ class WithoutReplacementSolver(Solver):
             self._targets.append(left / left.sum())
             self._drafts.append(without(draft, self.tokens[self._first[len(self._drafts) - 1]]))
         return self._targets[rejected]
+
+    def drafted_law(self, rejected: int) -> Tensor:
+        self.residual(rejected)  # computes both laws
+        return self._drafts[rejected]
 
 
 def without(law: Tensor, token: int) -> Tensor:
@@ -59,6 +62,3 @@ class SpecInferWithoutReplacementVerifier(TopDownVerifier):
 
     def solver(self):
         return WithoutReplacementSolver
-
-    def acceptance_rate(self, target, draft, draws: int) -> float:
-        raise NotImplementedError

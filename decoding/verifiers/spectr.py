@@ -1,12 +1,13 @@
 """SpecTr: K-SEQ, tests with a common division factor (Sun et al. 2023; Algorithms 3, 8, 13)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from torch import Tensor
 
 from decoding.verifiers.base import IID_LAWS
-from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
+from decoding.verifiers.top_down import Solver, TestLaws, TopDownVerifier, positive_part
 
 BISECTIONS = 60
 
@@ -50,6 +51,12 @@ class SpecTrSolver(Solver):
     def residual(self, rejected: int) -> Tensor | None:
         return self._left if rejected == len(self.tokens) else None
 
+    def test_laws(self) -> Iterator[TestLaws]:
+        """All entries against the draft's law times one factor."""
+        count = len(self.tokens)
+        yield TestLaws(0, tuple(range(count)), self.target, self.factor * self.draft)
+        yield TestLaws(count, (), self.residual(count), None)
+
     @cached_property
     def _left(self) -> Tensor:
         beta = overlap(self.target, self.draft, self.factor)
@@ -70,6 +77,7 @@ class SpecTrVerifier(TopDownVerifier):
     def solver(self):
         return SpecTrSolver
 
-    def acceptance_rate(self, target, draft, draws: int) -> float:
+    def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
+        """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 8)."""
         # The residual and what can be rejected have disjoint supports at rho*, so Algorithm 8's last term is 0.
         return 1 - (1 - overlap(target, draft, division_factor(target, draft, draws))) ** draws

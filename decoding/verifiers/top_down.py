@@ -7,6 +7,7 @@ delayed-expansion paper); a child drawn m times stands in the list m times.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -27,6 +28,25 @@ class Match:
     kept: bool
 
 
+@dataclass(frozen=True)
+class TestLaws:
+    """Both laws as one test sees them, `[vocab_size]`.
+
+    Attributes:
+        rejected: tests that have failed before.
+        tested: places in the list of entries that are tested against these laws; empty for the final token.
+        target: what is left of the target's law.
+        draft: what the entries are tested against; None for the final token.
+    """
+
+    __test__ = False  # pytest takes classes of this name for tests
+
+    rejected: int
+    tested: tuple[int, ...]
+    target: Tensor
+    draft: Tensor | None
+
+
 class Solver:
     """One node: entries are tested in an order, each with a probability; then the final token is drawn.
 
@@ -34,7 +54,14 @@ class Solver:
         target: the target's law, `[vocab_size]`.
         draft: the law the entries were drawn from, `[vocab_size]`.
         tokens: the entries, in draw order with repeats.
+
+    Attributes:
+        random_order: the order of tests is drawn.
+        factor: what the draft's law is multiplied by in every test; None where there is no such factor.
     """
+
+    random_order: ClassVar[bool] = False
+    factor: float | None = None
 
     def __init__(self, target: Tensor, draft: Tensor, tokens: Sequence[int]):
         self.target, self.draft, self.tokens = target, draft, tuple(tokens)
@@ -64,6 +91,26 @@ class Solver:
     def fixed_order(self) -> Sequence[int]:
         """The order of tests where it takes no draws."""
         return range(len(self.tokens))
+
+    def drafted_law(self, rejected: int) -> Tensor:
+        """What entries are tested against after `rejected` failed tests, `[vocab_size]`."""
+        return self.draft
+
+    def test_laws(self) -> Iterator[TestLaws]:
+        """What each test sees once all before it have failed; nothing is tested after a certain pass.
+
+        In a random order what comes later here may come earlier, so there all are told, in draw order.
+        """
+        order = self.fixed_order()
+        for rejected, entry in enumerate(order):
+            yield TestLaws(rejected, (entry,), self.residual(rejected), self.drafted_law(rejected))
+            if not self.random_order and self.acceptance(rejected, entry) >= 1:
+                return
+        yield TestLaws(len(order), (), self.residual(len(order)), None)
+
+    def winner_chances(self) -> dict[int, float] | None:
+        """Exact chance of each token to win the tournament before the test; None where there is no tournament."""
+        return None
 
     @staticmethod
     def add_residual(picked: dict[int, float], residual: Tensor, left: float) -> dict[int, float]:
@@ -164,10 +211,6 @@ class TopDownVerifier(Verifier):
     def solve(self, target: Tensor, draft: Tensor, tokens: Sequence[int]) -> Solver:
         """The solver of one node."""
         return self.solver()(target, draft, tokens, **self.settings())
-
-    def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
-        """Probability that the token picked is among `draws` independent draws from the draft (Definition 5.1)."""
-        raise NotImplementedError
 
 
 def positive_part(law: Tensor, fallback: Tensor) -> Tensor:

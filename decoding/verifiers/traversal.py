@@ -96,4 +96,4 @@ class TraversalWithoutReplacementVerifier(Verifier):
     lossless_for = SAMPLED_LAWS
 
     def decide(self, tree: VerifiedTree) -> BottomUp:
-        return BottomUp(tree, traversal_chain(tree, replaced=False))
+        return BottomUp(tree, traversal_chain(tree, replaced=False), replaced=False)

@@ -29,6 +29,10 @@ ENGINE_HELP = (
     "library: the forward of transformers. lean: our own forward with packed weights, about twice as fast on a CPU. "
     "static: fixed shapes that a CUDA GPU replays as graphs. auto takes the fastest that fits the models."
 )
+LIMIT_HELP = (
+    "What the target's weights may take of the device. The rest waits in CPU memory (on a CPU: on disk) and comes over "
+    "for every pass, so that a target larger than the GPU runs, slowly."
+)
 
 
 @st.dialog("Choose a pair of models", width="medium")
@@ -62,12 +66,15 @@ def _settings(chosen: str) -> PairSettings | None:
         target, draft = preset.settings.target, preset.settings.draft
         chat_possible = chat_default = preset.settings.chat
     device_place, dtype_place, engine_place = st.columns(3, vertical_alignment="bottom")
-    context_place, split_place = st.columns([1, 2], vertical_alignment="bottom")
+    context_place, limit_place, split_place = st.columns(3, vertical_alignment="bottom")
     device = device_place.selectbox("Device", DEVICES, key="pair_device")
     dtype = dtype_place.selectbox("Precision", precisions(device), key="pair_dtype", help=PRECISION_HELP)
     engine = engine_place.selectbox("Engine", ENGINES, key="pair_engine", help=ENGINE_HELP)
     context = context_place.number_input(
         "Context, tokens", MIN_CONTEXT, MAX_CONTEXT, 2048, step=256, key="pair_context"
+    )
+    limit = limit_place.number_input(
+        "Device limit, GiB", min_value=0.1, value=None, step=1.0, key="pair_limit", placeholder="none", help=LIMIT_HELP
     )
     with split_place:
         split = st.toggle("Split over GPUs", key="pair_split", help="For a target larger than one GPU.")
@@ -83,6 +90,7 @@ def _settings(chosen: str) -> PairSettings | None:
         context_length=int(context),
         chat=chat,
         engine=engine,
+        max_memory_gib=limit,
     )
 
 

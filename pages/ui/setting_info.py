@@ -153,6 +153,57 @@ IDLE_WITHOUT: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Settings by method whose default is a value of the papers, and those that only DynaTree's public code tells; the
+# defaults of all others were chosen here.
+PAPER_DEFAULTS: dict[str, tuple[str, ...]] = {
+    "linear": ("length",),
+    "fixed_tree": ("max_depth", "branching", "prune_probability", "node_budget", "branch_first_level"),
+    "dynatree": (
+        "base_depth",
+        "max_depth",
+        "branch_min",
+        "branch_max",
+        "confidence_high",
+        "confidence_low",
+        "branch_first_level",
+        "adaptive_breadth",
+        "dynamic_depth",
+        "history",
+    ),
+    "dyspec": ("node_budget",),
+    "dyspec_threshold": ("threshold",),
+    "eagle2": ("node_budget", "beam_width", "max_depth"),
+    "specexec": ("node_budget", "batch"),
+    "salf": ("node_budget", "batch", "gain_threshold"),
+}
+CODE_DEFAULTS: dict[str, tuple[str, ...]] = {
+    "dynatree": (
+        "branch_mid",
+        "stop_probability",
+        "deep_probability",
+        "prune_probability",
+        "node_budget",
+        "history_window",
+        "history_target",
+        "history_dead_band",
+        "history_minimum",
+        "history_depth_step",
+        "history_probability_step",
+    ),
+}
+DEFAULT_WORDS = {
+    "paper": "Default of the paper",
+    "code": "Default of the paper's public code",
+    "default": "Default",
+}
+
+
+def default_source(method_name: str, name: str) -> str:
+    """Where the default of a method's setting comes from, a key of `DEFAULT_WORDS`."""
+    if name in PAPER_DEFAULTS.get(method_name, ()):
+        return "paper"
+    return "code" if name in CODE_DEFAULTS.get(method_name, ()) else "default"
+
 
 def info_of(name: str, value: Setting) -> SettingInfo:
     """What to say about a setting; a generic entry for one that has no line."""

@@ -9,7 +9,7 @@ from decoding.errors import SettingsError
 from decoding.trace import Setting, TreeLaw
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.setting_info import GROUPS, IDLE_WITHOUT, VERIFICATION, SettingInfo, info_of
+from pages.ui.setting_info import DEFAULT_WORDS, GROUPS, IDLE_WITHOUT, VERIFICATION, default_source, info_of
 
 if TYPE_CHECKING:
     from decoding.methods import Method
@@ -101,20 +101,22 @@ def _group(
         if group != VERIFICATION:  # its heading stands above the verifiers
             st.markdown(f"**{group}**", width="content")
         for name in switches:
-            values[name] = setting_widget(setting_key(key, method.name, name), name, defaults[name])
+            values[name] = setting_widget(setting_key(key, method.name, name), method.name, name, defaults[name])
     others = [name for name in names if name not in switches]
     for start in range(0, len(others), columns):
         for place, name in zip(st.columns(columns), others[start : start + columns], strict=False):
             idle = any(name in idle and values.get(switch) is False for switch, idle in IDLE_WITHOUT.items())
+            widget = setting_key(key, method.name, name)
             with place:
-                values[name] = setting_widget(setting_key(key, method.name, name), name, defaults[name], idle)
+                values[name] = setting_widget(widget, method.name, name, defaults[name], idle)
 
 
-def setting_widget(key: str, name: str, default: Setting, disabled: bool = False) -> Any:
-    """One setting: a switch, a choice or a slider, with its meaning and the paper's default in the help."""
+def setting_widget(key: str, method_name: str, name: str, default: Setting, disabled: bool = False) -> Any:
+    """One setting: a switch, a choice or a slider, with its meaning and its default in the help."""
     info = info_of(name, default)
     seed(key, default)
-    shared = {"key": key, "disabled": disabled, "persist_state": "session", "help": setting_help(info, default)}
+    help_text = setting_help(method_name, name, default)
+    shared = {"key": key, "disabled": disabled, "persist_state": "session", "help": help_text}
     if isinstance(default, bool):
         return st.toggle(info.title, **shared)
     if isinstance(default, str) and info.choices:
@@ -127,10 +129,17 @@ def setting_widget(key: str, name: str, default: Setting, disabled: bool = False
     return st.slider(info.title, low, high, step=kind(info.step), **shared)
 
 
-def setting_help(info: SettingInfo, default: Setting) -> str:
-    """Meaning and default of a setting."""
-    shown = {True: "on", False: "off"}.get(default, default) if isinstance(default, bool) else default
-    return f"{info.meaning} Default of the paper: {shown}.".strip()
+def setting_help(method_name: str, name: str, default: Setting) -> str:
+    """Meaning and default of a method's setting, and where the default comes from."""
+    words = DEFAULT_WORDS[default_source(method_name, name)]
+    return f"{info_of(name, default).meaning} {words}: {setting_words(default)}.".strip()
+
+
+def setting_words(value: Setting) -> str:
+    """A value as the screen writes it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return (value.replace("_", " ") or "empty") if isinstance(value, str) else f"{value:g}"
 
 
 def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
@@ -211,7 +220,7 @@ def method_as_verified(name: str, key: str) -> "Method":
 
 
 def shown_settings(name: str, key: str) -> dict[str, Setting]:
-    """The paper's defaults of the settings that have an effect."""
+    """The defaults of the settings that have an effect."""
     method = method_as_verified(name, key)
     settings = method.settings()
     if not method.drafter.uses_draft_model:

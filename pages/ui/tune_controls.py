@@ -8,7 +8,7 @@ from decoding.trace import Setting
 from pages.ui.controls import DEFAULT_METHOD, DEFAULT_PROMPT, prompt_picker, prompt_words, set_method
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.setting_info import ENGINE, GROUPS, HISTORY, IDLE_WITHOUT, VERIFICATION, info_of
+from pages.ui.setting_info import ENGINE, GROUPS, HISTORY, IDLE_WITHOUT, VERIFICATION, default_source, info_of
 from pages.ui.setting_widgets import (
     method_as_verified,
     picked_sampling,
@@ -16,6 +16,7 @@ from pages.ui.setting_widgets import (
     seed,
     setting_key,
     setting_widget,
+    setting_words,
     shown_settings,
     verifier_buttons,
 )
@@ -223,7 +224,7 @@ def try_elsewhere(method: "Method | None") -> None:
 
 
 def settings_sliders() -> None:
-    """Every setting of the method: widget, meaning, the paper's value as a button that brings it back."""
+    """Every setting of the method: widget, meaning, the default as a button that brings it back."""
     from decoding.methods import METHODS
 
     method = METHODS[st.session_state[KEY]]
@@ -244,25 +245,25 @@ def settings_sliders() -> None:
             st.caption("Works between iterations: the trees here stay, a whole generation shows it.")
         for name in names:
             widget = setting_key(KEY, method.name, name)
-            value = setting_widget(widget, name, defaults[name], name in switched_off)
+            value = setting_widget(widget, method.name, name, defaults[name], name in switched_off)
             if value is False:
                 switched_off.update(IDLE_WITHOUT.get(name, ()))
-            paper_line(widget, name, defaults[name], value)
+            default_line(widget, method.name, name, defaults[name], value)
     sampling_controls(columns=2)
 
 
-def paper_line(widget: str, name: str, default: Setting, value: Setting) -> None:
-    """Below a setting: what it means, and the paper's default, a button once the value is another."""
+def default_line(widget: str, method_name: str, name: str, default: Setting, value: Setting) -> None:
+    """Below a setting: what it means, and the default with where it comes from, a button once the value is another."""
 
     def back() -> None:
         st.session_state[widget] = default
 
     kind = "switch" if isinstance(default, bool) else "value"
-    with st.container(key=f"paper_{kind}_{name}", horizontal=True, horizontal_alignment="distribute"):
+    with st.container(key=f"default_{kind}_{name}", horizontal=True, horizontal_alignment="distribute"):
         st.caption(escape_markdown(info_of(name, default).meaning))
         changed = value != default
         st.button(
-            f"paper: {setting_words(default)}",
+            f"{default_source(method_name, name)}: {setting_words(default)}",
             key=f"back_{widget}",
             type="tertiary",
             icon=":material/undo:" if changed else None,
@@ -270,10 +271,3 @@ def paper_line(widget: str, name: str, default: Setting, value: Setting) -> None
             on_click=back,
             width="content",
         )
-
-
-def setting_words(value: Setting) -> str:
-    """A value as the screen writes it."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return value.replace("_", " ") if isinstance(value, str) else f"{value:g}"

@@ -44,17 +44,17 @@ STYLE = """
 .st-key-tune_settings [data-testid=stCaptionContainer] p { font-size: 0.76rem; line-height: 1.25; }
 .st-key-tune_whole { gap: 0.5rem; padding-top: 0.3rem; }
 .st-key-tune_whole [data-testid=stCaptionContainer] p { font-size: 0.8rem; line-height: 1.35; }
-[class*=st-key-paper_] {
+[class*=st-key-default_] {
   gap: 0.4rem !important; margin: -0.5rem 0 0.3rem; flex-wrap: nowrap !important;
   align-items: flex-start !important;
 }
-[class*=st-key-paper_] > :first-child { flex: 1 1 0 !important; min-width: 0; }
-[class*=st-key-paper_] > :last-child { flex: none; }
-[class*=st-key-paper_switch_] { margin-top: -0.15rem; }
-[class*=st-key-paper_] p { font-size: 0.76rem; line-height: 1.25; }
-[class*=st-key-paper_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
-[class*=st-key-paper_] [data-testid=stButton] { display: flex; height: 1rem; margin-top: -0.2rem; }
-[class*=st-key-paper_] button:disabled { color: inherit !important; opacity: 0.7; }
+[class*=st-key-default_] > :first-child { flex: 1 1 0 !important; min-width: 0; }
+[class*=st-key-default_] > :last-child { flex: none; }
+[class*=st-key-default_switch_] { margin-top: -0.15rem; }
+[class*=st-key-default_] p { font-size: 0.76rem; line-height: 1.25; }
+[class*=st-key-default_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
+[class*=st-key-default_] [data-testid=stButton] { display: flex; height: 1rem; margin-top: -0.2rem; }
+[class*=st-key-default_] button:disabled { color: inherit !important; opacity: 0.7; }
 .st-key-tune_prefix button { max-width: 13.5rem; }
 .st-key-tune_told { min-height: 7.15rem; justify-content: center; }
 .tune-told { display: grid; grid-template-columns: repeat(8, auto); justify-content: space-between; }

@@ -4,6 +4,7 @@ import pytest
 
 from decoding.methods import METHODS, PRESETS
 from decoding.session import DecodeSession, Limits
+from pages.ui.setting_info import default_source
 from pages.ui.setting_widgets import setting_key
 from tests.pages.apptest import finish, open_page, sentences
 from viz.tree_diff import compare_trees
@@ -47,7 +48,7 @@ def test_both_trees_are_there_at_first(page):
     assert "median of" in told(page)
 
 
-def test_every_setting_has_a_widget_its_meaning_and_the_papers_value(page):
+def test_every_setting_has_a_widget_its_meaning_and_its_default(page):
     buttons = {button.key: button for button in page.button}
     captions = " ".join(caption.value for caption in page.caption).replace("\\", "")
     for name, value in METHODS["dynatree"].settings().items():
@@ -55,9 +56,10 @@ def test_every_setting_has_a_widget_its_meaning_and_the_papers_value(page):
             continue
         button = buttons[f"back_{setting_key('tune', 'dynatree', name)}"]
         assert button.disabled
-        assert button.label.startswith("paper: ")
+        source, _, shown = button.label.partition(": ")
+        assert source == default_source("dynatree", name)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            assert float(button.label.removeprefix("paper: ")) == value
+            assert float(shown) == value
             assert slider(page, name).value == value
     assert "Path probability needed to go beyond D_0." in captions
 
@@ -109,7 +111,7 @@ def test_pinned_and_present_are_measured_in_turn(page):
     assert now.iteration.drafted <= 4
 
 
-def test_the_papers_value_comes_back_by_its_button(page):
+def test_the_default_comes_back_by_its_button(page):
     slider(page, "base_depth").set_value(2).run()
     settle(page)
     page.button(key=f"back_{setting_key('tune', 'dynatree', 'base_depth')}").click().run()

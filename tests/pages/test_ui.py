@@ -10,7 +10,8 @@ from decoding.methods import METHODS, PRESETS
 from decoding.presets import PairSettings
 from pages.ui.errors import OUT_OF_MEMORY, as_draftscope_error, escape_markdown, sentence
 from pages.ui.models import ModelManager, describe_pair, gibibytes, parameters
-from pages.ui.setting_info import GROUPS, IDLE_WITHOUT, SETTING_INFO
+from pages.ui.setting_info import CODE_DEFAULTS, GROUPS, IDLE_WITHOUT, PAPER_DEFAULTS, SETTING_INFO
+from pages.ui.setting_widgets import setting_help
 from pages.ui.worker import Job, Worker
 
 
@@ -186,6 +187,17 @@ def test_sliders_hold_every_configuration_of_the_papers():
             info = SETTING_INFO[name]
             if info.low is not None:
                 assert info.low <= value <= info.high, (label, name)
+
+
+def test_the_source_of_every_default_is_told():
+    for defaults in (PAPER_DEFAULTS, CODE_DEFAULTS):
+        for method, names in defaults.items():
+            assert set(names) <= METHODS[method].settings().keys(), method
+    assert setting_help("dynatree", "base_depth", 5).endswith("below D_max. Default of the paper: 5.")
+    assert setting_help("dynatree", "branch_mid", 2).endswith("Default of the paper's public code: 2.")
+    assert setting_help("opt_tree", "gain_threshold", 0.2).endswith("tokens. Default: 0.2.")
+    assert setting_help("sequoia", "acceptance", "").endswith("Default: empty.")
+    assert setting_help("dynatree", "history", True).endswith("Default of the paper: on.")
 
 
 def test_sizes_in_words():

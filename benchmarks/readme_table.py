@@ -1,0 +1,139 @@
+"""`python -m benchmarks.readme_table`: write the README's performance section from benchmarks/results.
+
+`--check` writes nothing and ends with code 1 where the README holds something else. A table of contestants is what
+`benchmarks.methods` stores: `figures`, and lines on what is reached in `goals`; `benchmarks.gpu` stores one such part
+for each sampling. `setup` or `pair` says what was measured.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from benchmarks.common import RESULTS, ROOT
+
+README = ROOT / "README.md"
+BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"
+END = "<!-- performance: end -->"
+TABLES = {"methods": "Every method", "gpu": "On a GPU"}
+LINES = {"scaling": "Cost against size", "offload": "A target mostly off the device"}
+HEADER = ("method", "tok/s", "quartiles", "x HF generate", "x HF assisted", "x our AR", "tokens per iteration")
+BASES = ("hf_generate", "hf_assisted", "autoregressive")
+HARDWARE = (("python", "Python"), ("torch", "torch"), ("transformers", "transformers"))
+WIDENED = (
+    "The weights are widened ones: shapes and cost are those of the models named, function and acceptance are those of "
+    "the embedded pair."
+)
+
+
+def load_results(folder: Path) -> dict[str, list[dict]]:
+    """Stored results by benchmark, one per kind of device."""
+    found: dict[str, list[dict]] = {}
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        found.setdefault(record["benchmark"], []).append(record)
+    return found
+
+
+def section(results: dict[str, list[dict]]) -> str:
+    """The whole section between the markers, as Markdown."""
+    blocks = []
+    for name, heading in TABLES.items():
+        blocks.append(f"### {heading}")
+        for record in results.get(name, ()):
+            blocks += _contestants(record)
+        if name not in results:
+            blocks.append(f"This is {_not_measured(name)}.")
+    lines = []
+    for name, heading in LINES.items():
+        told = [f"{'; '.join(record['goals'])} ({_source(record)})" for record in results.get(name, ())]
+        lines += [f"* {heading}: {line}" for line in told or [_not_measured(name)]]
+    return "\n\n".join([*blocks, "\n".join(lines)])
+
+
+def _not_measured(name: str) -> str:
+    return f"not measured yet: run `python -m benchmarks.{name} --save`{' on a CUDA machine' if name == 'gpu' else ''}"
+
+
+def _contestants(record: dict) -> list[str]:
+    """Setup, tables with their goals, and source of one result."""
+    setup = record.get("setup") or record["pair"]
+    blocks = [f"{setup}.{' ' + WIDENED if 'widened' in setup.lower() else ''}"]
+    for heading, part in _parts(record).items():
+        figures = part["figures"]
+        blocks += ([f"**{heading}**"] if heading else []) + [_table(figures)]
+        looping, tokens = (sum(f[key] for f in figures) for key in ("looping_tokens", "tokens"))
+        if looping:
+            blocks.append(f"{looping:,} of {tokens:,} tokens were in loops and are left out.")
+        blocks.append("\n".join(f"* {line}" for line in part["goals"]))
+    return [*blocks, f"{_source(record)}."]
+
+
+def _parts(record: dict) -> dict[str, dict]:
+    """What holds a table, by heading: the record itself, or its parts."""
+    if "figures" in record:
+        return {"": record}
+    return {name: part for name, part in record.items() if isinstance(part, dict) and "figures" in part}
+
+
+def _table(figures: list[dict]) -> str:
+    rows = [_row(f) for f in figures]
+    align = ["---", *["---:"] * (len(HEADER) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (HEADER, align, *rows))
+
+
+def _row(figures: dict) -> tuple[str, ...]:
+    label = figures["label"].replace("|", "\\|")
+    if "throughput" not in figures:
+        return (label, "not measured", *[""] * (len(HEADER) - 2))
+    speed = figures["throughput"]
+    ratios = [figures.get(f"ratio_to_{base}") for base in BASES]
+    return (
+        label,
+        f"{speed['median']:.1f}",
+        f"{speed['low']:.1f} to {speed['high']:.1f}",
+        *(f"{ratio['median']:.2f}" if ratio else "" for ratio in ratios),
+        f"{figures['tokens_per_iteration']:.2f}",
+    )
+
+
+def _source(record: dict) -> str:
+    """Hardware, versions, commit, date and command."""
+    hardware = record["hardware"]
+    device = f"{hardware['gpu']}, " if "gpu" in hardware else ""
+    versions = ", ".join(f"{label} {hardware[key]}" for key, label in HARDWARE)
+    commit, _, dirty = (record["commit"] or "unknown").partition("-")
+    return (
+        f"{device}{hardware['processor']}, {hardware['cores']} cores, torch threads {hardware['threads']}; {versions}; "
+        f"commit {commit[:10]}{' with changes' if dirty else ''}, {record['created'][:10]}: `{record['command']}`"
+    )
+
+
+def rewritten(readme: str, results: dict[str, list[dict]]) -> str:
+    """The README with a new section between its markers.
+
+    Raises:
+        ValueError: the markers are not there once each, in order.
+    """
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
+        raise ValueError(f"the README needs the lines {BEGIN!r} and {END!r}, once each and in this order")
+    before, _, rest = readme.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{section(results)}\n\n{END}{rest.partition(END)[2]}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; end with code 1 where the README differs")
+    args = parser.parse_args()
+    present = README.read_text(encoding="utf-8")
+    wanted = rewritten(present, load_results(RESULTS))
+    if args.check:
+        print("the README is up to date" if present == wanted else "the README differs: run it without --check")
+        return int(present != wanted)
+    README.write_text(wanted, encoding="utf-8")
+    print(f"written to {README.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
