@@ -36,9 +36,7 @@ class Contestant:
             self.engine is None or self.engine in ENGINES,
             f"unknown engine {self.engine!r}: choose {', '.join(ENGINES)}.",
         )
-        require(
-            self.engine is None or self.method is not None, f"{self.label}: a baseline runs in its own library's engine."
-        )
+        require(self.engine is None or self.method is not None, f"{self.label}: a baseline has no engine to choose.")
         require((self.method is None) != (self.baseline is None), f"{self.label}: give either a method or a baseline.")
         require(
             self.baseline is None or self.baseline in BASELINES,

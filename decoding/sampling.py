@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from decoding.errors import require
+from decoding.row_search import argmax_rows
 from decoding.trace import DrawTrace
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ class TargetRows:
     @property
     def argmax(self) -> Tensor:
         """Most likely token after each node, `[num_rows]`."""
-        return self.logits.argmax(-1)
+        return argmax_rows(self.logits)
 
     def law(self, row: int) -> Tensor:
         """Law after temperature and top-p after one node, `[vocab_size]`, in the widest float of the device.

@@ -64,7 +64,9 @@ class VerifiedTree:
 
     @cached_property
     def _draft_rows(self) -> dict[int, tuple[int, int]]:
-        """Where the draft's law after each node stands: level and row."""
+        """Where the draft's law after each node stands: level and row; they are checked when first asked for."""
+        for level, (_, probs) in enumerate(self._draft.rows):
+            check_laws(probs, f"draft_probs of level {level}")
         levels = enumerate(self._draft.rows)
         return {int(node): (level, row) for level, (nodes, _) in levels for row, node in enumerate(nodes)}
 
@@ -77,5 +79,3 @@ class VerifiedTree:
         if len(self._target) != len(self.order):
             raise ValueError(f"target has {len(self._target)} rows for {len(self.order)} verified nodes.")
         self._target.check()
-        for level, (_, probs) in enumerate(self._draft.rows):
-            check_laws(probs, f"draft_probs of level {level}")
