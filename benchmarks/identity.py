@@ -95,6 +95,26 @@ def _check(name, pair, label, method, prompts, references, max_new_tokens, judge
                pair.info.target.engine, max(shortfalls, default=None))  # fmt: skip
 
 
+def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quick: bool) -> Row:
+    """Captured passes against the same passes run as they are, token for token, on CUDA."""
+    static = pair.with_engine("static")
+    outputs: dict[bool, list[tuple[int, ...]]] = {True: [], False: []}
+    for captured, found in outputs.items():
+        for model in (static.target, static.draft):
+            model.engine.graphs.capture = captured
+        for method in methods_to_check(quick).values():
+            for ids in prompts:
+                session = DecodeSession(static, method, ids, limits=Limits(max_new_tokens, record="summary"))
+                found.append(tuple(token for iteration in session for token in iteration.committed_ids))
+    for model in (static.target, static.draft):
+        model.engine.graphs.capture = True
+    different = [f"output {i}: captured and uncaptured passes part." for i, (a, b) in
+                 enumerate(zip(*outputs.values(), strict=True)) if a != b]  # fmt: skip
+    tokens = sum(map(len, outputs[True]))
+    return Row(f"embedded {pair.info.target.dtype}", "captured against uncaptured", "compaction", len(outputs[True]),
+               tokens, 0.0, None, (), tuple(different), "static")  # fmt: skip
+
+
 def tiny_pairs(folder: Path) -> dict[str, Pair]:
     """Small random targets of four architectures, each with a noised copy of itself as draft."""
     from tests.fakes import make_checkpoint
@@ -135,18 +155,22 @@ def print_rows(rows: list[Row]) -> None:
 
 
 def main() -> int:
-    args = arguments(__doc__.splitlines()[0]).parse_args()
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"))
+    args = parser.parse_args()
     started = time.perf_counter()
     count, length = (1, 40) if args.quick else (24, 128)
     prompts = choose_prompts(args.prompts, count)
-    embedded = embedded_pair()
+    embedded = embedded_pair(args.device)
     rows = check_pair("embedded", embedded, [embedded.vocabulary.encode(p.text) for p in prompts], length, args.quick)
     few = [embedded.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 6]]
     for engine in other_engines(embedded):
         pair = embedded.with_engine(engine)
         rows += check_pair("embedded", pair, few, length // 2, args.quick, rebuild=False)
-    half = embedded_pair(dtype="bfloat16")
+    half = embedded_pair(args.device, "bfloat16")
     rows += check_pair("embedded bfloat16", half, few, length // 2, args.quick, rebuild=False)
+    if embedded.target.device.type == "cuda":
+        rows += [check_graphs(pair, few, length // 2, args.quick) for pair in (embedded, half)]
     with tempfile.TemporaryDirectory() as folder:
         for name, pair in tiny_pairs(Path(folder)).items():
             ids = [pair.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 4]]

@@ -29,9 +29,6 @@ from decoding.vocabulary import Vocabulary
 
 __all__ = ["EMBEDDED", "Model", "Pair", "PairSettings", "embedded_pair", "load_pair", "match_vocabulary", "release"]
 
-# Rows that pad a tree to a static shape may stand at positions behind the last one.
-SPARE_POSITIONS = 64
-
 
 @dataclass(eq=False)
 class Loaded:
@@ -232,7 +229,7 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
         attention=attention,
         weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
     )
-    positions = min(info.context, settings.context_length) + SPARE_POSITIONS
+    positions = min(info.context, settings.context_length)
     loaded = Loaded(network)
     return Model(info, inputs, network.dtype, mask_kind, mask_keys, text.num_hidden_layers, positions, loaded)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from decoding.drafters.base import Draft, Outcome
 from decoding.pair import Vocabulary
+from decoding.row_search import topk_rows
 from decoding.trace import (
     GROWTHS,
     TOP_TOKENS,
@@ -36,6 +37,7 @@ class Step:
     in_loop: bool
     started_s: float
     ended_s: float = 0.0
+    target_rows_before: int = 0
     source: Any = None
     draft: Draft | None = None
     logits: Tensor | None = None
@@ -62,6 +64,7 @@ class Step:
             drafted=self.draft.tree.size - 1,
             verified=len(self.draft.order) - 1,
             depth=self.tree_depth,
+            path=tuple(self.verification.accepted),
         )
 
 
@@ -116,8 +119,8 @@ def _full_record(step: Step, vocabulary: Vocabulary, full_rows: bool) -> dict[st
     target_probs = torch.softmax(target_logits.float(), -1)
     draft_tops = _tops(size, list(draft.rows))
     target_tops = _tops(size, [(draft.order, target_probs)])
-    ids = np.unique(np.concatenate([draft_tops.ids.ravel(), target_tops.ids.ravel(), draft.tree.tokens]))
-    texts = {int(i): vocabulary.text(int(i)) for i in (*ids, step.verification.final_token) if i >= 0}
+    ids = {*draft_tops.ids.ravel().tolist(), *target_tops.ids.ravel().tolist(), *draft.tree.tokens.tolist()}
+    texts = {i: vocabulary.text(i) for i in sorted(ids | {step.verification.final_token}) if i >= 0}
     for test in step.verification.steps:
         for token in (test.token_id, *test.residual_ids):
             if token not in texts:
@@ -142,10 +145,10 @@ def _tops(size: int, levels: list[tuple[np.ndarray, Tensor]]) -> Tops:
     ids = np.full((size, TOP_TOKENS), -1, dtype=np.int32)
     probs = np.full((size, TOP_TOKENS), np.nan, dtype=np.float32)
     for nodes, rows in levels:
-        best = rows.topk(min(TOP_TOKENS, rows.shape[-1]), dim=-1)
-        width = best.indices.shape[-1]
-        ids[nodes, :width] = best.indices.cpu().numpy()
-        probs[nodes, :width] = best.values.float().cpu().numpy()
+        best_probs, best_ids = topk_rows(rows, min(TOP_TOKENS, rows.shape[-1]))
+        width = best_ids.shape[-1]
+        ids[nodes, :width] = best_ids.cpu().numpy()
+        probs[nodes, :width] = best_probs.float().cpu().numpy()
     return Tops(ids, probs)
 
 
@@ -173,12 +176,14 @@ def _nodes(step: Step, child_probs: np.ndarray, target_tops: Tops, texts: Mappin
     draft, verification, tree = step.draft, step.verification, step.draft.tree
     flat = {int(node): row for row, node in enumerate(draft.order)}
     verdicts = Verdicts(step, target_tops, texts)
-    columns = {name: getattr(tree, name).tolist() for name, _ in tree._COLUMNS}
+    columns = {name: getattr(tree, name).tolist() for name, _ in tree._COLUMNS}  # plain numbers: each is read once
+    child_probs, best_ids = child_probs.tolist(), target_tops.ids[:, 0].tolist()
+    best_probs, passes = target_tops.probs[:, 0].tolist(), verification.acceptance_probability.tolist()
     nodes = []
     for i in range(tree.size):
         parent, row = columns["parents"][i], flat.get(i)
         verdict, reason = verdicts.of(i, parent, child_probs[i])
-        argmax = int(target_tops.ids[i, 0]) if row is not None else None
+        argmax = best_ids[i] if row is not None else None
         nodes.append(
             NodeTrace(
                 node_id=i,
@@ -193,11 +198,11 @@ def _nodes(step: Step, child_probs: np.ndarray, target_tops: Tops, texts: Mappin
                 branching=None if columns["branching"][i] < 0 else columns["branching"][i],
                 growth=GROWTHS[columns["growth"][i]],
                 pruned=row is None,
-                target_probability=None if row is None else _or_none(float(child_probs[i])),
+                target_probability=None if row is None else _or_none(child_probs[i]),
                 target_argmax=argmax,
                 target_argmax_text=None if argmax is None else texts[argmax],
-                target_argmax_probability=None if row is None else float(target_tops.probs[i, 0]),
-                acceptance_probability=None if row is None else float(verification.acceptance_probability[row]),
+                target_argmax_probability=None if row is None else best_probs[i],
+                acceptance_probability=None if row is None else passes[row],
                 verdict=verdict,
                 reason=reason,
                 flat_index=row,
@@ -256,4 +261,4 @@ class Verdicts:
 
 
 def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else value
+    return None if value != value else value  # nan

@@ -2,24 +2,27 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from decoding.cache_update import keep_committed_rows
 from decoding.clock import PhaseClock, phase_times
 from decoding.draft_source import ModelSource, NoSource
 from decoding.drafters.base import Draft
+from decoding.engines.device_choice import DeviceIteration, NextToken, choose_iteration
 from decoding.errors import OutOfMemoryError, PromptError, require
 from decoding.hardware import describe_hardware
-from decoding.kv_cache import KVCache, keep_rows
+from decoding.kv_cache import KVCache
 from decoding.loops import LoopDetector
 from decoding.methods import Method
 from decoding.pair import Model, Pair
 from decoding.pair_checks import is_out_of_memory
 from decoding.pair_loading import drop_frames
 from decoding.recorder import Step, write_iteration
+from decoding.row_memory import drop_old_rows, trace_bytes
 from decoding.sampling import GeneratorDraws, Sampling, TargetRows
 from decoding.trace import FORMAT_VERSION, IterationTrace, Record, RunTrace, SamplingTrace, Totals
 from decoding.tree_attention import causal_visibility, tree_forward, visibility
@@ -245,24 +248,18 @@ class DecodeSession:
         clock = PhaseClock(self.pair.target.device)
         draws_before = len(self._draws.record)
 
-        # Step 1: the draft grows a tree below the last committed token.
-        step.source = self._source(clock)
-        step.draft = self.method.drafter.draft(self._state, step.source, self.tokens[-1], self._draws)
-        clock.mark("draft_logic")
-
-        # Step 2: one target pass over the whole tree.
-        rows_before = self._target_cache.length
-        step.logits = self._verify_pass(step.draft, clock)
-
-        # Step 3: the verifier walks the tree.
-        target = TargetRows(step.logits, self.sampling)
-        step.verification = self.method.verifier.verify(step.draft, target, self._draws)
-        clock.mark("select")
+        # Steps 1 to 3: draft a tree below the last committed token, one target pass over it, the verifier's walk.
+        step.target_rows_before = self._target_cache.length
+        on_device = self._on_device()
+        if on_device is not None:
+            step.source, step.draft, step.logits, step.verification = on_device.run(clock)
+        else:
+            self._draft_and_verify(step, clock)
 
         # Step 4: commit, cut at end of text, and bring both caches to the committed text.
         step.committed, step.kept, step.final_kind = self._cut(step.draft, step.verification)
         self.tokens.extend(step.committed)
-        self._update_caches(step, rows_before, clock)
+        self._update_caches(step, on_device is not None, clock)
 
         # Step 5: the drafter learns from the outcome.
         self._state, step.history = self.method.drafter.observe(step.draft.state, step.outcome())
@@ -282,16 +279,42 @@ class DecodeSession:
         self._keep(trace)
         return trace
 
+    def _draft_and_verify(self, step: Step, clock: PhaseClock) -> None:
+        # Step 1: the draft grows a tree below the last committed token.
+        step.source = self._source(clock)
+        step.draft = self.method.drafter.draft(self._state, step.source, self.tokens[-1], self._draws)
+        clock.mark("draft_logic")
+
+        # Step 2: one target pass over the whole tree.
+        step.logits = self._verify_pass(step.draft, clock)
+
+        # Step 3: the verifier walks the tree.
+        target = TargetRows(step.logits, self.sampling)
+        step.verification = self.method.verifier.verify(step.draft, target, self._draws)
+        clock.mark("select")
+
+    def _on_device(self) -> DeviceIteration | NextToken | None:
+        """Steps 1 to 3 as they run without the host, None where this method or pair cannot."""
+        caches, record = (self._target_cache, self._draft_cache), self.limits.record == "full"
+        temperature = self.sampling.draft_temperature
+        return choose_iteration(
+            self.pair, self.method, self._state, self.tokens, caches, self._depth_limit, temperature, record
+        )
+
+    @property
+    def _depth_limit(self) -> int:
+        """Depth of the deepest node whose token could still be committed with one behind it."""
+        return self.limits.max_new_tokens - self.new_tokens - 1
+
     def _source(self, clock: PhaseClock) -> ModelSource | NoSource:
-        depth_limit = self.limits.max_new_tokens - self.new_tokens - 1
         if self._draft_cache is None:
-            return NoSource(depth_limit)
+            return NoSource(self._depth_limit)
         return ModelSource(
             self.pair.draft,
             self._draft_cache,
             self.tokens,
             self.pair.logits_size,
-            depth_limit,
+            self._depth_limit,
             clock,
             self.sampling.draft_temperature,
         )
@@ -325,21 +348,10 @@ class DecodeSession:
         cut = length < len(tokens)
         return tuple(tokens[:length]), verification.accepted[:length], "none" if cut else verification.final_kind
 
-    def _update_caches(self, step: Step, rows_before: int, clock: PhaseClock) -> None:
+    def _update_caches(self, step: Step, moved: bool, clock: PhaseClock) -> None:
         """Both caches end up holding every committed token but the last one."""
         rebuild = self.method.cache_policy == "rebuild" and self.method.drafter.uses_draft_model
-        missing = step.prefix_length - 1 - rows_before
-        order = (*[-1] * missing, *step.draft.order.tolist())
-        path = {-1, 0, *step.kept}
-        kept = [rows_before + row for row, node in enumerate(order) if node in path]
-        step.kv_target = keep_rows(
-            self._target_cache, rows_before, order, kept[: len(self.tokens) - 1 - rows_before], drop_all=rebuild
-        )
-        if self._draft_cache is not None:
-            source = step.source
-            kept = [source.rows_before + row for row, node in enumerate(source.row_nodes) if node in path]
-            kept = kept[: len(self.tokens) - 1 - source.rows_before]
-            step.kv_draft = keep_rows(self._draft_cache, source.rows_before, tuple(source.row_nodes), kept)
+        keep_committed_rows(step, len(self.tokens), self._target_cache, self._draft_cache, rebuild, moved)
         clock.mark("commit")
         if rebuild:
             self._fill(self.pair.target, self._target_cache)
@@ -349,16 +361,9 @@ class DecodeSession:
         if self.limits.record == "none":
             return
         self.iterations.append(trace)
-        if self.limits.rows == "top":
-            return
         room = trace_bytes(trace) if self.limits.rows == "open" else self.limits.row_bytes
-        for place in range(len(self.iterations) - 1, -1, -1) if room is not None else ():
-            held = self.iterations[place]
-            if held.target_logits is None:  # rows go from the oldest on, so nothing older has any
-                break
-            room -= trace_bytes(held)
-            if room < 0:
-                self.iterations[place] = replace(held, draft_logits=None, target_logits=None)
+        if self.limits.rows != "top" and room is not None:
+            drop_old_rows(self.iterations, room)
 
     def _peak_memory(self) -> int | None:
         """Peak bytes on CUDA; weights and caches elsewhere."""
@@ -371,11 +376,6 @@ class DecodeSession:
             caches += self._draft_cache.allocated_bytes
             weights += self.pair.info.draft.weight_bytes
         return caches + weights
-
-
-def trace_bytes(trace: IterationTrace) -> int:
-    """Bytes of the raw logits that an iteration holds."""
-    return sum(rows.nbytes for rows in (trace.draft_logits, trace.target_logits) if rows is not None)
 
 
 def decode(

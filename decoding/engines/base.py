@@ -9,8 +9,9 @@ from torch import Tensor
 
 from decoding.kv_cache import KVCache
 
-# (ids [num_queries], positions [num_queries], mask as `Engine.mask` made it, cache, rows to project) -> logits
-Forward = Callable[[Tensor, Tensor, Any, KVCache, int], Tensor]
+# (ids [num_queries], positions [num_queries], mask as `Engine.mask` made it, cache, queries to project: the last so
+# many, or those at an index [num_kept]) -> logits
+Forward = Callable[[Tensor, Tensor, Any, KVCache, int | Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Visibility:
         mask = np.ones(self.shape, dtype=bool)
         mask[:, self.past :] = self.among
         return mask
+
+
+def kept_rows(x: Tensor, keep: int | Tensor) -> Tensor:
+    """The rows of `[num_queries, size]` to project: the last `keep`, or those at an index."""
+    return x[-keep:] if isinstance(keep, int) else x.index_select(0, keep)
 
 
 class Engine(Protocol):

@@ -1,5 +1,6 @@
 """Which engine runs a model: what was asked for, or the fastest that gives the library's logits."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from decoding.engines.eager import EagerEngine, LibraryForward
 from decoding.engines.lean_llama import LlamaForward
 from decoding.engines.lean_neox import NeoXForward
 from decoding.engines.linear import can_pack
+from decoding.engines.static import StaticEngine
 from decoding.errors import PairError
-from decoding.pair_checks import TOLERANCE
+from decoding.pair_checks import TOLERANCE, is_out_of_memory
 from decoding.presets import ENGINES
 
 LEAN_FORWARDS = (NeoXForward, LlamaForward)
@@ -25,7 +27,7 @@ def make_engine(
     """The engine for a loaded network.
 
     Args:
-        asked: one of `presets.ENGINES`; auto takes lean on a CPU where it fits, the library elsewhere.
+        asked: one of `presets.ENGINES`; auto takes static on CUDA and lean on a CPU where they fit, else the library.
         name: the model, for messages.
         positions: most positions that a text can have.
         free_bytes: free memory of the device, None if unknown.
@@ -36,32 +38,62 @@ def make_engine(
     """
     assert asked in ENGINES
     library = EagerEngine("library", LibraryForward(network), **how)
-    if asked == "library" or (asked == "auto" and not _worth_packing(network, free_bytes, **how)):
+    wanted = _fastest(network, free_bytes, **how) if asked == "auto" else asked
+    if wanted == "library":
         return library
-    kind = next((kind for kind in LEAN_FORWARDS if kind.fits(network)), None)
-    one_device = len(set((getattr(network, "hf_device_map", None) or {"": 0}).values())) == 1
-    if kind is None or how["mask_kind"] != "bool" or not one_device:
-        if asked == "auto":
-            return library
-        reason = (
-            "spread over devices" if not one_device else f"a {type(network).__name__} with {how['mask_kind']} masks"
-        )
-        raise PairError(f"{name} is {reason}, for which there is no lean forward; choose engine auto or library.")
-    with torch.inference_mode():
-        lean = EagerEngine("lean", kind(network, positions), **how)
-        difference = _difference(lean, library, network)
-    if difference > TOLERANCE.get(how["dtype"], 2e-1):
-        if asked == "auto":
-            return library
-        raise PairError(
-            f"The lean forward gives {name} log-probabilities that differ by {difference:.2g}; choose engine library."
-        )
-    return lean
+    kind = next((kind for kind in LEAN_FORWARDS if kind.fits(network) and how["mask_kind"] == "bool"), None)
+    refusal = _refusal(wanted, kind, network, name, how["mask_kind"])
+    if refusal is None:
+        with torch.inference_mode():
+            forward = LibraryForward(network) if kind is None else kind(network, positions)
+            engine = StaticEngine(forward, **how) if wanted == "static" else EagerEngine("lean", forward, **how)
+            refusal = _wrong(engine, library, network, name, how["dtype"])
+    if refusal is None:
+        return engine
+    if asked == "auto":
+        return library
+    raise PairError(refusal)
 
 
-def _worth_packing(network: Any, free_bytes: int | None, device: torch.device, dtype: torch.dtype, **_: Any) -> bool:
+def _fastest(network: Any, free_bytes: int | None, device: torch.device, dtype: torch.dtype, **masks: Any) -> str:
+    """The engine that auto tries."""
+    if device.type == "cuda":
+        one_mask = masks["mask_kind"] == "bool" and not masks["mask_layer_types"]
+        return "static" if one_mask and _on_one_device(network) else "library"
     weights = sum(weight.numel() * weight.element_size() for weight in network.parameters())
-    return can_pack(device, dtype) and (free_bytes is None or weights <= PACKED_MEMORY_SHARE * free_bytes)
+    fits = free_bytes is None or weights <= PACKED_MEMORY_SHARE * free_bytes
+    return "lean" if can_pack(device, dtype) and fits else "library"
+
+
+def _on_one_device(network: Any) -> bool:
+    return len(set((getattr(network, "hf_device_map", None) or {"": 0}).values())) == 1
+
+
+def _refusal(wanted: str, kind: type | None, network: Any, name: str, mask_kind: str) -> str | None:
+    """Why an engine cannot run a network, None if it can."""
+    if not _on_one_device(network):
+        return f"{name} is spread over devices, which the {wanted} engine is not; choose engine auto or library."
+    if wanted == "lean" and kind is None:
+        network_name = f"a {type(network).__name__} with {mask_kind} masks"
+        return f"{name} is {network_name}, for which there is no lean forward; choose engine auto or library."
+    return None
+
+
+def _wrong(engine: Engine, library: Engine, network: Any, name: str, dtype: torch.dtype) -> str | None:
+    """How an engine fails to give the library's logits, None if it gives them."""
+    try:
+        # The second time on CUDA static passes are graphs.
+        difference = max(_difference(engine, library, network) for _ in range(2 if engine.name == "static" else 1))
+    except RuntimeError as error:
+        if engine.name != "static" or is_out_of_memory(error):
+            raise
+        reason = f"{name} cannot run as CUDA graphs ({str(error).splitlines()[0]}); choose engine library."
+        warnings.warn(reason, RuntimeWarning, stacklevel=2)
+        return reason
+    if difference <= TOLERANCE.get(dtype, 2e-1):
+        return None
+    forward = "lean forward" if engine.name == "lean" else "static engine"
+    return f"The {forward} gives {name} log-probabilities that differ by {difference:.2g}; choose engine library."
 
 
 def _difference(engine: Engine, reference: Engine, network: Any) -> float:

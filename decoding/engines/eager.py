@@ -70,7 +70,7 @@ class LibraryForward:
     def __init__(self, network: Any):
         self._network = network
 
-    def __call__(self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int) -> Tensor:
+    def __call__(self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor) -> Tensor:
         output = self._network(
             input_ids=ids[None],
             position_ids=positions[None],

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from decoding.engines.attention import TABLED_ROPE_TYPES, RotaryTable, attend
+from decoding.engines.base import kept_rows
 from decoding.engines.linear import PackedLinear, can_pack, linear
 from decoding.kv_cache import KVCache
 
@@ -36,12 +37,14 @@ class LlamaForward:
         plain = set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
         return type(network).__name__ in ARCHITECTURES and plain and rope.get("rope_type") in TABLED_ROPE_TYPES
 
-    def __call__(self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int) -> Tensor:
+    def __call__(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
+    ) -> Tensor:
         x = self._embed(ids)
         angles = self._rotary.at(positions)
         for index, layer in enumerate(self._layers):
             x = layer(x, self._rotary, angles, mask, cache, index)
-        return self._head(self._norm(x[-keep:]))
+        return self._head(self._norm(kept_rows(x, keep)))
 
 
 class _Layer:

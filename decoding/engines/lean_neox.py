@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from decoding.engines.attention import RotaryTable, attend
+from decoding.engines.base import kept_rows
 from decoding.engines.linear import PackedLinear, can_pack, linear
 from decoding.kv_cache import KVCache
 
@@ -34,12 +35,14 @@ class NeoXForward:
         """Whether this forward computes what the network computes."""
         return type(network).__name__ == "GPTNeoXForCausalLM" and network.config.use_parallel_residual
 
-    def __call__(self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int) -> Tensor:
+    def __call__(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
+    ) -> Tensor:
         x = self._embed(ids)
         angles = self._rotary.at(positions)
         for index, layer in enumerate(self._layers):
             x = layer(x, self._rotary, angles, mask, cache, index)
-        return self._head(self._norm(x[-keep:]))
+        return self._head(self._norm(kept_rows(x, keep)))
 
 
 class _Layer:

@@ -1,0 +1,59 @@
+"""Whether an iteration can run on the device, and as what."""
+
+from typing import Any
+
+from decoding.drafters import NoDrafter
+from decoding.engines.device_drafters import device_rule
+from decoding.engines.device_drafting import Asked
+from decoding.engines.device_iteration import DeviceIteration
+from decoding.engines.device_next import NextToken
+from decoding.engines.device_tree import PENDING, places_for
+from decoding.engines.static import StaticEngine
+from decoding.engines.static_shapes import LARGEST
+from decoding.kv_cache import KVCache
+from decoding.methods import Method
+from decoding.pair import Model, Pair
+from decoding.verifiers import GreedyVerifier
+
+
+def choose_iteration(
+    pair: Pair,
+    method: Method,
+    state: Any,
+    tokens: list[int],
+    caches: tuple[KVCache, KVCache | None],
+    depth_limit: int,
+    draft_temperature: float,
+    record: bool,
+) -> DeviceIteration | NextToken | None:
+    """Drafting, verification and compaction on the device; None where the reference path has to do it.
+
+    Args:
+        state: of the drafter.
+        tokens: the committed tokens.
+        caches: of target and draft, None without a draft.
+        depth_limit: no node may be deeper.
+        record: whether laws and logits are wanted.
+    """
+    target, draft = caches
+    greedy = isinstance(method.verifier, GreedyVerifier) and method.cache_policy == "compaction"
+    if not greedy or not _ready(pair.target, target) or target.length != len(tokens) - 1:
+        return None
+    if isinstance(method.drafter, NoDrafter):
+        return NextToken(pair.target.engine, target, tokens[-1], record)
+    # A draft that is behind by a whole text catches up in one eager pass.
+    if draft is None or not _ready(pair.draft, draft) or len(tokens) - draft.length > PENDING:
+        return None
+    rule = device_rule(method.drafter, state, depth_limit) if depth_limit > 0 else None
+    if rule is None or places_for(rule.nodes) > LARGEST or rule.top > pair.logits_size:
+        return None
+    if pair.target.device != pair.draft.device:
+        return None
+    asked = Asked(pair.logits_size, draft_temperature, record)
+    engines = (pair.target.engine, pair.draft.engine)
+    return DeviceIteration(engines, caches, method.drafter, state, rule, tokens, asked)
+
+
+def _ready(model: Model, cache: KVCache) -> bool:
+    """Whether a model runs in static shapes and its cache has blocks: an eager pass makes them."""
+    return isinstance(model.engine, StaticEngine) and cache.length > 0 and all(cache.blocks.placed)
