@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from decoding.baselines.hf_generate import BASELINES, Baseline, CancelledError, run_baseline
 from decoding.errors import OutOfMemoryError, require
 from decoding.identity import Difference, MarginJudge, explain_difference
+from decoding.limits import Limits, check_prompt
 from decoding.loops import tokens_before_loop
 from decoding.methods import Method
 from decoding.metrics import RunMetrics, measure_run, measure_timeline
@@ -14,7 +15,7 @@ from decoding.pair import Pair
 from decoding.pair_checks import is_out_of_memory
 from decoding.presets import ENGINES
 from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits, check_prompt
+from decoding.session import DecodeSession
 from decoding.trace import IterationTrace, RunTrace
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,9 +12,10 @@ from decoding.clock import PhaseClock, phase_times
 from decoding.draft_source import ModelSource, NoSource
 from decoding.drafters.base import Draft
 from decoding.engines.device_choice import DeviceIteration, NextToken, choose_iteration
-from decoding.errors import OutOfMemoryError, PromptError, require
+from decoding.errors import OutOfMemoryError, require
 from decoding.hardware import describe_hardware
 from decoding.kv_cache import KVCache
+from decoding.limits import Limits, check_prompt
 from decoding.loops import LoopDetector
 from decoding.methods import Method
 from decoding.pair import Model, Pair
@@ -24,48 +24,11 @@ from decoding.pair_loading import drop_frames
 from decoding.recorder import Step, write_iteration
 from decoding.row_memory import drop_old_rows, trace_bytes
 from decoding.sampling import GeneratorDraws, Sampling, TargetRows
-from decoding.trace import FORMAT_VERSION, IterationTrace, Record, RunTrace, SamplingTrace, Totals
+from decoding.trace import FORMAT_VERSION, IterationTrace, RunTrace, SamplingTrace, Totals
 from decoding.tree_attention import causal_visibility, tree_forward, visibility
 from decoding.verifiers.base import Verification
 
-Rows = Literal["top", "open", "full"]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How far to decode and how much to record.
-
-    Attributes:
-        max_new_tokens: tokens after the prompt at most.
-        ignore_end_of_text: decode on past the stop tokens.
-        record: `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing.
-        rows: `top` keeps the top 20 of each law, `open` also the raw logits of the latest iteration, `full` of all.
-        row_bytes: memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
-    """
-
-    max_new_tokens: int = 128
-    ignore_end_of_text: bool = False
-    record: Record = "full"
-    rows: Rows = "top"
-    row_bytes: int | None = None
-
-    def __post_init__(self):
-        require(self.max_new_tokens >= 1, f"max_new_tokens must be at least 1, not {self.max_new_tokens}.")
-
-
-def check_prompt(pair: Pair, prompt_ids: list[int], max_new_tokens: int) -> None:
-    """Raise `PromptError` unless the prompt and what is to follow fit the pair's context."""
-    if not prompt_ids:
-        raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
-    if len(prompt_ids) >= pair.context:
-        raise PromptError(
-            f"The prompt has {len(prompt_ids)} tokens and the context of this pair {pair.context}: shorten the prompt."
-        )
-    if len(prompt_ids) + max_new_tokens > pair.context:
-        raise PromptError(
-            f"{len(prompt_ids)} prompt tokens and {max_new_tokens} new ones exceed the context of {pair.context}: "
-            f"ask for at most {pair.context - len(prompt_ids)} new tokens."
-        )
+__all__ = ["DecodeSession", "Limits", "decode"]
 
 
 class DecodeSession:
