@@ -31,7 +31,7 @@ LARGE: dict[str, Method] = {
     "Sequoia": METHODS["sequoia"].with_settings(node_budget=NODES, max_depth=12),
     "OPT-Tree": METHODS["opt_tree"].with_settings(node_budget=NODES, gain_threshold=0.0, max_depth=12),
     "hardware-aware": METHODS["hardware_aware"].with_settings(
-        node_budget=NODES, max_depth=12, verify_ms="1", level_ms="0", odds="1 1"
+        node_budget=NODES, max_depth=12, verify_ms="1", level_ms="0", odds="1 1", verifier="nss"
     ),
     "EAGLE-2 beam": METHODS["eagle2"].with_settings(node_budget=NODES, beam_width=14, max_depth=8),
     "SpecExec optimal": METHODS["specexec"].with_settings(node_budget=NODES, batch=64, max_depth=12),

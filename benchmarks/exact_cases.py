@@ -11,6 +11,7 @@ from decoding.drafters import (
     DySpecThresholdDrafter,
     Eagle2Drafter,
     FixedTreeDrafter,
+    HardwareAwareDrafter,
     IIDPathsDrafter,
     LinearDrafter,
     NoDrafter,
@@ -48,6 +49,10 @@ DRAFTERS_3: dict[str, list[Drafter]] = {
     ],
     "opt_tree": [OptTreeDrafter(node_budget=4, gain_threshold=0.0, max_depth=2)],
     "eagle2": [Eagle2Drafter(node_budget=4, beam_width=2, max_depth=2)],
+    "hardware_aware": [
+        HardwareAwareDrafter(node_budget=5, max_depth=3, verify_ms="1:1 6:1.2", level_ms="0.1", odds="1 1"),
+        HardwareAwareDrafter(node_budget=4, max_depth=2, verify_ms="1", level_ms="0", odds="4 0.5"),
+    ],
     "specexec": [SpecExecDrafter(node_budget=5, batch=2, max_depth=3)],
     "salf": [SalfDrafter(node_budget=5, batch=2, gain_threshold=0.3), SalfDrafter(5, 2, 0.6, top_up=True)],
     "iid_paths": [

@@ -50,7 +50,7 @@ def trees() -> list[str]:
     ]
     found += [
         f"eagle2:node_budget={nodes},beam_width={beam},max_depth={depth}"
-        for nodes, beam, depth in product((8, 16, 32), (3, 6), (2, 3, 5))
+        for nodes, beam, depth in product((6, 8, 12, 20, 32), (2, 3, 6), (1, 2, 3, 5))
     ]
     return found + [f"hardware_aware:node_budget={nodes}" for nodes in (16, 64)]
 

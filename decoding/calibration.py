@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decoding.errors import require
-from decoding.offload import fetch_weight
+from decoding.kept import keep, recall
 from decoding.pair import Model, Pair, match_vocabulary
 from decoding.prompts import load_prompts
 from decoding.sampling import Draws, GeneratorDraws, Sampling, exact_dtype, target_law
@@ -21,6 +21,7 @@ RANKS = 16
 POSITIONS = 1024  # the standard error of a rate is then at most 0.016
 ROWS_AT_ONCE = 64  # both laws of a wide vocabulary fill the memory where all positions are looked at together
 SEED = 0
+NEWTON_STEPS = 30
 
 
 def calibrated(pair: Pair, sampling: Sampling) -> tuple[float, ...]:
@@ -48,10 +49,65 @@ def acceptance_by_rank(
     Args:
         prompts: texts to measure on; the sample prompts by default.
     """
-    texts = [prompt.text for prompt in load_prompts()] if prompts is None else prompts
     draws, total, rows = GeneratorDraws(SEED), np.zeros(ranks), 0
-    for text in texts:
-        tokens = pair.vocabulary.encode(text)[: pair.context]
+    for target, draft in _laws(pair, sampling, prompts):
+        total += accepted_by_rank(target, draft, ranks, draws)
+        rows += len(target)
+    return tuple((total / rows).tolist())
+
+
+def calibrated_odds(pair: Pair, sampling: Sampling, children: int) -> tuple[float, float]:
+    """`acceptance_odds` of a pair at these sampling settings: kept ones, or measured now and kept."""
+    entry = f"{_entry(sampling)}, {children} children"
+    odds = recall(pair, "odds", entry, _are_odds)
+    if odds is None:
+        odds = acceptance_odds(pair, sampling, children)
+        keep(pair, "odds", entry, list(odds), _are_odds)
+    return odds[0], odds[1]
+
+
+@torch.inference_mode()
+def acceptance_odds(
+    pair: Pair, sampling: Sampling, children: int, prompts: Sequence[str] | None = None
+) -> tuple[float, float]:
+    """Measure by how much the odds of acceptance exceed those of the draft probability: of first children, of others.
+
+    A token of draft probability q is accepted where the target draws it (or has it first, when greedy). The odds of
+    that are taken to be a factor times q / (1 - q), and the factor is the likeliest one over the `children` likeliest
+    tokens at places of each text.
+
+    Args:
+        prompts: texts to measure on; the sample prompts by default.
+    """
+    drafted, accepted = [], []
+    for target, draft in _laws(pair, sampling, prompts):
+        likeliest = draft.topk(min(children, draft.shape[-1]), dim=-1)
+        drafted.append(likeliest.values.double().cpu().numpy())
+        accepted.append(target.gather(-1, likeliest.indices).double().cpu().numpy())
+    probs, chances = np.concatenate(drafted), np.concatenate(accepted)
+    return odds_factor(probs[:, :1], chances[:, :1]), odds_factor(probs[:, 1:], chances[:, 1:])
+
+
+def odds_factor(probs: np.ndarray, chances: np.ndarray) -> float:
+    """The likeliest factor between the odds of `probs` and those of events with these chances, `[any shape]`.
+
+    One more event, as likely as its probability of one half says, keeps it finite where all or none came true.
+    """
+    probs = np.append(np.clip(probs, 1e-9, 1 - 1e-9), 0.5)
+    chances, log_odds, shift = np.append(chances, 0.5), np.log(probs / (1 - probs)), 0.0
+    for _ in range(NEWTON_STEPS):
+        expected = 1 / (1 + np.exp(-(log_odds + shift)))
+        step = (chances - expected).sum() / (expected * (1 - expected)).sum()
+        shift += float(np.clip(step, -1.0, 1.0))
+    return float(np.exp(shift))
+
+
+def _laws(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Laws of target and draft, `[num_places, vocab_size]` each, at places spread over texts that both read."""
+    texts = [prompt.text for prompt in load_prompts()] if prompts is None else prompts
+    encoded = [tokens for tokens in (pair.vocabulary.encode(text)[: pair.context] for text in texts) if tokens]
+    require(bool(encoded), "Acceptance needs a text to be measured on: give at least one that is not empty.")
+    for tokens in encoded:
         count = min(len(tokens), -(-POSITIONS // len(texts)))
         places = torch.from_numpy(np.linspace(0, len(tokens) - 1, count).round().astype(np.int64))
         target_logits = _causal_logits(pair.target, tokens, places)
@@ -59,11 +115,7 @@ def acceptance_by_rank(
         draft_logits = match_vocabulary(draft_logits, pair.logits_size)
         for some in torch.arange(count).split(ROWS_AT_ONCE):
             target = target_law(target_logits[some].to(exact_dtype(target_logits.device)), sampling)
-            draft = torch.softmax(draft_logits[some].to(target.dtype) / sampling.draft_temperature, -1)
-            total += accepted_by_rank(target, draft, ranks, draws)
-        rows += count
-    require(rows > 0, "Acceptance rates need a text to be measured on: give at least one that is not empty.")
-    return tuple((total / rows).tolist())
+            yield target, torch.softmax(draft_logits[some].to(target.dtype) / sampling.draft_temperature, -1)
 
 
 def accepted_by_rank(target: Tensor, draft: Tensor, ranks: int, draws: Draws) -> np.ndarray:
@@ -111,4 +163,13 @@ def _are_rates(rates: object) -> bool:
         and len(rates) == RANKS
         and all(isinstance(rate, float) and 0 <= rate <= 1 for rate in rates)
         and sum(rates) <= 1.001
+    )
+
+
+def _are_odds(odds: object) -> bool:
+    """Whether these can be the two factors of `acceptance_odds`."""
+    return (
+        isinstance(odds, list)
+        and len(odds) == 2
+        and all(isinstance(factor, float) and 0 < factor < np.inf for factor in odds)
     )

@@ -145,9 +145,7 @@ def test_kept_rows_are_those_of_the_plain_text(embedded, monkeypatch):
     for row, path in zip(kept, ([500, 40], [], [500, 20], [300]), strict=True):
         text = prompt + path
         count = len(text)
-        plain = tree_forward(
-            model, model.engine.new_cache(count), text, np.arange(count), causal_visibility(0, count)
-        )
+        plain = tree_forward(model, model.engine.new_cache(count), text, np.arange(count), causal_visibility(0, count))
         assert torch.allclose(row, plain[-1], atol=1e-3)
     assert rows.computed == 5  # the four asked for, and the parent of two
     assert len(rows.of(tree, [3])) == 1 and rows.computed == 6

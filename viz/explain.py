@@ -121,6 +121,8 @@ def why_not_expanded(iteration: IterationTrace, node_id: int) -> str:
 
 def _early_stop(settings: Mapping, path: str) -> str:
     """What ended the drafting here: a path that is too improbable, or a whole round that promised too little."""
+    if "level_ms" in settings:
+        return "going on below it did not promise more tokens per second at this machine's costs"
     if "gain_threshold" not in settings:
         return f"path probability {path} < stop_probability{_setting(settings, 'stop_probability', ' {}')}"
     limit = _setting(settings, "gain_threshold", " {}")
@@ -151,6 +153,8 @@ def why_pruned(iteration: IterationTrace, node_id: int) -> str:
     node = iteration.nodes[node_id]
     if not node.pruned:
         return ""
+    if "level_ms" in iteration.settings:
+        return "Removed before verification: without it more tokens per second were to be expected."
     limit = _setting(iteration.settings, "prune_probability", " {}")
     if not limit:
         budget = _setting(iteration.settings, "node_budget", "{} ")

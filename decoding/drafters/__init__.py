@@ -7,6 +7,7 @@ from decoding.drafters.dyspec import DySpecDrafter
 from decoding.drafters.dyspec_threshold import DySpecThresholdDrafter
 from decoding.drafters.eagle2 import Eagle2Drafter
 from decoding.drafters.fixed_tree import FixedTreeDrafter
+from decoding.drafters.hardware_aware import HardwareAwareDrafter
 from decoding.drafters.iid_paths import IIDPathsDrafter
 from decoding.drafters.linear import LinearDrafter
 from decoding.drafters.none import NoDrafter
@@ -29,6 +30,7 @@ DRAFTERS: dict[str, type[Drafter]] = {
     "eagle2": Eagle2Drafter,
     "specexec": SpecExecDrafter,
     "salf": SalfDrafter,
+    "hardware_aware": HardwareAwareDrafter,
     "iid_paths": IIDPathsDrafter,
     "delayed": DelayedDrafter,
 }

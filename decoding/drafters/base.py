@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from torch import Tensor
 
+from decoding.row_search import topk_rows
 from decoding.sampling import Draws, Sampling
 from decoding.token_tree import TokenTree
 from decoding.trace import HistoryTrace, Setting, TreeLaw
@@ -57,13 +58,20 @@ class Draft:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a drafter may learn from an iteration: accepted drafted tokens and the shape of the verified tree."""
+    """What a drafter may learn from an iteration: what was accepted, and the shape of the verified tree.
+
+    Attributes:
+        accepted: number of accepted drafted tokens.
+        depth: of the verified tree.
+        path: ids of the accepted nodes, from the root's child on.
+    """
 
     accepted: int
     committed: int
     drafted: int
     verified: int
     depth: int
+    path: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,10 +132,10 @@ class Growing:
     def expand(self, nodes: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """One draft forward; returns the `top` best tokens and their probabilities, both `[len(nodes), top]`."""
         probs = self._ask(nodes)
-        best = probs.topk(min(top, probs.shape[-1]), dim=-1)
-        top_probs = best.values.cpu().double().numpy()
+        best_probs, best_tokens = topk_rows(probs, min(top, probs.shape[-1]))
+        top_probs = best_probs.cpu().double().numpy()
         self.tree.confidence[nodes] = top_probs[:, 0]
-        return best.indices.cpu().numpy(), top_probs
+        return best_tokens.cpu().numpy(), top_probs
 
     def expand_laws(self, nodes: np.ndarray) -> Tensor:
         """One draft forward; returns the whole laws to draw from, `[len(nodes), vocab_size]`."""

@@ -12,6 +12,7 @@ from decoding.presets import EMBEDDED, PairSettings
 from decoding.trace import PairInfo
 
 if TYPE_CHECKING:
+    from decoding.cost_model import CostModel
     from decoding.pair import Pair
 
 
@@ -21,6 +22,7 @@ class ModelManager:
     Attributes:
         settings: what is loaded or will be loaded when a pair is first asked for.
         generation: counts the pairs loaded; a run whose pair is gone can be read, not continued.
+        costs: what passes of the pair in memory cost here, None without one.
     """
 
     def __init__(self) -> None:
@@ -28,6 +30,7 @@ class ModelManager:
         self._pair: Pair | None = None
         self.settings = first_pair()
         self.generation = 0
+        self.costs: CostModel | None = None
 
     @property
     def loaded(self) -> bool:
@@ -65,6 +68,20 @@ class ModelManager:
                 self._load(PairSettings())
                 raise type(error)(f"{error} The embedded pair is loaded instead.") from error
 
+    def measure_costs(self) -> "CostModel":
+        """Measure again what passes of the pair in memory cost; without one, load it, which measures what is not known.
+
+        A second or two: call it in the worker.
+        """
+        from decoding.cost_measuring import cost_model
+
+        with self._lock:
+            if self._pair is None:
+                self.pair()
+            else:
+                self.costs = cost_model(self._pair, again=True)
+            return self.costs
+
     def memory(self) -> tuple[int, int] | None:
         """Bytes of GPU memory (used, free), None without a loaded CUDA pair."""
         pair = self._pair
@@ -76,15 +93,17 @@ class ModelManager:
         return total - free, free
 
     def _load(self, settings: PairSettings) -> "Pair":
+        from decoding.cost_measuring import cost_model
         from decoding.pair import load_pair, release
 
         pair = load_pair(settings)
         try:
             _warm_up(pair)
+            costs = cost_model(pair)
         except BaseException:  # a pair that cannot decode must not stay in memory, whatever stopped it
             release(pair)
             raise
-        self._pair = pair
+        self._pair, self.costs = pair, costs
         self.settings = settings
         self.generation += 1
         return self._pair
@@ -94,7 +113,7 @@ class ModelManager:
             return
         from decoding.pair import release
 
-        old, self._pair = self._pair, None
+        old, self._pair, self.costs = self._pair, None, None
         release(old)
 
     @staticmethod

@@ -16,6 +16,7 @@ from decoding.presets import (
     cpu_computes_bfloat16,
     memory_estimate,
 )
+from pages.ui.cost_view import draw_costs
 from pages.ui.errors import escape_markdown, guarded, show_error
 from pages.ui.models import describe_pair, gibibytes, manager
 from pages.ui.worker import run_now
@@ -37,7 +38,16 @@ LIMIT_HELP = (
 
 @st.dialog("Choose a pair of models", width="medium")
 def pair_dialog() -> None:
-    """Choose, see the memory needed, load. The old pair leaves memory before the new one comes."""
+    """Choose, see the memory needed, load; and what passes of the pair in memory cost on this machine."""
+    choose, costs = st.tabs(["Pair", "What passes cost here"])
+    with choose:
+        _choose()
+    with costs:
+        draw_costs()
+
+
+def _choose() -> None:
+    """The widgets to choose and load a pair. The old pair leaves memory before the new one comes."""
     models = manager()
     if models.info is not None:
         st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + _memory_words())

@@ -65,6 +65,30 @@ SETTING_INFO: dict[str, SettingInfo] = {
     "gain_threshold": SettingInfo(
         SEARCH, "Stop at a gain below", "th", "Drafting stops when it promises fewer accepted tokens.", 0.0, 0.95, 0.05
     ),
+    "learn": SettingInfo(
+        HISTORY, "Learn on the way", "", "Outcomes move the odds of acceptance; drafting rests where it does not pay."
+    ),
+    "verify_ms": SettingInfo(
+        SEARCH,
+        "Verification, ms",
+        "",
+        "An iteration without drafting, in ms by nodes with the root, such as 1:2.5 8:3.1.",
+        placeholder="measured with the loaded pair",
+    ),
+    "level_ms": SettingInfo(
+        SEARCH,
+        "Draft level, ms",
+        "",
+        "A level in ms by its width, such as 1:0.3 32:0.5; one number for every width.",
+        placeholder="measured with the loaded pair",
+    ),
+    "odds": SettingInfo(
+        SEARCH,
+        "Odds at the start",
+        "",
+        "How much likelier than the draft thinks first children and others are accepted, as factors of the odds.",
+        placeholder="measured with the loaded pair",
+    ),
     "top_up": SettingInfo(
         SEARCH, "Top up", "", "After an early stop the free places go to the best nodes that were scored already."
     ),

@@ -258,7 +258,7 @@ def default_line(widget: str, method_name: str, name: str, default: Setting, val
     def back() -> None:
         st.session_state[widget] = default
 
-    kind = "switch" if isinstance(default, bool) else "value"
+    kind = "switch" if isinstance(default, bool) else "text" if isinstance(default, str) else "value"
     with st.container(key=f"default_{kind}_{name}", horizontal=True, horizontal_alignment="distribute"):
         st.caption(escape_markdown(info_of(name, default).meaning))
         changed = value != default

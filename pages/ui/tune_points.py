@@ -5,7 +5,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from decoding.trace import IterationTrace
-from pages.ui.setting_info import info_of
+from pages.ui.setting_info import PAPER_DEFAULTS, info_of
 from viz.compare_charts import Tried
 from viz.tokens import milliseconds, plural
 from viz.tune_charts import ITERATION, WHOLE
@@ -50,8 +50,9 @@ def changed_words(method: "Method") -> str:
 
 
 def label_of(method: "Method") -> str:
-    """A method and what differs from the paper's defaults, in one line."""
-    return f"{method.label} · {changed_words(method) or 'the paper’s defaults'}"
+    """A method and what differs from its defaults, in one line."""
+    unchanged = "the paper’s defaults" if method.name in PAPER_DEFAULTS else "its defaults"
+    return f"{method.label} · {changed_words(method) or unchanged}"
 
 
 def iteration_point(trial: Trial) -> Tried:

@@ -51,6 +51,7 @@ STYLE = """
 [class*=st-key-default_] > :first-child { flex: 1 1 0 !important; min-width: 0; }
 [class*=st-key-default_] > :last-child { flex: none; }
 [class*=st-key-default_switch_] { margin-top: -0.15rem; }
+[class*=st-key-default_text_] { margin-top: 0.25rem; }
 [class*=st-key-default_] p { font-size: 0.76rem; line-height: 1.25; }
 [class*=st-key-default_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
 [class*=st-key-default_] [data-testid=stButton] { display: flex; height: 1rem; margin-top: -0.2rem; }

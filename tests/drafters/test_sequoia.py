@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding import calibration
+from decoding import calibration, kept
 from decoding.drafters.sequoia import SequoiaDrafter, best_shape
 from decoding.errors import SettingsError
 from decoding.pair import embedded_pair
@@ -182,7 +182,7 @@ def pair():
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(calibration, "_known", {})
+    monkeypatch.setattr(kept, "_known", {})
     return tmp_path / "draftscope" / "calibration"
 
 
@@ -223,7 +223,7 @@ def test_rates_are_measured_once_and_kept(pair, cache, monkeypatch):
     asked = counted(monkeypatch)
     first = calibration.calibrated(pair, ONCE)
     assert calibration.calibrated(pair, ONCE) == first == (0.5, 0.25, *[0.0] * 14) and len(asked) == 1
-    monkeypatch.setattr(calibration, "_known", {})
+    monkeypatch.setattr(kept, "_known", {})
     assert calibration.calibrated(pair, ONCE) == first and len(asked) == 1
     for other in (Sampling(), Sampling(temperature=1.0, top_p=0.9), Sampling(temperature=1.0, draft_temperature=0.5)):
         calibration.calibrated(pair, other)
@@ -255,11 +255,11 @@ def test_a_damaged_file_is_measured_again_and_says_so(pair, cache, monkeypatch, 
     calibration.calibrated(pair, ONCE)
     (file,) = cache.iterdir()
     file.write_bytes(damage)
-    monkeypatch.setattr(calibration, "_known", {})
+    monkeypatch.setattr(kept, "_known", {})
     with pytest.warns(UserWarning, match="measured again"):
         calibration.calibrated(pair, ONCE)
     assert len(asked) == 2
-    monkeypatch.setattr(calibration, "_known", {})
+    monkeypatch.setattr(kept, "_known", {})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         calibration.calibrated(pair, ONCE)
@@ -270,7 +270,7 @@ def test_a_folder_that_takes_no_file_is_said_aloud(pair, tmp_path, monkeypatch):
     asked = counted(monkeypatch)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(calibration, "_known", {})
+    monkeypatch.setattr(kept, "_known", {})
     with pytest.warns(UserWarning, match="cannot be kept"):
         assert calibration.calibrated(pair, ONCE)[0] == 0.5
     assert calibration.calibrated(pair, ONCE)[0] == 0.5 and len(asked) == 1

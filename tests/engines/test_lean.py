@@ -72,7 +72,7 @@ def test_a_lean_forward_that_differs_is_refused(embedded_network, monkeypatch):
     how["mask_layer_types"] = None
     monkeypatch.setattr(NeoXForward, "__call__", scaled(NeoXForward.__call__))
     assert choose.make_engine("auto", embedded_network, "it", 64, **how).name == "library"
-    with pytest.raises(PairError, match="differ by .* choose engine library"):
+    with pytest.raises(PairError, match=r"differ by .* choose engine library"):
         choose.make_engine("lean", embedded_network, "it", 64, **how)
 
 

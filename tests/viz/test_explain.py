@@ -78,3 +78,13 @@ def test_why_not_faster_uses_the_measured_phases():
 
 def test_the_second_pass_of_a_rebuild_is_told():
     assert "rollback + rebuild takes 20%" in why_not_faster(traces.run_of([traces.sampled_recovered()]))
+
+
+def test_a_tree_by_costs_explains_itself_by_tokens_per_second():
+    from dataclasses import replace
+
+    trace = traces.pruned()
+    trace = replace(trace, settings={"node_budget": 128, "verify_ms": "1:2.5 8:3", "level_ms": "0.3", "odds": "2 1"})
+    assert "more tokens per second" in why_pruned(trace, 2) and why_pruned(trace, 1) == ""
+    nodes = (trace.nodes[0], replace(trace.nodes[1], growth="early_stop"), *trace.nodes[2:])
+    assert "did not promise more tokens per second" in why_not_expanded(replace(trace, nodes=nodes), 1)

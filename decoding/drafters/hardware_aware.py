@@ -1,0 +1,158 @@
+"""Hardware-aware tree: as deep, as wide and as large as makes the most tokens per second on the machine it runs on.
+
+The search is `rate_search`; here it gets what passes cost, and how often drafted tokens are accepted.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from decoding.cost_model import read_curve
+from decoding.drafters.base import Draft, Drafter, Outcome
+from decoding.drafters.candidates import check_search_limits
+from decoding.drafters.rate_search import MOST_CHILDREN, RateSearch, acceptance, tree_costs
+from decoding.errors import require
+from decoding.token_tree import TokenTree
+
+MOST_ODDS = 100.0
+# What the odds at the start weigh: as much as some 40 tokens that were as likely accepted as not.
+PRIOR_INFORMATION = 10.0
+# While drafting does not seem to pay, one iteration in so many drafts all the same, to see whether it does by now.
+RETRY = 16
+FORGETTING = 0.9  # per tree drafted, of whether drafting pays
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What past iterations have taught, and the tree that the next outcome is about.
+
+    Attributes:
+        log_odds: logarithms of the factors between the odds of the draft and those of acceptance, `[2]`: of the first
+            child of a node, of the others.
+        information: how much each of them rests on, `[2]`.
+        tokens, seconds: expected tokens of the trees drafted so far and what they cost, the latest ones above all.
+        idle: iterations since the last one that drafted.
+        drafted: the tree of this iteration and the ids of its verified nodes.
+    """
+
+    log_odds: np.ndarray
+    information: np.ndarray
+    tokens: float = 0.0
+    seconds: float = 0.0
+    idle: int = 0
+    drafted: tuple[TokenTree, np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class HardwareAwareDrafter(Drafter):
+    """Of all nodes scored, those that make the best rate; levels while one more promises to pay.
+
+    A child of draft probability q is accepted with chance f q / (1 - q + f q), with one factor f for the first child of
+    a node and one for the others. Nodes have at most `MOST_CHILDREN` children. Where the trees drafted so far were to
+    give fewer tokens per second than none, none is drafted but now and then.
+
+    Attributes:
+        node_budget: nodes verified at most.
+        learn: let outcomes move the factors from iteration to iteration, and leave drafting where it does not pay.
+        verify_ms: an iteration without its drafting, in milliseconds by number of nodes with the root; empty: measured
+            with the loaded pair.
+        level_ms: a draft level in milliseconds by width; empty: measured with the loaded pair.
+        odds: both factors at the start; empty: measured with the loaded pair.
+    """
+
+    node_budget: int = 128
+    max_depth: int = 16
+    learn: bool = True
+    verify_ms: str = ""
+    level_ms: str = ""
+    odds: str = ""
+
+    def __post_init__(self):
+        check_search_limits(self)
+        if self.verify_ms:
+            fastest = read_curve(self.verify_ms, "verify_ms").seconds(1)
+            require(fastest > 0, f"verify_ms must be above 0 for every size, not {self.verify_ms!r}.")
+        if self.level_ms:
+            read_curve(self.level_ms, "level_ms")
+        if self.odds:
+            factors = self.factors
+            require(
+                len(factors) == 2 and all(1 / MOST_ODDS <= factor <= MOST_ODDS for factor in factors),
+                f"odds must be two factors from {1 / MOST_ODDS:g} to {MOST_ODDS:g} with a space between, such as "
+                f"'2.5 1.2', not {self.odds!r}.",
+            )
+
+    @property
+    def factors(self) -> np.ndarray:
+        """Both factors of `odds`; nan for what is no number."""
+        return np.array([_number(entry) for entry in self.odds.split()])
+
+    def prepared(self, pair, sampling) -> "HardwareAwareDrafter":
+        """The same drafter with the costs and the odds of a pair, unless it has some."""
+        ready = self
+        # Both modules bring transformers, which only a loaded pair needs.
+        if not (self.verify_ms and self.level_ms):
+            from decoding.cost_measuring import cost_model
+
+            costs = cost_model(pair)
+            ready = replace(
+                ready,
+                verify_ms=self.verify_ms or costs.verification.written(),
+                level_ms=self.level_ms or costs.level.written(),
+            )
+        if not self.odds:
+            from decoding.calibration import calibrated_odds
+
+            factors = np.clip(calibrated_odds(pair, sampling, MOST_CHILDREN), 1 / MOST_ODDS, MOST_ODDS)
+            ready = replace(ready, odds=_written(factors))
+        return ready
+
+    def start(self, prompt_ids) -> Learned:
+        factors = self.factors if self.odds else np.ones(2)
+        return Learned(np.log(factors), np.full(2, PRIOR_INFORMATION))
+
+    def draft(self, state: Learned, source, root_token, draws) -> Draft:
+        require(
+            bool(self.verify_ms and self.level_ms and self.odds),
+            "verify_ms, level_ms or odds is empty: give costs such as '1:2.5 8:3.1' and odds such as '1 1', or let "
+            "them be measured with a loaded pair.",
+        )
+        costs, factors = tree_costs(self.verify_ms, self.level_ms, self.node_budget), np.exp(state.log_odds)
+        search = RateSearch(source, root_token, costs, self.max_depth, factors)
+        after = replace(state, idle=state.idle + 1)
+        # Both sides multiplied out: at first both are 0, and drafting is tried.
+        if after.idle >= RETRY or state.tokens * costs.verify_s[0] >= state.seconds:
+            search.grow()
+            tokens, seconds = FORGETTING * state.tokens + search.tokens, FORGETTING * state.seconds + search.seconds
+            after = replace(state, tokens=tokens, seconds=seconds, idle=0)
+        draft = search.finish(self, None)
+        after = replace(after, drafted=(draft.tree, draft.order))
+        return replace(draft, state=after, settings=draft.settings | {"odds": _written(factors)})
+
+    def observe(self, state: Learned, outcome: Outcome):
+        if not self.learn:
+            return self.start([]), None
+        tree, order = state.drafted
+        reached = np.zeros(tree.size, dtype=bool)
+        reached[[0, *outcome.path]] = True
+        nodes = order[1:]
+        tested = nodes[reached[tree.parents[nodes]]]
+        probs, accepted = tree.draft_probs[tested], reached[tested]
+        other = (probs < tree.confidence[tree.parents[tested]]).astype(np.int64)  # 0: the first child of its parent
+        # One Newton step of the likelihood per iteration, each resting on all that came before.
+        expected = acceptance(probs, np.exp(state.log_odds)[other])
+        information = state.information + np.bincount(other, expected * (1 - expected), 2)
+        log_odds = state.log_odds + np.bincount(other, accepted - expected, 2) / information
+        log_odds = np.clip(log_odds, -np.log(MOST_ODDS), np.log(MOST_ODDS))
+        return replace(state, log_odds=log_odds, information=information, drafted=None), None
+
+
+def _number(entry: str) -> float:
+    try:
+        return float(entry)
+    except ValueError:
+        return np.nan
+
+
+def _written(factors: np.ndarray) -> str:
+    return " ".join(f"{factor:.4g}" for factor in factors)

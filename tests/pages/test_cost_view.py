@@ -1,0 +1,73 @@
+"""What passes cost, in the dialog of the pair: how to get it, the curves, when and how they were measured."""
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from decoding import cost_measuring, kept
+from decoding.cost_model import CostCurve, CostModel, CostPoint
+from pages.ui import models
+from pages.ui.cost_view import cost_line, measured_words
+
+CURVE = CostCurve((CostPoint(1, 0.002, 0.0019, 0.0025), CostPoint(4, 0.005, 0.005, 0.006)))
+COSTS = CostModel(CURVE, CURVE, 0.0005, 0.00025, 40, 256, "2026-01-02T03:04:05Z", "A machine, 2 threads")
+
+
+def view() -> None:
+    from pages.ui.cost_view import draw_costs
+
+    draw_costs()
+
+
+@pytest.fixture
+def manager(monkeypatch, tmp_path):
+    """A manager of this test alone; what it keeps goes to a folder of the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kept, "_known", {})
+    fresh = models.ModelManager()
+    monkeypatch.setattr("pages.ui.cost_view.manager", lambda: fresh)
+    return fresh
+
+
+def test_without_a_pair_it_says_what_to_do_and_does_it(manager, monkeypatch):
+    measured = []
+    monkeypatch.setattr(cost_measuring, "measure_costs", lambda pair: measured.append(pair) or COSTS)
+    at = AppTest.from_function(view, default_timeout=60).run()
+    assert "load a pair, or press Measure now" in at.info[0].value and not at.get("plotly_chart")
+    at.button[0].click().run()
+    assert not at.exception and not at.info and len(at.get("plotly_chart")) == 1
+    assert manager.loaded and manager.costs == COSTS and len(measured) == 1
+    at.button[0].click().run()
+    assert len(measured) == 2 and len(at.get("plotly_chart")) == 1
+
+
+def test_the_curve_is_drawn_in_milliseconds():
+    line = cost_line(CURVE)
+    assert line.sizes == (1, 4) and line.medians == (2.0, 5.0) and line.lows == (1.9, 5.0) and line.highs == (2.5, 6.0)
+    assert np.allclose(line.line, (2.0, 3.0, 4.0, 5.0))
+
+
+def test_the_words_say_when_where_and_how():
+    words = measured_words(COSTS)
+    for part in ("2026-01-02 at 03:04 UTC", "256 tokens", "quartiles", "A machine, 2 threads", "40 real iterations"):
+        assert part in words
+    slow = CostModel(CURVE, CURVE, 0.0, 0.0, 0, 16, COSTS.measured, COSTS.machine)
+    assert "so slow that nothing beside them counts" in measured_words(slow)
+
+
+def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):
+    monkeypatch.setattr(cost_measuring, "measure_costs", lambda _: COSTS)
+    manager.pair()
+    assert manager.costs == COSTS
+    manager._release()
+    assert manager.costs is None
+
+
+def test_a_method_of_no_paper_has_its_own_defaults():
+    from decoding.methods import METHODS
+    from pages.ui.setting_info import SETTING_INFO
+    from pages.ui.tune_points import label_of
+
+    method = METHODS["hardware_aware"]
+    assert label_of(method) == "Hardware-aware · its defaults"
+    assert all(name in SETTING_INFO for name in method.settings())
