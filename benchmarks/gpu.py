@@ -19,13 +19,13 @@ from benchmarks.common import (
     save_figures,
 )
 from benchmarks.methods import figures_of, print_figures
-from benchmarks.roofline import Ceilings, measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
+from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
 from benchmarks.tuning import chains, trees, tune
 from decoding.comparison import Comparison, Contestant, compare
 from decoding.contestants import parse_contestant
 from decoding.errors import PairError
 from decoding.methods import fitted
-from decoding.pair import Pair, PairSettings, load_pair
+from decoding.pair import Pair, PairSettings, embedded_pair, load_pair
 from decoding.sampling import Sampling
 from decoding.widen import widened_pair_folders
 
@@ -143,7 +143,7 @@ def measure(pair: Pair, prompts, length: int, repeats: int, sampling: Sampling, 
     return compare(pair, contestants_for(sampling, tuned, engine), prompts, length, repeats, 1, sampling)
 
 
-def report(pair: Pair, comparison: Comparison, ceilings: Ceilings, rows: int) -> dict:
+def report(pair: Pair, comparison: Comparison, rows: int) -> dict:
     """Print the tables and verdicts of one sampling; return the figures."""
     labels = [contestant.label for contestant in comparison.contestants]
     bases = {"autoregressive": labels.index("autoregressive, captured"), "hf_generate": labels.index("HF generate"),
@@ -153,7 +153,7 @@ def report(pair: Pair, comparison: Comparison, ceilings: Ceilings, rows: int) ->
         peaks = [r.metrics.peak_memory_bytes for r in comparison.of(index) if r.metrics and r.metrics.peak_memory_bytes]
         found["peak_memory_bytes"] = max(peaks, default=None)
     print_figures(figures)
-    captured = figures[bases["autoregressive"]]
+    captured, ceilings = figures[bases["autoregressive"]], measure_ceilings(pair.target.device, pair.target.dtype)
     limit_s = pass_cost(pair.target, 1, rows).bytes / ceilings.copy_bytes_per_s
     share = limit_s * captured["throughput"]["median"]
     lines = verdicts(figures, share)
@@ -162,6 +162,18 @@ def report(pair: Pair, comparison: Comparison, ceilings: Ceilings, rows: int) ->
         print(f"differs: {labels[contestant]} on {comparison.prompts[prompt]}: {difference.explanation}")
     return {"figures": figures, "goals": lines, "bandwidth_share": share, "prompts": comparison.prompts,
             "differences": len(comparison.differences)}  # fmt: skip
+
+
+def roofline_figures(pair: Pair, engines: tuple[str, ...], prompt_ids: list[int], max_new_tokens: int) -> dict:
+    """Measure the ceilings, the passes of each engine and the phases of some methods; print them."""
+    ceilings = measure_ceilings(pair.target.device, pair.target.dtype)
+    passes = [row for engine in engines for row in pass_rows(pair.with_engine(engine), ceilings)]
+    named = {"autoregressive": "autoregressive", **STEPS}
+    methods = [replace(parse_contestant(text).method, label=name) for name, text in named.items()]
+    phases = [row for method in methods for row in phase_rows(pair, method, prompt_ids, max_new_tokens, ceilings)]
+    print(f"{pair.info.name}, {pair.target.info.device}, {pair.target.info.dtype}")
+    print_roofline(ceilings, passes, phases)
+    return {"ceilings": ceilings.__dict__, "passes": passes, "phases": phases}
 
 
 def widened_pair(like: str, folder: Path, dtype: str, context_length: int) -> Pair:
@@ -179,18 +191,24 @@ def main() -> int:
     parser.add_argument("--max-new-tokens", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--sampling", choices=tuple(SAMPLINGS), help="only this one")
-    parser.add_argument("--roofline", action="store_true", help="only bytes and operations against the ceilings")
+    parser.add_argument("--roofline", action="store_true", help="only bytes and operations against the ceilings; "
+                        "without a GPU of the embedded pair on the CPU")  # fmt: skip
     args = parser.parse_args()
-    if not torch.cuda.is_available():
-        raise PairError("This benchmark needs a CUDA GPU; on a CPU run python -m benchmarks.methods.")
     started = time.perf_counter()
+    if not torch.cuda.is_available():
+        if not args.roofline:
+            raise PairError("This benchmark needs a CUDA GPU; on a CPU run python -m benchmarks.methods.")
+        pair = embedded_pair("cpu")
+        prompt_ids = encode(pair, choose_prompts(args.prompts, 1)[0].text)
+        figures = {"pair": pair.info.name, **roofline_figures(pair, ("library", "lean"), prompt_ids, 128)}
+        save_figures(args, "roofline", figures, pair.target.device)
+        return 0
     length = 48 if args.quick else args.max_new_tokens
     with tempfile.TemporaryDirectory() as temporary:
         pair = widened_pair(args.like, args.folder or Path(temporary) / "pair", args.dtype, 1024 + length)
-        ceilings = measure_ceilings(pair.target.device, pair.target.dtype)
         chosen = choose_prompts(args.prompts, 2 if args.quick else args.num_prompts)
         prompts = [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in chosen]
-        figures: dict = {"pair": pair.info.name, "ceilings": ceilings.__dict__}
+        figures: dict = {"pair": pair.info.name}
         if not args.roofline:
             for name in (args.sampling,) if args.sampling else SAMPLINGS:
                 print(f"\n{pair.info.name} (widened weights), {args.dtype}, {name}, {len(prompts)} x {length} tokens\n")
@@ -198,15 +216,9 @@ def main() -> int:
                 repeats = 1 if args.quick else args.repeats
                 comparison = measure(pair, prompts, length, repeats, SAMPLINGS[name], tuned, "static")
                 rows = len(prompts[0][1]) + length // 2
-                figures[name] = report(pair, comparison, ceilings, rows) | {"tuned": tuned}
-        engines = ("library", "lean", "static")
-        figures["passes"] = [row for engine in engines for row in pass_rows(pair.with_engine(engine), ceilings)]
-        figures["phases"] = [
-            row for text in ("autoregressive", *STEPS.values())
-            for row in phase_rows(pair, parse_contestant(text).method, prompts[0][1], min(length, 128), ceilings)
-        ]  # fmt: skip
+                figures[name] = report(pair, comparison, rows) | {"tuned": tuned}
         print()
-        print_roofline(ceilings, figures["passes"], figures["phases"])
+        figures |= roofline_figures(pair, ("library", "lean", "static"), prompts[0][1], min(length, 128))
         print(f"{time.perf_counter() - started:.0f} s")
         save_figures(args, "roofline" if args.roofline else "gpu", figures, pair.target.device)
     return 0
