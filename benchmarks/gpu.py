@@ -211,12 +211,13 @@ def main() -> int:
         figures: dict = {"pair": pair.info.name}
         if not args.roofline:
             for name in (args.sampling,) if args.sampling else SAMPLINGS:
-                print(f"\n{pair.info.name} (widened weights), {args.dtype}, {name}, {len(prompts)} x {length} tokens\n")
+                setup = f"{pair.info.name} (widened weights), {args.dtype}, {name}, {len(prompts)} x {length} tokens"
+                print(f"\n{setup}\n")
                 tuned = tuned_for(pair, SAMPLINGS[name], "static", 6 if args.quick else 1)
                 repeats = 1 if args.quick else args.repeats
                 comparison = measure(pair, prompts, length, repeats, SAMPLINGS[name], tuned, "static")
                 rows = len(prompts[0][1]) + length // 2
-                figures[name] = report(pair, comparison, rows) | {"tuned": tuned}
+                figures[name] = report(pair, comparison, rows) | {"setup": setup, "tuned": tuned}
         print()
         figures |= roofline_figures(pair, ("library", "lean", "static"), prompts[0][1], min(length, 128))
         print(f"{time.perf_counter() - started:.0f} s")

@@ -235,7 +235,8 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
 
 
 def _device_name(network: Any, inputs: torch.device) -> str:
-    places = {str(place) for place in (getattr(network, "hf_device_map", None) or {}).values()}
+    placed = (getattr(network, "hf_device_map", None) or {}).values()
+    places = {f"cuda:{place}" if isinstance(place, int) else str(place) for place in placed}
     return "+".join(sorted(places)) if len(places) > 1 else str(inputs)
 
 

@@ -79,7 +79,12 @@ def test_trees_and_generate_agree_with_weights_in_memory(offloaded, reference):
         assert run_baseline(offloaded, baseline, ids, NEW_TOKENS).output_ids == reference
 
 
-@pytest.mark.parametrize("name", METHODS)
+QUICK = ("autoregressive", "dynatree", "hardware_aware")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in METHODS]
+)
 def test_every_method_gives_the_text_of_autoregressive_decoding(offloaded, reference, name):
     policies = CACHE_POLICIES if METHODS[name].drafter.uses_draft_model else CACHE_POLICIES[:1]
     for policy in policies:

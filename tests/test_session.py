@@ -103,9 +103,9 @@ def test_the_draft_is_prefilled_once(embedded):
 
 def test_every_preset_gives_the_text_of_generate(embedded):
     ids = prompt(embedded)
-    reference = run_baseline(embedded, "hf_generate", ids, 32).output_ids
+    reference = run_baseline(embedded, "hf_generate", ids, 16).output_ids
     for label, method in PRESETS.items():
-        session, _ = run(embedded, method, ids, max_new_tokens=32)
+        session, _ = run(embedded, method, ids, max_new_tokens=16)
         assert tuple(session.tokens[len(ids) :]) == reference, label
 
 

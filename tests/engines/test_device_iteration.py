@@ -286,7 +286,11 @@ def test_what_is_captured_asks_nothing_of_the_host(tmp_path, monkeypatch, archit
     assert traffic.forbidden == []
 
 
-@pytest.mark.parametrize("name", ["autoregressive", "linear", "fixed tree", "dynatree, wide", "eagle2", "rebuild"])
+@pytest.mark.parametrize(
+    "name",
+    ["dynatree, wide", *(pytest.param(name, marks=pytest.mark.slow) for name in (
+        "autoregressive", "linear", "fixed tree", "eagle2", "rebuild"))],
+)  # fmt: skip
 def test_graphs_repeat_what_was_captured(static, on_host, name):
     """With tapes in the place of CUDA graphs: addresses and sizes are frozen, and all that was computed is spoiled."""
     method = METHODS_ON_DEVICE.get(name, DYNATREE.with_settings(cache_policy="rebuild"))
