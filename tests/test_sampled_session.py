@@ -28,7 +28,12 @@ def run(pair, method, sampling=WARM, tokens=24, **limits):
     return session, list(session)
 
 
-@pytest.mark.parametrize("name", METHODS)
+QUICK = ("autoregressive", "dyspec", "iid_paths", "opt_tree")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in METHODS]
+)
 def test_the_same_seed_gives_the_same_run_and_another_one_another(pair, name):
     method = fitted(METHODS[name], WARM)
     first, _ = run(pair, method)

@@ -39,7 +39,10 @@ def embedded():
     return embedded_pair()
 
 
-@pytest.fixture(scope="module", params=["gpt_neox", "llama", "gpt2", "qwen2"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "qwen2")]
+
+
+@pytest.fixture(scope="module", params=["gpt_neox", "llama", *SLOW])
 def tiny(request, tmp_path_factory):
     """A random target of one architecture whose draft is itself with noise."""
     folder = tmp_path_factory.mktemp(request.param)
