@@ -109,12 +109,19 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
             print("  ".join("-" * width for width in widths))
 
 
-def save_figures(args: argparse.Namespace, name: str, figures: dict, device: torch.device) -> None:
-    """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per kind of device."""
+def save_figures(
+    args: argparse.Namespace, name: str, figures: dict, device: torch.device, part: str | None = None
+) -> None:
+    """Write figures where `--json` asks for them, and with `--save` to `RESULTS`, one file per kind of device.
+
+    Args:
+        part: what of the benchmark was run, where that is not all of it; it gets a file of its own.
+    """
     write_json(args.json, name, figures, device)
     if args.save:
         RESULTS.mkdir(exist_ok=True)
-        write_json(RESULTS / f"{name}-{device.type}.json", name, figures, device)
+        file = "-".join(filter(None, (name, device.type, part and part.replace("=", ""))))
+        write_json(RESULTS / f"{file}.json", name, figures, device)
 
 
 def write_json(path: Path | None, name: str, figures: dict, device: torch.device) -> None:

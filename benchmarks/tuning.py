@@ -23,7 +23,7 @@ from benchmarks.common import (
 )
 from decoding.comparison import Contestant, compare
 from decoding.contestants import parse_contestant
-from decoding.methods import fitted
+from decoding.methods import Method, fitted
 from decoding.pair import Pair
 from decoding.prompts import load_prompts
 from decoding.sampling import Sampling
@@ -92,8 +92,12 @@ def tune(
 def _contestant(text: str, at: str, sampling: Sampling) -> Contestant:
     name, colon, rest = text.partition(":")
     parsed = parse_contestant(f"{name}{at}{colon}{rest}")
-    method = parsed.method.with_settings(verifier="greedy") if sampling.greedy else fitted(parsed.method, sampling)
-    return Contestant(text, method, engine=parsed.engine)
+    return Contestant(text, suited(parsed.method, sampling), engine=parsed.engine)
+
+
+def suited(method: Method, sampling: Sampling) -> Method:
+    """The method with greedy verification at temperature 0, which needs no law, and one that fits above it."""
+    return method.with_settings(verifier="greedy") if sampling.greedy else fitted(method, sampling)
 
 
 def main() -> int:

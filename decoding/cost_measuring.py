@@ -110,6 +110,7 @@ class Probe:
 
     def __init__(self, pair: Pair, model: Model, level: bool):
         self._model, self._ids = model, np.arange(max(PREFIX_LENGTH, *SIZES)) * 97 % pair.logits_size
+        self._last_position = pair.context - 1
         self.padded = model.engine.name == "static"
         self.prefix_length = 0
         self._cache = model.engine.new_cache(PREFIX_LENGTH + max(SIZES))
@@ -124,11 +125,10 @@ class Probe:
     def pass_s(self, size: int) -> float:
         """Seconds of one pass, its mask included, until its logits are there."""
         past, among = self.prefix_length, self._seen[:size, :size]
+        positions = np.minimum(past + self._depths[:size], self._last_position)
         _settle(self._model.device)
         started = time.perf_counter()
-        logits = tree_forward(
-            self._model, self._cache, self._ids[:size], past + self._depths[:size], Visibility(past, among)
-        )
+        logits = tree_forward(self._model, self._cache, self._ids[:size], positions, Visibility(past, among))
         _settle(logits.device)
         taken = time.perf_counter() - started
         self._cache.rollback(past)

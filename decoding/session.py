@@ -145,7 +145,7 @@ class DecodeSession:
 
     @torch.inference_mode()
     def peek(self) -> tuple[Draft, TargetRows]:
-        """Draft a tree here and run the target over it; nothing is committed, drawn or learned by this session."""
+        """Draft a tree here and run the target over it; nothing is committed, drawn or learned by it."""
         other = self.fork()
         if not other._prefilled:
             other._prefill()

@@ -12,7 +12,7 @@ from decoding.cost_model import CostCurve, CostModel, CostPoint, read_curve
 from decoding.drafters import HardwareAwareDrafter
 from decoding.engines.static_shapes import BUCKETS
 from decoding.errors import SettingsError
-from decoding.pair import embedded_pair
+from decoding.pair import PairSettings, embedded_pair, load_pair
 from decoding.sampling import Sampling
 
 
@@ -115,6 +115,13 @@ def test_passes_of_the_embedded_pair_are_timed(pair):
     assert costs.iterations > 0 and costs.iteration_s >= 0 and costs.level_s >= 0
     assert costs.prefix_length == 256 and costs.machine == machine_words(pair)
     assert CostModel.from_json(costs.as_json()) == costs
+
+
+def test_a_tree_does_not_stand_behind_the_shortest_context():
+    pair = load_pair(PairSettings(device="cpu", context_length=16))
+    assert pair.info.target.engine == "lean"  # positions stand in a table of 16 entries
+    costs = measure_costs(pair, budget_s=0.05)
+    assert costs.prefix_length == 8 and costs.target.points[-1].size > 16
 
 
 def test_a_pass_leaves_the_prefix_as_it_was(pair):

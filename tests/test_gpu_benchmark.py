@@ -1,9 +1,11 @@
 """The GPU benchmark without a GPU: its contestants run, its verdicts follow from the figures, its limits add up."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from benchmarks import gpu, roofline, tuning
+from benchmarks import common, gpu, roofline, tuning
 from benchmarks.common import encode
 from decoding.contestants import parse_contestant
 from decoding.errors import PairError
@@ -39,6 +41,7 @@ def test_verdicts_follow_from_the_figures():
             "throughput": {"median": speed},
             "tokens_per_iteration": tokens,
             "peak_memory_bytes": peak,
+            "ratio_to_autoregressive": {"median": speed / 100},
             "phase_ms_per_iteration": {"verify": 3.0, "draft": 1.0, "adapt": 0.1},
         }
 
@@ -51,7 +54,8 @@ def test_verdicts_follow_from_the_figures():
         figure("DynaTree (+ history)", 180),
         figure("linear, tuned", 500),
     ]
-    lines = gpu.verdicts(figures, 0.61)
+    speeds = {f["label"]: f["throughput"]["median"] for f in figures}
+    lines = gpu.verdicts(figures, 0.61, lambda what, base: speeds[what] / speeds[base])
     assert lines[0].startswith("goal reached") and "61%" in lines[0]
     assert "goal reached: autoregressive, captured 3.33x HF generate" in lines[1]
     assert lines[2].startswith("goal MISSED: fixed tree D8 B3 1.99x autoregressive, captured")  # a chain is no tree
@@ -102,3 +106,19 @@ def test_without_a_gpu_it_says_what_to_run(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(PairError, match="needs a CUDA GPU; on a CPU run"):
         gpu.main()
+
+
+def test_at_temperature_0_every_contestant_is_verified_greedily():
+    """A verifier that reads laws keeps a tree from being verified on the device."""
+    tuned = {"tree, tuned": "eagle2:node_budget=8"}
+    greedy = gpu.contestants_for(Sampling(), tuned)
+    assert {c.method.verifier.name for c in greedy if c.method} == {"greedy"}
+    warm = gpu.contestants_for(Sampling(temperature=1.0), tuned)
+    assert "greedy" not in {c.method.verifier.name for c in warm if c.method}
+
+
+def test_each_sampling_is_saved_by_itself(monkeypatch, tmp_path):
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    for part in ("greedy", "T=1", None):
+        common.save_figures(SimpleNamespace(json=None, save=True), "gpu", {}, torch.device("cpu"), part)
+    assert {file.name for file in tmp_path.iterdir()} == {"gpu-cpu-greedy.json", "gpu-cpu-T1.json", "gpu-cpu.json"}

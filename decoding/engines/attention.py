@@ -1,6 +1,7 @@
 """Rotary positions from a table and attention without repeated keys, as the lean forwards share them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,6 +9,11 @@ from torch.nn import functional
 
 # Position rules whose angles do not depend on the length of the text: only these can stand in a table.
 TABLED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+
+
+def has_rotary_table(config: Any) -> bool:
+    """Whether the angles of a model's positions can stand in a table."""
+    return (getattr(config, "rope_parameters", None) or {}).get("rope_type") in TABLED_ROPE_TYPES
 
 
 class RotaryTable:

@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.engines.attention import TABLED_ROPE_TYPES, RotaryTable, attend
-from decoding.engines.base import kept_rows
+from decoding.engines.attention import RotaryTable, attend, has_rotary_table
+from decoding.engines.lean import LeanForward
 from decoding.engines.linear import PackedLinear, can_pack, linear
 from decoding.kv_cache import KVCache
 
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
 
-class LlamaForward:
+class LlamaForward(LeanForward):
     """`Forward` of a `LlamaForCausalLM` or `Qwen2ForCausalLM` without sliding windows.
 
     Args:
@@ -24,27 +24,16 @@ class LlamaForward:
 
     def __init__(self, network: Any, positions: int):
         body = network.model
-        self._embed, self._norm = body.embed_tokens, _RMSNorm(body.norm)
-        self._head = linear(network.lm_head)
-        self._rotary = RotaryTable(body.rotary_emb, body.embed_tokens.weight.detach()[:1], positions)
-        self._layers = [_Layer(layer) for layer in body.layers]
+        rotary = RotaryTable(body.rotary_emb, body.embed_tokens.weight.detach()[:1], positions)
+        layers = [_Layer(layer) for layer in body.layers]
+        super().__init__(body.embed_tokens, rotary, layers, _RMSNorm(body.norm), linear(network.lm_head))
 
     @staticmethod
     def fits(network: Any) -> bool:
         """Whether this forward computes what the network computes."""
         config = network.config
-        rope = getattr(config, "rope_parameters", None) or {}
         plain = set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
-        return type(network).__name__ in ARCHITECTURES and plain and rope.get("rope_type") in TABLED_ROPE_TYPES
-
-    def __call__(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
-    ) -> Tensor:
-        x = self._embed(ids)
-        angles = self._rotary.at(positions)
-        for index, layer in enumerate(self._layers):
-            x = layer(x, self._rotary, angles, mask, cache, index)
-        return self._head(self._norm(kept_rows(x, keep)))
+        return type(network).__name__ in ARCHITECTURES and plain and has_rotary_table(config)
 
 
 class _Layer:

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.engines.attention import RotaryTable, attend
-from decoding.engines.base import kept_rows
+from decoding.engines.attention import RotaryTable, attend, has_rotary_table
+from decoding.engines.lean import LeanForward
 from decoding.engines.linear import PackedLinear, can_pack, linear
 from decoding.kv_cache import KVCache
 
 
-class NeoXForward:
+class NeoXForward(LeanForward):
     """`Forward` of a `GPTNeoXForCausalLM` with parallel residual.
 
     Args:
@@ -22,27 +22,21 @@ class NeoXForward:
 
     def __init__(self, network: Any, positions: int):
         body, config = network.gpt_neox, network.config
-        self._embed, self._norm = body.embed_in, body.final_layer_norm
-        self._head = linear(network.get_output_embeddings())
         weight = body.embed_in.weight
-        self._rotary = RotaryTable(body.rotary_emb, weight.detach()[:1], positions)
+        rotary = RotaryTable(body.rotary_emb, weight.detach()[:1], positions)
         merged = weight.dtype == torch.float32 and can_pack(weight.device, weight.dtype)
         kind = _MergedLayer if merged else _PlainLayer
-        self._layers = [kind(layer, config.num_attention_heads) for layer in body.layers]
+        layers = [kind(layer, config.num_attention_heads) for layer in body.layers]
+        head = linear(network.get_output_embeddings())
+        super().__init__(body.embed_in, rotary, layers, body.final_layer_norm, head)
 
     @staticmethod
     def fits(network: Any) -> bool:
         """Whether this forward computes what the network computes."""
-        return type(network).__name__ == "GPTNeoXForCausalLM" and network.config.use_parallel_residual
-
-    def __call__(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
-    ) -> Tensor:
-        x = self._embed(ids)
-        angles = self._rotary.at(positions)
-        for index, layer in enumerate(self._layers):
-            x = layer(x, self._rotary, angles, mask, cache, index)
-        return self._head(self._norm(kept_rows(x, keep)))
+        config = network.config
+        return (
+            type(network).__name__ == "GPTNeoXForCausalLM" and config.use_parallel_residual and has_rotary_table(config)
+        )
 
 
 class _Layer:

@@ -107,6 +107,10 @@ def _settings(chosen: str) -> PairSettings | None:
 def precisions(device: str) -> list[str]:
     """What can be chosen on a device: a CPU without bfloat16 instructions would only be slower in it."""
     slow_on_cpu = {"float16"} if cpu_computes_bfloat16() else {"float16", "bfloat16"}
+    if device == "auto":
+        from decoding.pair_loading import choose_device  # asks torch which devices there are
+
+        device = choose_device(device)
     return [name for name in DTYPES if device != "cpu" or name not in slow_on_cpu]
 
 

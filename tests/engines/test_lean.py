@@ -60,6 +60,13 @@ def test_auto_takes_the_library_where_there_is_no_lean_forward(tmp_path):
         pair.with_engine("lean")
 
 
+def test_angles_that_depend_on_the_length_of_the_text_stand_in_no_table(embedded_network, monkeypatch):
+    assert NeoXForward.fits(embedded_network)
+    rope = embedded_network.config.rope_parameters | {"rope_type": "dynamic"}
+    monkeypatch.setattr(embedded_network.config, "rope_parameters", rope)
+    assert not NeoXForward.fits(embedded_network)
+
+
 def test_auto_takes_the_library_where_packed_weights_would_not_fit(embedded_network):
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
     for free, name in ((10**12, "lean"), (10**7, "library")):

@@ -3,8 +3,9 @@
 import pytest
 
 import decoding.pair as pair_module
+from decoding import pair_loading
 from decoding.pair import PairSettings, embedded_pair
-from decoding.presets import EMBEDDED
+from decoding.presets import DTYPES, EMBEDDED
 from pages.ui import models, pair_picker
 
 
@@ -24,8 +25,9 @@ def test_a_pair_that_fails_its_warm_up_does_not_stay_in_memory(monkeypatch):
 def test_bfloat16_is_offered_on_a_cpu_that_computes_it(monkeypatch):
     for has, offered in ((True, ["auto", "float32", "bfloat16"]), (False, ["auto", "float32"])):
         monkeypatch.setattr(pair_picker, "cpu_computes_bfloat16", lambda has=has: has)
-        assert pair_picker.precisions("cpu") == offered
-    assert "float16" in pair_picker.precisions("cuda") and "bfloat16" in pair_picker.precisions("auto")
+        for name, chosen in (("cpu", "cpu"), ("auto", "cpu"), ("auto", "cuda")):
+            monkeypatch.setattr(pair_loading, "choose_device", lambda _, chosen=chosen: chosen)
+            assert pair_picker.precisions(name) == (offered if chosen == "cpu" else list(DTYPES))
 
 
 def test_the_environment_names_the_first_pair(monkeypatch):
