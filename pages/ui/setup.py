@@ -14,10 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 ICON = Path(__file__).with_name("icon.svg")  # Streamlit would fetch a named icon from the network
 PAGES: dict[str, str] = {
     "Home": "app.py",
+    "Learn": "pages/learn.py",
     "Step through": "pages/step_through.py",
+    "What if": "pages/what_if.py",
     "Tune live": "pages/tune_live.py",
     "Verifiers": "pages/verifiers.py",
     "Compare": "pages/compare.py",
+    "Race": "pages/race.py",
 }
 STYLE = """
 <style>

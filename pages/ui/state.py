@@ -49,6 +49,16 @@ class Run:
 
 
 @dataclass(frozen=True)
+class AskedView:
+    """Where the scope is asked to go; a serial that it has seen before is not obeyed again."""
+
+    serial: int
+    iteration: int | None = None
+    node: int | None = None
+    phase: str | None = None
+
+
+@dataclass(frozen=True)
 class PromptChoice:
     """A prompt as picked: where it comes from, its text, and whether it goes through the chat template."""
 
@@ -135,3 +145,18 @@ def selected_node() -> int | None:
 def select_node(node_id: int | None) -> None:
     """Look at a node."""
     st.session_state["node"] = node_id
+
+
+def ask_view(iteration: int | None = None, node: int | None = None, phase: str | None = None) -> None:
+    """Have the scope go to an iteration, a node and a phase, once: afterwards the browser moves on its own."""
+    serial = asked_view().serial + 1
+    st.session_state["asked_view"] = AskedView(serial, iteration, node, phase)
+    if iteration is not None:
+        st.session_state["iteration"] = iteration
+    if node is not None or iteration is not None:
+        st.session_state["node"] = node
+
+
+def asked_view() -> AskedView:
+    """The last view that was asked for."""
+    return st.session_state.get("asked_view", AskedView(0))
