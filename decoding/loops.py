@@ -20,6 +20,13 @@ class LoopDetector:
                 self.in_loop = ngram in self._seen
                 self._seen.add(ngram)
 
+    @classmethod
+    def after(cls, output_ids: list[int]) -> "LoopDetector":
+        """A detector that has watched some output."""
+        detector = cls()
+        detector.push(tuple(output_ids))
+        return detector
+
     def copy(self) -> "LoopDetector":
         """An independent copy."""
         copy = LoopDetector()

@@ -1,4 +1,4 @@
-"""DecodeSession: one call of tree speculative decoding, one iteration at a time; it forks and resumes."""
+"""DecodeSession: one call of tree speculative decoding, one iteration at a time; it forks, rewinds and resumes."""
 
 import time
 from collections.abc import Iterator
@@ -8,11 +8,15 @@ import numpy as np
 import torch
 
 from decoding.cache_update import keep_committed_rows
+from decoding.checkpoints import Checkpoint, Checkpoints, Standing, advanced, cut_copy
 from decoding.clock import PhaseClock, phase_times
+from decoding.committing import cut_path
 from decoding.draft_source import ModelSource, NoSource
 from decoding.drafters.base import Draft
+from decoding.edited_tree import edit_draft, edit_rows, explain_edits
+from decoding.edits import Edits
 from decoding.engines.device_choice import DeviceIteration, NextToken, choose_iteration
-from decoding.errors import OutOfMemoryError, require
+from decoding.errors import OutOfMemoryError, PairError, require
 from decoding.hardware import describe_hardware
 from decoding.kv_cache import KVCache
 from decoding.limits import Limits, check_prompt
@@ -26,7 +30,6 @@ from decoding.row_memory import drop_old_rows, trace_bytes
 from decoding.sampling import GeneratorDraws, Sampling, TargetRows
 from decoding.trace import FORMAT_VERSION, IterationTrace, RunTrace, SamplingTrace, Totals
 from decoding.tree_attention import causal_visibility, tree_forward, visibility
-from decoding.verifiers.base import Verification
 
 __all__ = ["DecodeSession", "Limits", "decode"]
 
@@ -54,8 +57,10 @@ class DecodeSession:
         self.prefill_s = self.ttft_s = self.elapsed_s = 0.0
         self._count = 0
         self._state: Any = self.method.drafter.start(list(prompt_ids))
-        self._draws = GeneratorDraws(self.sampling.seed)
+        self._begin_draws(GeneratorDraws(self.sampling.seed))
         self._loops = LoopDetector()
+        self._checkpoints = Checkpoints()
+        self._edits = Edits()
         capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
         self._target_cache = pair.target.engine.new_cache(capacity)
         uses_draft = self.method.drafter.uses_draft_model
@@ -104,11 +109,19 @@ class DecodeSession:
             ) from None
 
     def fork(
-        self, method: Method | None = None, limits: Limits | None = None, sampling: Sampling | None = None
+        self,
+        method: Method | None = None,
+        limits: Limits | None = None,
+        sampling: Sampling | None = None,
+        edits: Edits | None = None,
+        draws_go_on: bool = False,
     ) -> "DecodeSession":
         """An independent session that continues from here, with what is given changed; no forward is run.
 
-        Without another sampling the draws go on where they are, with one they begin at its seed.
+        Without another sampling the draws go on where they are; with one they begin at its seed, unless `draws_go_on`.
+
+        Args:
+            edits: changes to the first iteration of the fork alone.
         """
         other = DecodeSession.__new__(DecodeSession)
         other.__dict__.update(self.__dict__)
@@ -118,8 +131,9 @@ class DecodeSession:
         other.method.check(other.sampling)
         other.method = other._prepared(other.method)
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
-        other._draws = GeneratorDraws(sampling.seed) if sampling else self._draws.fork()
+        other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
         other._loops = self._loops.copy()
+        other._checkpoints, other._edits = self._checkpoints.before(), edits or Edits()
         other._target_cache = self._target_cache.clone()
         other._draft_cache = self._draft_cache.clone() if self._draft_cache else None
         if other.method.drafter != self.method.drafter:
@@ -129,6 +143,51 @@ class DecodeSession:
         if other.new_tokens < other.limits.max_new_tokens and other.stopped == "length":
             other.stopped = "unfinished"
         return other
+
+    def rewind(self, index: int) -> "DecodeSession":
+        """An independent session that stands before iteration `index`: text, caches, drafter state and draws as then.
+
+        It decodes on as this one did, to the bit; `index` may be the next iteration. Where the caches were released
+        meanwhile, its first step fills them again.
+
+        Raises:
+            SettingsError: the iteration is not among those recorded.
+            PairError: the pair was released.
+        """
+        if self.pair.target.released:
+            raise PairError(f"{self.pair.target.info.name} was released from memory: load the pair and decode again.")
+        if index == self._count:
+            return self.fork()
+        point = self._checkpoints.at(index)
+        other = DecodeSession.__new__(DecodeSession)
+        other.__dict__.update(self.__dict__)
+        other.method, other.sampling, other._state = point.method, point.sampling, point.state
+        other.tokens = self.tokens[: point.tokens]
+        other.iterations = [iteration for iteration in self.iterations if iteration.index < index]
+        other._checkpoints = self._checkpoints.before(index)
+        other._begin_draws(advanced(point.draws, point.drawn))
+        other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
+        other._count, other.stopped, other._edits = index, "unfinished", Edits()
+        other.prefill_s, other.ttft_s, other.elapsed_s = point.prefill_s, point.ttft_s, point.elapsed_s
+        other._target_cache = cut_copy(self._target_cache, point.target_rows)
+        other._draft_cache = None if point.draft_rows is None else cut_copy(self._draft_cache, point.draft_rows)
+        other._prefilled = self._prefilled and self._target_cache.length >= point.target_rows
+        return other
+
+    def standing(self, index: int) -> Standing:
+        """How an iteration was, or the next one will be, made; of the caches nothing is copied.
+
+        Raises:
+            SettingsError: the iteration is not among those recorded.
+        """
+        if index == self._count:
+            return Standing(self.method, self.sampling, self._state, self._draws.fork())
+        point = self._checkpoints.at(index)
+        return Standing(point.method, point.sampling, point.state, advanced(point.draws, point.drawn))
+
+    def _begin_draws(self, draws: GeneratorDraws) -> None:
+        """Draw from here on; where the draws began is kept, so that a rewound session can find its place."""
+        self._draws, self._first_draws = draws, draws.fork()
 
     def _prepared(self, method: Method) -> Method:
         """The method with what it has to know of the pair, which may be measured here."""
@@ -208,6 +267,7 @@ class DecodeSession:
 
     def _iteration(self) -> IterationTrace:
         step = Step(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
+        checkpoint = self._here()
         clock = PhaseClock(self.pair.target.device)
         draws_before = len(self._draws.record)
 
@@ -220,7 +280,7 @@ class DecodeSession:
             self._draft_and_verify(step, clock)
 
         # Step 4: commit, cut at end of text, and bring both caches to the committed text.
-        step.committed, step.kept, step.final_kind = self._cut(step.draft, step.verification)
+        self._cut(step)
         self.tokens.extend(step.committed)
         self._update_caches(step, on_device is not None, clock)
 
@@ -239,25 +299,48 @@ class DecodeSession:
                 self.prefill_s = step.times.verify_s
         self._count += 1
         trace = write_iteration(step, self.pair.vocabulary, self.limits.record, self.limits.rows != "top")
-        self._keep(trace)
+        if self._edits:
+            trace, self._edits = explain_edits(trace, self._edits), Edits()
+        self._keep(trace, checkpoint)
         return trace
+
+    def _here(self) -> Checkpoint:
+        """Where the session stands, for a way back."""
+        return Checkpoint(
+            index=self._count,
+            tokens=len(self.tokens),
+            target_rows=self._target_cache.length,
+            draft_rows=None if self._draft_cache is None else self._draft_cache.length,
+            method=self.method,
+            sampling=self.sampling,
+            state=self._state,
+            draws=self._first_draws,
+            drawn=len(self._draws.record),
+            prefill_s=self.prefill_s,
+            ttft_s=self.ttft_s,
+            elapsed_s=self.elapsed_s,
+        )
 
     def _draft_and_verify(self, step: Step, clock: PhaseClock) -> None:
         # Step 1: the draft grows a tree below the last committed token.
         step.source = self._source(clock)
         step.draft = self.method.drafter.draft(self._state, step.source, self.tokens[-1], self._draws)
+        if self._edits:
+            step.draft = edit_draft(step.draft, step.source, self._edits, self.pair.vocabulary.text)
         clock.mark("draft_logic")
 
         # Step 2: one target pass over the whole tree.
         step.logits = self._verify_pass(step.draft, clock)
 
         # Step 3: the verifier walks the tree.
-        target = TargetRows(step.logits, self.sampling)
+        target = TargetRows(edit_rows(step.logits, step.draft, self._edits), self.sampling)
         step.verification = self.method.verifier.verify(step.draft, target, self._draws)
         clock.mark("select")
 
     def _on_device(self) -> DeviceIteration | NextToken | None:
-        """Steps 1 to 3 as they run without the host, None where this method or pair cannot."""
+        """Steps 1 to 3 as they run without the host, None where this method or pair cannot, or somebody interferes."""
+        if self._edits:
+            return None
         caches, record = (self._target_cache, self._draft_cache), self.limits.record == "full"
         temperature = self.sampling.draft_temperature
         return choose_iteration(
@@ -297,19 +380,16 @@ class DecodeSession:
         clock.mark("verify")
         return logits
 
-    def _cut(self, draft: Draft, verification: Verification) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-        """Committed tokens, the accepted nodes among them, and what the last token is, cut at end of text or length."""
-        tokens = [int(token) for token in draft.tree.tokens[list(verification.accepted)]] + [verification.final_token]
-        length = min(len(tokens), self.limits.max_new_tokens - self.new_tokens)
-        if not self.limits.ignore_end_of_text:
-            stops = self.pair.vocabulary.stop_ids
-            ends = next((i + 1 for i, token in enumerate(tokens[:length]) if token in stops), None)
-            if ends is not None:
-                length, self.stopped = ends, "end_of_text"
-        if self.stopped == "unfinished" and self.new_tokens + length >= self.limits.max_new_tokens:
+    def _cut(self, step: Step) -> None:
+        """What the iteration commits of its path, cut at end of text or length."""
+        room = self.limits.max_new_tokens - self.new_tokens
+        stops = () if self.limits.ignore_end_of_text else self.pair.vocabulary.stop_ids
+        cut = cut_path(step.draft, step.verification, room, stops)
+        step.committed, step.kept, step.final_kind = cut.committed, cut.kept, cut.final_kind
+        if cut.ends_text:
+            self.stopped = "end_of_text"
+        elif len(cut.committed) >= room:
             self.stopped = "length"
-        cut = length < len(tokens)
-        return tuple(tokens[:length]), verification.accepted[:length], "none" if cut else verification.final_kind
 
     def _update_caches(self, step: Step, moved: bool, clock: PhaseClock) -> None:
         """Both caches end up holding every committed token but the last one."""
@@ -320,10 +400,11 @@ class DecodeSession:
             self._fill(self.pair.target, self._target_cache)
             clock.mark("rebuild")
 
-    def _keep(self, trace: IterationTrace) -> None:
+    def _keep(self, trace: IterationTrace, checkpoint: Checkpoint) -> None:
         if self.limits.record == "none":
             return
         self.iterations.append(trace)
+        self._checkpoints.keep(checkpoint)
         room = trace_bytes(trace) if self.limits.rows == "open" else self.limits.row_bytes
         if self.limits.rows != "top" and room is not None:
             drop_old_rows(self.iterations, room)

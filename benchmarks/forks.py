@@ -1,0 +1,76 @@
+"""How long a fork of a run takes: replayed from stored rows, and live with the models, by the size of its tree.
+
+Every fork makes one whole iteration, its record included: what a person waits for on the What if page before anything
+is drawn. Replayed and live forks of the same iterations take turns.
+"""
+
+import numpy as np
+import torch
+
+from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
+from decoding.edits import Edits, node_paths
+from decoding.forks import Change, fork
+from decoding.methods import METHODS
+from decoding.metrics import spread
+from decoding.pair import Pair, embedded_pair
+from decoding.session import DecodeSession, Limits
+
+SIZES = (64, 256, 1024)
+KINDS = ("replayed", "live")
+GOALS_MS = {"replayed, 64 nodes": 300.0, "live, 64 nodes": 500.0}
+WARMUP = 2
+
+
+def decoded(pair: Pair, nodes: int, prompt: str, iterations: int) -> DecodeSession:
+    """A run whose trees have `nodes` nodes, with all its rows."""
+    method = METHODS["fixed_tree"].with_settings(
+        max_depth=6, branching=4, prune_probability=0.0, node_budget=nodes, branch_first_level=True
+    )
+    limits = Limits(max_new_tokens=200, rows="full")
+    session = DecodeSession(pair, method, pair.vocabulary.encode(prompt), limits=limits)
+    while not session.finished and len(session.iterations) < iterations:
+        session.step()
+    return session
+
+
+def measure(session: DecodeSession, repeats: int) -> dict[str, list[float]]:
+    """Milliseconds of forks that force a child of the root to fail, one kind after the other."""
+    run, made_ms = session.trace(), {kind: [] for kind in KINDS}
+    for repeat in range(-WARMUP, repeats):
+        iteration = run.iterations[repeat % len(run.iterations)]
+        change = Change(edits=Edits(reject=(node_paths(iteration)[1],)))
+        for kind in KINDS:
+            forked = fork(run, session, iteration.index, change, live=kind == "live")
+            if repeat >= 0:
+                made_ms[kind].append(1000 * forked.made_s)
+    return made_ms
+
+
+def main() -> int:
+    args = arguments(__doc__.splitlines()[0]).parse_args()
+    sizes, repeats = ((64, 1024), 8) if args.quick else (SIZES, 40)
+    pair, prompt = embedded_pair(), choose_prompts(args.prompts, 1)[0].text
+    measured: dict[str, list[float]] = {}
+    for nodes in sizes:
+        for kind, values in measure(decoded(pair, nodes, prompt, iterations=8), repeats).items():
+            measured[f"{kind}, {nodes} nodes"] = values
+    figures = {
+        name: {"median_ms": spread(values).median, "p95_ms": float(np.percentile(values, 95)), "count": len(values)}
+        for name, values in measured.items()
+    }
+    print_table(
+        ("fork", "median ms", "95th percentile ms", "goal ms"),
+        [
+            (name, f"{f['median_ms']:.1f}", f"{f['p95_ms']:.1f}", f"{GOALS_MS[name]:.0f}" if name in GOALS_MS else "-")
+            for name, f in figures.items()
+        ],
+    )
+    for name, goal in GOALS_MS.items():
+        verdict = "reached" if figures[name]["median_ms"] <= goal else "MISSED"
+        print(f"goal {verdict}: {name}, median {figures[name]['median_ms']:.1f} ms, goal {goal:.0f} ms")
+    save_figures(args, "forks", {"figures": figures}, torch.device("cpu"))
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,177 @@
+"""Carries edits out: on a draft before verification, on the target's rows, and in the reasons of the record."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.drafters.base import Draft, ProbabilitySource
+from decoding.drafters.hardware_aware import Learned
+from decoding.edits import ChangedRows, Edits, Path, node_paths
+from decoding.errors import require
+from decoding.token_tree import TokenTree
+from decoding.trace import IterationTrace, NodeTrace
+
+
+def nodes_by_path(tree: TokenTree) -> dict[Path, int]:
+    """Every node of a tree by its token path; the root's is empty."""
+    paths: list[Path] = [()]
+    tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
+    for node in range(1, tree.size):
+        paths.append((*paths[parents[node]], tokens[node]))
+    return {path: node for node, path in enumerate(paths)}
+
+
+def edit_draft(draft: Draft, source: ProbabilitySource, edits: Edits, text_of: Callable[[int], str]) -> Draft:
+    """The draft with nodes put in and taken out; what is put in stands last among its siblings.
+
+    The draft's law after the parent of a node that is put in is asked for where the drafter never did, which is one
+    more draft forward.
+
+    Raises:
+        SettingsError: an edit does not fit this tree.
+    """
+    require(
+        draft.law != "none" or not edits.force_in,
+        "This method drafts nothing: choose one that does before a node is forced in.",
+    )
+    ids, verified = nodes_by_path(draft.tree), set(draft.order.tolist())
+    rows, added = list(draft.rows), []
+    for path in sorted(edits.force_in, key=len):
+        node = ids.get(path)
+        if node is None:
+            node = ids[path] = _add(draft.tree, rows, source, path, ids, text_of)
+            added.append(node)
+        else:
+            require(node not in verified, f"{_named(path, text_of)} is in the tree already: there is nothing to add.")
+        verified.update(_upwards(draft.tree, node))
+    for path in edits.force_out:
+        node = _verified(path, ids, verified, text_of)
+        verified -= set(np.flatnonzero(draft.tree.ancestors[:, node]).tolist())
+    for path in (*edits.accept, *edits.reject):
+        _verified(path, ids, verified, text_of)
+    keep = np.zeros(draft.tree.size, dtype=bool)
+    keep[list(verified)] = True
+    order, state = draft.tree.breadth_first(keep), draft.state
+    if isinstance(state, Learned) and state.drafted is not None:
+        state = replace(state, drafted=(draft.tree, order))  # it learns from what was really verified
+    drawn = draft.drawn if draft.drawn is None else np.append(draft.drawn, np.array(added, dtype=np.int64))
+    return replace(draft, order=order, rows=tuple(rows), state=state, drawn=drawn)
+
+
+def edit_rows(logits: Tensor, draft: Draft, edits: Edits) -> Tensor:
+    """The target's raw logits `[num_verified + 1, vocab_size]` with forced verdicts in them: the rest is -inf.
+
+    Temperature and top-p come after it, so what is left of a row is renormalised as they ask.
+
+    Raises:
+        SettingsError: nothing is left of a row.
+    """
+    if not edits.rows:
+        return logits
+    edited, ids = logits.clone(), nodes_by_path(draft.tree)
+    row_of = {int(node): row for row, node in enumerate(draft.order)}
+    for path, (only, removed) in edits.rows.items():
+        row = edited[row_of[ids[path]]]
+        if only is not None:
+            kept = float(row[only])
+            require(kept > -torch.inf, "The target cannot emit the token forced to pass: choose another one.")
+            row.fill_(-torch.inf)
+            row[only] = kept
+        row[list(removed)] = -torch.inf
+        require(bool(row.isfinite().any()), "Every token that the target can emit here is forced to fail: keep one.")
+    return edited
+
+
+def explain_edits(iteration: IterationTrace, edits: Edits) -> IterationTrace:
+    """The record with the reasons of edited nodes saying so; nothing else of it changes."""
+    if not iteration.nodes or not edits:
+        return iteration
+    paths, rows, greedy = node_paths(iteration), edits.rows, iteration.steps[-1].drawn is None
+    nodes = [
+        replace(node, reason=_reason(node, paths[node.node_id], iteration, edits, rows, greedy))
+        for node in iteration.nodes
+    ]
+    return replace(iteration, nodes=tuple(nodes))
+
+
+def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
+    """Append one node below its parent, with the draft's probability of it; returns its id."""
+    parent = ids.get(path[:-1])
+    require(parent is not None, f"{_named(path[:-1], text_of)} is not in the tree: force it in first.")
+    require(
+        len(path) <= source.depth_limit,
+        f"{_named(path, text_of)} is deeper than the text may grow: raise max_new_tokens.",
+    )
+    places = {int(node): (level, row) for level, (nodes, _) in enumerate(rows) for row, node in enumerate(nodes)}
+    if parent not in places:
+        law = source.expand(tree, np.array([parent]))
+        rows.append((np.array([parent]), law))
+        places[parent] = len(rows) - 1, 0
+        tree.level[parent], tree.confidence[parent] = len(rows) - 1, float(law.max())
+        tree.set_growth(np.array([parent]), "expanded")
+    level, row = places[parent]
+    law = rows[level][1][row]
+    require(0 <= path[-1] < len(law), f"There is no token {path[-1]}: ids go from 0 to {len(law) - 1}.")
+    tree.branching[parent] = max(int(tree.branching[parent]), 0) + 1
+    return int(tree.append(np.array([parent]), np.array([path[-1]]), np.array([float(law[path[-1]])]))[0])
+
+
+def _upwards(tree: TokenTree, node: int) -> list[int]:
+    """A node and its ancestors."""
+    return np.flatnonzero(tree.ancestors[node]).tolist()
+
+
+def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> int:
+    """The node at a path that goes to verification."""
+    node = ids.get(path)
+    require(node is not None, f"{_named(path, text_of)} is not in the tree drafted here: force it in first.")
+    require(node in verified, f"{_named(path, text_of)} is drafted but not verified here: force it in first.")
+    return node
+
+
+def _named(path: Path, text_of: Callable[[int], str]) -> str:
+    """A node in words, the whole path of it."""
+    return "The node " + " > ".join(repr(text_of(token)) for token in path) if path else "The root"
+
+
+def _reason(
+    node: NodeTrace, path: Path, iteration: IterationTrace, edits: Edits, rows: ChangedRows, greedy: bool
+) -> str:
+    said, gives = node.reason, f"{node.target_probability or 0.0:.2f}"
+    if any(path[: len(out)] == out for out in edits.force_out):
+        above = "" if path in edits.force_out else "A node above it was "
+        return f"{above}{'F' if not above else 'f'}orced out of the tree before verification."
+    only, removed = rows.get(path[:-1], (None, ())) if path else (None, ())
+    if path and path[-1] in removed:
+        said = _told(f"Forced to fail: the verifier was told that the target gives this token 0, not {gives}", node)
+    elif path and only == path[-1]:
+        said = _told(f"Forced to pass: the verifier was told that the target gives this token 1, not {gives}", node)
+    elif (only is not None or removed) and node.verdict in ("accepted", "rejected"):
+        said = _beside(node, iteration, only, removed, gives, greedy)
+    return f"Forced into the tree: {_lower(said)}" if path in edits.force_in else said
+
+
+def _told(words: str, node: NodeTrace) -> str:
+    """What the verifier was told, and what came of it where that is not what was asked for."""
+    wanted = "accepted" if words.startswith("Forced to pass") else "rejected"
+    return f"{words}." if node.verdict == wanted else f"{words}; {_lower(node.reason)}"
+
+
+def _beside(
+    node: NodeTrace, iteration: IterationTrace, only: int | None, removed: Path, gives: str, greedy: bool
+) -> str:
+    """Why a sibling of a forced node passed or failed."""
+    if only is not None:
+        return f"A sibling was forced to pass: the verifier was told that this token has 0, not {gives}."
+    names = ", ".join(repr(iteration.texts[token]) for token in removed)
+    if not greedy:
+        return f"With {names} forced to fail, {_lower(node.reason)}"
+    favourite = "the target's most likely token left" if node.verdict == "accepted" else "not the likeliest token left"
+    return f"With {names} forced to fail this was {favourite}, at {gives}."
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]

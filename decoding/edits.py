@@ -1,0 +1,146 @@
+"""What a person changes by hand in one iteration: nodes put in or taken out, verdicts forced; and what that costs."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from decoding.errors import SettingsError
+from decoding.trace import IterationTrace, TreeLaw
+
+if TYPE_CHECKING:
+    from decoding.sampling import Sampling
+    from decoding.verifiers.base import Verifier
+
+Path = tuple[int, ...]
+# By path of the row: the only token left, or None, and the tokens removed.
+ChangedRows = dict[Path, tuple[int | None, tuple[int, ...]]]
+
+# What each kind of edit is called after the token it is about.
+WORDS = {"force_in": "forced in", "force_out": "forced out", "accept": "forced to pass", "reject": "forced to fail"}
+# Verifiers that draw from the target's law and only look whether a child has the token: any tree will do.
+TREE_BLIND = ("nss", "greedy")
+# Verifiers that hold only the first child of a node against the law it was drawn from; others are only gone on through.
+FIRST_CHILD = ("naive", "naive_tree", "block")
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Changes to one iteration; a node is named by its path of token ids from the root, the root left out.
+
+    Attributes:
+        force_in: the last token of the path is added below the rest, which must be there; a drafted node that was
+            pruned is verified all the same.
+        force_out: the node and all below it leave the tree before verification.
+        accept: as if the target gave this token, and each before it, probability 1 at its parent.
+        reject: as if the target gave this token probability 0 at its parent.
+
+    Raises:
+        SettingsError: a path is empty, or two edits contradict each other.
+    """
+
+    force_in: tuple[Path, ...] = ()
+    force_out: tuple[Path, ...] = ()
+    accept: tuple[Path, ...] = ()
+    reject: tuple[Path, ...] = ()
+
+    def __post_init__(self):
+        for _, path in self:
+            if not path:
+                raise SettingsError("The root cannot be edited: it is committed; choose a node below it.")
+        wanted: dict[Path, int] = {}
+        for parent, token in accepted_steps(self.accept):
+            if wanted.setdefault(parent, token) != token:
+                raise SettingsError("Two siblings cannot both be forced to pass: keep one of them.")
+        for path in self.reject:
+            if wanted.get(path[:-1]) == path[-1]:
+                raise SettingsError("A node cannot be forced to pass and to fail: keep one of the two.")
+        for kind in ("force_in", "accept"):
+            for path in getattr(self, kind):
+                if any(path[: len(out)] == out for out in self.force_out):
+                    raise SettingsError(
+                        f"A node {WORDS[kind]} lies in what is forced out: take one of the two edits back."
+                    )
+
+    def __bool__(self) -> bool:
+        return bool(self.force_in or self.force_out or self.accept or self.reject)
+
+    def __iter__(self) -> Iterator[tuple[str, Path]]:
+        """Every edit as its kind and its path."""
+        for kind in WORDS:
+            for path in getattr(self, kind):
+                yield kind, path
+
+    @property
+    def rows(self) -> ChangedRows:
+        """What changes in the target's rows."""
+        changed: ChangedRows = {}
+        for parent, token in accepted_steps(self.accept):
+            changed[parent] = token, ()
+        for path in self.reject:
+            only, removed = changed.get(path[:-1], (None, ()))
+            changed[path[:-1]] = only, (*removed, path[-1])
+        return changed
+
+    def bias(self, law: TreeLaw, verifier: "Verifier", sampling: "Sampling", first_child: bool = True) -> str | None:
+        """One sentence on why the output's law is no longer the target's; None where it still is.
+
+        A forced verdict changes the target itself. The shape of the tree matters only to verifiers that hold a child
+        against the law it was drawn from: not to NSS and greedy ones, so deterministic trees can be edited freely, and
+        at temperature 0 to none, since all that is ever emitted is the target's favourite. Of the others, naive and
+        block verification hold only the first child against it. That nothing is said of an edit means that the text
+        keeps the target's law over all seeds; choosing the edit after seeing the draws of a seed chooses among texts.
+
+        Args:
+            first_child: a node put in or taken out is the first verified child of its parent.
+        """
+        if self.accept or self.reject:
+            return "Forced verdicts replace the target's own law, so the text no longer follows it."
+        if not self or sampling.greedy or verifier.name in TREE_BLIND:
+            return None
+        if verifier.name in FIRST_CHILD and not first_child:
+            return None
+        return (
+            f"{verifier.label} verification relies on children being drawn from the draft's law, and "
+            f"{_named(self)} by hand is not, so the text no longer follows the target's law."
+        )
+
+    def words(self, text_of: Callable[[int], str]) -> str:
+        """The edits in words: `' cat' forced in · ' dog' forced to fail`."""
+        return " · ".join(f"{text_of(path[-1])!r} {WORDS[kind]}" for kind, path in self)
+
+
+def accepted_steps(accepted: Iterable[Path]) -> Iterator[tuple[Path, int]]:
+    """Parent's path and token of each step on the way to accepted nodes."""
+    for path in accepted:
+        for depth in range(len(path)):
+            yield path[:depth], path[depth]
+
+
+def touches_first_child(iteration: IterationTrace, edits: Edits) -> bool:
+    """Whether a node put in or taken out of a recorded iteration is the first verified child of its parent."""
+    paths = node_paths(iteration)
+    edited = {path for kind, path in edits if kind in ("force_in", "force_out")}
+    seen: set[int] = set()
+    for node in iteration.drawn or range(1, len(iteration.nodes)):
+        parent, path = iteration.nodes[node].parent_id, paths[node]
+        verified = iteration.nodes[node].flat_index is not None
+        if parent in seen or not (verified or path in edited):
+            continue
+        seen.add(parent)
+        if path in edited:
+            return True
+    return False
+
+
+def node_paths(iteration: IterationTrace) -> list[Path]:
+    """Token path of every node by id; the root's is empty."""
+    paths: list[Path] = []
+    for node in iteration.nodes:
+        paths.append((*paths[node.parent_id], node.token_id) if node.node_id else ())
+    return paths
+
+
+def _named(edits: Edits) -> str:
+    if edits.force_in and edits.force_out:
+        return "what was put in or taken out"
+    return "a node put in" if edits.force_in else "a tree with a node taken out"

@@ -1,0 +1,207 @@
+"""What if: another method, setting, seed or verdict from any iteration of a run; replayed where stored rows suffice."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from decoding.edits import Edits, touches_first_child
+from decoding.errors import require
+from decoding.fork_words import change_words
+from decoding.methods import Method
+from decoding.replayed_step import replay_step
+from decoding.sampling import Sampling
+from decoding.session import DecodeSession
+from decoding.stored_rows import RowsMissing
+from decoding.stored_state import filled_in, method_of, sampling_of
+from decoding.trace import RunTrace
+
+Kind = Literal["replayed", "live"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to be different; None leaves it as it was.
+
+    Attributes:
+        sampling: with the seed as it was the draws go on where they stand, with another one they begin at it.
+        edits: to the first iteration alone.
+    """
+
+    method: Method | None = None
+    sampling: Sampling | None = None
+    edits: Edits = field(default_factory=Edits)
+
+    def __bool__(self) -> bool:
+        return self.method is not None or self.sampling is not None or bool(self.edits)
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Where a fork comes from, so that a replayed one can be run after all."""
+
+    run: RunTrace
+    session: DecodeSession | None
+    change: Change
+
+
+@dataclass(frozen=True, eq=False)
+class Fork:
+    """A run that parts from another one.
+
+    Attributes:
+        trace: the parent's iterations before `at`, then this fork's own; times of a replayed one are 0, not measured.
+        at: index of the iteration where it parts from its parent.
+        words: what was changed: `node_budget 64 -> 16 · seed 0 -> 3`. Token text in it comes from a model.
+        kind: `replayed` from stored rows, or `live`: the models ran.
+        bias: one sentence on why its text no longer follows the target's law, None while it does.
+        session: live forks can go on with it; it moves on with the latest fork made of it.
+        made_s: measured wall time of making it.
+        origin: what it was made from.
+    """
+
+    trace: RunTrace
+    at: int
+    words: str
+    kind: Kind
+    bias: str | None
+    session: DecodeSession | None
+    made_s: float
+    origin: Origin
+
+
+def fork(run: RunTrace, session: DecodeSession | None, index: int, change: Change, *, live: bool | None = None) -> Fork:
+    """Part from a run before an iteration, with something changed, and make that iteration.
+
+    Args:
+        session: what decoded the run; None for one opened from a file, which can only be replayed.
+        index: of the iteration; with a session it may be the next one.
+        live: None replays where stored rows suffice and else runs the models; False only replays, True only runs.
+
+    Raises:
+        RowsMissing: stored rows cannot answer and no model may.
+        SettingsError: no such iteration, an edit that does not fit the tree, a verifier that would bias the output.
+        PairError: the models are needed and were released.
+    """
+    _check_text(session, run, index)
+    can_run = session is not None and not session.pair.target.released
+    # What comes after the last iteration is in no record.
+    follows = live is None and can_run and index == (run.iterations[-1].index + 1 if run.iterations else 0)
+    if live is not True and not follows:
+        try:
+            return _replayed(run, session, index, change)
+        except RowsMissing:
+            if live is False or not can_run:
+                raise
+    return _live(run, session, index, change)
+
+
+def fork_again(parent: Fork, index: int, change: Change, *, live: bool | None = None) -> Fork:
+    """Part from a fork, before the iteration where it parted itself or a later one; earlier ones part from its parent.
+
+    Raises:
+        DraftscopeError: see `fork`.
+    """
+    if parent.kind == "live" or parent.origin.session is None:
+        return fork(parent.trace, parent.session, index, change, live=live)
+    if index == parent.at:
+        origin, before = parent.origin, parent.origin.change
+        both = Change(change.method or before.method, change.sampling or before.sampling, change.edits)
+        return fork(origin.run, origin.session, index, both, live=live)
+    ran = parent if index < parent.at else run_fork(parent)
+    source = (parent.origin.run, parent.origin.session) if index < parent.at else (ran.trace, ran.session)
+    return fork(*source, index, change, live=live)
+
+
+def run_fork(replayed: Fork) -> Fork:
+    """The same fork, made by the models: a replayed one needs it to go on.
+
+    Raises:
+        SettingsError: there is no session to run it.
+    """
+    if replayed.kind == "live":
+        return replayed
+    origin = replayed.origin
+    return _live(origin.run, origin.session, replayed.at, origin.change)
+
+
+def go_on(
+    parted: Fork, iterations: int | None = None, proceed: Callable[[int, int], bool] = lambda _done, _total: True
+) -> Fork:
+    """Decode a fork on; one that was replayed is first run by its parent's session.
+
+    Args:
+        iterations: at most so many more; None: to the end.
+        proceed: asked after each with the new tokens so far and at most; False stops.
+
+    Raises:
+        SettingsError: the text has ended, or there is no session.
+    """
+    started = time.perf_counter()
+    live = run_fork(parted)
+    session, count = live.session, 0
+    require(not session.finished, "This fork has ended: nothing comes after its last token.")
+    while not session.finished and (iterations is None or count < iterations):
+        session.step()
+        count += 1
+        if not proceed(session.new_tokens, session.limits.max_new_tokens):
+            break
+    return replace(live, trace=session.trace(), made_s=time.perf_counter() - started)
+
+
+def _replayed(run: RunTrace, session: DecodeSession | None, index: int, change: Change) -> Fork:
+    started = time.perf_counter()
+    trace = replay_step(run, session, index, change.method, change.sampling, change.edits)
+    return _fork(run, trace, index, change, "replayed", None, session, started)
+
+
+def _live(run: RunTrace, session: DecodeSession | None, index: int, change: Change) -> Fork:
+    started = time.perf_counter()
+    require(
+        session is not None, "No models are loaded for this run: load its pair and decode it again, or only replay it."
+    )
+    before = session.rewind(index)
+    ended = "This run ended there: choose an iteration before its end, or decode with a higher max_new_tokens."
+    require(not before.finished, ended)
+    method = None if change.method is None else filled_in(change.method, before.method)
+    same_seed = change.sampling is not None and change.sampling.seed == before.sampling.seed
+    limits = replace(before.limits, record="full")
+    parted = before.fork(method, limits, change.sampling, change.edits, draws_go_on=same_seed)
+    parted.step()
+    return _fork(run, parted.trace(), index, change, "live", parted, session, started)
+
+
+def _fork(
+    run: RunTrace,
+    trace: RunTrace,
+    index: int,
+    change: Change,
+    kind: Kind,
+    session: DecodeSession | None,
+    parent: DecodeSession | None,
+    started: float,
+) -> Fork:
+    """The fork around its trace."""
+    method, sampling, iteration = method_of(trace), sampling_of(trace), trace.iterations[-1]
+    first = touches_first_child(iteration, change.edits)
+    texts = {token: text for each in trace.iterations for token, text in each.texts.items()}
+    edited = change.edits.words(lambda token: texts.get(token, f"<{token}>"))
+    return Fork(
+        trace=trace,
+        at=index,
+        words=" · ".join(filter(None, (change_words(run, trace), edited))) or "nothing changed",
+        kind=kind,
+        bias=change.edits.bias(method.drafter.law, method.verifier, sampling, first),
+        session=session,
+        made_s=time.perf_counter() - started,
+        origin=Origin(run, parent, change),
+    )
+
+
+def _check_text(session: DecodeSession | None, run: RunTrace, index: int) -> None:
+    """Raise `SettingsError` where a session decoded another text than the run before an iteration."""
+    if session is None:
+        return
+    text = (*run.prompt_ids, *(token for each in run.iterations if each.index < index for token in each.committed_ids))
+    same = session.prompt_ids == run.prompt_ids and tuple(session.tokens[: len(text)]) == text
+    require(same, "The session given decoded another text than this run: give the one that decoded it.")

@@ -1,0 +1,200 @@
+"""The rows of a recorded run as a source of probabilities: other methods draft from them without any model."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.checkpoints import Standing
+from decoding.drafters.base import Draft
+from decoding.edited_tree import edit_draft
+from decoding.edits import Edits, Path, node_paths
+from decoding.errors import DraftscopeError
+from decoding.methods import Method
+from decoding.sampling import Sampling
+from decoding.stored_state import filled_in, iteration_at, standing_before
+from decoding.token_tree import TokenTree
+from decoding.trace import IterationTrace, RunTrace
+
+Side = Literal["draft", "target"]
+Place = tuple[np.ndarray, int]  # raw logits of an iteration, and a row of them
+
+
+class RowsMissing(DraftscopeError):  # noqa: N818 - it says what is the case
+    """Stored rows cannot answer: the models were never asked this, or what they said was not kept."""
+
+
+class StoredRows:
+    """Raw logits of both models by token path from the root of one iteration.
+
+    A row belongs to a text, so rows of other iterations answer as well where they stand along the same text.
+
+    Raises:
+        SettingsError: the run has no such iteration.
+    """
+
+    def __init__(self, run: RunTrace, index: int):
+        self.run, self.iteration = run, iteration_at(run, index)
+        self._own: dict[Side, dict[Path, Place]] = {
+            side: dict(_rows_of(self.iteration, side)) for side in ("draft", "target")
+        }
+
+    def require_any(self) -> None:
+        """Raise `RowsMissing` where the iteration itself has kept no rows."""
+        if not self._own["target"]:
+            number = self.iteration.index
+            raise RowsMissing(
+                f"The full rows of iteration {number} were not kept: decode this run again with its pair loaded."
+            )
+
+    @property
+    def root_token(self) -> int:
+        """The last token committed before the iteration."""
+        return self.iteration.nodes[0].token_id
+
+    @property
+    def depth_limit(self) -> int:
+        """Depth of the deepest node whose token could still be committed with one behind it."""
+        return self.room - 1
+
+    @property
+    def room(self) -> int:
+        """Tokens that the iteration could commit before the run's length is reached."""
+        return self.run.max_new_tokens - (self.iteration.prefix_length - len(self.run.prompt_ids))
+
+    def find(self, side: Side, paths: Sequence[Path]) -> Tensor:
+        """The rows after some paths, `[num_paths, vocab_size]` in float32.
+
+        Raises:
+            RowsMissing: one of them is not stored.
+        """
+        own, found = self._own[side], []
+        for path in paths:
+            place = own.get(path) or self._others[side].get(path)
+            if place is None:
+                raise self._missing(side, path)
+            found.append(place[0][place[1]])
+        return torch.from_numpy(np.stack(found))
+
+    def text(self, token_id: int) -> str:
+        """Text of a token as the run tells it; one that it never mentions reads `<id>`."""
+        return self._texts.get(token_id, f"<{token_id}>")
+
+    @cached_property
+    def _text(self) -> tuple[int, ...]:
+        return (*self.run.prompt_ids, *self.run.output_ids)
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        texts = dict(zip(self.run.prompt_ids, self.run.prompt_texts, strict=True))
+        for iteration in self.run.iterations:
+            texts |= dict(zip(iteration.committed_ids, iteration.committed_texts, strict=True)) | dict(iteration.texts)
+        return texts
+
+    @cached_property
+    def _others(self) -> dict[Side, dict[Path, Place]]:
+        """Rows of the iterations whose text passes through this root, near enough to have any."""
+        found: dict[Side, dict[Path, Place]] = {"draft": {}, "target": {}}
+        here = self.iteration.prefix_length
+        for other in self.run.iterations:
+            there = other.prefix_length
+            deepest = max((node.depth for node in other.nodes), default=0)
+            if other.index == self.iteration.index or here - there > deepest:
+                continue
+            between = self._text[min(here, there) : max(here, there)]
+            for side, known in found.items():
+                for path, place in _rows_of(other, side):
+                    if there >= here:
+                        known.setdefault(between + path, place)
+                    elif path[: len(between)] == between:
+                        known.setdefault(path[len(between) :], place)
+        return found
+
+    def _missing(self, side: Side, path: Path) -> RowsMissing:
+        number = self.iteration.index
+        after = " ".join(repr(self.text(token)) for token in path) or "the root"
+        model = "draft" if side == "draft" else "target"
+        return RowsMissing(
+            f"The {model} was never asked what follows {after} in iteration {number}, and only the models can tell: "
+            "decode this run again with its pair loaded."
+        )
+
+
+def _rows_of(iteration: IterationTrace, side: Side) -> Iterator[tuple[Path, Place]]:
+    """The rows that an iteration has kept of one model, by path from its own root."""
+    logits = iteration.draft_logits if side == "draft" else iteration.target_logits
+    if logits is None:
+        return
+    for node, path in zip(iteration.nodes, node_paths(iteration), strict=True):
+        if (node.draft_level if side == "draft" else node.flat_index) is not None:
+            yield path, (logits, node.node_id)
+
+
+class StoredSource:
+    """Answers drafters from stored rows as `ModelSource` answers from the model.
+
+    Args:
+        rows_before: rows that the draft's cache held, for the record of what its passes would have written.
+    """
+
+    def __init__(self, rows: StoredRows, temperature: float = 1.0, rows_before: int = 0):
+        self.depth_limit = rows.depth_limit
+        self.forwards = 0
+        self.row_nodes: list[int] = []
+        self.logits: list[Tensor] = []
+        self.rows_before = rows_before
+        self._rows, self._temperature = rows, temperature
+        self._paths: list[Path] = [()]
+
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`.
+
+        Raises:
+            RowsMissing: a row is not stored.
+        """
+        for node in range(len(self._paths), tree.size):
+            self._paths.append((*self._paths[tree.parents[node]], int(tree.tokens[node])))
+        logits = self._rows.find("draft", [self._paths[node] for node in nodes.tolist()])
+        if not self.forwards:
+            self.row_nodes = [-1] * (self._rows.iteration.prefix_length - self.rows_before - 1)
+        self.row_nodes.extend(nodes.tolist())
+        self.forwards += 1
+        self.logits.append(logits)
+        return torch.softmax(logits if self._temperature == 1 else logits / self._temperature, -1)
+
+
+def redraft(
+    run: RunTrace,
+    index: int,
+    method: Method | None = None,
+    sampling: Sampling | None = None,
+    edits: Edits | None = None,
+) -> Draft:
+    """The tree that a method would draft in an iteration, from the stored rows of the draft alone.
+
+    The run's own drafter is in the state that history had brought it to, another one begins. Draws go on where they
+    stood, those of another seed begin at it.
+
+    Raises:
+        RowsMissing: the draft was never asked what this method wants to know.
+        SettingsError: no such iteration, a verifier that does not fit, or an edit that does not fit the tree.
+    """
+    known = standing_before(run, index)
+    standing = known.changed(method and filled_in(method, known.method), sampling)
+    rows = StoredRows(run, index)
+    return draft_from(StoredSource(rows, standing.sampling.draft_temperature), rows, standing, edits or Edits())
+
+
+def draft_from(source: StoredSource, rows: StoredRows, standing: Standing, edits: Edits) -> Draft:
+    """Draft from stored rows and carry the edits out.
+
+    Raises:
+        RowsMissing: the draft was never asked what this method wants to know.
+        SettingsError: an edit does not fit the tree.
+    """
+    rows.require_any()
+    draft = standing.method.drafter.draft(standing.state, source, rows.root_token, standing.draws)
+    return edit_draft(draft, source, edits, rows.text) if edits else draft
