@@ -21,7 +21,11 @@ from decoding.trace_file import save_run
 from tests.browser.app import SETTLED, find_chromium, launched_chromium, running_app
 
 SIZES = (64, 256, 1024)
-GOALS_MS = {"slider, 64 nodes": 350.0, "phase step, 64 nodes": 200.0}
+IN_BROWSER = ("hover", "phase step", "iteration step")
+GOALS_MS = {"slider, 64 nodes": 350.0} | {f"{name}, {nodes} nodes": 50.0 for name in IN_BROWSER for nodes in SIZES}
+# Steps over which the browser's heap is watched, and what it may grow by.
+HEAP_STEPS = 200
+HEAP_GOAL_MB = 20.0
 
 # Components stand in shadow roots; the watcher looks into them in every frame until the condition holds.
 WATCHER = """
@@ -34,13 +38,13 @@ WATCHER = """
     return found;
   };
   window.scopeState = () => roots(document, []).map(r =>
-    [location.pathname, r.dataset.drawnScene, r.dataset.phase, r.dataset.selected].join(' '));
-  window.arm = () => {
+    [location.pathname, r.dataset.drawnScene, r.dataset.phase, r.dataset.selected, r.dataset.hovered || ''].join(' '));
+  window.arm = kinds => {
     const before = window.scopeState().join('|');
     window.timing = null;
     let started = null;
     const begin = event => { if (started === null) started = performance.now(); };
-    for (const kind of ['keydown', 'pointerdown']) window.addEventListener(kind, begin, {capture: true, once: true});
+    for (const kind of kinds) window.addEventListener(kind, begin, {capture: true, once: true});
     const look = () => {
       const now = window.scopeState();
       if (started !== null && now.length && now.join('|') !== before && !now.join(' ').includes('undefined')) {
@@ -77,9 +81,9 @@ NODE_PLACES = """
 """
 
 
-def timed(page, act: Callable[[], None]) -> float:
-    """Milliseconds from the input that `act` makes to the frame that shows its answer."""
-    page.evaluate("() => window.arm()")
+def timed(page, act: Callable[[], None], kinds: tuple[str, ...] = ("keydown", "pointerdown")) -> float:
+    """Milliseconds from the input of one of these kinds that `act` makes to the frame that shows its answer."""
+    page.evaluate("kinds => window.arm(kinds)", list(kinds))
     act()
     page.wait_for_function("() => window.timing !== null", timeout=30_000)
     value = page.evaluate("() => window.timing")
@@ -111,8 +115,8 @@ def open_page(browser, url: str, path: str):
     return page
 
 
-def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[str, list[float]]:
-    """Node clicks, phase steps and iteration steps on an opened run."""
+def open_run(browser, url: str, file: Path):
+    """Step through with a run opened from a file."""
     page = open_page(browser, url, "/step_through")
     page.locator(".st-key-file_open button").first.click()
     page.locator(".st-key-open_run input[type=file]").set_input_files(str(file))
@@ -121,9 +125,18 @@ def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[st
     page.keyboard.press("Escape")
     page.locator(".ds-root").first.wait_for()
     time.sleep(1.0)
-    figures: dict[str, list[float]] = {"node click": [], "phase step": [], "iteration step": []}
+    return page
+
+
+def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[str, list[float]]:
+    """Pointing at nodes, node clicks, phase steps and iteration steps on an opened run, and heap growth in MB."""
+    page = open_run(browser, url, file)
+    figures: dict[str, list[float]] = {"hover": [], "node click": [], "phase step": [], "iteration step": []}
     root = page.locator(".ds-root").first
     places = page.evaluate(NODE_PLACES)
+    for repeat in range(repeats):
+        x, y = places[repeat % len(places)]
+        figures["hover"].append(timed(page, lambda x=x, y=y: page.mouse.move(x, y), ("pointermove",)))
     for repeat in range(repeats):
         x, y = places[repeat % len(places)]
         page.mouse.move(x, y)
@@ -135,8 +148,29 @@ def measure_step_through(browser, url: str, file: Path, repeats: int) -> dict[st
     for repeat in range(repeats):
         key = "ArrowDown" if repeat % 2 == 0 else "ArrowUp"
         figures["iteration step"].append(timed(page, lambda key=key: page.keyboard.press(key)))
+    figures["heap growth"] = [heap_growth(page, HEAP_STEPS)]
     page.context.close()
     return figures
+
+
+def heap_growth(page, steps: int) -> float:
+    """Megabytes that the page's heap has gained after iteration steps back and forth, garbage collected before both."""
+    client = page.context.new_cdp_session(page)
+
+    def used_mb() -> float:
+        page.wait_for_timeout(600)
+        page.wait_for_selector(SETTLED)
+        client.send("HeapProfiler.collectGarbage")
+        return client.send("Runtime.getHeapUsage")["usedSize"] / 1e6
+
+    def walk(count: int) -> None:
+        for step in range(count):
+            page.keyboard.press("ArrowDown" if step % 6 < 3 else "ArrowUp")
+
+    walk(12)  # what is read once, such as the frames themselves, is no growth
+    before = used_mb()
+    walk(steps)
+    return used_mb() - before
 
 
 def slider_of(page, key: str):
@@ -235,9 +269,11 @@ def main() -> int:
     sizes, repeats = ((64,), 6) if args.quick else (SIZES, 12)
     prompt = choose_prompts(args.prompts, 1)[0].text
     measured = measure_all(sizes, repeats, prompt)
+    heap = {name: values[0] for name, values in measured.items() if name.startswith("heap")}
     figures = {
         name: {"median_ms": spread(values).median, "p95_ms": percentile_95(values), "count": len(values)}
         for name, values in measured.items()
+        if name not in heap
     }
     print_table(
         ("interaction", "median ms", "95th percentile ms", "goal ms"),
@@ -246,10 +282,18 @@ def main() -> int:
             for name, f in figures.items()
         ],
     )
-    for name, goal in GOALS_MS.items():
-        verdict = "reached" if figures[name]["median_ms"] <= goal else "MISSED"
-        print(f"goal {verdict}: {name}, median {figures[name]['median_ms']:.0f} ms, goal {goal:.0f} ms")
-    save_figures(args, "interaction", {"figures": figures}, torch.device("cpu"))
+    print_table(
+        (f"browser heap, {HEAP_STEPS} iteration steps", "growth MB", "goal MB"),
+        [(name.removeprefix("heap growth, "), f"{mb:.1f}", f"{HEAP_GOAL_MB:.0f}") for name, mb in heap.items()],
+    )
+    reached = {
+        f"{name}, median": (f["median_ms"], GOALS_MS[name], "ms") for name, f in figures.items() if name in GOALS_MS
+    }
+    reached |= {name: (mb, HEAP_GOAL_MB, "MB") for name, mb in heap.items()}
+    for name, (value, goal, unit) in reached.items():
+        verdict = "reached" if value <= goal else "MISSED"
+        print(f"goal {verdict}: {name} {value:.0f} {unit}, goal {goal:.0f} {unit}")
+    save_figures(args, "interaction", {"figures": figures, "heap_growth_mb": heap}, torch.device("cpu"))
     return 0
 
 

@@ -1,18 +1,22 @@
 """What the card of a node says: its verdict and why, both laws at its place, and the tests made there."""
 
 from decoding.trace import IterationTrace
+from viz.draft_rule import Places
 from viz.explain import why_final, why_not_expanded, why_verdict
 from viz.phases import FINAL_ID
 from viz.scene import Scene
 from viz.theme import MARKS
 from viz.tokens import number, visible
+from viz.why_absent import Absences, why_absent
+from viz.why_verdict import residuals
 
 TOP_ROWS = 10
+MOST_RESIDUALS, MOST_TOKENS = 3, 4
 
 
 def cards(iteration: IterationTrace, scene: Scene) -> dict[str, dict]:
     """What the card says about each drawn node, by id."""
-    told = {}
+    told, left, places = {}, _Residuals(iteration), Places(iteration)
     for drawn in scene.nodes:
         if drawn.folded:
             told[str(drawn.node_id)] = {
@@ -20,18 +24,20 @@ def cards(iteration: IterationTrace, scene: Scene) -> dict[str, dict]:
                 "law": None, "token_id": None, "facts": [],
             }  # fmt: skip
         elif drawn.node_id == FINAL_ID:
-            told[str(FINAL_ID)] = _final_card(iteration, drawn.parent_id)
+            told[str(FINAL_ID)] = _final_card(iteration, drawn.parent_id, left)
         elif iteration.nodes:
-            told[str(drawn.node_id)] = _node_card(iteration, drawn.node_id)
+            told[str(drawn.node_id)] = _node_card(iteration, drawn.node_id, left, places)
     return told
 
 
-def _final_card(iteration: IterationTrace, parent_id: int) -> dict:
+def _final_card(iteration: IterationTrace, parent_id: int, left: "_Residuals") -> dict:
     chosen = next((s for s in iteration.steps if s.child_id is None), None)
     value = next((p for token, _, p in iteration.target_top(parent_id) if token == iteration.committed_ids[-1]), None)
     facts = [] if value is None else [["target's probability", number(value, 4)]]
     if chosen is not None and chosen.drawn is not None:
-        facts.append(["drawn from what was left", number(chosen.drawn)])
+        facts.append(["what was left gave it", number(chosen.acceptance_probability)])
+    if final_was_not_drafted(iteration, parent_id):
+        facts.append(["not drafted", why_absent(iteration, parent_id, iteration.committed_ids[-1])])
     return {
         "token": visible(iteration.final_text or ""),
         "kind": f"after node {parent_id} · {iteration.final_kind}",
@@ -40,10 +46,17 @@ def _final_card(iteration: IterationTrace, parent_id: int) -> dict:
         "law": parent_id,
         "token_id": iteration.committed_ids[-1],
         "facts": facts,
+        "residuals": left.at(parent_id),
     }
 
 
-def _node_card(iteration: IterationTrace, node_id: int) -> dict:
+def final_was_not_drafted(iteration: IterationTrace, parent_id: int) -> bool:
+    """Whether the final token stands beside drafted ones and is none of them."""
+    drafted = {node.token_id for node in iteration.nodes if node.parent_id == parent_id}
+    return bool(drafted) and iteration.committed_ids[-1] not in drafted
+
+
+def _node_card(iteration: IterationTrace, node_id: int, left: "_Residuals", places: Places) -> dict:
     node = iteration.nodes[node_id]
     facts = []
     if node_id:
@@ -56,7 +69,7 @@ def _node_card(iteration: IterationTrace, node_id: int) -> dict:
     if node.target_argmax_text is not None:
         best = f"{visible(node.target_argmax_text, 12)} {number(node.target_argmax_probability)}"
         facts.append(["target wants next", best])
-    facts.append(["growth", why_not_expanded(iteration, node_id)])
+    facts.append(["growth", why_not_expanded(iteration, node_id, places)])
     state = "pruned" if node.pruned else node.verdict
     return {
         "token": visible(node.text),
@@ -67,21 +80,44 @@ def _node_card(iteration: IterationTrace, node_id: int) -> dict:
         "law": node.parent_id if node_id else 0,
         "token_id": node.token_id if node_id else None,
         "facts": facts,
+        "residuals": left.at(node.parent_id) if node_id else [],
     }
 
 
+class _Residuals:
+    """What the rejections at a place left of the target's law, the first ones and the last; once per place."""
+
+    def __init__(self, iteration: IterationTrace):
+        self._iteration, self._told = iteration, {}
+
+    def at(self, place: int) -> list[dict]:
+        """The residuals at a place in the form the card draws."""
+        if place not in self._told:
+            told = residuals(self._iteration, place, MOST_TOKENS)
+            told = told if len(told) <= MOST_RESIDUALS else [*told[: MOST_RESIDUALS - 1], told[-1]]
+            self._told[place] = [
+                {"after": each["after"], "rows": [[visible(text, 16), round(p, 5)] for text, p in each["rows"]]}
+                for each in told
+            ]
+        return self._told[place]
+
+
 def laws(iteration: IterationTrace, scene: Scene) -> dict[str, dict]:
-    """Both laws after each node that has drawn children: the likeliest tokens of either, children always in."""
+    """Both laws after each node that has drawn children: the likeliest tokens of either, children always in.
+
+    A token that was drafted there names its node, any other one says why it was not.
+    """
     if not iteration.nodes:
         return {}
+    absences = Absences(iteration)
     asked: dict[int, list] = {0: []}
     for drawn in scene.nodes:
         if drawn.parent_id >= 0 and not drawn.folded:
             asked.setdefault(drawn.parent_id, []).append(drawn.node_id)
-    return {str(parent): _law(iteration, parent, children) for parent, children in asked.items()}
+    return {str(parent): _law(iteration, absences, parent, children) for parent, children in asked.items()}
 
 
-def _law(iteration: IterationTrace, parent: int, children: list[int]) -> dict:
+def _law(iteration: IterationTrace, absences: Absences, parent: int, children: list[int]) -> dict:
     draft = {token: (text, p) for token, text, p in iteration.draft_top(parent)}
     target = {token: (text, p) for token, text, p in iteration.target_top(parent)}
     rows = {token: text for side in (draft, target) for token, (text, _) in side.items()}
@@ -101,6 +137,19 @@ def _law(iteration: IterationTrace, parent: int, children: list[int]) -> dict:
 
     order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
     shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in known]
+    here = absences.children_of(parent)
+    final = iteration.committed_ids[-1] if FINAL_ID in children else None
+
+    def row(token: int) -> dict:
+        of_draft, of_target = (_rounded(value) for value in pair(token))
+        node, absent = here.get(token), ""
+        if node is None:
+            node, absent = FINAL_ID if token == final else None, absences.why(parent, token)
+        elif node not in children:
+            node, absent = None, f"It was drafted: node {node} is folded away."
+        text = visible(rows[token], 16)
+        return {"token_id": token, "text": text, "draft": of_draft, "target": of_target, "node": node, "absent": absent}
+
     return {
         "after": visible(iteration.nodes[parent].text, 14),
         "has_draft": bool(draft),
@@ -109,7 +158,7 @@ def _law(iteration: IterationTrace, parent: int, children: list[int]) -> dict:
         "draft_floor": round(min((p for _, p in draft.values()), default=0.0), 5),
         "target_floor": round(min((p for _, p in target.values()), default=0.0), 5),
         "tests": _tests(iteration, parent),
-        "rows": [[token, visible(rows[token], 16), *(_rounded(value) for value in pair(token))] for token in shown],
+        "rows": [row(token) for token in shown],
     }
 
 

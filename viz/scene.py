@@ -10,7 +10,7 @@ is `FINAL_ID` (-2), the fold below node n is `fold_id(n)` = -10 - n. The tree is
 """
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from decoding.trace import IterationTrace, NodeTrace
 from viz.explain import iteration_summary
@@ -286,7 +286,12 @@ def _default_selected(iteration: IterationTrace, keep: set[int]) -> int:
 
 def scene_to_json(scene: Scene) -> dict:
     """The scene as plain dicts and lists, ready for the component."""
-    plain = asdict(scene)
-    for node in plain["nodes"]:
+    nodes = [_plain(node) for node in scene.nodes]
+    for node in nodes:
         node["row"], node["width"] = round(node["row"], 3), round(node["width"], 4)
-    return plain
+    return _plain(scene) | {"nodes": nodes, "phases": [_plain(phase) for phase in scene.phases]}
+
+
+def _plain(record) -> dict:
+    """Attributes of a record, not copied: `asdict` walks every string of every phase."""
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}

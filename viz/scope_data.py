@@ -1,25 +1,40 @@
 """The whole data of the scope component: one iteration of a run with every linked view, or a tree alone.
 
-data = scope_data(run, index, key="run-1")                 # the linked scope
+data = scope_data(run, index, key="run-1")                 # the linked scope at one iteration, nothing to step to
 data = compact_data(iteration, scene_id="a:3", title="A")  # tree only, for side-by-side views
 marks_a, marks_b = diff_marks(iteration_a, iteration_b)    # {node_id: "only here"} to pass as `marks`
+
+The linked scope on a page gets a film of many iterations instead (`viz.film`): each frame is `frame_data`, and what
+belongs to the run and not to an iteration (`run_strip`, `run_text`) is there once.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
 
 from decoding.trace import IterationTrace, RunTrace
-from viz.cache_figure import cache_strips
+from viz.cache_figure import CacheStrip, cache_strips
 from viz.cards import cards, laws
-from viz.explain import iteration_summary, phase_seconds
-from viz.mask_figure import mask_png, tree_mask
+from viz.explain import phase_seconds
+from viz.glossary import explain_term
+from viz.mask_figure import tree_mask
+from viz.mask_orders import ORDER_WORDS, row_orders
+from viz.overview import overview_data
 from viz.scene import Limits, Scene, build_scene, scene_to_json
 from viz.text_strip import iteration_spans
 from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS
 from viz.tokens import milliseconds, plural, visible
 
-STRIP_WINDOW = 160
 TEXT_WINDOW = 240
+# Panel heads whose term the component explains to the pointer.
+HEADS = {
+    "mask": "tree attention mask",
+    "kv": "kv row",
+    "text": "provenance",
+    "times": "time of this iteration",
+    "strip": "iteration strip",
+    "efficiency": "block efficiency",
+    "draft": "draft probability",
+    "target": "target probability",
+}
 
 
 def scope_data(
@@ -34,29 +49,41 @@ def scope_data(
     limits: Limits | None = None,
 ) -> dict:
     """Data of the linked scope for iteration `index` of a run; `selected` and `phase` only set where it starts."""
-    iteration = run.iterations[index]
-    scene = build_scene(
-        iteration,
+    frame = frame_data(
+        run.iterations[index],
         scene_id=f"{key}:{index}",
         title=title or run.label,
         selected=selected,
         unfolded=unfolded,
         limits=limits,
     )
+    shared = {"text": run_text(run, index, index), "strip": run_strip(run), "terms": panel_terms()}
+    return {"mode": "scope", "selected": selected, "phase": phase, **shared, **frame}
+
+
+def frame_data(
+    iteration: IterationTrace,
+    *,
+    scene_id: str,
+    title: str = "",
+    selected: int | None = None,
+    unfolded: Collection[int] = (),
+    limits: Limits | None = None,
+) -> dict:
+    """What the linked scope shows of one iteration, apart from the run around it."""
+    scene = build_scene(iteration, scene_id=scene_id, title=title, selected=selected, unfolded=unfolded, limits=limits)
     return {
-        "mode": "scope",
+        "index": iteration.index,
         "scene": scene_to_json(scene),
         "legend": legend(scene),
-        "selected": selected,
-        "phase": phase,
         "cards": cards(iteration, scene),
         "laws": laws(iteration, scene),
         "mask": _mask(iteration),
-        "kv": [asdict(strip) for strip in cache_strips(iteration)],
-        "text": _text(run, index),
+        "kv": [_strip(strip) for strip in cache_strips(iteration)],
+        "position": iteration.prefix_length,
         "times": _times(iteration),
-        "strip": run_strip(run, index),
         "recorded": bool(iteration.nodes),
+        "overview": overview_data(iteration) if scene.hidden else None,
     }
 
 
@@ -108,45 +135,76 @@ def legend(scene: Scene) -> list[dict]:
     """Words for each mark that any phase of a scene shows, in the order of the vocabulary."""
     there = {state for phase in scene.phases for state in phase.states}
     words = {"new": "new in this step", "drafted": "drafted"} | {state: mark.words for state, mark in MARKS.items()}
-    return [{"state": state, "words": words[state]} for state in words if state in there and state != "root"]
+    return [
+        {"state": state, "words": words[state], "told": explain_term(words[state])}
+        for state in words
+        if state in there and state != "root"
+    ]
+
+
+def panel_terms() -> dict[str, str]:
+    """What each panel of the linked scope shows, a sentence for the pointer."""
+    return {panel: explain_term(term) for panel, term in HEADS.items()}
 
 
 def _mask(iteration: IterationTrace) -> dict:
+    """Rows of the pass in its own order, and the other orders in which the panel can show them."""
     if not iteration.nodes:
-        return {
-            "png": None,
-            "order": [],
-            "parents": [],
-            "prefix": 0,
-            "stats": "The tree was not recorded.",
-            "short": "",
-        }
+        stats = "The tree was not recorded."
+        return {"order": [], "parents": [], "prefix": 0, "stats": stats, "short": "", "orders": []}
     mask = tree_mask(iteration)
-    parents = [iteration.nodes[i].parent_id for i in mask.order]
     return {
-        "png": mask_png(mask.allowed),
         "order": list(mask.order),
-        "parents": parents,
+        "parents": [iteration.nodes[i].parent_id for i in mask.order],
         "prefix": mask.prefix_columns,
         "stats": mask.stats(),
         "short": f"{mask.cells:,} of {len(mask.order) ** 2:,} tree cells allowed",
+        "orders": [
+            {
+                "name": order.name,
+                "words": ORDER_WORDS[order.name],
+                # The order of the pass itself is there already.
+                "rows": None if order.used else list(order.rows),
+                "blocks": order.blocks.total,
+                "told": order.told(mask.prefix_columns),
+            }
+            for order in (row_orders(iteration, mask) if len(mask.order) > 1 else ())
+        ],
     }
 
 
-def _text(run: RunTrace, index: int) -> dict:
-    """The text around the current iteration; only its neighbourhood is sent, `before` says how many tokens are not."""
+def _strip(strip: CacheStrip) -> dict:
+    """A cache's strip as plain lists; a cell is (row, node, kept, moved)."""
+    return {
+        "model": strip.model,
+        "rows_before": strip.rows_before,
+        "written": [(cell.row, cell.node_id, cell.kept, cell.moved) for cell in strip.written],
+        "after": [(cell.row, cell.node_id, cell.kept, cell.moved) for cell in strip.after],
+        "not_drawn": strip.not_drawn,
+        "rebuilt": strip.rebuilt,
+        "note": strip.note,
+    }
+
+
+def run_text(run: RunTrace, first: int, last: int) -> dict:
+    """The text that iterations `first` to `last` stand in, with `TEXT_WINDOW` tokens before the first of them.
+
+    `spans` are (visible text, provenance, node of its iteration or None, iteration or None, ends a line); `before` says
+    how many tokens come before the first span.
+    """
     spans: list = []
-    for place in range(index, -1, -1):
-        spans = iteration_spans(run.iterations[place], place == index) + spans
-        if len(spans) > TEXT_WINDOW:
+    enough = TEXT_WINDOW + sum(len(i.committed_ids) for i in run.iterations[first : last + 1])
+    for place in range(last, -1, -1):
+        spans = iteration_spans(run.iterations[place], current=True) + spans
+        if len(spans) > enough:
             break
-    committed = sum(len(i.committed_ids) for i in run.iterations[: index + 1])
+    committed = sum(len(i.committed_ids) for i in run.iterations[: last + 1])
     prompt = list(run.prompt_texts) if len(spans) == committed else []
     kept = prompt[-TEXT_WINDOW:]
     before = len(run.prompt_texts) - len(kept) + committed - len(spans)
     rows = [[visible(text), "prompt", None, None, text.endswith("\n")] for text in kept]
     rows += [[s.shown, s.provenance, s.node_id, s.iteration, s.text.endswith("\n")] for s in spans]
-    return {"before": before, "spans": rows, "position": run.iterations[index].prefix_length}
+    return {"before": before, "spans": rows}
 
 
 def _times(iteration: IterationTrace) -> list[dict]:
@@ -166,22 +224,15 @@ def _times(iteration: IterationTrace) -> list[dict]:
     ]
 
 
-def run_strip(run: RunTrace, index: int) -> dict:
-    """Columns of the run around an iteration and the numbers of the whole run."""
+def run_strip(run: RunTrace) -> dict:
+    """One column per iteration - accepted tokens, kind of the final token, in a loop - and the run's totals."""
     count = len(run.iterations)
-    first = max(0, min(index - STRIP_WINDOW // 2, count - STRIP_WINDOW))
-    shown = run.iterations[first : first + STRIP_WINDOW]
     tokens = sum(len(i.committed_ids) for i in run.iterations)
     passes = sum(i.target_passes for i in run.iterations)
     loops = sum(i.in_loop for i in run.iterations)
     return {
-        "first": first,
-        "count": count,
-        "current": index,
-        "columns": [[len(i.accepted), i.final_kind, int(i.in_loop)] for i in shown],
-        "position": f"iteration {index + 1} of {count} · {run.iterations[index].prefix_length:,} tokens before it",
+        "columns": [[len(i.accepted), i.final_kind, int(i.in_loop)] for i in run.iterations],
         "efficiency": f"{tokens / max(count, 1):.2f} tokens / verification",
         "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"
         + (f", {loops} in a loop" if loops else ""),
-        "summary": iteration_summary(run.iterations[index]),
     }

@@ -1,12 +1,15 @@
 """Token text that a person can read: whitespace and control characters made visible."""
 
 import unicodedata
+from functools import lru_cache
 
 # The two marks that a reader of tokenizers knows; everything else that has no shape is written as an escape.
 _NAMED = {" ": "·", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _SHAPELESS = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 
 
+# A run says the same tokens again and again.
+@lru_cache(maxsize=1 << 14)
 def visible(text: str, limit: int | None = None) -> str:
     """Token text with its whitespace visible, cut with an ellipsis at `limit` columns."""
     shown = "".join(_visible_character(character) for character in text) or "∅"
@@ -20,6 +23,7 @@ def visible(text: str, limit: int | None = None) -> str:
     return kept + "…"
 
 
+@lru_cache(maxsize=1 << 14)
 def columns(text: str) -> int:
     """Width of a text in monospace columns; wide East Asian characters and emoji take two."""
     return sum(_columns(character) for character in text)

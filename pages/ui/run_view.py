@@ -4,10 +4,11 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from decoding.trace import RunTrace
+from pages.ui.as_text import as_text, chart
+from pages.ui.film import film, film_state, reported, unfold
 from pages.ui.scope import scope
 from pages.ui.state import Run, select_iteration, select_node, selected_iteration
 from viz.charts import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
-from viz.scope_data import scope_data
 
 SCOPE_HEIGHT = 640
 # The scope fills the window below menu and toolbar, within reason; Streamlit knows no heights but pixels.
@@ -18,7 +19,6 @@ FILL = """
 }
 </style>
 """
-CHART_CONFIG = {"displayModeBar": False}
 
 
 def draw_run(run: Run, key: str = "scope") -> None:
@@ -26,25 +26,44 @@ def draw_run(run: Run, key: str = "scope") -> None:
     if not run.trace.iterations:
         st.info("Nothing is decoded yet: press Start.", icon=":material/play_arrow:")
         return
+    from pages.ui.why_view import draw_why  # its figures need this module
+
     draw_scope(run, key)
+    draw_why(run)
+    as_text(run)
     draw_charts(run)
 
 
 def draw_scope(run: Run, key: str = "scope") -> None:
-    """The linked views of the selected iteration; arrow keys and the run strip go to another one."""
-    index = selected_iteration()
-    opened = st.session_state.setdefault("unfolded", {}).get((run.key, index), ())
-    data = scope_data(run.trace, index, key=run.key, unfolded=opened)
+    """The linked views of the run; the browser steps through its iterations and says where it has come to rest."""
+    state = film_state(key, run)
+
+    def see(index: int) -> None:
+        if index != selected_iteration():
+            st.session_state["absent"] = None
+        select_iteration(index)
+        reported(state, index)
+
+    def choose(node: int) -> None:
+        st.session_state["absent"] = None
+        select_node(node)
+
     with st.container(key="scope_area"):
         st.html(FILL)
         scope(
-            data,
+            film(run, key),
             key=key,
             height=SCOPE_HEIGHT,
-            on_iteration=select_iteration,
-            on_unfold=lambda node: _unfold(run.key, index, node),
-            on_select=select_node,
+            on_iteration=see,
+            on_unfold=lambda node: unfold(state, selected_iteration(), node),
+            on_select=choose,
+            on_absent=lambda told: _ask_about(run, told),
         )
+
+
+def _ask_about(run: Run, told: dict) -> None:
+    """Keep which token without a node was asked about, for the part of the page that explains it."""
+    st.session_state["absent"] = (run.key, told["iteration"], told["parent"], told["token_id"])
 
 
 def draw_charts(run: Run) -> None:
@@ -72,17 +91,6 @@ def _figures(trace: RunTrace, dark: bool) -> list[tuple[str, go.Figure]]:
     return figures
 
 
-def chart(figure, key: str, height: int = 300) -> None:
-    """A Plotly figure in the app's look, without Plotly's own theme and buttons."""
-    figure.update_layout(height=height)
-    st.plotly_chart(figure, theme=None, key=key, config=CHART_CONFIG)
-
-
 def is_dark() -> bool:
     """Whether the browser shows the dark theme; light until it has said so."""
     return st.context.theme.type == "dark"
-
-
-def _unfold(run_key: str, index: int, node: int) -> None:
-    opened = st.session_state.setdefault("unfolded", {})
-    opened[run_key, index] = (*opened.get((run_key, index), ()), node)

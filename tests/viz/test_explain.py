@@ -13,8 +13,10 @@ def test_a_rejected_node_under_greedy_decoding():
 
 def test_a_rejected_node_with_a_draw_says_the_draw():
     said = why_verdict(traces.sampled_recovered(), 8)
-    assert "probability 0.27" in said and "drawn 0.54 ≥ 0.27" in said and "Greedy" not in said
-    assert "drawn 0.31 < 0.87" in why_verdict(traces.sampled_recovered(), 3)
+    assert said.startswith("Accepted if the draw is below 0.27; it was 0.54: rejected.") and "Greedy" not in said
+    assert "The target gives it 0.17, its favourite ‘No’ 0.69." in said
+    assert "below 0.87; it was 0.31: accepted" in why_verdict(traces.sampled_recovered(), 3)
+    assert why_verdict(traces.sampled_recovered(), 1).startswith("Accepted: its test passes with certainty.")
 
 
 def test_a_node_that_was_not_reached_names_the_ancestor_that_stopped_the_walk():
@@ -28,7 +30,7 @@ def test_a_node_that_was_not_reached_names_the_ancestor_that_stopped_the_walk():
     [
         (4, "path probability 0.005 < stop_probability 0.02"),
         (5, "base_depth 3"),
-        (11, "max_depth 5"),
+        (11, "max_depth 5, counted from 0"),
         (10, "draft confidence 0.85 ≥ 0.8 → 3 children"),
         (8, "0.67 in 0.3…0.8 → 1 child"),
     ],

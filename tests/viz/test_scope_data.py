@@ -2,16 +2,15 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from tests import traces
 from viz.phases import FINAL_ID
-from viz.scope_data import compact_data, diff_marks, scope_data
+from viz.scope_data import compact_data, diff_marks, panel_terms, run_strip, run_text, scope_data
+from viz.scope_files import FOLDER, SCRIPTS, STYLES, scope_script, scope_style
 from viz.theme import MARKS, PHASE_COLORS
 
-FOLDER = Path(__file__).resolve().parents[2] / "viz" / "scope"
 RUN = traces.run_mixed()
 
 
@@ -32,8 +31,10 @@ def test_every_drawn_node_has_a_card_and_every_card_its_laws():
 
 def test_laws_hold_the_node_in_question_and_both_sides():
     law = scope_data(RUN, 0)["laws"]["3"]
-    rows = {row[1]: row[2:] for row in law["rows"]}
-    assert rows["Yes"] == [0.62, 0.17] and rows["No"] == [0.05, 0.69]
+    rows = {row["text"]: row for row in law["rows"]}
+    assert [rows["Yes"][name] for name in ("draft", "target", "node")] == [0.62, 0.17, 8]
+    assert [rows["No"][name] for name in ("draft", "target", "node")] == [0.05, 0.69, FINAL_ID]
+    assert rows["·What"]["node"] is None
     assert len(law["rows"]) >= 10 and law["after"] == '·"'
     assert [test["state"] for test in law["tests"]] == ["rejected", "rejected", "recovered"]
 
@@ -43,29 +44,45 @@ def test_the_law_of_a_place_that_nobody_computed_says_so():
     assert law["has_target"] and not law["has_draft"]
 
 
-def test_the_text_marks_the_current_tokens_with_their_nodes():
+def test_the_text_gives_each_token_its_iteration_and_its_node_there():
     spans = scope_data(RUN, 1)["text"]["spans"]
-    assert [span[2] for span in spans if span[2] is not None] == [1, 3, FINAL_ID]
+    assert [span[2] for span in spans if span[3] == 1] == [1, 3, FINAL_ID]
+    assert max(span[3] for span in spans if span[3] is not None) == 1
     long = traces.run_of([traces.bonus()] * 300)
-    text = scope_data(long, 250)["text"]
+    text = run_text(long, 250, 250)
     assert text["before"] + len(text["spans"]) == 7 + 251 * 3
 
 
-def test_the_run_strip_is_a_window_around_the_iteration():
-    long = traces.run_of([traces.bonus()] * 300)
-    strip = scope_data(long, 250)["strip"]
-    assert strip["count"] == 300 and strip["first"] <= 250 < strip["first"] + len(strip["columns"])
-    assert scope_data(RUN, 0)["strip"]["columns"][7] == [2, "bonus", 1]
+def test_the_text_of_a_film_reaches_back_from_its_first_iteration():
+    text = run_text(traces.run_of([traces.bonus()] * 300), 200, 220)
+    before_first = [span for span in text["spans"] if span[3] < 200]
+    assert len(before_first) >= 240 and text["spans"][-1][3] == 220
+
+
+def test_the_run_strip_has_a_column_per_iteration():
+    assert len(run_strip(traces.run_of([traces.bonus()] * 300))["columns"]) == 300
+    assert run_strip(RUN)["columns"][7] == [2, "bonus", 1]
 
 
 def test_a_big_tree_stays_small_on_the_wire():
     run = traces.run_of([traces.big(1024)])
-    assert len(json.dumps(scope_data(run, 0))) < 400_000
+    assert len(json.dumps(scope_data(run, 0))) < 480_000
 
 
 def test_a_summary_says_that_it_has_no_tree():
     data = scope_data(traces.run_of([traces.summary()]), 0)
-    assert data["recorded"] is False and data["mask"]["png"] is None
+    assert data["recorded"] is False and data["mask"]["order"] == []
+
+
+def test_folded_trees_bring_all_their_nodes_as_bars():
+    data = scope_data(traces.run_of([traces.big(1024)]), 0)
+    assert data["overview"]["count"] == 1024 and len(data["overview"]["tops"]) == 1025
+    assert scope_data(RUN, 0)["overview"] is None
+
+
+def test_every_panel_and_every_mark_of_the_legend_is_explained():
+    assert all(panel_terms().values())
+    assert all(item["told"] for index in range(len(RUN.iterations)) for item in scope_data(RUN, index)["legend"])
 
 
 def test_diff_marks_compare_paths_of_tokens():
@@ -78,15 +95,15 @@ def test_diff_marks_compare_paths_of_tokens():
 
 
 def test_the_style_sheet_uses_the_colours_of_the_theme():
-    css = (FOLDER / "scope.css").read_text()
+    css = scope_style()
     for name in ("accepted", "rejected", "recovered", "bonus", "fallback"):
         assert f"--{name}: {MARKS[name].color};" in css
     assert f"--draft: {PHASE_COLORS['draft']};" in css
 
 
 def test_the_scripts_know_every_state_and_never_write_markup():
-    code = "".join(path.read_text() for path in FOLDER.glob("*.js"))
-    css = (FOLDER / "scope.css").read_text()
+    code = scope_script()
+    css = scope_style()
     shapes = code.split("const SHAPES = {")[1].split("};")[0]
     for state in (*MARKS, "new", "drafted"):
         assert re.search(rf"^\s*{state}:", shapes, re.M), state
@@ -96,9 +113,9 @@ def test_the_scripts_know_every_state_and_never_write_markup():
 
 
 def test_the_joined_scripts_are_one_module():
-    names = ("draw.js", "tree.js", "card.js", "panels.js", "scope.js")
-    assert {path.name for path in FOLDER.glob("*.js")} == set(names)
-    code = "\n".join((FOLDER / name).read_text() for name in names)
+    assert {path.name for path in FOLDER.glob("*.js")} == set(SCRIPTS)
+    assert {path.name for path in FOLDER.glob("*.css")} == set(STYLES)
+    code = scope_script()
     assert code.count("export default") == 1 and not re.search(r"^import ", code, re.M)
     functions = re.findall(r"^(?:export default )?function (\w+)", code, re.M)
     assert len(functions) == len(set(functions))

@@ -1,4 +1,4 @@
-// The card of the selected node: what it is, why it got its verdict, and both laws at its place.
+// The card of a node: what it is, why it got its verdict, and both laws at its place.
 
 const LAW_ROWS = 10;
 const ROW_HEIGHT = 18;
@@ -7,15 +7,21 @@ const LAW_SURROUNDINGS = 68; // padding, gaps and the line with the heads
 
 function buildCard(view, parent) {
   const box = html("section", "panel card", parent);
+  focusable(box, "The selected node");
   const head = html("header", "", box);
-  const picture = svg("svg", { width: 20, height: 20, viewBox: "-10 -10 20 20" }, head);
+  const picture = svg("svg", { width: 20, height: 20, viewBox: "-10 -10 20 20", "aria-hidden": "true" }, head);
   const token = html("h2", "token", head);
   const kind = html("span", "side", head);
   const why = html("p", "why", box);
+  why.setAttribute("aria-live", "polite");
   const law = html("div", "law", box);
+  const absent = html("p", "absent", box);
+  absent.setAttribute("role", "status");
   const facts = html("dl", "facts", box);
   const tests = html("div", "tests", box);
-  view.card = { box, picture, token, kind, why, law, facts, tests };
+  const residuals = html("div", "tests residuals", box);
+  const compare = html("div", "compare", box);
+  view.card = { box, picture, token, kind, why, law, absent, facts, tests, residuals, compare };
   let height = 0;
   new ResizeObserver(() => {
     if (view.drawn && Math.abs(box.clientHeight - height) > 8) paintCard(view);
@@ -25,16 +31,19 @@ function buildCard(view, parent) {
 
 function paintCard(view) {
   const { card } = view;
-  const told = view.data.cards[view.selected];
+  const shown = view.selected ?? view.hovered;
+  const told = view.data.cards[shown];
+  for (const part of [card.law, card.facts, card.tests, card.residuals, card.picture, card.compare]) part.replaceChildren();
+  card.absent.textContent = "";
+  const comparing = view.second !== null && told !== undefined;
   card.box.classList.toggle("none", !told);
-  card.law.replaceChildren();
-  card.facts.replaceChildren();
-  card.tests.replaceChildren();
-  card.picture.replaceChildren();
+  card.box.classList.toggle("comparing", comparing);
+  card.box.setAttribute("aria-label", told ? `${told.token}: ${told.kind}` : "The selected node");
+  if (comparing) return paintCompare(view);
   if (!told) {
     card.token.textContent = "";
     card.kind.textContent = "";
-    card.why.textContent = "Point at a node to light it everywhere; click it to see why it got its verdict.";
+    card.why.textContent = "Point at a node to light it everywhere; click it to pin it and see why it got its verdict.";
     return;
   }
   card.picture.setAttribute("class", "n s-" + told.state);
@@ -42,27 +51,34 @@ function paintCard(view) {
   card.token.textContent = card.token.title = told.token;
   card.kind.textContent = card.kind.title = told.kind;
   card.why.textContent = told.why;
+  card.absent.textContent = view.absent ? view.absent.words : "";
   for (const [name, value] of told.facts) {
     html("dt", "", card.facts, name);
     html("dd", "", card.facts, value);
   }
-  const law = told.law === null ? null : view.data.laws && view.data.laws[told.law];
+  const law = lawOf(view, told);
   if (!law) return;
   // The tests only where the laws still get their rows: the sentence above tells the node's own test anyway.
   paintTests(view, law.tests);
   const lines = Math.min(LAW_ROWS, law.rows.length) + (law.has_draft && law.has_target ? 0 : 1);
   if (lawRoom(card) < lines * ROW_HEIGHT) card.tests.replaceChildren();
+  paintResiduals(view, told.residuals || []);
+  if (lawRoom(card) < lines * ROW_HEIGHT) card.residuals.replaceChildren();
   // All ten rows always: where the panel is short they stand closer together.
   const height = clamp(Math.floor(lawRoom(card) / lines), ROW_HEIGHT_LEAST, ROW_HEIGHT);
   card.law.style.setProperty("--row", height + "px");
   paintLaw(view, law, told, LAW_ROWS);
 }
 
+function lawOf(view, told) {
+  return told.law === null ? null : (view.data.laws && view.data.laws[told.law]) || null;
+}
+
 // The verifier's tests at this place in their order, so that a draw can be followed.
 function paintTests(view, tests) {
   if (!tests.length) return;
   const box = view.card.tests;
-  html("h4", "", box, "tests at this place, in order");
+  html("h3", "", box, "tests at this place, in order");
   for (const test of tests) {
     const line = button("test", box, "", null, () => {});
     const picture = svg("svg", { width: 16, height: 16, viewBox: "-10 -10 20 20", class: "n s-" + test.state }, line);
@@ -74,35 +90,67 @@ function paintTests(view, tests) {
   }
 }
 
+// What was left of the target's law after each rejection at this place.
+function paintResiduals(view, residuals) {
+  const box = view.card.residuals;
+  for (const { after, rows } of residuals) {
+    html("h3", "", box, after);
+    const line = html("p", "residual", box);
+    for (const [text, value] of rows) {
+      const one = html("span", "", line);
+      html("b", "", one, text);
+      one.append(" " + probability(value, 0));
+    }
+  }
+}
+
 // Pixels left for the rows of the laws beside everything else, without scrolling.
 function lawRoom(card) {
-  const used = card.facts.offsetHeight + card.why.offsetHeight + card.token.offsetHeight + card.tests.offsetHeight;
-  return card.box.clientHeight - used - LAW_SURROUNDINGS;
+  const beside = [card.facts, card.why, card.token, card.tests, card.residuals, card.absent];
+  return card.box.clientHeight - beside.reduce((sum, part) => sum + part.offsetHeight, 0) - LAW_SURROUNDINGS;
 }
 
 function paintLaw(view, law, told, room) {
   const grid = view.card.law;
-  html("span", "head left", grid, law.has_draft ? "draft" : "");
+  html("span", "head left", grid, law.has_draft ? "draft" : "").title = view.terms.draft || "";
   const middle = html("span", "head", grid, "after " + law.after);
   middle.title = middle.textContent;
-  html("span", "head right", grid, law.has_target ? "target" : "");
-  const own = law.rows.findIndex((row) => row[0] === told.token_id);
+  html("span", "head right", grid, law.has_target ? "target" : "").title = view.terms.target || "";
+  const own = law.rows.findIndex((row) => row.token_id === told.token_id);
   // The node's own token always has its row, even far down the list.
   const rows = law.rows.filter((row, place) => place < room || place === own);
   if (rows.length > room) rows.splice(room - 1, 1);
-  const most = Math.max(0.01, ...rows.map((row) => Math.max(row[2] || 0, row[3] || 0)));
-  for (const [tokenId, text, draft, target] of rows) {
-    const mine = tokenId === told.token_id;
-    const mark = mine ? " mine s-" + told.state : "";
-    lawSide(grid, "left" + mark, law.has_draft, draft, law.draft_floor, most);
-    const name = html("span", "name" + mark, grid, text);
-    name.title = text;
-    lawSide(grid, "right" + mark, law.has_target, target, law.target_floor, most);
+  const most = Math.max(0.01, ...rows.map((row) => Math.max(row.draft || 0, row.target || 0)));
+  for (const row of rows) {
+    const mark = row.token_id === told.token_id ? " mine s-" + told.state : "";
+    lawSide(grid, "left" + mark, law.has_draft, row.draft, law.draft_floor, most);
+    lawToken(view, grid, told, row, mark);
+    lawSide(grid, "right" + mark, law.has_target, row.target, law.target_floor, most);
   }
   if (!law.has_draft || !law.has_target) {
     const missing = law.has_draft ? "The target" : "The draft";
     html("span", "missing", grid, missing + " has computed nothing at this place.");
   }
+}
+
+// A token of the laws: where the tree has its node a click goes there, where it has none the card says why.
+function lawToken(view, grid, told, row, mark) {
+  const there = row.node !== null && row.node !== undefined;
+  const name = button("name" + mark + (there ? "" : " no-node"), grid, row.text, null, () => {
+    if (!there && row.absent) showAbsent(view, { parent: told.law, token_id: row.token_id, words: row.absent });
+  });
+  name.title = there ? `${row.text}: node ${row.node < 0 ? "of the final token" : row.node}` : row.absent || row.text;
+  if (there) link(view, name, row.node);
+  else if (!row.absent) name.disabled = true;
+}
+
+// Why a token of the laws has no node; Python hears of it and may know more.
+function showAbsent(view, absent) {
+  view.absent = absent;
+  paintCard(view);
+  if (!absent) return;
+  const { parent, token_id } = absent;
+  view.component.setStateValue("absent", { ...placeOf(view), parent, token_id });
 }
 
 function lawSide(grid, className, there, value, floor, most) {

@@ -29,13 +29,42 @@ function button(className, parent, text, title, onClick) {
   return element;
 }
 
-function panel(parent, className, title) {
+// A panel with a head; the pointer is told what its term means.
+function panel(view, parent, className, title, term) {
   const box = html("section", "panel " + className, parent);
+  box.setAttribute("role", "group");
+  box.setAttribute("aria-label", title);
   const head = html("header", "", box);
-  html("h3", "", head, title);
+  const name = html("h3", "", head, title);
+  if (term) name.title = view.terms[term] || "";
   const side = html("span", "side", head);
   const body = html("div", "body", box);
   return { box, head, side, body };
+}
+
+// Size of an element without asking the layout for it: asking in the middle of drawing would lay everything out anew.
+function watchSize(element, onChange) {
+  const size = { width: 0, height: 0, known: false };
+  new ResizeObserver(([entry]) => {
+    const { width, height } = entry.contentRect;
+    const same = size.known && Math.abs(width - size.width) < 1 && Math.abs(height - size.height) < 1;
+    if (same) return;
+    Object.assign(size, { width, height, known: true });
+    onChange();
+  }).observe(element);
+  size.now = () => {
+    const { clientWidth: width, clientHeight: height } = size.known ? {} : element;
+    if (width && height) Object.assign(size, { width, height, known: true });
+    return size;
+  };
+  return size;
+}
+
+// A part that may scroll must be reachable by the keyboard.
+function focusable(element, label) {
+  element.tabIndex = 0;
+  element.setAttribute("role", "group");
+  element.setAttribute("aria-label", label);
 }
 
 // Ties an element to a node: pointing at it or clicking it lights the node everywhere.
@@ -90,10 +119,11 @@ function marker(state, parent) {
   return svg("path", { class: "mk", d: SHAPES[state] || DISC }, parent);
 }
 
-function legendItem(parent, state, words) {
+function legendItem(parent, { state, words, told }) {
   const item = html("span", "legend-item", parent);
   const picture = svg("svg", { width: 18, height: 16, viewBox: "-9 -8 18 16", class: "n s-" + state }, item);
   picture.setAttribute("aria-hidden", "true");
   marker(state, picture);
   html("span", "", item, words);
+  if (told) item.title = told;
 }

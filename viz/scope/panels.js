@@ -1,127 +1,78 @@
-// The linked panels: run strip, attention mask, key/value rows, text, phase times.
+// The linked panels: run strip, key/value rows, text, phase times.
+
+const STRIP_COLUMNS = 160;
+const TEXT_TOKENS = 240;
 
 function buildStrip(view, parent) {
   const box = html("section", "panel strip", parent);
+  box.setAttribute("role", "group");
   const left = html("div", "words", box);
   const title = html("strong", "", left);
   const position = html("span", "", left);
   const columns = html("div", "columns", box);
   const right = html("div", "words end", box);
-  view.strip = { title, position, columns, efficiency: html("strong", "", right), totals: html("span", "", right) };
+  const [efficiency, totals] = [html("strong", "", right), html("span", "", right)];
+  const room = watchSize(columns, () => {
+    if (!view.drawn) return;
+    view.strip.painted = "";
+    paintStrip(view);
+  });
+  view.strip = { box, title, position, columns, room, efficiency, totals, from: 0, painted: "" };
 }
 
 function paintStrip(view) {
   const { strip } = view;
-  const data = view.data.strip;
+  const { columns, efficiency, totals } = view.data.strip;
   strip.title.textContent = strip.title.title = view.data.scene.title;
-  strip.position.textContent = data.position;
-  strip.efficiency.textContent = data.efficiency;
-  strip.totals.textContent = data.totals;
+  const before = view.data.position.toLocaleString("en");
+  strip.position.textContent = `iteration ${view.index + 1} of ${columns.length} · ${before} tokens before it`;
+  strip.efficiency.textContent = efficiency;
+  strip.totals.textContent = totals;
+  strip.efficiency.title = view.data.terms.efficiency;
+  strip.columns.title = view.data.terms.strip;
+  strip.box.setAttribute("aria-label", `Run: ${strip.position.textContent}, ${efficiency}, ${totals}`);
+  // The columns shown stay while the iteration is well inside them, so that they do not slide at every step.
+  const slack = Math.min(20, Math.floor(STRIP_COLUMNS / 4));
+  const inside = view.index >= strip.from + slack && view.index < strip.from + STRIP_COLUMNS - slack;
+  const whole = columns.length <= STRIP_COLUMNS;
+  if (whole || !inside) strip.from = whole ? 0 : clamp(view.index - STRIP_COLUMNS / 2, 0, columns.length - STRIP_COLUMNS);
+  const painted = view.film.key + view.film.sharedVersion + strip.from;
+  if (strip.painted !== painted) drawColumns(view, columns.slice(strip.from, strip.from + STRIP_COLUMNS));
+  strip.painted = painted;
+  markWanted(view);
+}
+
+function drawColumns(view, columns) {
+  const { strip } = view;
   strip.columns.replaceChildren();
-  const tallest = Math.max(2, ...data.columns.map((column) => column[0] + 1));
+  const tallest = Math.max(2, ...columns.map((column) => column[0] + 1));
   const block = clamp(Math.floor(44 / tallest) - 1, 1, 8);
-  strip.columns.classList.toggle("narrow", data.columns.length * 9 > strip.columns.clientWidth);
-  data.columns.forEach(([accepted, kind, inLoop], place) => {
-    const index = data.first + place;
+  strip.columns.classList.toggle("narrow", columns.length * 9 > strip.room.now().width);
+  columns.forEach(([accepted, kind, inLoop], place) => {
+    const index = strip.from + place;
     const final = kind === "none" ? "no final token" : kind;
     const words = `Iteration ${index + 1}: ${accepted} accepted, ${final}${inLoop ? ", inside a loop" : ""}`;
-    const column = button("column", strip.columns, "", words, () => requestIteration(view, index));
+    const column = button("column", strip.columns, "", words, () => goTo(view, index));
     column.tabIndex = -1;
-    if (index === data.current) column.classList.add("current");
     if (inLoop) column.classList.add("loop");
     if (kind !== "none") html("i", "block s-" + kind, column).style.height = block + "px";
     for (let i = 0; i < accepted; i++) html("i", "block s-accepted", column).style.height = block + "px";
   });
 }
 
-function buildMask(view, parent) {
-  const made = panel(parent, "mask", "Attention mask");
-  made.svg = svg("svg", { class: "mask-svg", role: "img" }, made.body);
-  made.words = html("footer", "", made.box);
-  view.mask = made;
-  const rowAt = (event) => {
-    const { order } = view.data.mask;
-    const place = Math.floor((event.clientY - made.svg.getBoundingClientRect().top - 1) / made.cell);
-    return place >= 0 && place < order.length ? order[place] : null;
-  };
-  made.svg.addEventListener("pointermove", (event) => hover(view, rowAt(event)));
-  made.svg.addEventListener("pointerleave", () => hover(view, null));
-  made.svg.addEventListener("click", (event) => {
-    const node = rowAt(event);
-    if (node !== null) select(view, node);
+// The iteration on screen, and the one that is on its way from Python.
+function markWanted(view) {
+  [...view.strip.columns.children].forEach((column, place) => {
+    const index = view.strip.from + place;
+    column.classList.toggle("current", index === view.index);
+    column.classList.toggle("wanted", index === view.wanted);
+    column.setAttribute("aria-current", index === view.index ? "step" : "false");
   });
-  new ResizeObserver(() => view.data && view.data.mask && paintMask(view)).observe(made.body);
-}
-
-function paintMask(view) {
-  const { mask } = view;
-  const { order, prefix, png, stats } = view.data.mask;
-  mask.svg.replaceChildren();
-  mask.light = null;
-  if (!png) {
-    mask.words.textContent = stats;
-    mask.side.textContent = "";
-    return;
-  }
-  const rows = order.length;
-  const width = mask.body.clientWidth;
-  const size = Math.min(mask.body.clientHeight, width * 0.72) - 2;
-  if (size <= 0) return;
-  mask.cell = Math.min(size / rows, 20);
-  mask.size = mask.cell * rows;
-  mask.side.textContent = `${rows} × ${(prefix + rows).toLocaleString("en")}`;
-  mask.side.title = stats;
-  mask.left = Math.max(Math.min(width - mask.size - 8, 92), 30);
-  mask.svg.setAttribute("width", mask.left + mask.size + 4);
-  mask.svg.setAttribute("height", mask.size + 2);
-  mask.svg.setAttribute("aria-label", stats);
-  const block = mask.left - 6;
-  svg("rect", { class: "prefix", x: 0, y: 1, width: block, height: mask.size, rx: 3 }, mask.svg);
-  const words = prefix.toLocaleString("en") + (block > 62 ? " columns" : "");
-  svg("rect", { class: "paper", x: mask.left, y: 1, width: mask.size, height: mask.size }, mask.svg);
-  const box = { x: mask.left, y: 1, width: mask.size, height: mask.size };
-  svg("image", { ...box, href: png, class: "pixels", preserveAspectRatio: "none" }, mask.svg);
-  if (mask.cell >= 6) {
-    for (let i = 1; i < rows; i++) {
-      const at = i * mask.cell;
-      svg("path", { class: "rule", d: `M${mask.left},${1 + at}h${mask.size}M${mask.left + at},1v${mask.size}` }, mask.svg);
-    }
-  }
-  mask.light = svg("g", {}, mask.svg);
-  const tall = mask.size > 34;
-  const at = { class: "prefix-text", x: block / 2 };
-  svg("text", { ...at, y: mask.size / 2 + (tall ? 12 : 5) }, mask.svg).textContent = words;
-  if (tall) svg("text", { ...at, y: mask.size / 2 - 3 }, mask.svg).textContent = "prefix";
-  lightMask(view);
-}
-
-// Lights the row of the node in question: the prefix, its ancestors and itself.
-function lightMask(view) {
-  const { mask } = view;
-  if (!mask || !mask.light) return;
-  const { order, parents, prefix } = view.data.mask;
-  const place = new Map(order.map((node, row) => [node, row]));
-  mask.light.replaceChildren();
-  const node = place.has(view.hovered) ? view.hovered : view.selected;
-  if (!place.has(node)) {
-    mask.words.textContent = view.data.mask.short;
-    mask.words.title = view.data.mask.stats;
-    return;
-  }
-  const row = place.get(node);
-  const y = 1 + row * mask.cell;
-  svg("rect", { class: "lit-row", x: 0, y, width: mask.left + mask.size, height: mask.cell }, mask.light);
-  const seen = [];
-  for (let at = node; place.has(at) && seen.length <= order.length; at = parents[place.get(at)]) {
-    seen.unshift(at);
-    const x = mask.left + place.get(at) * mask.cell;
-    svg("rect", { class: "lit-cell", x: x + 0.5, y: y + 0.5, width: Math.max(mask.cell - 1, 1), height: Math.max(mask.cell - 1, 1) }, mask.light);
-  }
-  mask.words.textContent = mask.words.title = `node ${node} sees ${prefix.toLocaleString("en")} prefix rows and ${seen.join(" ")}`;
 }
 
 function buildCache(view, parent) {
-  view.cache = panel(parent, "kv", "KV rows");
+  view.cache = panel(view, parent, "kv", "KV rows", "kv");
+  focusable(view.cache.body, "Key/value rows");
 }
 
 function paintCache(view) {
@@ -131,11 +82,12 @@ function paintCache(view) {
   cache.side.textContent = `target kept ${target.after.length} of ${target.written.length + target.not_drawn}`;
   for (const strip of view.data.kv) {
     const box = html("div", "kv-strip", cache.body);
-    box.title = strip.note;
+    box.title = strip.note + ". In the order of the pass.";
     kvLine(view, box, strip, strip.written, strip.model, "written");
     kvLine(view, box, strip, strip.after, strip.rebuilt ? "rebuilt" : "after", "after");
   }
   html("footer", "", cache.body, target.note);
+  cache.box.setAttribute("aria-label", `Key/value rows of the target: ${target.note}`);
 }
 
 function kvLine(view, parent, strip, cells, words, className) {
@@ -145,47 +97,75 @@ function kvLine(view, parent, strip, cells, words, className) {
   const lane = html("div", "kv-lane " + (crowded ? "dense" : ""), line);
   const before = html("span", "kv-before", lane, strip.rows_before.toLocaleString("en"));
   before.title = strip.rows_before.toLocaleString("en") + " earlier rows, untouched";
-  for (const cell of cells) {
-    const state = cell.kept ? (cell.moved ? "kept moved" : "kept") : "freed";
-    const square = html("button", "kv-cell " + state, lane, cell.node_id < 0 ? "c" : cell.node_id);
-    square.type = "button";
-    square.tabIndex = -1;
-    const what = cell.node_id < 0 ? "committed text that was still missing" : "node " + cell.node_id;
-    square.title = `row ${cell.row}: ${what}, ${state}`;
-    if (cell.node_id >= 0) link(view, square, cell.node_id);
+  for (const [row, node, kept, moved] of cells) {
+    const state = kept ? (moved ? "kept moved" : "kept") : "freed";
+    const square = html("span", "kv-cell " + state, lane, node < 0 ? "c" : node);
+    const what = node < 0 ? "committed text that was still missing" : "node " + node;
+    square.title = `row ${row}: ${what}, ${state}`;
+    if (node >= 0) link(view, square, node);
   }
   if (className === "written" && strip.not_drawn) html("span", "kv-more", lane, `+${strip.not_drawn} freed`);
 }
 
 function buildText(view, parent) {
-  view.text = panel(parent, "text", "Text");
+  view.text = panel(view, parent, "text", "Text", "text");
+  focusable(view.text.body, "Text of the run up to this iteration");
   const words = { drafted: "drafted", bonus: "bonus", recovered: "recovered", fallback: "fallback" };
   const foot = html("footer", "", view.text.box);
   for (const name in words) html("span", "key p-" + name, foot, words[name]);
 }
 
+// All tokens of the film are there; a step only shows more or fewer of them.
 function paintText(view) {
-  const { body } = view.text;
-  body.replaceChildren();
-  const { before, spans, position } = view.data.text;
-  view.text.side.textContent = "position " + position.toLocaleString("en");
-  if (before) html("span", "t-before", body, `… ${before.toLocaleString("en")} earlier tokens `);
-  for (const [shown, provenance, node, iteration, breaks] of spans) {
-    const span = html("span", "t p-" + provenance, body, shown);
-    span.title = iteration === null ? "prompt" : `${provenance}, iteration ${iteration + 1}`;
-    if (node !== null) {
-      span.classList.add("now");
+  const { text } = view;
+  const painted = view.film.key + view.film.sharedVersion;
+  if (text.painted !== painted) drawText(view);
+  text.painted = painted;
+  const position = view.data.position.toLocaleString("en");
+  text.side.textContent = "position " + position;
+  let shown = text.tokens.length;
+  while (shown > 0 && text.tokens[shown - 1].iteration > view.index) shown -= 1;
+  const from = Math.max(0, shown - TEXT_TOKENS);
+  const before = view.data.text.before + from;
+  text.before.textContent = before ? `… ${before.toLocaleString("en")} earlier tokens ` : "";
+  const committed = [];
+  text.tokens.forEach((token, place) => {
+    const { span, end, node, iteration } = token;
+    span.hidden = end.hidden = place < from || place >= shown;
+    const now = iteration === view.index;
+    if (now) {
       link(view, span, node);
-    } else if (iteration !== null) {
-      span.dataset.iteration = iteration;
-    }
-    body.appendChild(breaks ? document.createElement("br") : document.createElement("wbr"));
-  }
-  body.scrollTop = body.scrollHeight;
+      committed.push(token.shown);
+    } else delete span.dataset.node;
+    span.className = `t p-${token.provenance}${now ? " now" : ""}`;
+  });
+  text.box.setAttribute("aria-label", `Text. This iteration stands at position ${position} and adds ${committed.join(" ")}`);
+  // After the layout of the frame, so as not to ask for one of its own.
+  requestAnimationFrame(() => (text.body.scrollTop = text.body.scrollHeight));
+}
+
+function drawText(view) {
+  const { text } = view;
+  text.body.replaceChildren();
+  text.before = html("span", "t-before", text.body);
+  text.tokens = view.data.text.spans.map(([shown, provenance, node, iteration, breaks]) => {
+    const span = html("span", "t", text.body, shown);
+    span.title = iteration === null ? "prompt" : `${provenance}, iteration ${iteration + 1}`;
+    if (iteration !== null) span.dataset.iteration = iteration;
+    const end = html(breaks ? "br" : "wbr", "", text.body);
+    return { span, end, node, iteration: iteration ?? -1, provenance, shown };
+  });
 }
 
 function buildTimes(view, parent) {
-  view.times = panel(parent, "times", "Time of this iteration");
+  view.times = panel(view, parent, "times", "Time of this iteration", "times");
+  view.times.room = watchSize(view.times.body, () => view.drawn && paintTimes(view));
+}
+
+function markTime(view) {
+  const { stage } = view.root.dataset;
+  const now = { history: "adapt" }[stage] || stage;
+  for (const line of view.times.body.children) line.classList.toggle("current", line.dataset.phase === now);
 }
 
 // A waterfall: each phase begins where the one before it ended; the draft shows its forwards one by one.
@@ -195,6 +175,9 @@ function paintTimes(view) {
   const total = rows.reduce((sum, row) => sum + row.seconds, 0) || 1;
   times.side.textContent = duration(total);
   times.body.replaceChildren();
+  const told = rows.map((row) => `${row.words} ${row.shown}`).join(", ");
+  times.box.setAttribute("aria-label", `Time of this iteration, measured: ${duration(total)}: ${told}`);
+  const laneWidth = Math.max(times.room.now().width - 170, 40); // beside name and value
   let start = 0;
   for (const row of rows) {
     const line = html("div", "time", times.body);
@@ -208,7 +191,7 @@ function paintTimes(view) {
     bar.style.background = row.color;
     let at = 0;
     // Cuts between forwards only where the bar is wide enough to stay a bar.
-    const wide = (lane.clientWidth * row.seconds) / total > 5 * row.parts.length;
+    const wide = (laneWidth * row.seconds) / total > 5 * row.parts.length;
     for (const part of wide ? row.parts.slice(0, -1) : []) {
       at += part;
       html("i", "cut", bar).style.left = (100 * at) / row.seconds + "%";
@@ -216,4 +199,5 @@ function paintTimes(view) {
     html("span", "time-value", line, row.shown);
     start += row.seconds;
   }
+  markTime(view);
 }

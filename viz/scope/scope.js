@@ -1,29 +1,44 @@
-// The scope: one selection, one phase, many views. Python sends what to draw; phases and pointing need no round trip.
+// The scope: one selection, one phase, many views. Python sends what to draw; iterations, phases and pointing need no
+// round trip.
 
 const VIEWS = new WeakMap();
 const STAGES = ["draft", "prune", "mask", "verify", "select", "commit", "history"];
+const FIRST_PHASE = "first"; // no phase has this key, so the first one is taken
 
 export default function scope(component) {
   const { data, parentElement } = component;
-  if (!data || !data.scene) return;
+  if (!data || !(data.scene || data.film)) return;
   let view = VIEWS.get(parentElement);
   if (!view || view.mode !== data.mode || !parentElement.contains(view.root)) {
     view = buildView(parentElement, data);
     VIEWS.set(parentElement, view);
   }
   view.component = component;
-  update(view, data);
+  // The same answer again (a rerun for another reason) draws nothing.
+  const version = data.version || JSON.stringify(data);
+  if (view.version !== version) {
+    view.version = version;
+    if (data.film || data.mode === "scope") updateFilm(view, data);
+    else updateTree(view, data);
+  }
+  return () => {
+    stopPlaying(view);
+    cancelReport(view);
+  };
 }
 
 function buildView(parentElement, data) {
   parentElement.querySelectorAll(".ds-root").forEach((old) => old.remove());
   const root = html("div", "ds-root ds-" + data.mode);
   parentElement.appendChild(root);
-  const shadow = root.getRootNode();
-  const view = { root, shadow, mode: data.mode, data, links: new Map(), marks: {}, selected: null, hovered: null };
+  const terms = (data.film ? JSON.parse(data.film.shared).terms : data.terms) || {};
+  const view = {
+    root, terms, shadow: root.getRootNode(), mode: data.mode, links: new Map(), marks: {},
+    selected: null, second: null, hovered: null, hoveredColumn: null, wanted: null, absent: null, playing: null,
+  };
   view.phaseKey = data.phase || "select";
   root.tabIndex = 0;
-  root.setAttribute("role", "application");
+  root.setAttribute("role", "group");
   root.setAttribute("aria-roledescription", "decoding scope");
   const full = data.mode === "scope";
   const inner = html("div", "inner", root);
@@ -52,32 +67,31 @@ function measure(view) {
   return width || 7.3;
 }
 
-function update(view, data) {
-  const sameScene = view.data.scene.scene_id === data.scene.scene_id && view.drawn;
-  // The same answer again (a rerun for another reason) draws nothing.
-  const fingerprint = JSON.stringify(data);
-  const asked = data.selected;
-  const askedAnew = asked !== null && asked !== undefined && asked !== view.asked && asked !== view.reported;
-  if (view.fingerprint === fingerprint) return;
+// A tree alone: `selected` and `phase` of the data count where a new scene starts, or where Python changed them.
+function updateTree(view, data) {
   const started = performance.now();
-  const hadFocus = view.root.contains(view.shadow.activeElement);
-  const moved = !sameScene;
-  view.fingerprint = fingerprint;
+  const asked = data.selected ?? null;
+  const moved = !view.drawn || view.data.scene.scene_id !== data.scene.scene_id;
+  const askedAnew = asked !== null && asked !== view.asked && asked !== view.reported;
   view.data = data;
   view.asked = asked;
-  view.links = new Map();
   view.marks = data.marks || {};
-  view.hovered = null;
-  if (view.requested === (data.strip && data.strip.current)) view.requested = null;
-  const known = new Set(data.scene.nodes.map((node) => node.node_id));
-  if (moved) view.selected = asked === null || asked === undefined ? data.scene.default_selected : asked;
-  else if (askedAnew) view.selected = asked;
-  if (!known.has(view.selected)) view.selected = data.mode === "compact" ? null : data.scene.default_selected;
-  if (data.mode === "compact" && moved && (asked === null || asked === undefined)) view.selected = null;
+  if (moved || askedAnew) view.selected = asked;
+  if (!data.scene.nodes.some((node) => node.node_id === view.selected)) view.selected = null;
   if (moved && data.phase && data.phase !== view.askedPhase) view.phaseKey = view.askedPhase = data.phase;
+  drawFrame(view, started);
+}
+
+// Draws everything of the iteration in `view.data`.
+function drawFrame(view, started) {
+  const { data } = view;
+  const hadFocus = view.root.contains(view.shadow.activeElement);
+  const focusedTab = view.steps && view.steps.contains(view.shadow.activeElement);
+  view.links = new Map();
+  view.hovered = view.hoveredColumn = null;
   view.root.setAttribute("aria-label", data.scene.summary);
   drawTree(view);
-  if (data.mode === "scope") {
+  if (view.mode === "scope") {
     paintStrip(view);
     drawPhases(view);
     paintCache(view);
@@ -85,11 +99,12 @@ function update(view, data) {
     paintTimes(view);
     paintMask(view);
   }
-  setPhase(view, phaseIndex(view));
+  setPhase(view, phaseIndex(view), focusedTab);
   paintSelection(view);
   view.drawn = true;
   // What had the focus may just have been drawn anew; the keys must go on working.
   if (hadFocus && !view.root.contains(view.shadow.activeElement)) view.root.focus({ preventScroll: true });
+  view.root.dataset.paintMs = (performance.now() - started).toFixed(1);
   requestAnimationFrame(() => {
     view.root.dataset.drawMs = (performance.now() - started).toFixed(1);
     view.root.dataset.drawnScene = data.scene.scene_id;
@@ -113,10 +128,11 @@ function buildPhases(view, parent) {
   const box = html("div", "phases", parent);
   view.steps = html("div", "steps", box);
   view.steps.setAttribute("role", "tablist");
+  view.steps.setAttribute("aria-label", "Phases of the iteration");
   const line = html("div", "caption-line", parent);
   view.caption = html("p", "caption", line);
   view.caption.setAttribute("aria-live", "polite");
-  html("span", "hint", line, "← → phase · ↑ ↓ iteration · ⇧ arrows node · space plays");
+  html("span", "hint", line, HINT).title = HINT_MORE;
 }
 
 function drawPhases(view) {
@@ -126,7 +142,7 @@ function drawPhases(view) {
     html("span", "step-title", step, phase.title);
     html("span", "step-time", step, phase.seconds === null ? "" : duration(phase.seconds));
     step.setAttribute("role", "tab");
-    step.tabIndex = -1;
+    step.setAttribute("aria-controls", "tree-panel");
     step.title = phase.caption;
   });
 }
@@ -136,7 +152,7 @@ function choosePhase(view, place) {
   if (view.data.report_phase) view.component.setStateValue("phase", view.phaseKey);
 }
 
-function setPhase(view, place) {
+function setPhase(view, place, focus) {
   const { phases } = view.data.scene;
   view.phase = clamp(place, 0, phases.length - 1);
   const phase = phases[view.phase];
@@ -148,59 +164,72 @@ function setPhase(view, place) {
   paintTree(view);
   if (view.mode !== "scope") return;
   view.caption.textContent = view.caption.title = phase.caption;
+  const moveFocus = focus || view.steps.contains(view.shadow.activeElement);
   [...view.steps.children].forEach((step, index) => {
-    step.classList.toggle("current", index === view.phase);
+    const current = index === view.phase;
+    step.classList.toggle("current", current);
     step.classList.toggle("done", index < view.phase);
-    step.setAttribute("aria-selected", index === view.phase);
+    step.setAttribute("aria-selected", current);
+    step.tabIndex = current ? 0 : -1;
+    if (current && moveFocus) step.focus({ preventScroll: true });
   });
-  const now = { history: "adapt" }[stage] || stage;
-  for (const line of view.times.body.children) line.classList.toggle("current", line.dataset.phase === now);
+  markTime(view);
 }
 
 function lightAll(view, id, className, on) {
   for (const element of view.links.get(id) || []) element.classList.toggle(className, on);
 }
 
-function hover(view, id) {
-  if (view.hovered === id) return;
+// Points at a node, and in the mask at the node of a column as well.
+function hover(view, id, column = null) {
+  if (view.hovered === id && view.hoveredColumn === column) return;
   if (view.hovered !== null) lightAll(view, view.hovered, "lit", false);
+  if (view.hoveredColumn !== null) lightAll(view, view.hoveredColumn, "lit-too", false);
   view.hovered = id;
+  view.hoveredColumn = column === id ? null : column;
+  if (view.mask && column !== null) view.hoveredColumn = column;
   if (id !== null) lightAll(view, id, "lit", true);
+  if (column !== null && column !== id) lightAll(view, column, "lit-too", true);
+  view.root.dataset.hovered = id === null ? "" : id;
   lightMask(view);
+  lightOverview(view);
+  if (view.mode === "scope" && view.selected === null) paintCard(view);
 }
 
 // A choice of the user: shown at once, then reported to Python.
 function select(view, id) {
   const mark = view.tree.marks.get(id);
-  if (mark && mark.node.folded) {
-    view.component.setTriggerValue("unfold", -10 - id);
-    return;
+  if (mark && mark.node.folded) return unfold(view, -10 - id);
+  if (!mark && view.data.overview) {
+    // Folded away: it is chosen as soon as Python has opened its place.
+    view.selectedNode = id;
+    return unfold(view, view.data.overview.parents[id]);
   }
   setSelected(view, id);
   view.reported = id;
-  view.component.setStateValue("selected", { scene: view.data.scene.scene_id, node: id });
+  view.component.setStateValue("selected", { ...placeOf(view), node: id });
+}
+
+function unfold(view, node) {
+  view.component.setTriggerValue("unfold", { ...placeOf(view), node });
 }
 
 function setSelected(view, id) {
   if (view.selected !== null) lightAll(view, view.selected, "sel", false);
   view.selected = id;
+  view.absent = null;
   paintSelection(view);
 }
 
 function paintSelection(view) {
   if (view.selected !== null) lightAll(view, view.selected, "sel", true);
+  if (view.second !== null) lightAll(view, view.second, "second", true);
   view.root.dataset.selected = view.selected === null ? "" : view.selected;
   showLabels(view);
+  lightOverview(view);
   if (view.mode !== "scope") return;
   paintCard(view);
   lightMask(view);
-}
-
-function requestIteration(view, index) {
-  const { strip } = view.data;
-  if (!strip || index < 0 || index >= strip.count || index === strip.current) return;
-  view.requested = index;
-  view.component.setTriggerValue("iteration", index);
 }
 
 function listen(view) {
@@ -209,81 +238,25 @@ function listen(view) {
     return found ? Number(found.dataset.node) : null;
   };
   view.root.addEventListener("pointerover", (event) => {
-    if (!event.target.closest || !event.target.closest(".mask-svg")) hover(view, nodeOf(event));
+    if (event.target.closest && event.target.closest(".mask-svg, .bars")) return;
+    if (view.mask) view.mask.pointed = null;
+    hover(view, nodeOf(event));
   });
   view.root.addEventListener("pointerleave", () => hover(view, null));
   view.root.addEventListener("click", (event) => {
     const id = nodeOf(event);
-    if (id !== null && !view.dragged) select(view, id);
-    const past = event.target.closest && event.target.closest("[data-iteration]");
-    if (past) requestIteration(view, Number(past.dataset.iteration));
+    const dragged = view.dragged;
     view.dragged = false;
+    if (dragged) return;
+    if (id !== null) return event.shiftKey && view.mode === "scope" ? compareWith(view, id) : select(view, id);
+    const past = event.target.closest && event.target.closest("[data-iteration]");
+    if (past) goTo(view, Number(past.dataset.iteration));
   });
   // A mouse click on a button leaves the focus on the scope, so that arrows and space keep their meaning.
   view.root.addEventListener("mousedown", (event) => {
-    if (!event.target.closest || !event.target.closest("button")) return;
+    if (!event.target.closest || !event.target.closest("button, [data-node]")) return;
     event.preventDefault();
     view.root.focus({ preventScroll: true });
   });
   view.root.addEventListener("keydown", (event) => pressKey(view, event));
-}
-
-function pressKey(view, event) {
-  if (event.altKey || event.ctrlKey || event.metaKey) return;
-  if (event.key === " " && event.target.closest("button")) return;
-  const at = view.requested ?? (view.data.strip ? view.data.strip.current : 0);
-  const actions = event.shiftKey
-    ? {
-        ArrowLeft: () => walk(view, "parent"),
-        ArrowRight: () => walk(view, "child"),
-        ArrowUp: () => walk(view, "up"),
-        ArrowDown: () => walk(view, "down"),
-      }
-    : {
-        ArrowLeft: () => choosePhase(view, view.phase - 1),
-        ArrowRight: () => choosePhase(view, view.phase + 1),
-        ArrowUp: () => requestIteration(view, at - 1),
-        ArrowDown: () => requestIteration(view, at + 1),
-        Home: () => choosePhase(view, 0),
-        End: () => choosePhase(view, view.data.scene.phases.length - 1),
-        " ": () => play(view),
-        0: () => resetZoom(view),
-      };
-  const action = actions[event.key];
-  if (!action) return;
-  event.preventDefault();
-  event.stopPropagation();
-  if (event.key !== " ") stopPlaying(view);
-  action();
-}
-
-// Moves the selection through the tree: parent, first child, neighbours in the same column.
-function walk(view, direction) {
-  const marks = [...view.tree.marks.values()].filter((mark) => !mark.node.folded);
-  const from = view.tree.marks.get(view.selected) || marks[0];
-  let to = null;
-  if (direction === "parent") to = view.tree.marks.get(from.node.parent_id);
-  if (direction === "child") to = marks.find((mark) => mark.node.parent_id === from.node.node_id);
-  if (direction === "up" || direction === "down") {
-    const sign = direction === "up" ? -1 : 1;
-    const column = marks.filter((mark) => mark.node.depth === from.node.depth && sign * (mark.node.row - from.node.row) > 0);
-    column.sort((a, b) => sign * (a.node.row - b.node.row));
-    to = column[0];
-  }
-  if (to) select(view, to.node.node_id);
-}
-
-function play(view) {
-  if (view.playing) return stopPlaying(view);
-  if (view.phase === view.data.scene.phases.length - 1) setPhase(view, 0);
-  view.playing = setInterval(() => {
-    const last = view.phase >= view.data.scene.phases.length - 1;
-    if (last || !view.root.isConnected) stopPlaying(view);
-    else setPhase(view, view.phase + 1);
-  }, 1100);
-}
-
-function stopPlaying(view) {
-  clearInterval(view.playing);
-  view.playing = null;
 }

@@ -8,7 +8,9 @@ const PAD = { left: 22, right: 14, top: 30, bottom: 12 };
 
 function buildTreePanel(view, parent) {
   const tree = { box: html("section", "panel tree", parent) };
-  if (view.data.mode === "compact") tree.title = html("h3", "tree-title", tree.box);
+  tree.box.id = "tree-panel";
+  tree.box.setAttribute("role", view.mode === "scope" ? "tabpanel" : "group");
+  if (view.mode === "compact") tree.title = html("h3", "tree-title", tree.box);
   tree.stage = html("div", "stage", tree.box);
   tree.svg = svg("svg", { class: "tree-svg", role: "img" }, tree.stage);
   tree.guides = svg("g", { class: "guides" }, tree.svg);
@@ -22,13 +24,20 @@ function buildTreePanel(view, parent) {
   tree.legend = html("div", "legend", tree.foot);
   tree.note = html("div", "note", tree.foot);
   const tools = html("div", "tools", tree.foot);
-  button("tool", tools, "+", "Zoom in", () => zoomBy(view, 1.3));
-  button("tool", tools, "−", "Zoom out", () => zoomBy(view, 1 / 1.3));
+  buildOverview(view, tree, tools);
+  button("tool tree-only", tools, "+", "Zoom in", () => zoomBy(view, 1.3));
+  button("tool tree-only", tools, "−", "Zoom out", () => zoomBy(view, 1 / 1.3));
   button("tool", tools, "⤢", "Show the whole tree (double click)", () => resetZoom(view));
+  if (view.mode === "scope") button("tool words tree-only", tools, "svg", "Save this picture as SVG", () => savePicture(view, "svg"));
+  button("tool words", tools, "png", "Save this picture as PNG", () => savePicture(view, "png"));
   tree.zoom = { kx: 1, ky: 1, x: 0, y: 0, user: false };
   view.tree = tree;
   listenZoom(view);
-  new ResizeObserver(() => view.data && placeTree(view)).observe(tree.stage);
+  tree.size = watchSize(tree.stage, () => {
+    if (!view.drawn) return;
+    placeTree(view);
+    drawOverview(view);
+  });
 }
 
 function drawTree(view) {
@@ -36,11 +45,13 @@ function drawTree(view) {
   const { scene } = view.data;
   if (tree.title) tree.title.textContent = tree.title.title = scene.title;
   tree.svg.setAttribute("aria-label", scene.summary);
+  tree.box.setAttribute("aria-label", `Draft tree: ${scene.note}`);
   tree.edges.replaceChildren();
   tree.nodes.replaceChildren();
   tree.marks = new Map();
   for (const node of scene.nodes) {
-    const edge = node.parent_id === -1 ? null : svg("path", { class: "e" }, tree.edges);
+    const thick = (0.9 + 5.1 * node.width).toFixed(2);
+    const edge = node.parent_id === -1 ? null : svg("path", { class: "e", "stroke-width": thick }, tree.edges);
     const group = svg("g", { class: "n" }, tree.nodes);
     const inner = svg("g", { class: "scaled" }, group);
     svg("title", {}, group).textContent = node.title;
@@ -56,22 +67,18 @@ function drawTree(view) {
     if (edge) link(view, edge, node.node_id);
     tree.marks.set(node.node_id, { node, edge, group, mark, label, detail });
   }
-  const marked = Object.keys(view.marks).length;
-  const diff = marked ? " · " + marked + " framed: " + Object.values(view.marks)[0] : "";
-  tree.note.textContent = scene.note + diff + " · width = path probability";
-  tree.note.title = tree.note.textContent + ". Click a fold to open it, point at a node to read it.";
   tree.empty.textContent = view.data.recorded
     ? ""
     : "This iteration was recorded as a summary, without its tree. Record the run in full, or step to it live, to see the tree.";
   placeTree(view, true);
+  drawOverview(view);
 }
 
 // Positions in pixels at zoom 1: columns as wide as their widest text, edges fan out only in the gutters between them.
 function placeTree(view, force) {
   const { tree } = view;
   const { scene } = view.data;
-  const width = tree.stage.clientWidth;
-  const height = tree.stage.clientHeight;
+  const { width, height } = tree.size.now();
   if (!width || !height || (!force && width === tree.width && height === tree.height)) return;
   Object.assign(tree, { width, height });
   tree.svg.setAttribute("width", width);
@@ -122,47 +129,6 @@ function placeMark(tree, mark, row, charWidth) {
     "d",
     `M${start},${parent.y}H${turn}C${middle},${parent.y} ${middle},${mark.y} ${end},${mark.y}`,
   );
-  mark.edge.style.strokeWidth = (0.9 + 5.1 * node.width).toFixed(2);
-}
-
-// The whole tree if its labels stay readable, else the accepted path at a readable size.
-function fitView(view, floor) {
-  const { tree } = view;
-  const k = Math.max(tree.fit, floor);
-  const focus = focusPoint(view);
-  const spanX = tree.extent.width * k;
-  const spanY = tree.extent.height * k;
-  const roomX = tree.width - PAD.left - PAD.right;
-  const roomY = tree.height - PAD.top - PAD.bottom;
-  const x = spanX <= roomX + 1 ? PAD.left : PAD.left - clamp(focus.x * k - roomX * 0.7, 0, spanX - roomX);
-  const y =
-    spanY <= roomY + 1
-      ? PAD.top + (roomY - spanY) / 2
-      : PAD.top - clamp(focus.y * k - roomY / 2, 0, spanY - roomY);
-  tree.zoom = { kx: k, ky: k, x, y, user: false };
-}
-
-function focusPoint(view) {
-  const points = [...view.tree.marks.values()].filter((mark) => mark.node.state === "accepted" || mark.node.node_id < 1);
-  const last = points.reduce((best, mark) => (mark.x > best.x ? mark : best), points[0] || { x: 0, y: 0 });
-  return { x: last.x, y: last.y };
-}
-
-// Marks and text keep a readable size at any zoom: they are scaled back by what the world is scaled.
-function applyZoom(view) {
-  const { tree } = view;
-  const { kx, ky, x, y } = tree.zoom;
-  const size = textSize(tree);
-  const pin = tree.crowded ? clamp((tree.row * ky) / 12, 0.42, size) : size;
-  tree.world.setAttribute("transform", `translate(${x},${y}) scale(${kx},${ky})`);
-  tree.svg.style.setProperty("--scaled-x", size / kx);
-  tree.svg.style.setProperty("--scaled-y", size / ky);
-  tree.svg.style.setProperty("--pin", pin / size);
-  const right = x + tree.extent.width * kx > tree.width + 4;
-  const below = y + tree.extent.height * ky > tree.height + 4;
-  tree.more.classList.toggle("shown", right || below || x < 0 || y < PAD.top - 24);
-  drawHeads(view);
-  showLabels(view);
 }
 
 const textSize = (tree) => clamp(tree.zoom.kx, 0.85, 1.5);
@@ -208,79 +174,43 @@ function showLabels(view) {
 
 function labelRank(view, mark) {
   const id = mark.node.node_id;
-  if (id === view.selected) return 100;
+  if (id === view.selected || id === view.second) return 100;
   if (id === view.hovered) return 95;
   const order = { root: 80, accepted: 70, recovered: 75, bonus: 75, fallback: 75, rejected: 50, fold: 10 };
   return (order[mark.node.state] || 20) + mark.node.width;
 }
 
+// Legend and note below the tree, or below the bars where those are shown.
+function paintFoot(view) {
+  const { legend, note, there } = view.tree;
+  if (view.showBars && view.data.overview) {
+    barLegend(view, legend);
+    note.textContent = `all ${view.data.overview.count.toLocaleString("en")} nodes · height = path probability`;
+    note.title = "Each bar lies inside its parent's; what stays empty the draft left to other tokens. The wheel zooms.";
+    return;
+  }
+  legend.replaceChildren();
+  for (const item of view.data.legend) if (there && there.has(item.state)) legendItem(legend, item);
+  const marked = Object.keys(view.marks).length;
+  const diff = marked ? " · " + marked + " framed: " + Object.values(view.marks)[0] : "";
+  note.textContent = view.data.scene.note + diff + " · width = path probability";
+  note.title = note.textContent + ". Click a fold to open it, point at a node to read it.";
+}
+
 function paintTree(view) {
   const phase = view.data.scene.phases[view.phase];
   const there = new Set(phase.states);
-  view.tree.legend.replaceChildren();
-  for (const item of view.data.legend) if (there.has(item.state)) legendItem(view.tree.legend, item.state, item.words);
+  view.tree.there = there;
+  paintFoot(view);
   view.data.scene.nodes.forEach((node, place) => {
     const mark = view.tree.marks.get(node.node_id);
     const state = phase.states[place];
     mark.state = state;
-    const keep = ["quiet", "lit", "sel"].filter((name) => mark.group.classList.contains(name)).join(" ");
+    const keep = ["quiet", "lit", "lit-too", "sel", "second"].filter((name) => mark.group.classList.contains(name)).join(" ");
     mark.group.setAttribute("class", `n s-${state} ${keep}`);
     mark.mark.setAttribute("d", SHAPES[state] || DISC);
     const detail = { draft: node.draft, row: node.position, both: node.both }[phase.detail] || "";
     if (mark.detail.textContent !== detail) mark.detail.textContent = detail;
     if (mark.edge) mark.edge.setAttribute("class", "e s-" + state);
   });
-}
-
-function listenZoom(view) {
-  const { tree } = view;
-  tree.svg.addEventListener(
-    "wheel",
-    (event) => {
-      // Trees that stand in a scrolling page leave the wheel to the page unless they have the focus.
-      if (view.data.mode === "compact" && !event.ctrlKey && !view.root.contains(view.shadow.activeElement)) return;
-      event.preventDefault();
-      const box = tree.svg.getBoundingClientRect();
-      zoomBy(view, Math.exp(-event.deltaY * 0.0016), event.clientX - box.left, event.clientY - box.top);
-    },
-    { passive: false },
-  );
-  tree.svg.addEventListener("dblclick", () => resetZoom(view));
-  tree.svg.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0) return;
-    tree.drag = { x: event.clientX, y: event.clientY, from: { ...tree.zoom }, moved: false, id: event.pointerId };
-  });
-  tree.svg.addEventListener("pointermove", (event) => {
-    const { drag } = tree;
-    if (!drag || !(event.buttons & 1)) return;
-    const dx = event.clientX - drag.x;
-    const dy = event.clientY - drag.y;
-    if (!drag.moved && Math.hypot(dx, dy) < 4) return;
-    // Captured only once it is a drag: a captured pointer would take the click away from the node.
-    if (!drag.moved) tree.svg.setPointerCapture(drag.id);
-    drag.moved = true;
-    tree.zoom = { ...drag.from, x: drag.from.x + dx, y: drag.from.y + dy, user: true };
-    applyZoom(view);
-  });
-  tree.svg.addEventListener("pointerup", () => {
-    view.dragged = Boolean(tree.drag && tree.drag.moved);
-    tree.drag = null;
-  });
-}
-
-function zoomBy(view, factor, atX, atY) {
-  const { tree } = view;
-  const px = atX === undefined ? tree.width / 2 : atX;
-  const py = atY === undefined ? tree.height / 2 : atY;
-  const { kx, ky, x, y } = tree.zoom;
-  const nextY = clamp(ky * factor, Math.min(tree.fit, 1) * 0.6, Math.max(4, 30 / tree.row));
-  // A squeezed tree needs height more than width when one looks closer.
-  const nextX = tree.crowded ? kx * Math.pow(nextY / ky, 0.4) : (kx * nextY) / ky;
-  tree.zoom = { kx: nextX, ky: nextY, x: px - ((px - x) * nextX) / kx, y: py - ((py - y) * nextY) / ky, user: true };
-  applyZoom(view);
-}
-
-function resetZoom(view) {
-  fitView(view, 0);
-  applyZoom(view);
 }

@@ -1,0 +1,144 @@
+"""Two branches at one iteration: figures, one sentence, and where their texts part."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of, run_of, summary
+from viz.fork_diff import (
+    NO_TIME,
+    continuation_html,
+    continuations,
+    expected_tokens,
+    fork_measures,
+    fork_summary,
+    measures_html,
+    parting_words,
+    same_prefix,
+)
+
+
+def smaller_tree():
+    """The hand-written tree without its last four nodes; the same two nodes are accepted."""
+    return iteration_of(DYNATREE[:9], final=(3, "No", 0.69), final_kind="recovered")
+
+
+def measure(measures, words: str):
+    return next(each for each in measures if each.words == words)
+
+
+def test_expected_tokens_are_one_more_than_the_chances_of_all_nodes():
+    assert expected_tokens(dynatree_recovered()) == pytest.approx(3.0)
+    assert expected_tokens(autoregressive()) == 1.0
+    assert expected_tokens(summary()) is None
+    tree = dynatree_recovered()
+    unknown = replace(tree.nodes[3], acceptance_probability=None)
+    assert expected_tokens(replace(tree, nodes=(*tree.nodes[:3], unknown, *tree.nodes[4:]))) is None
+
+
+def test_expected_tokens_leave_out_what_was_not_verified():
+    tree = dynatree_recovered()
+    cut = replace(tree.nodes[13], flat_index=None, acceptance_probability=None)
+    assert expected_tokens(replace(tree, nodes=(*tree.nodes[:13], cut))) == pytest.approx(3.0)
+
+
+def test_measures_say_what_differs():
+    measures = fork_measures(dynatree_recovered(), smaller_tree(), 0.012, 0.009)
+    assert (measure(measures, "nodes only here").first, measure(measures, "nodes only here").second) == ("4", "0")
+    assert measure(measures, "nodes only here").difference == "9 nodes in both"
+    assert measure(measures, "nodes verified").difference == "−4"
+    assert measure(measures, "tokens committed").difference == "same"
+    assert measure(measures, "expected tokens").first == "3.00"
+    assert measure(measures, "time").difference == "−25%"
+
+
+@pytest.mark.parametrize("times", [(None, 0.01), (0.01, None), (None, None)])
+def test_a_replayed_iteration_has_no_time(times):
+    time = measure(fork_measures(dynatree_recovered(), smaller_tree(), *times), "time")
+    assert [time.first, time.second].count(NO_TIME) == times.count(None)
+    assert time.difference == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (dynatree_recovered(), smaller_tree(), "B committed the same 3 tokens with 4 nodes fewer."),
+        (smaller_tree(), dynatree_recovered(), "B committed the same 3 tokens with 4 nodes more."),
+        (dynatree_recovered(), dynatree_recovered(), "B committed the same 3 tokens with the same tree."),
+        (autoregressive(), dynatree_recovered(), "B committed 2 tokens more with 13 nodes more."),
+        (dynatree_recovered(), autoregressive(), "B committed 2 tokens fewer with 13 nodes fewer."),
+    ],
+)
+def test_the_summary_is_one_sentence(first, second, words):
+    assert fork_summary(first, second) == words
+
+
+def test_the_summary_says_when_other_tokens_were_committed():
+    words = fork_summary(dynatree_recovered(), bonus())
+    assert words == "B committed as many tokens (3), but others, with 10 nodes fewer."
+
+
+def test_texts_are_shared_until_they_part():
+    first = run_of([dynatree_recovered(), bonus(), dynatree_recovered()])
+    second = run_of([dynatree_recovered(), dynatree_recovered()])
+    texts = continuations(first, second, 1)
+    assert texts.shared == 0 and not texts.same
+    assert texts.before[-1] == first.iterations[0].committed_texts[-1]
+    assert [span.text for span in texts.second] == list(second.iterations[1].committed_texts)
+    words = parting_words(texts)
+    assert words.startswith("The texts part at once")
+    assert "‘·a’" in words and "‘,’" in words
+
+
+def test_the_same_text_may_be_cut_into_other_iterations():
+    whole = dynatree_recovered()
+    head = replace(
+        whole, committed_ids=whole.committed_ids[:1], committed_texts=whole.committed_texts[:1], accepted=(1,)
+    )
+    rest = replace(
+        whole, committed_ids=whole.committed_ids[1:], committed_texts=whole.committed_texts[1:], accepted=(3,)
+    )
+    texts = continuations(run_of([whole]), run_of([head, rest]), 0)
+    assert texts.same and texts.shared == len(whole.committed_ids)
+    assert parting_words(texts) == "The same 3 tokens: the change altered the work, not the text."
+    further = continuations(run_of([whole]), run_of([head]), 0)
+    assert parting_words(further) == "The same text as far as both go (1 token); A is further."
+
+
+def test_bold_begins_where_the_texts_part():
+    first, second = run_of([dynatree_recovered(), bonus()]), run_of([dynatree_recovered(), dynatree_recovered()])
+    html = continuation_html(continuations(first, second, 0))
+    assert html.count('<span class="parted">') == 2
+    assert html.index("No") < html.index('<span class="parted">') < html.index("·dog")
+    longer = continuation_html(continuations(first, run_of([dynatree_recovered()]), 0))
+    assert "parted" not in longer, "a text that only goes further does not part"
+
+
+def test_the_same_token_keeps_where_it_came_from_in_each_branch():
+    whole = dynatree_recovered()
+    alone = replace(
+        whole, committed_ids=whole.committed_ids[:1], committed_texts=whole.committed_texts[:1], accepted=()
+    )
+    html = continuation_html(continuations(run_of([whole]), run_of([alone]), 0))
+    assert html.count('title="drafted and accepted"') == 2
+    assert html.count('title="recovered"') == 2
+
+
+def test_text_of_a_model_is_escaped():
+    evil = replace(bonus(), committed_texts=("<img src=x>", "<b>", "</div>"))
+    html = continuation_html(continuations(run_of([evil]), run_of([dynatree_recovered()]), 0))
+    assert "<img" not in html and "</div>·" not in html
+    assert "&lt;img" in html
+
+
+def test_the_table_has_a_row_per_branch_and_heads_for_readers():
+    table = measures_html(fork_measures(dynatree_recovered(), smaller_tree(), None, None))
+    assert table.count('<th scope="row">') == 3
+    assert table.count('<th scope="col">') == 7
+    assert NO_TIME in table
+
+
+def test_prefixes_are_compared_as_texts():
+    first, second = run_of([dynatree_recovered(), bonus()]), run_of([dynatree_recovered(), dynatree_recovered()])
+    assert same_prefix(first, second, 1)
+    assert not same_prefix(first, second, 2)

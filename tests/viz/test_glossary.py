@@ -1,0 +1,74 @@
+"""The glossary: every word that the main pages use as a heading, a legend or a column has a sentence."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from decoding.methods import METHODS
+from decoding.recorded import home_run
+from decoding.trace import FINAL_KINDS, GROWTHS, VERDICTS
+from decoding.verifiers import VERIFIERS
+from viz.cards import cards
+from viz.glossary import ALIASES, GROUPS, TERMS, explain_term
+from viz.scene import build_scene
+from viz.scope_data import legend
+from viz.theme import MARKS, PHASE_WORDS
+
+SCOPE = Path(__file__).resolve().parents[2] / "viz" / "scope"
+# Growth words that a card writes out as a sentence of their own.
+TOLD_IN_SENTENCES = {"expanded", "max_depth", "budget", "below_threshold", "length_limit", "not_drafted"}
+
+
+def panel_heads() -> set[str]:
+    """Heads of the scope's panels, read from its scripts."""
+    found = set()
+    for script in SCOPE.glob("*.js"):
+        found |= set(re.findall(r'\bpanel\((?:view, )?parent, "\w+", "([^"]+)"', script.read_text(encoding="utf-8")))
+    return found
+
+
+def shown_words() -> set[str]:
+    """Words of the main pages that stand for a concept."""
+    run = home_run()
+    words = {mark.words for mark in MARKS.values()} | set(PHASE_WORDS.values()) | panel_heads()
+    words |= {method.label for method in METHODS.values()} | {kind.label for kind in VERIFIERS.values()}
+    words |= set(VERDICTS) | (set(FINAL_KINDS) - {"none"}) | (set(GROWTHS) - TOLD_IN_SENTENCES)
+    for iteration in run.iterations:
+        scene = build_scene(iteration, scene_id="x")
+        words |= {entry["words"] for entry in legend(scene)}
+        words |= {phase.title for phase in scene.phases if not phase.title.startswith("Draft ")}
+        words |= {name for card in cards(iteration, scene).values() for name, _ in card["facts"]}
+    return words
+
+
+def test_panels_are_found():
+    assert {"Attention mask", "KV rows", "Text", "Time of this iteration"} <= panel_heads()
+
+
+@pytest.mark.parametrize("word", sorted(shown_words()))
+def test_every_shown_word_is_explained(word):
+    assert explain_term(word), f"{word!r} has no entry in viz/glossary.py"
+
+
+def test_every_column_of_compare_is_explained():
+    from pages.ui.compare_table import _rows
+
+    titles = {title for title, *_ in _rows((), "Autoregressive")} - {"Same output as Autoregressive"}
+    unexplained = {title for title in titles if not explain_term(title)}
+    assert unexplained == set()
+
+
+def test_terms_are_plain_sentences_in_lower_case():
+    for term, sentence in TERMS.items():
+        assert term == term.lower().strip()
+        assert sentence.endswith(".")
+        assert len(sentence) < 200, f"{term} needs more than one plain sentence"
+    assert len(TERMS) == sum(len(group) for group in GROUPS.values()), "a term stands in two groups"
+
+
+def test_other_words_lead_to_an_entry():
+    assert {word for word, term in ALIASES.items() if term not in TERMS} == set()
+    assert explain_term("Attention mask") == TERMS["tree attention mask"]
+    assert explain_term("  BONUS   token ") == TERMS["bonus token"]
+    assert explain_term("a word of nobody") == ""

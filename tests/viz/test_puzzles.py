@@ -1,0 +1,89 @@
+"""The puzzles' logic: what is hidden before the answer, how a guess is judged, which tokens two settings can save."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from decoding.recorded import RECORDINGS, home_run, recorded_run
+from tests.traces import bonus, dynatree_recovered, fallback, pruned, run_of, summary
+from viz.guess_puzzle import guessable, hidden_data, judge, path_words
+from viz.saving_puzzle import has_token, missing_tokens
+
+
+def test_what_the_target_said_is_hidden():
+    iteration = dynatree_recovered()
+    told = json.dumps(hidden_data(iteration, "x", guess=3))
+    for secret in ("accepted", "rejected", "recovered", "not_reached", "0.69"):
+        assert secret not in told
+    data = hidden_data(iteration, "x", guess=3)
+    assert len(data["scene"]["phases"]) == 1, "a key must not lead to the verdict"
+    assert set(data["marks"]) == {"1", "3"}
+    assert {node["state"] for node in data["scene"]["nodes"]} == {"root", "drafted"}
+
+
+def test_pruned_nodes_are_shown_as_such():
+    states = {node["node_id"]: node["state"] for node in hidden_data(pruned(), "x", None)["scene"]["nodes"]}
+    assert states == {0: "root", 1: "drafted", 2: "pruned", 3: "drafted", 4: "pruned"}
+
+
+@pytest.mark.parametrize(
+    ("guess", "right", "agreed", "said"),
+    [
+        (3, True, 2, "2 tokens accepted"),
+        (1, False, 1, "The path goes on"),
+        (8, False, 2, "was rejected"),
+        (0, False, 0, "The path goes on"),
+        (5, False, 0, "‘.’ was rejected"),
+    ],
+)
+def test_a_guess_is_judged_by_the_trace(guess, right, agreed, said):
+    judged = judge(dynatree_recovered(), guess)
+    assert (judged.right, judged.agreed) == (right, agreed)
+    assert said in judged.words
+
+
+def test_nothing_accepted_can_be_guessed():
+    assert judge(fallback(), 0).right
+    assert "Nothing was accepted" in judge(fallback(), 0).words
+    assert path_words(fallback(), 0) == "nothing is accepted"
+
+
+def test_iterations_without_a_choice_are_left_out():
+    assert guessable(run_of([dynatree_recovered(0), bonus(1), fallback(2), summary(3)])) == (0,)
+    assert guessable(home_run())
+
+
+def test_a_right_guess_of_every_recorded_case_is_right():
+    for name in RECORDINGS:
+        run = recorded_run(name)
+        for index in guessable(run):
+            iteration = run.iterations[index]
+            assert judge(iteration, iteration.accepted[-1]).right
+            assert not judge(iteration, 0).right
+
+
+def test_missing_tokens_are_the_ones_the_target_wanted():
+    run = home_run()
+    found = missing_tokens(run)
+    assert found
+    for missing in found:
+        iteration = run.iterations[missing.iteration]
+        assert missing.token_id == iteration.committed_ids[-1]
+        assert iteration.final_kind in ("recovered", "fallback")
+        assert has_token(iteration, missing, iteration) is None
+        assert len(missing.settings) == 2
+        assert set(missing.answer) <= set(missing.settings)
+        assert all(iteration.settings[name] != value for name, value in missing.answer.items())
+
+
+def test_a_token_is_found_by_its_path():
+    iteration = dynatree_recovered()
+    run = home_run()
+    missing = next(m for m in missing_tokens(run) if m.parent)
+    base = run.iterations[missing.iteration]
+    # The accepted parent stands for a token that is there: its own token below its own parent.
+    parent = base.nodes[missing.parent]
+    there = replace(missing, parent=parent.parent_id, token_id=parent.token_id)
+    assert has_token(base, there, base) == parent.node_id
+    assert has_token(iteration, there, base) is None, "another tree does not have it"

@@ -1,0 +1,148 @@
+"""Tokens that were not drafted: each rule's reason with its numbers; ranks are checked by drafting with that budget."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests import traces
+from viz.cards import cards, laws
+from viz.draft_rule import TELLING, rule_of
+from viz.phases import FINAL_ID
+from viz.scene import build_scene
+from viz.why_absent import why_absent
+
+DYNA = traces.SETTINGS | {"adaptive_breadth": True, "dynamic_depth": True, "branch_first_level": True}
+
+
+def why(trace, parent, text):
+    return why_absent(trace, parent, traces._token_id(text))
+
+
+def told(settings, parent, text, law="deterministic", **more):
+    trace = replace(traces.dynatree_recovered(), settings=settings, law=law, **more)
+    return why(trace, parent, text)
+
+
+def test_a_rank_below_the_breadth_that_the_confidence_allows():
+    said = told(DYNA | {"prune_probability": 0.05}, 3, "No")
+    assert said.startswith("The draft's 5th choice here at 0.050; confidence 0.798 in 0.3…0.8 allows 2 children.")
+    assert said.endswith("Its path probability 0.021 is below prune_probability 0.05 as well.")
+    assert "0.67 in 0.3…0.8 allows 1 child" in told(DYNA, 8, " What")
+
+
+def test_the_first_level_may_be_one_token():
+    assert "branch_first_level is off" in told(DYNA | {"branch_first_level": False}, 0, " What")
+
+
+def test_a_rank_that_was_allowed_fell_to_the_budget():
+    trace = traces.dynatree_recovered()
+    wide = replace(trace.nodes[3], branching=9)
+    nodes = (*trace.nodes[:3], wide, *trace.nodes[4:])
+    said = told(DYNA, 3, "No", nodes=nodes)
+    assert "it was one of 9, but the node budget of 64 was used up before its turn" in said
+
+
+def test_nothing_below_a_node_that_was_not_expanded():
+    assert why(traces.dynatree_recovered(), 4, "x").startswith(
+        "Nothing was drafted after ‘·Tom’: path probability 0.005 < stop_probability 0.02"
+    )
+    assert why(traces.autoregressive(), 0, "x") == "This method drafts nothing: the target writes every token itself."
+
+
+def test_chains_and_fixed_trees_tell_their_width():
+    assert told({"length": 8, "sampled": False}, 0, " What").endswith("a chain takes the first choice only.")
+    fixed = {"max_depth": 8, "branching": 2, "prune_probability": 0.0, "node_budget": 99, "branch_first_level": True}
+    assert told(fixed, 0, " What").endswith("every node gets the draft's best 2 children.")
+
+
+def test_independent_draws_tell_their_chance():
+    trace = replace(traces.dynatree_recovered(), settings={"paths": 4, "length": 4}, law="iid")
+    probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
+    said = why(trace, 0, " What")
+    assert f"2 draws were made here; each takes it with probability {probability:.2f}" in said
+    assert f"so at least one does with probability {1 - (1 - probability) ** 2:.2f}" in said
+
+
+def test_draws_without_replacement_tell_each_chance_and_why_they_ended():
+    settings = {"threshold": 0.1, "node_budget": 64, "max_depth": 8}
+    trace = replace(traces.dynatree_recovered(), settings=settings, law="without_replacement")
+    probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
+    said = why(trace, 0, " What")
+    assert f"could take it with probability {probability:.2f} and {probability / (1 - 0.5):.2f} in turn" in said
+    assert said.endswith("One more was worth 0.070, below threshold 0.1.")
+
+
+def test_places_go_to_the_highest_values():
+    settings = {"node_budget": 13, "batch": 4, "max_depth": 7, "children": 0, "decay": 1.0}
+    said = told(settings, 0, " What")
+    assert "and the 13 places went at 0.005 or more" in said
+    assert "its path probability 0.035 is" in said and "of all tokens scored" in said
+    capped = told(settings | {"children": 2}, 0, " What")
+    assert capped.endswith("only the first 2 children of a node are scored (children).")
+
+
+def test_a_search_that_stopped_early_says_so():
+    settings = {"node_budget": 60, "batch": 10, "gain_threshold": 0.6, "top_up": False, "max_depth": 32}
+    assert told(settings, 0, " What").endswith("the next batch promised less than gain_threshold 0.6.")
+
+
+def test_every_method_is_known_by_its_settings():
+    from decoding.methods import METHODS
+
+    told = {name: rule_of(method.drafter.settings()) for name, method in METHODS.items()}
+    assert told.pop("autoregressive") == "none"
+    assert len(set(told.values())) == len(told) and "other" not in told.values()
+    assert {rule for _, rule in TELLING} | {"dyspec"} == set(told.values())
+
+
+@pytest.fixture(scope="module")
+def beam():
+    """One iteration of the beam of EAGLE-2, really decoded."""
+    from decoding.methods import METHODS
+    from decoding.pair import embedded_pair
+    from decoding.sampling import Sampling
+    from decoding.session import DecodeSession, Limits
+
+    pair = embedded_pair()
+    method = METHODS["eagle2"].with_settings(node_budget=12, beam_width=4, max_depth=3, verifier="greedy")
+    session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), Sampling(), Limits(8, rows="full"))
+    session.step()
+    return session.trace()
+
+
+def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
+    from decoding.smallest_change import change_search, keeps
+
+    iteration, search, checked = beam.iterations[0], change_search(beam, 0), 0
+    for node in iteration.nodes:
+        if node.growth != "expanded":
+            continue
+        drafted = {other.token_id for other in iteration.nodes if other.parent_id == node.node_id}
+        for token, _, _ in iteration.draft_top(node.node_id)[:4]:
+            if token in drafted:
+                continue
+            said = why_absent(iteration, node.node_id, token)
+            rank = int(said.split(" is ")[1].split(" of all tokens scored")[0].rstrip("stndrh"))
+            path = (*(iteration.nodes[n].token_id for n in iteration.path(node.node_id)[1:]), token)
+            with_it, _ = search.draft(search.drafter.with_settings(node_budget=rank))
+            without, _ = search.draft(search.drafter.with_settings(node_budget=rank - 1))
+            assert keeps(with_it, path) and not keeps(without, path)
+            checked += 1
+    assert checked > 5
+
+
+def test_rows_of_the_laws_name_their_node_or_say_why_there_is_none():
+    trace = traces.dynatree_recovered()
+    scene = build_scene(trace, scene_id="s")
+    rows = {row["text"]: row for row in laws(trace, scene)["3"]["rows"]}
+    assert rows["Yes"]["node"] == 8 and rows["Yes"]["absent"] == ""
+    assert rows["No"]["node"] == FINAL_ID and "5th choice" in rows["No"]["absent"]
+    others = [row for row in rows.values() if row["node"] is None]
+    assert others and all(row["absent"].endswith(".") for row in others)
+
+
+def test_the_card_of_the_final_token_says_why_it_was_not_drafted_and_what_was_left():
+    trace = traces.sampled_recovered()
+    card = cards(trace, build_scene(trace, scene_id="s"))[str(FINAL_ID)]
+    assert any(name == "not drafted" and "5th choice" in value for name, value in card["facts"])
+    assert card["residuals"][0]["rows"][0] == ["No", 0.83]

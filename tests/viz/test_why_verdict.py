@@ -1,0 +1,111 @@
+"""Verdicts under every kind of verifier: the sentence follows from the recorded tests, and is true."""
+
+from dataclasses import replace
+
+import pytest
+
+from decoding.trace import VerificationStep
+from tests import traces
+from viz.why_verdict import residuals, why_verdict
+
+
+def sampled(steps, verdicts, accepted=()):
+    """The hand-written tree with other tests and verdicts."""
+    trace = traces.sampled_recovered()
+    nodes = tuple(
+        replace(node, verdict=verdicts.get(node.node_id, node.verdict if not node.node_id else "not_reached"))
+        for node in trace.nodes
+    )
+    return replace(trace, nodes=nodes, steps=tuple(steps), accepted=accepted)
+
+
+def step(trace, child, probability, drawn, accepted, **more):
+    node = trace.nodes[child]
+    return VerificationStep(node.parent_id, child, node.token_id, probability, drawn, accepted, **more)
+
+
+TREE = traces.sampled_recovered()
+
+
+def final(place, token_text, probability):
+    return VerificationStep(place, None, traces._token_id(token_text), probability, 0.4, True, kind="choice")
+
+
+def test_a_token_drawn_from_the_law_instead_of_another_is_told():
+    drawn = VerificationStep(0, 2, TREE.nodes[2].token_id, 0.41, 0.3, True, kind="choice")
+    trace = sampled([drawn, final(2, "\n", 0.31)], {1: "rejected", 2: "accepted"}, (2,))
+    assert why_verdict(trace, 1).startswith("Not drawn: ‘.’ was, from the target's law, which gave it 0.41.")
+    assert why_verdict(trace, 2).startswith("Drawn from the target's law, which gave it 0.41.")
+
+
+def test_what_a_rejection_left_is_named():
+    steps = [
+        step(TREE, 1, 0.2, 0.9, False),
+        VerificationStep(0, 2, TREE.nodes[2].token_id, 0.6, 0.3, True, kind="choice"),
+    ]
+    trace = sampled(steps, {1: "rejected", 2: "accepted"}, (2,))
+    assert "what the rejection of ‘,’ left of the target's law, which gave it 0.60" in why_verdict(trace, 2)
+
+
+def test_a_verifier_that_sees_only_the_first_path_may_draw_the_token_of_a_sibling():
+    trace = sampled([step(TREE, 1, 0.2, 0.9, False), final(0, ".", 0.5)], {1: "rejected", 2: "rejected"})
+    assert "looks only at the first path" in why_verdict(trace, 2)
+
+
+def test_a_node_drawn_twice_is_tested_twice():
+    steps = [step(TREE, 1, 0.07, 0.26, False), step(TREE, 1, 0.07, 0.68, False), final(0, ".", 0.5)]
+    said = why_verdict(sampled(steps, {1: "rejected"}), 1)
+    assert "Tested 2 times" in said and "below 0.07; the draws were 0.26 and 0.68: rejected" in said
+
+
+def test_a_test_that_cannot_pass_needs_no_draw():
+    trace = sampled([step(TREE, 1, 0.0, 0.9, False), final(0, ".", 0.5)], {1: "rejected"})
+    assert why_verdict(trace, 1).startswith("Rejected: its test passes with probability 0.")
+
+
+def test_bottom_up_verifiers_keep_paths():
+    steps = [step(TREE, 8, 0.3, 0.8, False, weight=0.3), step(TREE, 3, 0.9, 0.1, True, weight=0.9), final(3, "No", 0.8)]
+    trace = sampled(steps, {1: "accepted", 3: "accepted", 8: "rejected"}, (1, 3))
+    assert why_verdict(trace, 8).startswith(
+        "Its path is kept down to here if the draw is below 0.30; it was 0.80: not kept"
+    )
+    assert "the path ends with it" in why_verdict(trace, 3)
+    assert why_verdict(trace, 1).startswith('‘·"’ (node 3) below it passed its test')
+
+
+def test_a_tournament_names_the_winner():
+    match = step(TREE, 1, 0.38, 0.5, False, kind="match", rival_id=2)
+    trace = sampled(
+        [match, step(TREE, 2, 0.7, 0.1, True), final(2, "\n", 0.3)], {1: "not_reached", 2: "accepted"}, (2,)
+    )
+    assert "lost the tournament to ‘.’ (node 2), against which it wins with probability 0.38" in why_verdict(trace, 1)
+    assert why_verdict(trace, 2).startswith("It won the tournament against ‘,’ (probability 0.62). Accepted if")
+
+
+def test_numbers_that_would_read_alike_are_told_apart():
+    trace = sampled([step(TREE, 1, 0.6212, 0.6231, False), final(0, ".", 0.5)], {1: "rejected"})
+    assert "below 0.621; it was 0.623" in why_verdict(trace, 1)
+
+
+def test_a_path_cut_by_the_end_of_the_text_was_not_rejected():
+    trace = traces.ended()
+    nodes = (*trace.nodes[:2], replace(trace.nodes[2], verdict="not_reached"))
+    steps = (VerificationStep(2, None, 1, 1.0, None, True, kind="choice"),)
+    cut = replace(trace, nodes=nodes, accepted=(1,), steps=steps)
+    assert "ended before this token" in why_verdict(cut, 2)
+
+
+def test_residuals_follow_the_rejections_of_a_place():
+    told = residuals(TREE, 3)
+    assert told == [
+        {"after": "left of the target's law after ‘Yes’ was rejected", "rows": [["No", 0.83], [" What", 0.06]]}
+    ]
+    assert residuals(TREE, 0) == []
+
+
+@pytest.mark.parametrize("make", [traces.dynatree_recovered, traces.sampled_recovered, traces.bonus, traces.fallback])
+def test_every_node_has_a_sentence(make):
+    trace = make()
+    for node in trace.nodes:
+        said = why_verdict(trace, node.node_id)
+        assert said.endswith(".") and "  " not in said and "None" not in said

@@ -1,0 +1,165 @@
+// The film: iterations that the browser has at hand. It steps through them alone and tells Python where it came to rest.
+
+const REPORT_MS = 150;
+const EDGE_MS = 600; // while a key is held down, Python is asked for more no oftener than this
+
+// Takes in what Python sent; frames that did not change keep what was read of them.
+function loadFilm(view, data) {
+  const { film } = data;
+  const old = view.film && view.film.key === film.key ? view.film : null;
+  const frames = new Map();
+  film.frames.forEach((text, place) => {
+    const index = film.first + place;
+    const known = old && old.frames.get(index);
+    const version = film.versions[place];
+    frames.set(index, known && known.version === version ? known : { version, text, data: null });
+  });
+  const sameRun = old && old.sharedVersion === film.shared_version;
+  view.film = {
+    key: film.key,
+    count: film.count,
+    first: film.first,
+    last: film.first + film.frames.length - 1,
+    frames,
+    shared: sameRun ? old.shared : JSON.parse(film.shared),
+    sharedVersion: film.shared_version,
+  };
+  return { newRun: !old };
+}
+
+// A single iteration is a film of one frame that is never asked to move.
+function loadSingle(view, data) {
+  const key = data.scene.scene_id;
+  const newRun = !view.film || view.film.key !== key;
+  const frames = new Map([[data.index, { version: data.version || JSON.stringify(data), text: null, data }]]);
+  const count = data.strip ? data.strip.columns.length : 1;
+  const shared = { text: data.text, strip: data.strip, terms: data.terms };
+  view.film = { key, count, first: data.index, last: data.index, frames, shared, sharedVersion: data.version || "", single: true };
+  return { newRun };
+}
+
+function frameAt(view, index) {
+  const frame = view.film.frames.get(index);
+  if (!frame) return null;
+  if (!frame.data) {
+    frame.data = JSON.parse(frame.text);
+    const { names, rows } = frame.data.scene.nodes;
+    frame.data.scene.nodes = rows.map((row) => Object.fromEntries(names.map((name, place) => [name, row[place]])));
+  }
+  return frame;
+}
+
+// New data from Python. It never throws the browser back: only an `ask` with a new serial, or another run, moves it.
+function updateFilm(view, data) {
+  const { newRun } = data.film ? loadFilm(view, data) : loadSingle(view, data);
+  const ask = data.ask || { serial: view.serial, iteration: data.index, node: data.selected, phase: data.phase };
+  const obey = newRun || (ask.serial !== undefined && ask.serial !== view.serial);
+  view.serial = ask.serial;
+  view.askedForMore = false;
+  if (obey) {
+    cancelReport(view);
+    view.wanted = null;
+    if (ask.phase) view.phaseKey = ask.phase;
+    showFrame(view, ask.iteration ?? view.index ?? view.film.first, ask.node);
+    return;
+  }
+  if (view.wanted !== null && view.film.frames.has(view.wanted)) {
+    const { wanted } = view;
+    view.wanted = null;
+    showFrame(view, wanted);
+  } else if (view.film.frames.has(view.index)) {
+    refreshFrame(view);
+  } else {
+    reportIteration(view, 0);
+  }
+}
+
+// The iteration on screen again: drawn anew only where it changed (a fold was opened, the run has grown).
+function refreshFrame(view) {
+  const frame = frameAt(view, view.index);
+  if (frame.version !== view.drawnVersion) {
+    const keep = view.selectedNode ?? view.selected;
+    view.selectedNode = null;
+    showFrame(view, view.index, keep, true);
+  } else if (view.film.sharedVersion !== view.drawnShared) {
+    view.data = frameData(view, frame);
+    view.drawnShared = view.film.sharedVersion;
+    paintStrip(view);
+    paintText(view);
+    paintSelection(view);
+  }
+}
+
+function frameData(view, frame) {
+  return { mode: view.mode, ...view.film.shared, ...frame.data };
+}
+
+function showFrame(view, index, node, same) {
+  const frame = frameAt(view, index);
+  if (!frame) {
+    // Python sends the asked iteration with every ask; only a film without it leaves the old picture standing.
+    view.wanted = index;
+    return;
+  }
+  const started = performance.now();
+  const { scene } = frame.data;
+  const known = new Set(scene.nodes.map((one) => one.node_id));
+  view.index = index;
+  view.data = frameData(view, frame);
+  view.drawnVersion = frame.version;
+  view.drawnShared = view.film.sharedVersion;
+  if (!same) view.second = null;
+  view.absent = null;
+  view.selected = known.has(node) ? node : same && node === null ? null : scene.default_selected;
+  if (view.second !== null && !known.has(view.second)) view.second = null;
+  drawFrame(view, started);
+}
+
+// Steps to an iteration: at once if it is at hand, else as soon as Python has sent it.
+function goTo(view, index) {
+  if (index < 0 || index >= view.film.count || view.film.single) return false;
+  if (index === view.index && view.wanted === null) return false;
+  if (!view.film.frames.has(index)) {
+    view.wanted = index;
+    markWanted(view);
+    reportIteration(view, 0);
+    return true;
+  }
+  view.wanted = null;
+  showFrame(view, index);
+  reportIteration(view, nearEdge(view, index) ? EDGE_MS : REPORT_MS);
+  return true;
+}
+
+function nearEdge(view, index) {
+  const { first, last, count } = view.film;
+  const margin = Math.min(8, Math.max(1, Math.floor((last - first + 1) / 4)));
+  return (first > 0 && index - first < margin) || (last < count - 1 && last - index < margin);
+}
+
+// Reports once the browser has come to rest; near an edge of the film at once, so that more is there in time.
+function reportIteration(view, delay) {
+  clearTimeout(view.reportTimer);
+  const send = () => {
+    view.reportTimer = null;
+    const iteration = view.wanted ?? view.index;
+    view.component.setStateValue("iteration", { run: view.film.key, iteration });
+  };
+  if (delay === 0) return send();
+  if (delay === EDGE_MS && !view.askedForMore) {
+    view.askedForMore = true;
+    return send();
+  }
+  view.reportTimer = setTimeout(send, REPORT_MS);
+}
+
+function cancelReport(view) {
+  clearTimeout(view.reportTimer);
+  view.reportTimer = null;
+}
+
+// What a report is about: the scene, and in a film the iteration, which Python may not have heard of yet.
+function placeOf(view) {
+  const scene = view.data.scene.scene_id;
+  return view.film && !view.film.single ? { scene, iteration: view.index } : { scene };
+}

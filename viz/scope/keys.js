@@ -1,0 +1,109 @@
+// The keyboard: phases, iterations, nodes, playing, and letting go of what was pinned.
+
+const PLAY_MS = 1100;
+const HINT = "← → phase · ↑ ↓ iteration · Home End first, last · space plays · ⇧ arrows node · esc lets go";
+const HINT_MORE =
+  "Left and right arrow: phase; [ and ]: first and last phase. Up and down: iteration; Home and End: first and last. " +
+  "Space: play on through phases and iterations, or one step where reduced motion is asked for. Shift and arrows: walk " +
+  "the tree. Shift and click, or Shift and Enter on the node pointed at: compare with a second node. Escape: let go of " +
+  "the comparison, then of the pinned node. 0: whole tree.";
+
+function pressKey(view, event) {
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  const onButton = event.target.closest && event.target.closest("button");
+  if ((event.key === " " || event.key === "Enter") && onButton && !event.shiftKey) return;
+  const action = (event.shiftKey ? shiftedKeys(view) : plainKeys(view))[event.key];
+  if (!action) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const goesOn = event.key === " " || (view.playing && (event.key === "ArrowRight" || event.key === "ArrowLeft"));
+  if (!goesOn) stopPlaying(view);
+  action();
+}
+
+function shiftedKeys(view) {
+  return {
+    ArrowLeft: () => walk(view, "parent"),
+    ArrowRight: () => walk(view, "child"),
+    ArrowUp: () => walk(view, "up"),
+    ArrowDown: () => walk(view, "down"),
+    Enter: () => view.hovered !== null && compareWith(view, view.hovered),
+  };
+}
+
+function plainKeys(view) {
+  const keys = {
+    ArrowLeft: () => choosePhase(view, view.phase - 1),
+    ArrowRight: () => (view.playing ? nextStep(view) : choosePhase(view, view.phase + 1)),
+    "[": () => choosePhase(view, 0),
+    "]": () => choosePhase(view, Infinity),
+    Escape: () => letGo(view),
+    " ": () => play(view),
+    0: () => resetZoom(view),
+  };
+  if (view.mode !== "scope") return { ...keys, Home: keys["["], End: keys["]"] };
+  const at = view.wanted ?? view.index;
+  return {
+    ...keys,
+    ArrowUp: () => goTo(view, at - 1),
+    ArrowDown: () => goTo(view, at + 1),
+    Home: () => goTo(view, 0),
+    End: () => goTo(view, view.film.count - 1),
+  };
+}
+
+// Moves the selection through the tree: parent, first child, neighbours in the same column.
+function walk(view, direction) {
+  const marks = [...view.tree.marks.values()].filter((mark) => !mark.node.folded);
+  const from = view.tree.marks.get(view.selected) || marks[0];
+  let to = null;
+  if (direction === "parent") to = view.tree.marks.get(from.node.parent_id);
+  if (direction === "child") to = marks.find((mark) => mark.node.parent_id === from.node.node_id);
+  if (direction === "up" || direction === "down") {
+    const sign = direction === "up" ? -1 : 1;
+    const column = marks.filter((mark) => mark.node.depth === from.node.depth && sign * (mark.node.row - from.node.row) > 0);
+    column.sort((a, b) => sign * (a.node.row - b.node.row));
+    to = column[0];
+  }
+  if (to) select(view, to.node.node_id);
+}
+
+// Escape: first the comparison goes, then the pinned node; the card then follows the pointer.
+function letGo(view) {
+  if (view.second !== null) return compareWith(view, null);
+  if (view.absent) return showAbsent(view, null);
+  if (view.selected !== null) setSelected(view, null);
+}
+
+// One step on: the next phase, after the last one the first phase of the next iteration. False at the end of the run.
+function nextStep(view) {
+  if (view.wanted !== null && view.wanted !== undefined) return true; // on its way from Python
+  if (view.phase < view.data.scene.phases.length - 1) {
+    setPhase(view, view.phase + 1);
+    return true;
+  }
+  if (view.mode !== "scope" || view.index >= view.film.count - 1 || view.film.single) return false;
+  view.phaseKey = FIRST_PHASE;
+  return goTo(view, view.index + 1);
+}
+
+function play(view) {
+  if (view.playing) return stopPlaying(view);
+  // At the very end a tree alone, or the last iteration, starts over.
+  const last = view.phase === view.data.scene.phases.length - 1;
+  if (last && (view.mode !== "scope" || view.film.single || view.index >= view.film.count - 1)) setPhase(view, 0);
+  else nextStep(view);
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  const tick = () => {
+    if (!view.root.isConnected || !nextStep(view)) return stopPlaying(view);
+    view.playing = setTimeout(tick, PLAY_MS);
+  };
+  view.playing = setTimeout(tick, PLAY_MS);
+  view.root.dataset.playing = "";
+}
+
+function stopPlaying(view) {
+  clearTimeout(view.playing);
+  view.playing = null;
+  delete view.root.dataset.playing;
+}
