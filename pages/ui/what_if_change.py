@@ -1,0 +1,236 @@
+"""What one changes on What if: the iteration, method and settings; the Fork button and what it will do."""
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.errors import SettingsError
+from pages.ui.controls import method_picker, set_method
+from pages.ui.errors import escape_markdown
+from pages.ui.setting_info import info_of
+from pages.ui.setting_widgets import (
+    SAMPLING,
+    chosen_verifier,
+    picked_sampling,
+    sampling_controls,
+    setting_key,
+    setting_words,
+)
+from pages.ui.what_if import SLOT, History, Wish
+from pages.ui.what_if_nodes import CHILD
+from pages.ui.what_if_work import start_fork
+from pages.ui.worker import is_busy
+
+if TYPE_CHECKING:
+    from decoding.methods import Method
+    from decoding.sampling import Sampling
+
+METHOD, SAMPLED = "what_if_method", "what_if_sampling"
+EDITOR = "what_if_editor"
+HELP = (
+    "Pick an iteration, change a setting or click a node in tree A and force it, then press **Fork**: "
+    "the same text goes on another way, as branch B."
+)
+
+
+def iteration_input(history: History) -> None:
+    """Which iteration is looked at in both branches."""
+    st.session_state["what_if_iteration"] = history.index + 1
+    st.markdown("Iteration", width="content")
+    st.number_input(
+        "Iteration",
+        1,
+        history.last + 1,
+        key="what_if_iteration",
+        on_change=lambda: history.look_at(int(st.session_state["what_if_iteration"] or 1) - 1),
+        label_visibility="collapsed",
+        help="Looked at in both branches; a fork parts from its branch right before it.",
+        width=124,
+    )
+    st.markdown(f"of {history.last + 1}", width="content")
+
+
+def editor(history: History) -> None:
+    """Method, settings and sampling of the next fork, behind a button that says what is changed."""
+    words = editor_words(history)
+    box = st.popover(
+        escape_markdown(words or "Method and settings"),
+        key=EDITOR,
+        icon=":material/tune:",
+        type="primary" if words else "secondary",
+        on_change=lambda: seed_editor(history),
+        help="Another method, other settings, verifier, temperature or seed from this iteration on",
+    )
+    if not box.open:  # drawn only when it is looked at: a click elsewhere stays quick, and torch is not needed before
+        return
+    with box, st.container(width=700):
+        seed_editor(history)
+        sampling = sampling_controls(SAMPLED)
+        method_picker(METHOD, columns=3, sampling=sampling)
+        with st.container(horizontal=True):
+            st.button("As in A", key="what_if_as_a", on_click=lambda: reset_editor(history), icon=":material/undo:")
+
+
+def seed_editor(history: History) -> None:
+    """Put what branch A has into the widgets, once per branch."""
+    if history.edited == history.base.number:
+        return
+    trace = history.base.run.trace
+    for name in SAMPLING:
+        st.session_state[f"{SAMPLED}_{name}"] = getattr(trace.sampling, name)
+    base = base_method(history)
+    if base is not None:
+        set_method(METHOD, base)
+    history.edited = history.base.number
+
+
+def base_method(history: History) -> "Method | None":
+    """The method of branch A, None where this version does not know it or its settings."""
+    try:
+        from decoding.stored_state import method_of
+
+        return method_of(history.base.run.trace)
+    except SettingsError:
+        return None
+
+
+def reset_editor(history: History) -> None:
+    """Take back every change of settings."""
+    history.edited = None
+    seed_editor(history)
+
+
+def edited_method(history: History) -> "Method | None":
+    """The method in the widgets if it is not that of branch A, None where nothing is changed.
+
+    Raises:
+        SettingsError: the settings contradict one another, or the verifier would bias the output.
+    """
+    if history.edited != history.base.number:
+        return None
+    from decoding.methods import METHODS
+
+    sampling, base = picked_sampling(SAMPLED), base_method(history)
+    method = METHODS[st.session_state[METHOD]]
+    method = method.with_settings(verifier=chosen_verifier(method, METHOD, sampling))
+    values = {
+        name: st.session_state.get(setting_key(METHOD, method.name, name), value)
+        for name, value in method.settings().items()
+        if name != "verifier"
+    }
+    method = method.with_settings(**values)
+    method.check(sampling)
+    same = base is not None and method.name == base.name and method.settings() == base.settings()
+    return None if same else method
+
+
+def edited_sampling(history: History) -> "Sampling | None":
+    """The sampling in the widgets if it is not that of branch A."""
+    if history.edited != history.base.number:
+        return None
+    from decoding.stored_state import sampling_of
+
+    sampling = picked_sampling(SAMPLED)
+    return None if sampling == sampling_of(history.base.run.trace) else sampling
+
+
+def wish_of(history: History) -> Wish:
+    """The fork as it stands in the widgets; raises `SettingsError` where they contradict one another."""
+    live = bool(st.session_state.get("what_if_live"))
+    return Wish(
+        history.base.number, history.index, edited_method(history), edited_sampling(history), history.edits, live
+    )
+
+
+def editor_words(history: History) -> str:
+    """What is changed against branch A: `N_max 64 → 16 · seed 0 → 3`; empty where nothing is."""
+    trace = history.base.run.trace
+    try:
+        method, sampling = edited_method(history), edited_sampling(history)
+    except SettingsError:
+        return "Settings contradict"
+    parts = []
+    if method is not None and method.name != trace.method:
+        parts.append(method.label)
+    elif method is not None:
+        before = trace.settings
+        for name, value in method.settings().items():
+            if name in before and before[name] != value:
+                info = info_of(name, value)
+                title = info.symbol or info.label.lower()
+                parts.append(f"{title} {setting_words(before[name])} → {setting_words(value)}")
+    if sampling is not None:
+        for name, (label, *_) in SAMPLING.items():
+            old, new = getattr(trace.sampling, name), getattr(sampling, name)
+            if old != new:
+                parts.append(f"{label.lower()} {old:g} → {new:g}")
+    return " · ".join(parts[:2]) + (f" · {len(parts) - 2} more" if len(parts) > 2 else "")
+
+
+def fork_button(history: History) -> None:
+    """Make the fork."""
+    try:
+        empty, contradiction = wish_of(history).empty, ""
+    except SettingsError as error:
+        empty, contradiction = True, str(error)
+    missing = history.iteration(history.a) is None
+    st.button(
+        "Fork",
+        key="what_if_fork",
+        type="primary",
+        icon=":material/call_split:",
+        disabled=empty or missing or is_busy(SLOT),
+        on_click=press_fork,
+        args=(history,),
+        help=escape_markdown(
+            contradiction
+            or ("Change something first: settings, or a node of tree A." if empty else "Make a branch with this change")
+        ),
+    )
+
+
+def press_fork(history: History) -> None:
+    """Start the fork; callbacks run before the page is drawn, so a quick fork is drawn at once."""
+    try:
+        wish = wish_of(history)
+    except SettingsError:  # said beside the widgets
+        return
+    st.session_state[EDITOR] = st.session_state[CHILD] = False
+    start_fork(history, wish)
+
+
+def draw_pending(history: History) -> None:
+    """What the next fork will change, or how to begin; beside it whether the models run where they need not."""
+    with st.container(key="what_if_pending", horizontal=True, vertical_alignment="center", gap="small"):
+        pending_words(history)
+        st.space("stretch")
+        st.toggle(
+            "Run the models",
+            key="what_if_live",
+            persist_state="session",
+            help="Off: replayed from stored rows where they suffice, in an instant and without a time. "
+            "On: the models run, and the time is measured.",
+        )
+
+
+def pending_words(history: History) -> None:
+    """What the next fork will change and a button that takes it back; else how to begin, or what is wrong."""
+    try:
+        edited_method(history)
+    except SettingsError as error:
+        st.markdown(f":red[{escape_markdown(str(error))}]", width="content")
+        return
+    words = [*filter(None, [editor_words(history)]), *(edit.words for edit in history.edits)]
+    if not words:
+        st.markdown(HELP, width="content")
+        return
+    branch = history.base
+    source = "the run" if branch.fork is None else f"branch {branch.number}"
+    said = escape_markdown(" · ".join(words))
+    st.markdown(f"From iteration {history.index + 1} of {source} on: **{said}**", width="content")
+
+    def clear() -> None:
+        history.edits = ()
+        reset_editor(history)
+
+    st.button("Take it back", key="what_if_clear", type="tertiary", on_click=clear, icon=":material/undo:")

@@ -1,0 +1,29 @@
+"""The history of branches on screen: a drawing with a button per branch; a click on a dot goes to its iteration."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import streamlit as st
+
+from viz.branch_graph import BranchGraph, graph_data
+
+_FOLDER = Path(__file__).resolve().parents[2] / "viz"
+_SCRIPTS = ("scope/draw.js", "branches/graph.js")
+
+_component = st.components.v2.component(
+    "draftscope_branches",
+    js="\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS),
+    css=(_FOLDER / "branches" / "graph.css").read_text(encoding="utf-8"),
+)
+
+
+def branch_history(graph: BranchGraph, key: str, height: int, on_pick: Callable[[int, str, int | None], None]) -> None:
+    """Draw a history; `on_pick` gets the branch, the side it shall stand on, and an iteration or None."""
+
+    def picked() -> None:
+        state = st.session_state.get(key)
+        value = state.get("pick") if state is not None else None
+        if value is not None:
+            on_pick(int(value["branch"]), value["side"], value["iteration"])
+
+    _component(key=key, data=graph_data(graph), height=height, on_pick_change=picked)

@@ -1,0 +1,56 @@
+"""What if: change one thing in one iteration, and see both courses side by side in a history of branches."""
+
+import streamlit as st
+
+from decoding.recorded import home_run, telling_iteration
+from pages.ui.setup import setup
+from pages.ui.state import Run, current_run, keep_run
+from pages.ui.torch_there import need_torch
+from pages.ui.what_if import SLOT, current_history
+from pages.ui.what_if_change import draw_pending, editor, fork_button, iteration_input
+from pages.ui.what_if_nodes import node_buttons
+from pages.ui.what_if_style import STYLE
+from pages.ui.what_if_told import draw_told
+from pages.ui.what_if_view import draw_history, draw_models_missing, draw_sides
+from pages.ui.what_if_work import adopt
+from pages.ui.worker import job_error, job_progress, take_result
+
+
+def main() -> None:
+    """Menu, then one fragment: a fork draws trees and history anew and leaves the rest alone."""
+    setup("What if")
+    st.html(STYLE)
+    if not need_torch():
+        return
+    run = current_run()
+    if run is None or not run.trace.iterations:
+        recorded = home_run()
+        keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
+    workplace()
+
+
+@st.fragment
+def workplace() -> None:
+    """Toolbar above, branches on the left, A and B on the right, what the change did below them."""
+    adopt(take_result(SLOT))
+    history = current_history()
+    with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
+        iteration_input(history)
+        editor(history)
+        node_buttons(history)
+        st.space("stretch")
+        fork_button(history)
+    with st.container(key="messages"):
+        job_progress(SLOT)
+        job_error(SLOT)
+        draw_models_missing(history)
+        draw_pending(history)
+    left, right = st.columns([1, 3.7], gap="small")
+    with left:
+        draw_history(history)
+    with right:
+        draw_sides(history)
+        draw_told(history)
+
+
+main()

@@ -1,0 +1,99 @@
+"""The What if journey in a real browser: fork, compare, force a node, go on, choose branches in the drawn history."""
+
+import pytest
+
+from tests.browser.app import SETTLED
+
+A = ".st-key-what_if_tree_a .ds-root[data-drawn-scene]"
+B = ".st-key-what_if_tree_b .ds-root[data-drawn-scene]"
+GRAPH = ".st-key-what_if_graph .bg-root"
+TOLD = ".st-key-what_if_told"
+WAIT_MS = 60_000
+
+
+def settle(page) -> None:
+    page.wait_for_timeout(150)
+    page.wait_for_selector(SETTLED, timeout=WAIT_MS)
+
+
+def wait_for_lanes(page, count: int) -> None:
+    page.locator(f"{GRAPH}[data-lanes='{count}']").wait_for(timeout=WAIT_MS)
+    settle(page)
+
+
+def wait_for_iteration(page, number: int) -> None:
+    """The browser draws a number input with its lowest value first."""
+    from playwright.sync_api import expect
+
+    expect(page.locator(".st-key-what_if_iteration input")).to_have_value(str(number), timeout=WAIT_MS)
+
+
+def scene(page, side: str) -> str:
+    return page.locator(side).get_attribute("data-drawn-scene")
+
+
+@pytest.fixture
+def forked(open_page):
+    """The recorded run decoded again, and one branch of it."""
+    page = open_page("/what_if")
+    page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
+    page.click(".st-key-what_if_again button")
+    page.locator(".st-key-what_if_starter_0 button").wait_for(timeout=WAIT_MS)
+    page.click(".st-key-what_if_starter_0 button")
+    page.locator(B).wait_for(state="attached", timeout=WAIT_MS)
+    wait_for_lanes(page, 2)
+    return page
+
+
+def assert_one_screen(page) -> None:
+    for key in ("toolbar", "what_if_history", "what_if_trees", "what_if_told"):
+        box = page.locator(f".st-key-{key}").first.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 1280, key
+        assert box["y"] + box["height"] <= 810, key
+
+
+def test_fork_compare_force_and_go_on(forked):
+    page = forked
+    framed = page.locator(f"{A} .diff").count()
+    assert framed > 0
+    assert page.locator(f"{TOLD} td").first.is_visible()
+    assert "no model ran, no time" in page.inner_text(TOLD)
+    assert_one_screen(page)
+    first = scene(page, B)
+
+    page.locator(f"{A} .n.s-rejected").first.click()
+    page.locator(".st-key-what_if_accept button:enabled").first.click(timeout=WAIT_MS)
+    page.locator(".st-key-what_if_pending").get_by_text("force accept of").wait_for(timeout=WAIT_MS)
+    page.locator(".st-key-what_if_fork button:enabled").first.click(timeout=WAIT_MS)
+    wait_for_lanes(page, 3)
+    assert scene(page, B) != first
+    assert "no longer follows" in page.inner_text(TOLD)
+    assert "no longer follows" in page.locator(f"{GRAPH} .row.b").inner_text()
+
+    page.locator(".st-key-what_if_step_b button:enabled").first.click(timeout=WAIT_MS)
+    page.locator(f"{GRAPH} .row.b .kind.live").wait_for(timeout=WAIT_MS)
+    settle(page)
+    assert page.locator("[data-testid=stException]").count() == 0
+
+
+def test_the_drawn_history_chooses_what_is_compared(forked):
+    page = forked
+    before = scene(page, B)
+    chip = page.locator(f"{GRAPH} [data-branch='1'] .chip.a")
+    chip.focus()
+    page.keyboard.press("Enter")
+    page.locator(f"{GRAPH} [data-branch='1'].row.a").wait_for(timeout=WAIT_MS)
+    settle(page)
+    assert scene(page, A) == before, "A and B have changed places"
+    page.locator(f"{GRAPH} circle.dot[data-iteration='3']").first.click()
+    page.get_by_text("is the same in A and B: they part at iteration").wait_for(timeout=WAIT_MS)
+    wait_for_iteration(page, 4)
+
+
+def test_step_through_leads_to_the_iteration_looked_at(open_page):
+    page = open_page("/step_through")
+    page.locator(".st-key-what_if_from_here button").first.click(timeout=WAIT_MS)
+    page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
+    assert page.url.split("?")[0].endswith("/what_if")
+    wait_for_iteration(page, 15)

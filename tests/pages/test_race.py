@@ -1,0 +1,177 @@
+"""The Race page: the recorded race, a race of one's own, runs that are there already, and what stands against one."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from decoding.comparison import Comparison, Contestant, Result
+from decoding.errors import SettingsError
+from decoding.identity import Difference
+from decoding.methods import METHODS
+from decoding.metrics import measure_run
+from decoding.trace_file import save_run
+from pages.ui.compare import Outcome, Plan
+from pages.ui.race import race_of, race_of_runs, recorded_race
+from pages.ui.race_runs import available
+from pages.ui.state import PromptChoice, Run
+from tests.pages.apptest import finish, open_page, sentences
+from tests.traces import PAIR, run_autoregressive, run_mixed
+
+TOKENS = 16
+
+
+def open_race(*racers: str, **state) -> AppTest:
+    """The page with a short plan and these methods."""
+    at = open_page("pages/race.py")
+    for key, value in ({"max_new_tokens": TOKENS, "race_repeats": 1, "race_warmup": 0} | state).items():
+        at.session_state[key] = value
+    if racers:
+        at.session_state["race_slots"] = [f"racer_{90 + number}" for number in range(len(racers))]
+        for number, name in enumerate(racers):
+            at.session_state[f"racer_{90 + number}"] = name
+    return at.run()
+
+
+def record(at: AppTest) -> AppTest:
+    at.button(key="race_start").click().run()
+    return finish(at, "race")
+
+
+@pytest.fixture(scope="module")
+def recorded() -> AppTest:
+    """One race of three methods, an outside baseline among them."""
+    at = record(open_race("autoregressive", "hf_generate", "linear", race_repeats=3))
+    assert sentences(at) == []
+    return at
+
+
+def test_something_races_before_anything_is_recorded():
+    at = open_race()
+    assert sentences(at) == []
+    assert "Not measured on this machine" in at.caption[-1].value
+    assert [at.session_state[key] for key in at.session_state["race_slots"]] == [
+        "autoregressive", "linear", "dynatree", "hardware_aware",
+    ]  # fmt: skip
+
+
+def test_a_race_of_ones_own_replays_each_methods_median_call(recorded: AppTest):
+    race = recorded.session_state["race"]
+    assert [lane.label for lane in race.lanes] == ["Autoregressive", "Hugging Face generate", "Linear chain"]
+    assert len({lane.output_ids for lane in race.lanes}) == 1 and len(race.lanes[0].output_ids) == TOKENS
+    for lane in race.lanes:
+        assert lane.throughput == sorted(lane.speeds)[1]
+        assert "of 3, the median" in lane.note
+    assert race.lanes[1].plain and not race.lanes[1].has_phases
+    assert "Measured here" in race.about and "3 times in turn after 0 warm-up rounds" in race.about
+
+
+def test_it_is_still_there_after_another_page(recorded: AppTest):
+    before = recorded.session_state["race"]
+    recorded.switch_page("pages/compare.py").run()
+    recorded.switch_page("pages/race.py").run()
+    assert recorded.session_state["race"] is before and sentences(recorded) == []
+
+
+@pytest.mark.parametrize(
+    ("racers", "words"),
+    [
+        (("autoregressive",), "at least 2 methods and there is 1"),
+        (("linear", "linear"), "there twice with the same settings"),
+        (("autoregressive", "linear", "dynatree", "fixed_tree", "eagle2"), "at most 4 methods and there are 5"),
+    ],
+)
+def test_what_cannot_race_is_told_before_anything_runs(racers, words):
+    at = open_race(*racers)
+    assert any(words in sentence for sentence in sentences(at))
+    at.button(key="race_start").click().run()
+    assert "job_race" not in at.session_state
+
+
+def test_an_empty_prompt_is_told_in_a_sentence():
+    at = record(open_race("autoregressive", "linear", prompt="own text", prompt_text="  "))
+    assert any("The prompt is empty" in sentence for sentence in sentences(at))
+    assert "race" not in at.session_state
+
+
+def test_cancelled_before_two_methods_were_measured():
+    at = open_race("autoregressive", "linear", max_new_tokens=256)
+    at.button(key="race_start").click().run()
+    job = at.session_state["job_race"]
+    while job.active and job.done < 1:
+        job.wait(0.01)
+    job.cancel()
+    finish(at, "race")
+    assert "race" not in at.session_state
+    assert all("Fewer than two methods were measured" in sentence for sentence in sentences(at))
+
+
+def outcome_of(runs, differences=(), failure: str | None = None) -> Outcome:
+    """A comparison made of hand-written runs."""
+    contestants = [Contestant(run.label, method=METHODS[run.method]) for run in runs]
+    results = [
+        Result(i, 0, 0, run.output_ids, len(run.output_ids), measure_run(run), measure_run(run), run)
+        for i, run in enumerate(runs)
+    ]
+    if failure:
+        contestants.append(Contestant("Big", method=METHODS["fixed_tree"]))
+        results.append(Result(len(runs), 0, 0, (), 0, None, None, None, failure))
+    from decoding.sampling import Sampling
+
+    comparison = Comparison(tuple(contestants), ("p",), tuple(results), differences, 0)
+    plan = Plan(PromptChoice("stories/x", "text"), 8, 1, 1, Sampling())
+    return Outcome(comparison, plan, (1,), ("a",), {}, False, PAIR, None, 0, {"processor": "test"})
+
+
+def test_why_a_text_parts_is_taken_from_the_measurement():
+    difference = Difference(0, 1, 2, 3e-5, True, "Token 1 is a near tie.")
+    race = race_of(outcome_of([run_autoregressive(), run_mixed()], ((1, 0, difference),)))
+    assert race.explained == {1: "Token 1 is a near tie."}
+
+
+def test_a_method_without_a_lane_is_named():
+    race = race_of(outcome_of([run_autoregressive(), run_mixed()], failure="Big ran out of memory: lower it."))
+    assert race.missing == ("Big ran out of memory: lower it.",) and len(race.lanes) == 2
+    with pytest.raises(SettingsError, match=r"Big ran out of memory: lower it\. Fewer than two"):
+        race_of(outcome_of([run_mixed()], failure="Big ran out of memory: lower it."))
+
+
+def test_the_programs_own_race_says_where_it_was_measured():
+    race = recorded_race()
+    assert "Not measured on this machine" in race.about and len(race.lanes) == 3
+
+
+def test_runs_of_one_prompt_race_and_others_are_refused():
+    race = race_of_runs([("A", run_mixed()), ("B", run_autoregressive())])
+    assert [lane.label for lane in race.lanes] == ["A", "B"] and "apart from one another" in race.about
+    other = replace(run_mixed(), prompt_ids=(7,), prompt_texts=("x",))
+    with pytest.raises(SettingsError, match="B continues another prompt than A"):
+        race_of_runs([("A", run_mixed()), ("B", other)])
+
+
+def test_runs_on_screen_and_in_files_can_be_chosen(monkeypatch):
+    import pages.ui.race_runs as race_runs
+
+    file = io.BytesIO()
+    save_run(run_autoregressive(), file)
+    file.seek(0)
+    file.name = "saved.dscope"
+    state = {"run": Run(run_mixed()), "race_files": [file]}
+    monkeypatch.setattr(race_runs.st, "session_state", state)
+    assert list(available()) == ["DynaTree (Step through)", "Autoregressive (saved.dscope)"]
+
+
+def test_the_chosen_runs_race():
+    at = open_race()
+    at.session_state["run"] = Run(run_mixed())
+    at.session_state["comparison"] = outcome_of([run_autoregressive(), run_mixed()])
+    at.session_state["race_runs_open"] = True
+    at.run()
+    at.multiselect(key="race_chosen").set_value(["DynaTree (Step through)"]).run()
+    at.button(key="race_these").click().run()
+    assert any("at least 2 runs" in sentence for sentence in sentences(at))
+    at.multiselect(key="race_chosen").set_value(["DynaTree (Step through)", "Autoregressive (Compare)"]).run()
+    at.button(key="race_these").click().run()
+    assert sentences(at) == []
+    assert [lane.label for lane in at.session_state["race"].lanes][1] == "Autoregressive (Compare)"

@@ -1,0 +1,343 @@
+"""What if: changes become branches, two of them stand side by side, and what goes wrong is one sentence."""
+
+import html
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from decoding.methods import METHODS
+from decoding.session import DecodeSession, Limits
+from decoding.trace_file import load_run, save_run
+from pages.ui.models import manager
+from pages.ui.setting_widgets import setting_key
+from pages.ui.state import Run
+from pages.ui.what_if import KEY, Edit
+from pages.ui.what_if_nodes import child_tokens, path_of
+from pages.ui.what_if_starters import missing_token, starters
+from tests import traces
+from tests.pages.apptest import finish, open_page, sentences
+from viz.fork_diff import fork_summary
+
+PAGE = "pages/what_if.py"
+PROMPT = "Once upon a time there was a little girl who"
+FORCED = "Forced verdicts replace the target's own law"
+BUDGET = setting_key("what_if_method", "dynatree", "node_budget")
+
+
+def decoded(iterations: int | None = 5, method: str = "dynatree", tokens: int = 40) -> Run:
+    """A run as Step through decodes it."""
+    pair = manager().pair()
+    limits = Limits(tokens, rows="full")
+    session = DecodeSession(pair, METHODS[method], pair.vocabulary.encode(PROMPT), limits=limits)
+    while not session.finished and (iterations is None or len(session.iterations) < iterations):
+        session.step()
+    return Run(session.trace(), session=session)
+
+
+def open_with(run: Run, iteration: int = 1):
+    at = open_page(None)
+    at.session_state["run"], at.session_state["iteration"], at.session_state["node"] = run, iteration, None
+    at.switch_page(PAGE)
+    return at.run()
+
+
+@pytest.fixture
+def page():
+    return open_with(decoded())
+
+
+def history_of(at):
+    return at.session_state[KEY]
+
+
+def press(at, key: str):
+    at.button(key=key).click().run()
+    return finish(at, "what_if")
+
+
+def force(at, kind: str, node: int):
+    """Choose a node of tree A as a click in the browser does, and press one of its buttons."""
+    history_of(at).nodes["A"] = node
+    at.run()
+    at.button(key=f"what_if_{kind}").click().run()
+    assert sentences(at) == []
+    return at
+
+
+def change_setting(at, key: str, value):
+    for _ in range(2):  # popovers do not stay open in these tests; the first run draws the widgets
+        at.session_state["what_if_editor"] = True
+        at.run()
+    at.session_state["what_if_editor"] = True
+    at.slider(key=key).set_value(value).run()
+    return at
+
+
+def told(at) -> str:
+    return html.unescape(" ".join(element.proto.body for element in at.get("html")))
+
+
+def test_a_recorded_run_without_rows_says_what_to_do_and_is_decoded_again():
+    at = open_page(PAGE)
+    assert sentences(at) == []
+    before = at.session_state["run"]
+    assert before.source == "recorded"
+    assert "no models stand behind it" in " ".join(element.value for element in at.markdown)
+    press(at, "what_if_again")
+    run = at.session_state["run"]
+    assert run.source == "decoded" and run is not before
+    assert run.trace.output_ids[: len(before.trace.output_ids)] == before.trace.output_ids
+    assert history_of(at).branches[0].run is run
+    assert "what_if_again" not in {button.key for button in at.button}
+
+
+def test_without_rows_a_fork_says_why_it_cannot_be_made():
+    at = force(open_page(PAGE), "accept", 1)
+    press(at, "what_if_fork")
+    (sentence,) = sentences(at)
+    assert "rows" in sentence and "decode this run again" in sentence
+    assert list(history_of(at).branches) == [0]
+
+
+def test_a_setting_becomes_a_branch_beside_the_run(page):
+    assert page.button(key="what_if_fork").disabled
+    change_setting(page, BUDGET, 2)
+    press(page, "what_if_fork")
+    assert sentences(page) == []
+    history = history_of(page)
+    branch = history.branches[history.b]
+    assert (history.a, branch.parent, branch.at) == (0, 0, 1)
+    assert "node_budget" in branch.label and branch.fork.kind == "replayed"
+    assert branch.run.trace.iterations[1].drafted <= 2
+    assert branch.run.trace.iterations[:1] == history.branches[0].run.trace.iterations[:1]
+    assert fork_summary(history.iteration(0), history.iteration(1)) in told(page)
+    assert "no model ran, no time" in told(page)
+    assert page.button(key="what_if_fork").disabled, "the change has been used"
+    assert page.session_state["what_if_editor"] is False
+
+
+def test_the_models_run_where_that_is_asked_for(page):
+    page.toggle(key="what_if_live").set_value(True).run()
+    change_setting(page, BUDGET, 2)
+    press(page, "what_if_fork")
+    history = history_of(page)
+    assert history.branches[1].fork.kind == "live"
+    assert history.seconds(1) > 0
+    assert "no model ran" not in told(page)
+
+
+def test_a_contradiction_in_the_settings_cannot_be_forked(page):
+    change_setting(page, setting_key("what_if_method", "dynatree", "base_depth"), 8)
+    change_setting(page, setting_key("what_if_method", "dynatree", "max_depth"), 3)
+    assert any("base_depth" in sentence for sentence in sentences(page))
+    assert page.button(key="what_if_fork").disabled
+
+
+def test_forced_nodes_become_a_branch_that_says_what_it_breaks():
+    page = open_with(decoded(), 0)
+    iteration = history_of(page).iteration(0)
+    rejected = next(node for node in iteration.nodes if node.verdict == "rejected")
+    force(page, "accept", rejected.node_id)
+    assert history_of(page).edits == (Edit("accept", path_of(iteration, rejected.node_id), rejected.text),)
+    press(page, "what_if_fork")
+    history = history_of(page)
+    forked = history.iteration(history.b)
+    assert forked.committed_ids[len(path_of(iteration, rejected.node_id)) - 1] == rejected.token_id
+    assert FORCED in told(page)
+    assert FORCED in history.branches[1].line().bias
+    assert history.edits == ()
+
+
+def test_a_node_is_taken_out_and_the_text_stays_the_targets(page):
+    iteration = history_of(page).iteration(0)
+    node = iteration.accepted[0]
+    force(page, "out", node)
+    press(page, "what_if_fork")
+    history = history_of(page)
+    paths = {path_of(history.iteration(1), each.node_id) for each in history.iteration(1).nodes if each.flat_index}
+    assert path_of(iteration, node) not in paths
+    assert history.branches[1].bias == ""
+    press(page, "what_if_end_b")
+    target = decoded(None, "autoregressive")
+    assert history.branches[1].run.trace.output_ids == target.trace.output_ids
+
+
+def test_a_forced_node_can_be_taken_back(page):
+    force(page, "reject", 1)
+    assert not page.button(key="what_if_fork").disabled
+    page.button(key="what_if_reject").click().run()
+    assert history_of(page).edits == ()
+    force(page, "reject", 1)
+    page.button(key="what_if_accept").click().run()
+    assert [edit.kind for edit in history_of(page).edits] == ["accept"], "one node is forced in one way"
+    page.button(key="what_if_clear").click().run()
+    assert history_of(page).edits == ()
+
+
+def test_a_child_is_added_from_the_likeliest_tokens(page):
+    history = history_of(page)
+    history.nodes["A"] = 0
+    page.run()
+    page.session_state["what_if_child_open"] = True
+    page.run()
+    iteration = history.iteration(0)
+    offered = child_tokens(iteration, 0)
+    assert not {iteration.nodes[child].token_id for child in iteration.children(0)} & set(offered)
+    token = next(iter(offered))
+    page.session_state["what_if_child_open"] = True
+    page.button(key="what_if_child_add").click().run()
+    assert history.edits == (Edit("force_in", (token,), offered[token][0]),)
+    press(page, "what_if_fork")
+    assert sentences(page) == []
+    tree = history.iteration(history.b)
+    assert token in {tree.nodes[child].token_id for child in tree.children(0)}
+
+
+def test_a_replayed_branch_goes_on_with_the_models(page):
+    press(page, "what_if_starter_0")
+    history = history_of(page)
+    assert history.branches[1].fork.kind == "replayed"
+    press(page, "what_if_step_b")
+    branch = history.branches[1]
+    assert len(branch.run.trace.iterations) == 3 and branch.fork.kind == "live"
+    assert history.index == 2
+    press(page, "what_if_end_b")
+    assert branch.run.trace.totals.stopped != "unfinished"
+    assert page.button(key="what_if_step_b").disabled
+    assert history.index == len(branch.run.trace.iterations) - 1
+
+
+def test_the_run_itself_goes_on_too(page):
+    press(page, "what_if_step_a")
+    assert len(page.session_state["run"].trace.iterations) == 6
+    assert history_of(page).index == 5
+
+
+def test_two_branches_stand_side_by_side_and_a_fork_can_be_forked(page):
+    press(page, "what_if_starter_0")
+    press(page, "what_if_step_b")
+    history = history_of(page)
+    history.show(1, "A")
+    page.run()
+    assert (history.a, history.b) == (1, 0)
+    force(page, "accept", 1)
+    press(page, "what_if_fork")
+    assert sentences(page) == []
+    second = history.branches[2]
+    assert (second.parent, second.at, history.a, history.b) == (1, 2, 1, 2)
+    assert history.part_at() == 2
+    page.selectbox(key="what_if_b").set_value(0).run()
+    assert (history.a, history.b) == (1, 0)
+    assert history.part_at() == 1
+    page.selectbox(key="what_if_a").set_value(2).run()
+    assert history.part_at() == 1
+    page.number_input(key="what_if_iteration").set_value(1).run()
+    assert "they part at iteration 2" in told(page)
+
+
+def test_a_shared_iteration_is_forked_from_the_branch_that_made_it(page):
+    press(page, "what_if_starter_0")
+    history = history_of(page)
+    history.show(1, "A", 0)
+    page.run()
+    force(page, "accept", 1)
+    press(page, "what_if_fork")
+    assert (history.branches[2].parent, history.branches[2].at) == (0, 0)
+    assert (history.a, history.b) == (1, 2)
+
+
+def test_a_deleted_branch_takes_its_forks_with_it(page):
+    press(page, "what_if_starter_0")
+    press(page, "what_if_step_b")
+    history = history_of(page)
+    history.show(1, "A")
+    page.run()
+    force(page, "accept", 1)
+    press(page, "what_if_fork")
+    page.button(key="what_if_delete_a").click().run()
+    assert sentences(page) == []
+    assert list(history.branches) == [0]
+    assert (history.a, history.b) == (0, None)
+    assert page.button(key="what_if_delete_a").disabled
+
+
+def test_a_branch_becomes_the_run_on_screen_and_comes_back(page):
+    press(page, "what_if_starter_0")
+    press(page, "what_if_step_b")
+    history = history_of(page)
+    branch = history.branches[1]
+    page.button(key="what_if_look_b").click().run()
+    assert page.session_state["run"] is branch.run
+    page.switch_page("pages/step_through.py").run()
+    assert sentences(page) == []
+    assert "A branch made on What if" in " ".join(caption.value for caption in page.caption)
+    page.button(key="one_more").click().run()
+    finish(page, "step")
+    assert len(branch.run.trace.iterations) == 4
+    page.switch_page(PAGE).run()
+    assert history_of(page) is history and history.a == 1
+    press(page, "what_if_step_a")
+    assert len(branch.run.trace.iterations) == 5, "it goes on from where Step through has brought it"
+
+
+def test_step_through_leads_here_to_its_iteration_and_node():
+    at = open_page(None)
+    at.session_state["run"], at.session_state["iteration"], at.session_state["node"] = decoded(), 1, 2
+    at.switch_page("pages/step_through.py").run()
+    at.button(key="what_if_from_here").click().run()
+    at.switch_page(PAGE).run()
+    assert (history_of(at).index, history_of(at).nodes["A"]) == (1, 2)
+    assert not at.button(key="what_if_accept").disabled
+
+
+def test_another_run_begins_another_history(page):
+    press(page, "what_if_starter_0")
+    page.session_state["run"] = decoded(1)
+    page.run()
+    assert list(history_of(page).branches) == [0]
+
+
+def test_a_saved_run_with_rows_is_replayed_without_its_models():
+    buffer = io.BytesIO()
+    save_run(decoded().trace, buffer)
+    buffer.seek(0)
+    at = open_with(Run(load_run(buffer), "opened"))
+    press(at, "what_if_starter_0")
+    assert sentences(at) == []
+    assert history_of(at).branches[1].fork.kind == "replayed"
+    assert at.button(key="what_if_step_b").disabled
+    assert "needs the run decoded again" in " ".join(element.value for element in at.markdown)
+    press(at, "what_if_again")
+    assert at.session_state["run"].session is not None
+
+
+def test_a_branch_whose_models_are_gone_says_so(page):
+    session = history_of(page).branches[0].run.session
+    target = SimpleNamespace(released=True, info=session.pair.target.info)
+    kept, session.pair = session.pair, SimpleNamespace(target=target, info=session.pair.info)
+    page.toggle(key="what_if_live").set_value(True).run()
+    force(page, "accept", 1)
+    try:
+        page.button(key="what_if_fork").click().run()
+        finish(page, "what_if")
+        (sentence,) = sentences(page)
+    finally:
+        session.pair = kept
+    assert "released" in sentence
+    assert list(history_of(page).branches) == [0]
+    assert history_of(page).edits, "the change is still there to be tried again"
+
+
+def test_starters_name_what_this_iteration_offers():
+    tree = traces.dynatree_recovered()
+    labels = [starter.label for starter in starters(tree, {"node_budget": 64})]
+    assert labels == [
+        "Draft 6 nodes at most, not 13",
+        "Put the missing token ‘No’ into the tree",
+        "Accept ‘.’, which was rejected",
+    ]
+    assert missing_token(tree).path == (*path_of(tree, 3), tree.committed_ids[-1])
+    assert missing_token(traces.bonus()) is None
+    assert starters(traces.autoregressive(), {})[0].label.startswith("Put the missing token")
+    assert starters(traces.summary(), {}) == []
