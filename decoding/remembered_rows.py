@@ -1,0 +1,119 @@
+"""Draft probabilities after one root by token path, each asked for once however many trees want it.
+
+known = stored_laws(run, index)          # from the rows that the run has kept
+known = model_laws(pair, run, index)     # from the draft model
+draft = drafter.draft(state, known.source(), root_token, draws)
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.clock import PhaseClock
+from decoding.draft_source import ModelSource
+from decoding.edits import Path
+from decoding.errors import require
+from decoding.pair import Pair
+from decoding.stored_rows import RowsMissing, StoredRows
+from decoding.stored_state import iteration_at
+from decoding.token_tree import TokenTree
+from decoding.trace import RunTrace
+
+MOST_ASKED = 1024  # rows that a draft's cache has to hold beside its text
+
+
+class RememberedLaws:
+    """The draft's laws by token path from one root.
+
+    Args:
+        ask: probabilities `[num_paths, vocab_size]` after some paths; parents are asked about before their children.
+        depth_limit: no node may be deeper.
+    """
+
+    def __init__(self, ask: Callable[[Sequence[Path]], Tensor], depth_limit: int):
+        self.depth_limit = depth_limit
+        self._ask, self._laws = ask, {}
+
+    def source(self) -> "RememberedSource":
+        """A source for one tree."""
+        return RememberedSource(self)
+
+    def find(self, paths: Sequence[Path]) -> Tensor:
+        """Probabilities after some paths, `[num_paths, vocab_size]`.
+
+        Raises:
+            RowsMissing: one of them is not known and cannot be asked for.
+        """
+        asked = [path for path in paths if path not in self._laws]
+        if asked:
+            self._laws.update(zip(asked, self._ask(asked), strict=True))
+        return torch.stack([self._laws[path] for path in paths])
+
+
+class RememberedSource:
+    """Answers a drafter about one tree."""
+
+    def __init__(self, laws: RememberedLaws):
+        self.depth_limit = laws.depth_limit
+        self._laws = laws
+        self._paths: list[Path] = [()]
+
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        """Draft probabilities after `nodes`, `[len(nodes), vocab_size]`.
+
+        Raises:
+            RowsMissing: a row is not known.
+        """
+        for node in range(len(self._paths), tree.size):
+            self._paths.append((*self._paths[tree.parents[node]], int(tree.tokens[node])))
+        return self._laws.find([self._paths[node] for node in nodes.tolist()])
+
+
+def stored_laws(run: RunTrace, index: int) -> RememberedLaws:
+    """The draft's laws that a run has kept.
+
+    Raises:
+        SettingsError: the run has no such iteration.
+    """
+    rows, temperature = StoredRows(run, index), run.sampling.draft_temperature
+    return RememberedLaws(lambda paths: torch.softmax(rows.find("draft", paths) / temperature, -1), rows.depth_limit)
+
+
+def model_laws(pair: Pair, run: RunTrace, index: int) -> RememberedLaws:
+    """The draft's laws as the model tells them; it reads the text before the iteration first.
+
+    Raises:
+        SettingsError: the run has no such iteration, or another pair decoded it.
+    """
+    require(
+        pair.info.name == run.pair.name and not pair.draft.released,
+        f"{run.pair.name} decoded this run and is not in memory: load it to ask its draft.",
+    )
+    iteration = iteration_at(run, index)
+    text = [*run.prompt_ids, *run.output_ids][: iteration.prefix_length]
+    depth_limit = run.max_new_tokens - (iteration.prefix_length - len(run.prompt_ids)) - 1
+    cache = pair.draft.engine.new_cache(len(text) + MOST_ASKED)
+    clock, temperature = PhaseClock(pair.draft.device), run.sampling.draft_temperature
+    source = ModelSource(pair.draft, cache, text, pair.logits_size, depth_limit, clock, temperature)
+    return RememberedLaws(_Asked(source, text[-1]), depth_limit)
+
+
+class _Asked:
+    """Asks the model about nodes of one tree that holds every path ever asked about."""
+
+    def __init__(self, source: ModelSource, root_token: int):
+        self._source, self._tree = source, TokenTree(root_token)
+        self._ids: dict[Path, int] = {(): 0}
+
+    @torch.inference_mode()
+    def __call__(self, paths: Sequence[Path]) -> Tensor:
+        if self._tree.size + len(paths) > MOST_ASKED:
+            raise RowsMissing(f"The draft was asked about {MOST_ASKED:,} nodes already: more rows are not kept for it.")
+        new = [path for path in paths if path]
+        if new:
+            parents = np.array([self._ids[path[:-1]] for path in new])
+            ids = self._tree.append(parents, np.array([path[-1] for path in new]), np.ones(len(new)))
+            self._ids.update(zip(new, ids.tolist(), strict=True))
+        return self._source.expand(self._tree, np.array([self._ids[path] for path in paths]))

@@ -1,0 +1,242 @@
+"""The smallest change of one setting that brings a token into the verified tree; every answer was really drafted again.
+
+    search = change_search(run, index, pair)             # pair: None where only stored rows may answer
+    found = smallest_changes(search, path)               # path: token ids from the root down to the token
+    found.changes[0].setting, found.changes[0].after     # "confidence_high", 0.97
+
+Settings are varied one at a time from the values in force in the iteration. Trees need not grow with a setting, so the
+values are tried outward from the present one: whole numbers one by one at first, probabilities at those that decide
+about the path and on a grid; the nearest that keeps the token is then drawn closer by halving.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from decoding.change_values import RANGES, SWITCHES, change_size, rounded, values_to_try
+from decoding.drafters.base import Draft, Drafter
+from decoding.drafters.hardware_aware import HardwareAwareDrafter
+from decoding.edits import Path
+from decoding.errors import SettingsError, require
+from decoding.pair import Pair
+from decoding.remembered_rows import RememberedLaws, model_laws, stored_laws
+from decoding.sampling import GeneratorDraws
+from decoding.stored_rows import RowsMissing
+from decoding.stored_state import draws_before, iteration_at, method_of, state_before
+from decoding.trace import IterationTrace, RunTrace, Setting
+
+Asked = Literal["replayed", "live"]
+
+HALVINGS = 7
+MOST_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """One setting at another value, with which the token is in the verified tree.
+
+    Attributes:
+        before, after: in force in the iteration, and instead.
+        size: how much that is, as a share of the value before; of the whole range where that is 0, 1 for a switch.
+        drafted, verified: nodes of the tree with the change.
+        asked: whether stored rows told it or the draft model was run.
+        sure: False where a nearer value could not be tried because rows are missing.
+    """
+
+    setting: str
+    before: Setting
+    after: Setting
+    size: float
+    drafted: int
+    verified: int
+    asked: Asked
+    sure: bool = True
+
+
+@dataclass(frozen=True)
+class SmallestChanges:
+    """What a search came to.
+
+    Attributes:
+        changes: the nearest value of each setting that keeps the token, smallest change first.
+        without: settings that keep it at no value tried.
+        unknown: settings of which some values could not be tried because rows are missing and no model was at hand.
+        drafted, verified: nodes of the tree as it was.
+        trees: trees drafted on the way.
+        finished: False where time ran out or somebody cancelled.
+    """
+
+    changes: tuple[SettingChange, ...]
+    without: tuple[str, ...]
+    unknown: tuple[str, ...]
+    drafted: int
+    verified: int
+    trees: int
+    finished: bool
+
+
+@dataclass
+class ChangeSearch:
+    """Drafts the trees of one iteration with other settings, in the state and with the draws that it had.
+
+    Attributes:
+        drafter: with the settings in force in the iteration.
+        trees: trees drafted so far.
+    """
+
+    run: RunTrace
+    iteration: IterationTrace
+    drafter: Drafter
+    stored: RememberedLaws
+    model: RememberedLaws | None
+    draws: GeneratorDraws
+    trees: int = 0
+    _known: dict[Drafter, tuple[Draft, Asked]] = field(default_factory=dict)
+
+    def draft(self, drafter: Drafter) -> tuple[Draft, Asked]:
+        """The tree of a drafter, and whether stored rows told it or the model.
+
+        Raises:
+            RowsMissing: stored rows cannot tell, and there is no model.
+        """
+        if drafter not in self._known:
+            self.trees += 1
+            try:
+                made = self._drafted(drafter, self.stored), "replayed"
+            except RowsMissing:
+                if self.model is None:
+                    raise
+                made = self._drafted(drafter, self.model), "live"
+            self._known[drafter] = made
+        return self._known[drafter]
+
+    def _drafted(self, drafter: Drafter, laws: RememberedLaws) -> Draft:
+        learned = isinstance(drafter, HardwareAwareDrafter)
+        before = state_before(self.run, self.iteration.index, method_of(self.run).drafter) if learned else None
+        state = before if learned else drafter.start(list(self.run.prompt_ids))
+        return drafter.draft(state, laws.source(), self.iteration.nodes[0].token_id, self.draws.fork())
+
+
+def change_search(run: RunTrace, index: int, pair: Pair | None = None) -> ChangeSearch:
+    """Get ready to draft an iteration's tree with other settings.
+
+    Args:
+        pair: asked where stored rows cannot answer; None or another pair than the run's: they alone answer.
+
+    Raises:
+        SettingsError: nothing was drafted in the iteration, or it does not fit this program.
+    """
+    iteration = iteration_at(run, index)
+    require(iteration.drafted > 0, "Nothing was drafted in this iteration, so no setting of its tree can be changed.")
+    require(bool(iteration.nodes), "This iteration was recorded without its tree: decode it again to ask about it.")
+    drafter = method_of(run).drafter
+    own = drafter.settings()
+    drafter = drafter.with_settings(**{name: value for name, value in iteration.settings.items() if name in own})
+    usable = pair is not None and pair.info.name == run.pair.name and not pair.draft.released
+    model = model_laws(pair, run, index) if usable else None
+    return ChangeSearch(run, iteration, drafter, stored_laws(run, index), model, draws_before(run, index))
+
+
+def smallest_changes(
+    search: ChangeSearch,
+    path: Path,
+    proceed: Callable[[int, int], bool] = lambda _done, _total: True,
+    most_s: float = MOST_SECONDS,
+) -> SmallestChanges:
+    """The nearest value of every setting with which a token is verified.
+
+    Args:
+        path: token ids from the root, left out, down to the token.
+        proceed: told after each setting how many of how many are done; its False ends the search.
+
+    Raises:
+        RowsMissing: not even the tree as it was can be drafted again.
+    """
+    ends_s = time.perf_counter() + most_s
+    now, _ = search.draft(search.drafter)
+    names = [name for name in search.drafter.settings() if name in RANGES or name in SWITCHES]
+    found: list[SettingChange] = []
+    without, unknown, done = [], [], 0
+    for name in names:
+        change, missing = _nearest(search, name, path, ends_s)
+        if change is not None:
+            found.append(change)
+        elif missing:
+            unknown.append(name)
+        else:
+            without.append(name)
+        done += 1
+        if not proceed(done, len(names)) or time.perf_counter() > ends_s:
+            break
+    return SmallestChanges(
+        changes=tuple(sorted(found, key=lambda change: (change.size, change.verified))),
+        without=tuple(without),
+        unknown=tuple(unknown),
+        drafted=now.tree.size - 1,
+        verified=len(now.order) - 1,
+        trees=search.trees,
+        finished=done == len(names),
+    )
+
+
+def keeps(draft: Draft, path: Path) -> bool:
+    """Whether the verified tree holds a path of tokens."""
+    tree, verified, node = draft.tree, set(draft.order.tolist()), 0
+    for token in path:
+        below = (tree.parents == node) & (tree.tokens == token)
+        places = below.nonzero()[0]
+        if not len(places) or int(places[0]) not in verified:
+            return False
+        node = int(places[0])
+    return True
+
+
+def _nearest(search: ChangeSearch, name: str, path: Path, ends_s: float) -> tuple[SettingChange | None, bool]:
+    """The nearest value of a setting that keeps the path, and whether some values could not be tried."""
+    before, missing = search.drafter.settings()[name], False
+    nearer = {True: before, False: before}  # the last value tried in vain, upward and downward
+    for value, exact in values_to_try(search.iteration, name, before, path):
+        if time.perf_counter() > ends_s:
+            return None, True
+        change = _tried(search, name, value, path)
+        if isinstance(change, SettingChange):
+            change = change if exact else _closer(search, name, nearer[value > before], change, path)
+            return replace(change, sure=not missing), missing
+        missing |= change is None
+        nearer[value > before] = value
+    return None, missing
+
+
+def _tried(search: ChangeSearch, name: str, value: Setting, path: Path) -> SettingChange | Literal[False] | None:
+    """The change if it keeps the path, False if it does not or contradicts other settings, None if nobody can tell."""
+    before = search.drafter.settings()[name]
+    try:
+        draft, asked = search.draft(search.drafter.with_settings(**{name: value}))
+    except SettingsError:
+        return False
+    except RowsMissing:
+        return None
+    if not keeps(draft, path):
+        return False
+    return SettingChange(
+        name, before, value, change_size(name, before, value), draft.tree.size - 1, len(draft.order) - 1, asked
+    )
+
+
+def _closer(search: ChangeSearch, name: str, nearer: Setting, found: SettingChange, path: Path) -> SettingChange:
+    """Halve the way between a value that does not keep the path and one that does."""
+    whole = isinstance(found.after, int)
+    for _ in range(10 if whole else HALVINGS):  # ten halvings settle any whole number of the ranges
+        far = found.after
+        if whole and abs(far - nearer) <= 1:
+            break
+        middle = (nearer + far) // 2 if whole else rounded((nearer + far) / 2)
+        if middle in (nearer, far):
+            break
+        change = _tried(search, name, middle, path)
+        if isinstance(change, SettingChange):
+            found = change
+        else:
+            nearer = middle
+    return found

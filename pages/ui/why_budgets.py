@@ -1,0 +1,156 @@
+"""The best budget in hindsight at measured costs: of one iteration, and what the run lost by its own."""
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
+from decoding.errors import DraftscopeError
+from pages.ui.as_text import chart
+from pages.ui.errors import escape_markdown, show_error
+from pages.ui.models import manager
+from pages.ui.run_view import is_dark
+from pages.ui.state import Run
+from pages.ui.why_state import NO_TORCH, keep, kept, known_results, torch_missing
+from pages.ui.worker import Job, is_busy, job_error, job_progress, run_now, start_job, take_result
+from viz.hindsight_charts import BudgetLine, budget_figure, lost_figure
+from viz.tokens import plural
+
+if TYPE_CHECKING:
+    from decoding.cost_model import CostModel
+
+SLOT = "why_possible"
+CHART_HEIGHT, LOST_HEIGHT = 290, 190
+
+
+def take_budgets() -> None:
+    """Keep what the worker has found since the page was last drawn."""
+    result = take_result(SLOT)
+    if result is not None:
+        keep(*result)
+
+
+def draw_budgets(run: Run, index: int, costs: "CostModel") -> None:
+    """Tokens per second by budget; without rows that are needed, how to get them."""
+    key = ("budgets", run.key, index, costs.measured)
+    if not can_tell(run.trace, run.trace.iterations[index]):
+        st.caption(
+            "What smaller budgets would commit needs the full rows of this iteration, which were not kept: decode the "
+            "run here."
+        )
+        return
+    if needs_rows(run.trace):
+        if key not in known_results():
+            ask_for_budgets(run, index, key, costs)
+            return
+        told = known_results()[key]
+    else:
+        told = kept(key, lambda: budgets(run.trace, index, costs))
+    st.markdown(budget_words(told))
+    line = BudgetLine(tuple(told.tokens.tolist()), tuple(told.seconds.tolist()), told.best)
+    exact = run.trace.sampling.temperature > 0
+    chart(kept((*key, is_dark()), lambda: budget_figure(line, is_dark(), exact)), "why_budgets", CHART_HEIGHT)
+    st.caption(escape_markdown(budget_notes(run, exact)))
+
+
+def usable_costs(run: Run) -> "CostModel | None":
+    """The measured costs of the pair in memory if the run is of that pair; else says what to do."""
+    models = manager()
+    if models.info is not None and models.info.name != run.trace.pair.name:
+        st.caption(
+            escape_markdown(
+                f"The best budget needs costs measured with {run.trace.pair.name}, which decoded this run; "
+                f"{models.info.name} is in memory: load the run's pair with the button above."
+            )
+        )
+        return None
+    if models.costs is not None:
+        return models.costs
+    if torch_missing():
+        st.caption(NO_TORCH)
+        return None
+    st.caption("The best budget is read off what passes cost on this machine, which is not measured yet.")
+    if st.button("Measure now", key="why_measure", icon=":material/timer:", help="Loads the pair; takes a few seconds"):
+        try:
+            run_now("Measuring what passes cost", lambda job: models.measure_costs())
+        except DraftscopeError as error:
+            show_error(error)
+            return None
+        st.rerun(scope="app")
+    return None
+
+
+def ask_for_budgets(run: Run, index: int, key: tuple, costs: "CostModel") -> None:
+    """Every part of the tree is verified anew, which takes a moment: on a button."""
+    if torch_missing():
+        st.caption(NO_TORCH)
+        return
+    st.caption("With this verifier every part of the tree has to be verified anew, from the stored rows.")
+    if st.button("Find the best budget", key="why_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
+        start_job(SLOT, "Verifying parts of the tree", lambda job: (key, budgets(run.trace, index, costs)))
+        st.rerun(scope="app")
+    job_progress(SLOT)
+    job_error(SLOT)
+
+
+def budget_words(told: Budgets) -> str:
+    """The best part of this tree, and what the whole lost against it."""
+    rates, best = told.rates, plural(told.best, "node")
+    if told.best == told.nodes:
+        said = f"**The whole tree of {best} was the best budget: {rates[-1]:.0f} tokens/s.**"
+        return f"{said} *Modelled from measured costs.*"
+    chosen = f"Its best {best} alone" if told.best else "Drafting nothing"
+    lost = f"so {told.lost:.0f} ({told.lost / rates[told.best]:.0%}) were lost"
+    whole = f"the whole tree of {plural(told.nodes, 'node')}: {rates[-1]:.0f}, {lost}"
+    return f"**{chosen}: {rates[told.best]:.0f} tokens/s**; {whole}. *Modelled from measured costs.*"
+
+
+def budget_notes(run: Run, exact: bool) -> str:
+    """Which parts these are and where tokens and seconds come from."""
+    which = "the nodes drawn first" if needs_rows(run.trace) else "the nodes of highest path probability"
+    tokens = "exact expectation over the verifier's draws" if exact else "what the walk would have committed (replayed)"
+    return f"Parts of the tree: {which}. Tokens: {tokens}. Seconds: one pass over a part and the draft levels it needs."
+
+
+def draw_run_budgets(run: Run, index: int, costs: "CostModel") -> None:
+    """What the run lost by its budgets: at once where it is cheap, else on a button."""
+    key = ("run_budgets", run.key, len(run.trace.iterations), costs.measured)
+    if not needs_rows(run.trace):
+        whole = kept(key, lambda: run_budgets(run.trace, costs))
+    else:
+        whole = known_results().get(key)
+        if whole is None:
+            if st.button("Over the run", key="why_run_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
+                start_job(SLOT, "Budgets over the run", lambda job: find_run_budgets(run, key, costs, job))
+                st.rerun(scope="app")
+            job_progress(SLOT)
+            job_error(SLOT)
+            return
+    if whole is None or not whole.each:
+        return
+    st.markdown(run_words(whole))
+    lost = [each.lost for each in whole.each]
+    figure = kept((*key, index, is_dark()), lambda: lost_figure(whole.places, lost, index, is_dark()))
+    chart(figure, "why_lost", LOST_HEIGHT)
+
+
+def find_run_budgets(run: Run, key: tuple, costs: "CostModel", job: Job) -> tuple[tuple, RunBudgets] | None:
+    """The budgets of every iteration; for the worker."""
+
+    def proceed(done: int, total: int) -> bool:
+        job.report(done, total, f"tree {done} of {total}")
+        return not job.cancelled
+
+    whole = run_budgets(run.trace, costs, proceed)
+    return None if whole is None else (key, whole)
+
+
+def run_words(whole: RunBudgets) -> str:
+    """The run with other budgets."""
+    cap = whole.best_cap
+    at_most = f"at most {plural(cap, 'node')}" if cap else "no drafting"
+    said = (
+        f"**Over the run: {whole.rate:.0f} tokens/s**; with the best budget in every iteration {whole.best_rate:.0f}, "
+        f"with {at_most} in all {whole.capped_rate(cap):.0f}. *Modelled, each iteration by itself.*"
+    )
+    return said + (f" {plural(whole.left_out, 'tree')} left out: rows not kept." if whole.left_out else "")

@@ -1,0 +1,155 @@
+"""Hindsight: ranks along the text, the best tree by brute force, and parts of a tree that cost and commit as told."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from decoding.budgets import budgets, can_tell, needs_rows, run_budgets
+from decoding.cost_model import CostCurve, CostModel, CostPoint
+from decoding.hindsight import Followed, _reach, hindsight, ranks_along
+from tests import traces
+
+
+def curve(*points):
+    return CostCurve(tuple(CostPoint(size, s, s, s) for size, s in points))
+
+
+# A pass of n nodes takes 4 + n ms, a level of w nodes 1 + w / 10 ms.
+COSTS = CostModel(curve((1, 0.005), (101, 0.105)), curve((1, 0.0011), (101, 0.0111)), 0.0, 0.0, 9, 256, "then", "here")
+
+
+@pytest.fixture(scope="module")
+def pair():
+    from decoding.pair import embedded_pair
+
+    return embedded_pair()
+
+
+def decoded(pair, name, temperature=0.0, tokens=20, **settings):
+    """A short run with its rows."""
+    from decoding.methods import METHODS
+    from decoding.sampling import Sampling
+    from decoding.session import DecodeSession, Limits
+
+    ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
+    method = METHODS[name].with_settings(**settings)
+    session = DecodeSession(pair, method, ids, Sampling(temperature, seed=3), Limits(tokens, rows="full"))
+    list(session)
+    return session.trace()
+
+
+def token(rank, exact=True):
+    return Followed(0, "", rank, exact, None, None, False)
+
+
+def test_the_reach_is_the_best_of_all_trees_in_the_drafts_order():
+    """A tree in that order has at each depth as many children as it likes; brute force over those numbers."""
+    for ranks in product((1, 2, 3), repeat=4):
+        for nodes in range(9):
+            best = max(
+                depth
+                for depth in range(5)
+                for widths in product(range(1, 4), repeat=depth)
+                if sum(widths) <= nodes and all(w >= rank for w, rank in zip(widths, ranks, strict=False))
+            )
+            assert _reach([token(rank) for rank in ranks], nodes) == (best, True)
+
+
+def test_what_is_unknown_is_said():
+    assert _reach([token(1), token(None)], 5) == (1, False)
+    assert _reach([token(1), token(None)], 1) == (1, True)
+    assert _reach([token(1), token(21, exact=False)], 40) == (1, False)
+    assert _reach([token(1), token(21, exact=False)], 10) == (1, True)
+
+
+def test_hindsight_of_a_hand_written_iteration():
+    run = traces.run_of([traces.dynatree_recovered()])
+    told = hindsight(run, 0)
+    iteration = run.iterations[0]
+    ranks = [[t for t, _, _ in iteration.draft_top(node)].index(token) + 1
+             for node, token in zip((0, 1, 3), iteration.committed_ids, strict=True)]  # fmt: skip
+    assert [each.rank for each in told.followed] == ranks == [1, 1, 5]
+    assert [each.drafted for each in told.followed] == [True, True, False]
+    assert (told.nodes, told.committed, told.best, told.ceiling, told.ends) == (13, 3, 3, 3, True)
+    assert hindsight(traces.run_autoregressive(), 0) is None
+
+
+def test_other_iterations_tell_ranks_that_this_one_does_not_know(pair):
+    run = decoded(pair, "dynatree")
+    known = ranks_along(run)
+    told = [each for place in range(len(run.iterations)) if (each := hindsight(run, place, known)) is not None]
+    seen = [(token.seen_in, place) for place, each in enumerate(told) for token in each.followed]
+    assert any(source is not None and source > place for source, place in seen)
+    starts = {iteration.prefix_length for iteration in run.iterations if iteration.drafted}
+    assert starts <= set(known)  # the root of every iteration knows what follows it
+    for place in range(len(run.iterations)):
+        each = hindsight(run, place, known)
+        if each is not None:
+            assert each.committed <= each.best or not each.complete
+            assert each.best <= each.ceiling
+
+
+def test_greedy_parts_commit_what_their_nodes_allow():
+    run = traces.run_of([traces.dynatree_recovered()])
+    told = budgets(run, 0, COSTS)
+    assert told.nodes == 13 and told.tokens[0] == 1 and told.tokens[-1] == 3
+    assert (np.diff(told.tokens) >= 0).all()
+    # By path probability: "," .50, "." .43, ' "' .42: the walk's second node is the third of the tree.
+    assert told.tokens[:4].tolist() == [1, 2, 2, 3]
+    # One node: a pass over 2 and a level of one; three: a pass over 4, levels of 1 and 1 (only "," is inner).
+    assert told.seconds[[0, 1, 3]] == pytest.approx([0.005, 0.006 + 0.0011, 0.008 + 0.0011 * 2])
+    assert told.best == int(np.argmax(told.tokens / told.seconds))
+    assert told.lost == pytest.approx(told.rates.max() - told.rates[-1])
+
+
+def test_a_run_is_the_sum_of_its_iterations():
+    run = traces.run_of([traces.dynatree_recovered(), traces.bonus(), traces.autoregressive()])
+    whole = run_budgets(run, COSTS)
+    first, second = (budgets(run, place, COSTS) for place in (0, 1))
+    assert whole.places == (0, 1) and whole.left_out == 0
+    assert whole.rate == pytest.approx(6 / (first.seconds[-1] + second.seconds[-1]))
+    assert whole.best_rate >= whole.capped_rate(whole.best_cap) >= whole.rate
+    assert run_budgets(run, COSTS, proceed=lambda *_: False) is None
+
+
+@pytest.mark.parametrize(("name", "verifier"), [("iid_paths", "specinfer"), ("dyspec", "traversal_wor")])
+def test_sampled_parts_are_what_fewer_draws_would_have_made(pair, name, verifier):
+    from decoding.smallest_change import change_search
+    from decoding.verifiers import VERIFIERS
+
+    settings = {"iid_paths": {"paths": 3, "length": 2}, "dyspec": {"node_budget": 8}}[name]
+    run = decoded(pair, name, 1.0, verifier=verifier, **settings)
+    told, iteration = budgets(run, 1, COSTS), run.iterations[1]
+    verified = [node for node in iteration.nodes if node.flat_index is not None]
+    assert needs_rows(run) and told.tokens[0] == pytest.approx(1)
+    assert told.tokens[-1] == pytest.approx(sum(node.acceptance_probability for node in verified))
+    assert VERIFIERS[verifier].name == run.settings["verifier"]
+    if name == "dyspec":  # draws are made one by one: a smaller budget is the same tree with the last draws left out
+        search = change_search(run, 1)
+        for budget in (3, 5):
+            draft, _ = search.draft(search.drafter.with_settings(node_budget=budget))
+            assert draft.tree.tokens[1:].tolist() == [node.token_id for node in iteration.nodes[1 : budget + 1]]
+
+
+def test_nss_needs_no_rows_and_agrees_with_them(pair):
+    from decoding.replay import stored_tree
+    from decoding.stored_state import sampling_of
+    from decoding.verifiers import NSSVerifier
+
+    run = decoded(pair, "specexec", 1.0, node_budget=8, verifier="nss")
+    told = budgets(run.without_rows(), 0, COSTS)
+    iteration = run.iterations[0]
+    best = sorted(iteration.nodes[1:], key=lambda node: -node.path_probability)[:4]
+    part = replace(
+        iteration, flatten_order=tuple(i for i in iteration.flatten_order if i in {0, *(n.node_id for n in best)})
+    )
+    exact = NSSVerifier().decide(stored_tree(part, sampling_of(run))).expected_tokens
+    assert told.tokens[4] == pytest.approx(exact, abs=1e-6)
+
+
+def test_without_the_rows_that_a_verifier_needs_nothing_is_told(pair):
+    run = decoded(pair, "iid_paths", 1.0, tokens=6).without_rows()
+    assert not can_tell(run, run.iterations[0]) and budgets(run, 0, COSTS) is None
+    assert run_budgets(run, COSTS).each == ()

@@ -1,0 +1,89 @@
+"""Luck: exact laws that sum to one, what happened among them, and re-rolled draws that agree."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decoding.luck import luck_of, rerolled, run_luck, token_law, walked_tokens
+from decoding.trace import VerificationStep
+from tests import traces
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A sampled run with its rows."""
+    from decoding.methods import METHODS
+    from decoding.pair import embedded_pair
+    from decoding.sampling import Sampling
+    from decoding.session import DecodeSession, Limits
+
+    pair = embedded_pair()
+    method = METHODS["iid_paths"].with_settings(verifier="specinfer")
+    ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
+    session = DecodeSession(pair, method, ids, Sampling(0.9, seed=3), Limits(20, rows="full"))
+    list(session)
+    return session.trace()
+
+
+def test_the_law_of_an_iteration_is_exact(run):
+    for iteration in run.iterations:
+        luck = luck_of(iteration)
+        assert sum(luck.law.values()) == pytest.approx(1)
+        verified = [node for node in iteration.nodes if node.flat_index is not None]
+        assert luck.expected == pytest.approx(sum(node.acceptance_probability for node in verified))
+        assert luck.as_many + luck.more + luck.fewer == pytest.approx(1) and luck.as_many > 0
+        if iteration.final_kind != "none":
+            assert luck.tokens == len(iteration.committed_ids)
+
+
+def test_rerolled_draws_agree_with_the_law(run):
+    index = max(range(len(run.iterations)), key=lambda place: luck_of(run.iterations[place]).deviation)
+    luck, rolled = luck_of(run.iterations[index]), rerolled(run, index, 600)
+    assert sum(rolled.values()) == 600
+    for tokens, probability in luck.law.items():
+        spread = np.sqrt(600 * probability * (1 - probability))
+        assert abs(rolled.get(tokens, 0) - 600 * probability) < 5 * spread + 1
+
+
+def test_the_run_adds_up(run):
+    whole = run_luck(run.iterations)
+    assert whole.happened == sum(walked_tokens(iteration) for iteration in run.iterations)
+    assert whole.mean == pytest.approx(sum(luck_of(iteration).expected for iteration in run.iterations))
+    assert whole.deviation**2 == pytest.approx(sum(luck_of(each).deviation ** 2 for each in run.iterations))
+    assert whole.score == pytest.approx((whole.happened - whole.mean) / whole.deviation)
+
+
+def test_token_law_by_hand():
+    trace = traces.bonus()  # 0 -> 1 -> 3, 0 -> 2
+    assert token_law(trace, {0: 1.0, 1: 0.6, 2: 0.1, 3: 0.5}) == pytest.approx({1: 0.3, 2: 0.2, 3: 0.5})
+
+
+def test_greedy_decoding_leaves_nothing_to_luck():
+    luck = luck_of(traces.dynatree_recovered())
+    assert luck.certain and luck.expected == luck.tokens == 3
+    assert run_luck([traces.dynatree_recovered(), traces.bonus()]).score is None
+
+
+def test_a_path_cut_by_the_end_of_the_text_counts_whole():
+    trace = traces.ended()
+    steps = (VerificationStep(2, None, 1, 1.0, None, True, kind="choice"),)
+    assert walked_tokens(replace(trace, steps=steps, accepted=(1,), committed_ids=trace.committed_ids[:1])) == 3
+
+
+def test_an_iteration_without_its_tree_has_no_luck_to_tell():
+    assert luck_of(traces.summary()) is None
+    assert run_luck([traces.summary()]).places == ()
+
+
+def test_without_rows_a_reroll_is_refused(run):
+    from decoding.errors import SettingsError
+
+    with pytest.raises(SettingsError, match="rows"):
+        rerolled(run.without_rows(), 0)
+
+
+def test_the_exact_part_needs_no_torch():
+    from tests.test_imports import loaded_by
+
+    assert loaded_by(["decoding.luck", "decoding.hindsight", "decoding.budgets"]) == set()
