@@ -54,8 +54,8 @@ class Checkpoints:
         Raises:
             SettingsError: it is not among those recorded.
         """
-        recorded = f"{min(self._points)} to {max(self._points)}" if self._points else "0"
-        require(index in self._points, f"This run has no iteration {index} to go back to: it has recorded {recorded}.")
+        kept = f"{min(self._points) + 1} to {max(self._points) + 1}" if self._points else "none"
+        require(index in self._points, f"This run has no iteration {index + 1} to go back to: it has recorded {kept}.")
         return self._points[index]
 
     def before(self, index: int | None = None) -> "Checkpoints":

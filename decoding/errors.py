@@ -3,6 +3,8 @@
 # How devices word it when memory runs out (CUDA and MPS, the CPU allocator, cuBLAS), in lower case.
 MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
 
+NEEDS_TORCH = "Decoding needs torch: pip install -r requirements.txt."
+
 
 class DraftscopeError(Exception):
     """An error whose message is written for the person at the screen."""
@@ -18,6 +20,10 @@ class PairError(DraftscopeError):
 
 class OutOfMemoryError(DraftscopeError):
     """A device has no room for the models or their caches."""
+
+
+class TorchMissingError(DraftscopeError):
+    """Something is to be computed on a machine without torch."""
 
 
 class TraceFileError(DraftscopeError):

@@ -1,7 +1,7 @@
 """Verify a recorded tree again, from its stored rows: with every verifier, other draws, another temperature."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -136,23 +136,6 @@ def _replayed(
         tokens=dict(sorted(Counter(len(walk.accepted) + 1 for walk in walks).items())),
         stops=dict(sorted(Counter(walk.accepted[-1] if walk.accepted else 0 for walk in walks).items())),
     )
-
-
-def token_law(iteration: IterationTrace, kept: Mapping[int, float]) -> dict[int, float]:
-    """Exact probability of each number of committed tokens, the final one included, over all draws.
-
-    Args:
-        kept: probability of each verified node of being reached and accepted, `Replayed.acceptance_probability`.
-    """
-    stops = dict(kept)
-    for node in kept:
-        if node:
-            stops[iteration.nodes[node].parent_id] -= kept[node]
-    law: dict[int, float] = {}
-    for node, chance in stops.items():
-        tokens = iteration.nodes[node].depth + 1
-        law[tokens] = law.get(tokens, 0.0) + max(chance, 0.0)
-    return dict(sorted(law.items()))
 
 
 def replayed_iteration(

@@ -1,7 +1,6 @@
 """Largest entries of each row of a table: on a CPU in two steps, because PyTorch's own search there is slow."""
 
-import torch
-from torch import Tensor
+from decoding.optional_torch import Tensor, torch
 
 BLOCK = 64
 FEWEST_ROWS = 12  # for fewer rows the second step costs more than it saves

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from decoding.errors import require
+from decoding.optional_torch import Tensor, torch
 from decoding.row_search import argmax_rows
 from decoding.trace import DrawTrace
 
@@ -38,7 +37,7 @@ class Sampling:
         return self.temperature == 0
 
 
-def exact_dtype(device: torch.device) -> torch.dtype:
+def exact_dtype(device: "torch.device") -> "torch.dtype":
     """The widest float of a device: verifiers compute in it."""
     return torch.float32 if device.type == "mps" else torch.float64
 

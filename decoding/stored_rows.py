@@ -45,7 +45,7 @@ class StoredRows:
     def require_any(self) -> None:
         """Raise `RowsMissing` where the iteration itself has kept no rows."""
         if not self._own["target"]:
-            number = self.iteration.index
+            number = self.iteration.index + 1
             raise RowsMissing(
                 f"The full rows of iteration {number} were not kept: decode this run again with its pair loaded."
             )
@@ -114,7 +114,7 @@ class StoredRows:
         return found
 
     def _missing(self, side: Side, path: Path) -> RowsMissing:
-        number = self.iteration.index
+        number = self.iteration.index + 1  # counted as the screen does
         after = " ".join(repr(self.text(token)) for token in path) or "the root"
         model = "draft" if side == "draft" else "target"
         return RowsMissing(

@@ -25,8 +25,9 @@ def iteration_at(run: RunTrace, index: int) -> IterationTrace:
     """
     found = next((each for each in run.iterations if each.index == index), None)
     if found is None:
-        there = f"it has {run.iterations[0].index} to {run.iterations[-1].index}" if run.iterations else "it has none"
-        raise SettingsError(f"This run has no iteration {index}: {there}.")
+        known = [each.index + 1 for each in run.iterations]  # counted as the screen does
+        there = f"it has {known[0]} to {known[-1]}" if known else "it has none"
+        raise SettingsError(f"This run has no iteration {index + 1}: {there}.")
     return found
 
 

@@ -1,11 +1,12 @@
 """The arrays of a run's file: rows of one field share one `.npy` entry; reading trusts no header."""
 
 import re
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from decoding.trace_codec import RecordError
+from decoding.trace_codec import RecordError, shown
 
 DTYPES = ("<i4", "<i8", "<f2", "<f4", "<f8")
 MAX_DIMENSIONS = 4
@@ -61,31 +62,44 @@ class ArraysToWrite:
 
 
 class ArraysRead:
-    """Arrays that came out of a file."""
+    """Arrays of a file; an entry is unpacked when the first record refers to it."""
 
     def __init__(self) -> None:
+        self._unread: dict[str, Callable[[], bytes]] = {}
         self._arrays: dict[str, np.ndarray] = {}
 
-    def add(self, name: str, data: bytes) -> None:
-        """Take an entry of exactly the kind `ArraysToWrite` writes.
+    def add(self, name: str, read: Callable[[], bytes]) -> None:
+        """Take an entry by what unpacks it."""
+        self._unread[name] = read
 
-        Numpy's own reader evaluates the header and allocates whatever shape it claims.
-        """
-        header = HEADER.match(data)
-        if header is None:
-            raise RecordError("an array has an unknown type")
-        shape = tuple(int(part) for part in header[2].split(b",") if part.strip())
-        if len(shape) > MAX_DIMENSIONS:
-            raise RecordError("an array has too many dimensions")
-        values = np.frombuffer(data, header[1].decode(), offset=header.end())
-        self._arrays[name] = values.reshape(shape)  # refuses a shape that does not fit
+    def check_all_used(self) -> None:
+        """Raise `RecordError` if an entry is left to which no record refers."""
+        if self._unread:
+            raise RecordError(f"no record refers to the array {shown(next(iter(self._unread)))}")
 
     def get(self, reference: Any) -> np.ndarray:
         """Rows of an entry by [entry, first row, row after the last]."""
         if type(reference) is not list or [type(part) for part in reference] != [str, int, int]:
             raise RecordError("is not a reference to an array")
         name, start, stop = reference
+        if name in self._unread:
+            self._arrays[name] = array_of(self._unread.pop(name)())
         array = self._arrays.get(name)
         if array is None or not 0 <= start <= stop <= len(array):
             raise RecordError("refers to an array that is not in the file")
         return array[start:stop]
+
+
+def array_of(data: bytes) -> np.ndarray:
+    """An array from an entry of exactly the kind `ArraysToWrite` writes.
+
+    Numpy's own reader evaluates the header and allocates whatever shape it claims.
+    """
+    header = HEADER.match(data)
+    if header is None:
+        raise RecordError("an array has an unknown type")
+    shape = tuple(int(part) for part in header[2].split(b",") if part.strip())
+    if len(shape) > MAX_DIMENSIONS:
+        raise RecordError("an array has too many dimensions")
+    values = np.frombuffer(data, header[1].decode(), offset=header.end())
+    return values.reshape(shape)  # refuses a shape that does not fit

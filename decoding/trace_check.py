@@ -4,20 +4,32 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from decoding.trace import FORMAT_VERSION, IterationTrace, KVTrace, NodeTrace, PhaseTimes, RunTrace
+from decoding.trace import (
+    FORMAT_VERSION,
+    HistoryTrace,
+    IterationTrace,
+    KVTrace,
+    NodeTrace,
+    PhaseTimes,
+    RunTrace,
+    Setting,
+)
 from decoding.trace_codec import RecordError
 
 ROUNDING = 1e-4  # probabilities are float32 sums
+# Bounds far above any run: below them every number, sum and axis that a figure makes of a file stays drawable.
+MAX_COUNT, MAX_NODES, MAX_VERIFIED, MAX_S = 2**48, 2**16, 2**13, 1e9
 
 
 def check_run(run: RunTrace) -> None:
     """Raise `RecordError` where a run contradicts itself, so that no figure has to."""
     _need(run.format_version == FORMAT_VERSION, "format_version is not the one of this program")
     _need(len(run.prompt_ids) == len(run.prompt_texts), "prompt_ids and prompt_texts differ in length")
-    _need(_all_at_least(0, run.prompt_ids), "prompt_ids has a negative id")
-    _need(run.max_new_tokens >= 0 and run.totals.new_tokens >= 0, "a number of tokens is negative")
+    _need(_are_counts(run.prompt_ids), "prompt_ids has an id that is negative or too large")
+    tokens = (run.max_new_tokens, run.totals.new_tokens, run.totals.peak_memory_bytes)
+    _need(_are_counts(tokens), "a number of tokens or bytes is negative or too large")
     times = (run.totals.prefill_s, run.totals.ttft_s, run.totals.wall_s)
-    _need(_all_at_least(0, times), "totals has a negative time")
+    _need(_are_times(times), "totals has a time that is negative or longer than a run")
     for place, iteration in enumerate(run.iterations):
         try:
             _check_iteration(iteration)
@@ -34,8 +46,12 @@ def _need(condition: bool, problem: str) -> None:
         raise RecordError(problem)
 
 
-def _all_at_least(least: float, values: Iterable[float | None]) -> bool:
-    return all(value is None or value >= least for value in values)
+def _are_counts(values: Iterable[int | None]) -> bool:
+    return all(value is None or 0 <= value <= MAX_COUNT for value in values)
+
+
+def _are_times(values: Iterable[float]) -> bool:
+    return all(0 <= value <= MAX_S for value in values)
 
 
 def _is_probability(value: float | None) -> bool:
@@ -44,17 +60,25 @@ def _is_probability(value: float | None) -> bool:
 
 def _check_follows(before: IterationTrace, after: IterationTrace) -> None:
     _need(after.index == before.index + 1, "index does not follow on the iteration before")
+    if before.history is not None and after.history is not None:
+        _need(set(after.history.before) == set(before.history.before), "history moves other settings than before")
     follows = after.prefix_length == before.prefix_length + len(before.committed_ids)
     _need(follows, "prefix_length does not follow on the iteration before")
 
 
 def _check_iteration(trace: IterationTrace) -> None:
     counts = (trace.index, trace.prefix_length, trace.drafted, trace.verified, trace.tree_depth)
-    _need(_all_at_least(0, (*counts, trace.draft_forwards, trace.target_passes)), "a count is negative")
-    _need(trace.verified <= trace.drafted, "more nodes were verified than drafted")
-    _need(0 <= trace.started_s <= trace.ended_s, "it ends before it starts")
-    _need(_all_at_least(0, trace.texts), "texts has a negative token id")
+    _need(_are_counts((*counts, trace.draft_forwards, trace.target_passes)), "a count is negative or too large")
+    _need(trace.tree_depth <= trace.verified <= trace.drafted, "tree_depth, verified and drafted do not fit together")
+    _need(max(trace.drafted, len(trace.nodes)) <= MAX_NODES, f"more than {MAX_NODES:,} nodes were drafted")
+    most = max(trace.verified, len(trace.flatten_order) - 1)
+    _need(most <= MAX_VERIFIED, f"more than {MAX_VERIFIED:,} nodes were verified")
+    _need(0 <= trace.started_s <= trace.ended_s <= MAX_S, "it ends before it starts or too late")
+    _need(_are_counts(trace.texts), "texts has an id that is negative or too large")
+    _need(_is_number(trace.settings.get("prune_probability", 0.0)), "settings: prune_probability is not a number")
     _check_times(trace.times)
+    if trace.history is not None:
+        _check_history(trace.history)
     if trace.nodes:
         _check_nodes(trace.nodes)
         _check_order(trace)
@@ -70,16 +94,27 @@ def _check_iteration(trace: IterationTrace) -> None:
         _check_kv(trace, trace.kv_draft, "kv_draft")
 
 
+def _is_number(value: Setting | None) -> bool:
+    return isinstance(value, int | float)
+
+
+def _check_history(history: HistoryTrace) -> None:
+    """What adaptation moves has a number before and after."""
+    _need(set(history.before) == set(history.after), "history: before and after name different settings")
+    moved = (*history.before.values(), *history.after.values())
+    _need(all(map(_is_number, moved)), "history moves a setting that is not a number")
+
+
 def _check_times(times: PhaseTimes) -> None:
     phases = (times.draft_s, times.prune_s, times.mask_s, times.verify_s, times.select_s, times.commit_s)
     rest = (times.rebuild_s, times.adapt_s, times.record_s, times.total_s, *times.draft_levels_s)
-    _need(_all_at_least(0, (*phases, *rest)), "times has a negative time")
+    _need(_are_times((*phases, *rest)), "times has a time that is negative or longer than a run")
 
 
 def _check_committed(trace: IterationTrace) -> None:
     """Accepted nodes form a path from the root, and they and the final token are what was committed."""
     _need(len(trace.committed_ids) == len(trace.committed_texts), "committed_ids and committed_texts differ in length")
-    _need(_all_at_least(0, trace.committed_ids), "committed_ids has a negative id")
+    _need(_are_counts(trace.committed_ids), "committed_ids has an id that is negative or too large")
     expected = len(trace.accepted) + (trace.final_kind != "none")
     _need(len(trace.committed_ids) == expected, "committed_ids are not the accepted nodes and the final token")
     parent, last = 0, len(trace.nodes) - 1 if trace.nodes else trace.drafted
@@ -99,9 +134,9 @@ def _check_nodes(nodes: tuple[NodeTrace, ...]) -> None:
             _need(0 <= node.parent_id < place, f"{where}: parent_id is not an earlier node")
             _need(node.depth == nodes[node.parent_id].depth + 1, f"{where}: depth is not its parent's + 1")
             _need(node.verdict != "root", f"{where} is a second root")
-        _need(node.token_id >= 0 and node.multiplicity >= 1, f"{where} has a negative count")
-        counts = (node.branching, node.target_argmax, node.flat_index, node.draft_level)
-        _need(_all_at_least(0, counts), f"{where} has a negative count")
+        _need(node.multiplicity >= 1, f"{where} was drawn less than once")
+        counts = (node.token_id, node.multiplicity, node.branching, node.target_argmax, node.draft_level)
+        _need(_are_counts(counts), f"{where} has a count that is negative or too large")
         drafted = (node.draft_probability, node.path_probability, node.confidence)
         target = (node.target_probability, node.target_argmax_probability, node.acceptance_probability)
         _need(all(map(_is_probability, (*drafted, *target))), f"{where} has a probability outside 0..1")
@@ -146,7 +181,7 @@ def _check_arrays(trace: IterationTrace) -> None:
             rows = ids.ndim == 2 and ids.shape == probs.shape and ids.shape[0] == len(trace.nodes)
             _need(rows and ids.dtype.kind == "i" and probs.dtype.kind == "f", f"{side}_top_ids is not a row per node")
             filled = ids >= 0
-            _need(bool((ids >= -1).all()), f"{side}_top_ids has a negative id")
+            _need(bool((ids >= -1).all()), f"{side}_top_ids has an id that is negative or too large")
             in_range = (probs[filled] >= 0) & (probs[filled] <= 1 + ROUNDING)
             _need(bool(in_range.all()), f"{side}_top_probs has a probability outside 0..1")
         logits: np.ndarray | None = getattr(trace, f"{side}_logits")
@@ -157,7 +192,7 @@ def _check_arrays(trace: IterationTrace) -> None:
 
 def _check_kv(trace: IterationTrace, kv: KVTrace, name: str) -> None:
     counts = (kv.rows_before, kv.rows_written, kv.rows_freed, kv.bytes_per_row, kv.bytes_moved)
-    _need(_all_at_least(0, (*counts, *kv.kept_from)), f"{name} has a negative count")
+    _need(_are_counts((*counts, *kv.kept_from)), f"{name} has a count that is negative or too large")
     _need(len(kv.row_nodes) in (0, kv.rows_written), f"{name}: row_nodes is not a node per row written")
     last = len(trace.nodes) - 1 if trace.nodes else trace.drafted
     _need(all(-1 <= node <= last for node in kv.row_nodes), f"{name}: row_nodes has an unknown node")

@@ -28,6 +28,11 @@ class RecordError(Exception):
         return RecordError(self.problem, f"{name}.{self.where}" if self.where else name)
 
 
+def shown(name: str) -> str:
+    """A name out of a file as an error quotes it: short, whatever it holds."""
+    return ascii(name[:40])[:60]
+
+
 Put = Callable[[str, np.ndarray], list[Any]]  # keeps the array of a field elsewhere, returns a reference to it
 Get = Callable[[Any], np.ndarray]  # the array of a reference, `RecordError` if there is none
 Reader = Callable[[Any, Get], Any]
@@ -129,7 +134,7 @@ def _inside(name: str, read: Reader, value: Any, get: Get) -> Any:
 def _refuse_unknown(value: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     for name in value:
         if name not in known:
-            raise RecordError(f"has an unknown field {name[:40]!r}")
+            raise RecordError(f"has an unknown field {shown(name)}")
 
 
 def _default(field: Field) -> Any:
@@ -193,7 +198,7 @@ def _key(key: str, key_type: type) -> Any:
     if key_type is str:
         return _read_str(key)
     if not (key.isascii() and key.isdigit() and len(key) < 20):
-        raise RecordError(f"has a key that is not a number: {key[:40]!r}")
+        raise RecordError(f"has a key that is not a number: {shown(key)}")
     return int(key)
 
 

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,11 +21,13 @@ from decoding.errors import TraceFileError
 from decoding.trace import FORMAT_VERSION, RunTrace
 from decoding.trace_arrays import ArraysRead, ArraysToWrite
 from decoding.trace_check import check_run
-from decoding.trace_codec import RecordError, from_json, to_json
+from decoding.trace_codec import RecordError, from_json, shown, to_json
 
 FORMAT = "draftscope-run"
 MAX_BYTES = 512 * 2**20
 MAX_JSON_BYTES = 64 * 2**20
+MAX_CONTAINERS = 3 * 2**20  # lists and mappings in the JSON: an empty one takes 2 bytes there and 64 in memory
+MAX_RATIO, FREE_BYTES = 100, 2**20  # how much longer the JSON may be than its packed bytes, beyond the first ones
 MAX_ENTRIES = 64
 MAX_DIRECTORY_BYTES = 16 * 2**10
 RUN_ENTRY = "run.json"
@@ -40,11 +43,15 @@ DAMAGE = (
     RuntimeError,  # RecursionError and NotImplementedError too
 )
 
+MAX_DETAIL = 160  # characters
 NOT_A_RUN = "This file is not a Draftscope run: choose a file that was saved with Draftscope."
 
 
-def save_run(run: RunTrace, target: str | Path | BinaryIO) -> None:
-    """Write a run to a path or an open binary file; what would not load again is refused with `TraceFileError`."""
+def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = True) -> None:
+    """Write a run to a path or an open binary file; what would not load again is refused with `TraceFileError`.
+
+    A path is written whole or not at all; with `overwrite` off a file that is there already is left alone and told.
+    """
     arrays = ArraysToWrite()
     try:
         document = {"format": FORMAT, "version": FORMAT_VERSION, "run": to_json(run, arrays.put)}
@@ -62,7 +69,7 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO) -> None:
         _write_zip(target, text, arrays)
         return
     try:
-        _write_beside(Path(target), text, arrays)
+        _write_beside(Path(target), text, arrays, overwrite)
     except OSError as error:
         reason = error.strerror or error
         raise TraceFileError(f"The run could not be written to {target} ({reason}): choose another place.") from None
@@ -84,31 +91,44 @@ def load_run(source: str | Path | BinaryIO, *, max_bytes: int = MAX_BYTES) -> Ru
         raise TraceFileError(f"{source} could not be read ({reason}): choose a file saved with Draftscope.") from None
 
 
-def _write_beside(path: Path, text: bytes, arrays: ArraysToWrite) -> None:
+def _write_beside(path: Path, text: bytes, arrays: ArraysToWrite, overwrite: bool) -> None:
     """Write next to the target and rename, so that a full disk leaves no half file behind."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             _write_zip(file, text, arrays)
-        os.replace(name, path)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)  # a temporary file is its owner's alone
+        if overwrite:
+            os.replace(name, path)
+        else:
+            os.link(name, path)  # unlike a check beforehand, it fails where a file came meanwhile
+            os.unlink(name)
     except BaseException:
         os.unlink(name)
         raise
 
 
 def _write_zip(file: BinaryIO, text: bytes, arrays: ArraysToWrite) -> None:
+    # What packs too well is stored as it is, or reading would take it for a bomb.
+    too_well = len(text) > FREE_BYTES and _is_bomb(len(text), len(zlib.compress(text, 6)))
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        archive.writestr(_entry(RUN_ENTRY), text)
+        archive.writestr(_entry(RUN_ENTRY, zipfile.ZIP_STORED if too_well else zipfile.ZIP_DEFLATED), text)
         for name in arrays.names:
             with archive.open(_entry(f"arrays/{name}.npy"), "w") as entry:
                 arrays.write(name, entry)
 
 
-def _entry(name: str) -> zipfile.ZipInfo:
+def _entry(name: str, packing: int = zipfile.ZIP_DEFLATED) -> zipfile.ZipInfo:
     """An entry without a date: the same run gives the same file."""
     info = zipfile.ZipInfo(name)
-    info.compress_type = zipfile.ZIP_DEFLATED
+    info.compress_type = packing
     return info
+
+
+def _is_bomb(num_bytes: int, packed_bytes: int) -> bool:
+    return num_bytes > FREE_BYTES + MAX_RATIO * packed_bytes
 
 
 def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
@@ -118,17 +138,35 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         if RUN_ENTRY not in entries:
             raise TraceFileError(NOT_A_RUN)
         _check_sizes(archive.infolist(), max_bytes)
-        document = json.loads(_read_entry(archive, entries.pop(RUN_ENTRY), MAX_JSON_BYTES))
+        document = _read_document(archive, entries.pop(RUN_ENTRY))
         _check_version(document)
         arrays = ArraysRead()
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)
             if match is None:
-                raise RecordError(f"has an unknown entry {name[:40]!r}")
-            arrays.add(match[1], _read_entry(archive, info, max_bytes))
+                raise RecordError(f"has an unknown entry {shown(name)}")
+            arrays.add(match[1], partial(_read_entry, archive, info, max_bytes))
         run = from_json(RunTrace, document.get("run"), arrays.get)
+        arrays.check_all_used()
         check_run(run)
         return run
+
+
+def _read_document(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
+    """The JSON of a file; one that unpacks to far more text or values than a run has is not read."""
+    if _is_bomb(info.file_size, info.compress_size):
+        raise RecordError(f"{RUN_ENTRY} unpacks to {info.file_size / 2**20:,.0f} MB of repetitions")
+    text = _read_entry(archive, info, MAX_JSON_BYTES)
+    if text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
+        raise RecordError(f"{RUN_ENTRY} holds more lists than a run has")
+    return json.loads(text, object_pairs_hook=_mapping)
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise RecordError("has a field twice")
+    return mapping
 
 
 @contextmanager
@@ -138,11 +176,13 @@ def _damage_as_error() -> Iterator[None]:
     except RecordError as error:
         raise _damaged(str(error)) from None
     except DAMAGE as error:
-        raise _damaged(str(error).split("\n")[0][:120] or type(error).__name__) from None
+        raise _damaged(str(error) or type(error).__name__) from None
 
 
 def _damaged(detail: str) -> TraceFileError:
-    return TraceFileError(f"This Draftscope run is damaged ({detail}): copy or save it again.")
+    # Messages of libraries quote what they read: other lines and odd characters of it would not stay one sentence.
+    words = "".join(char if char.isprintable() else "?" for char in detail[:MAX_DETAIL])
+    return TraceFileError(f"This Draftscope run is damaged ({words}): copy or save it again.")
 
 
 def _too_large(num_bytes: int, max_bytes: int) -> TraceFileError:
@@ -174,7 +214,7 @@ def _check_sizes(entries: list[zipfile.ZipInfo], max_bytes: int) -> None:
         raise RecordError("two entries have the same name")
     for info in entries:
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise RecordError(f"entry {info.filename[:40]!r} is encrypted or packed in another way")
+            raise RecordError(f"entry {shown(info.filename)} is encrypted or packed in another way")
     total = sum(info.file_size for info in entries)
     if total > max_bytes:
         raise _too_large(total, max_bytes)
@@ -196,5 +236,5 @@ def _check_version(document: Any) -> None:
     if type(version) is not int or version < 1:
         raise RecordError("its version is not a number")
     if version > FORMAT_VERSION:
-        found = f"format {version}, this one reads up to {FORMAT_VERSION}"
+        found = f"format {str(version)[:20]}, this one reads up to {FORMAT_VERSION}"
         raise TraceFileError(f"This run was saved by a newer Draftscope ({found}): update Draftscope to open it.")

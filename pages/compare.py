@@ -9,6 +9,7 @@ from pages.ui.controls import DEFAULT_PROMPT, length_control, prompt_picker, pro
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.setting_widgets import DEFAULT_NEW_TOKENS, picked_sampling, sampling_controls, sampling_words, seed
 from pages.ui.setup import setup
+from pages.ui.torch_there import need_torch
 from pages.ui.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
 from viz.tokens import plural
 
@@ -19,6 +20,8 @@ LOOP_FREE, WHOLE = "without loops", "whole output"
 def main() -> None:
     """Toolbar, contestants, results."""
     setup("Compare")
+    if not need_torch():
+        return
     outcome = take_outcome()
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = choices()

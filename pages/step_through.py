@@ -2,7 +2,18 @@
 
 import streamlit as st
 
+from decoding.errors import NEEDS_TORCH
 from decoding.recorded import home_run, telling_iteration
+from pages.ui.address import (
+    Arrival,
+    address_message,
+    arrive,
+    forget_message,
+    go_there,
+    keep_address,
+    link_here,
+    restore,
+)
 from pages.ui.controls import (
     error_key,
     length_control,
@@ -15,11 +26,13 @@ from pages.ui.controls import (
 )
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.run_file import file_error, file_menu
+from pages.ui.run_file import file_menu, file_messages
 from pages.ui.run_view import draw_run
 from pages.ui.setting_widgets import picked_sampling, sampling_words
 from pages.ui.setup import setup
-from pages.ui.state import Run, current_run, decode_more, keep_run, new_run
+from pages.ui.state import Asked, Run, current_run, decode_more, keep_run, new_run, selected_iteration, selected_node
+from pages.ui.torch_there import torch_there
+from pages.ui.what_if import ask_what_if
 from pages.ui.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 
 SLOT = "step"
@@ -29,26 +42,36 @@ MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To t
 def main() -> None:
     """Toolbar, scope, charts."""
     setup("Step through")
+    restore()
     adopt()
     if current_run() is None:
         recorded = home_run()
         keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
-        start_button(*choices())
+        chosen = choices()
+        go_there(*chosen, SLOT)
+        start_button(*chosen)
         more_buttons()
+        what_if_button()
         with st.container(key="status"):
             if not job_progress(SLOT):
                 st.caption(escape_markdown(status_words(current_run())))
-        file_menu()
+        link = link_here(None if chosen[1] is None else Asked(*chosen))
+        file_menu(link)
     with st.container(key="messages"):  # always there: an element that comes and goes would remount the scope below it
-        file_error()
+        address_message()
+        file_messages()
         job_error(SLOT)
     draw_run(current_run())
+    if not is_busy(SLOT):
+        keep_address(link)
 
 
 def adopt() -> None:
     """Show what the worker has finished since the page was last drawn: a new run, or new iterations of this one."""
     result = take_result(SLOT)
+    if isinstance(result, Arrival):
+        arrive(result)
     if isinstance(result, Run) and result.trace.iterations:
         keep_run(result, len(result.trace.iterations) - 1)
 
@@ -59,14 +82,14 @@ def choices() -> tuple:
         st.popover(escape_markdown(picked_prompt_words()), key="prompt_open", icon=":material/edit_note:"),
         st.container(width=460),
     ):
-        prompt = prompt_picker("prompt")
+        prompt = prompt_picker("prompt", bind=False)
         tokens = length_control()
     with (
         st.popover(escape_markdown(chosen_words()), key="method_open", icon=":material/tune:"),
         st.container(width=700),
     ):
         sampling = sampling_controls("sampling")
-        method = method_picker("method", columns=3, sampling=sampling)
+        method = method_picker("method", columns=3, sampling=sampling, bind=False)
         reset_button("method")
     return prompt, method, sampling, tokens
 
@@ -87,8 +110,10 @@ def start_button(prompt, method, sampling, tokens: int) -> None:
         decode_more(run, 1, job)
         return run
 
-    ready = method is not None and not is_busy(SLOT)
-    if st.button("Start", type="primary", key="start", disabled=not ready, icon=":material/play_arrow:"):
+    ready = method is not None and not is_busy(SLOT) and torch_there()
+    lacks = None if torch_there() else NEEDS_TORCH
+    if st.button("Start", type="primary", key="start", disabled=not ready, icon=":material/play_arrow:", help=lacks):
+        forget_message()
         start_job(SLOT, "First iteration", begin)
         st.rerun()
 
@@ -110,6 +135,7 @@ def more_buttons() -> None:
 def decode(count: int | None) -> None:
     """Decode `count` more iterations of the run on screen in the worker."""
     run = current_run()
+    forget_message()
 
     def more(job: Job) -> Run:
         decode_more(run, count, job)
@@ -118,15 +144,30 @@ def decode(count: int | None) -> None:
     start_job(SLOT, "Next iteration" if count == 1 else "Decoding", more)
 
 
+def what_if_button() -> None:
+    """Go to What if, to the iteration and the node looked at."""
+    if st.button(
+        "What if",
+        key="what_if_from_here",
+        disabled=not current_run().trace.iterations,
+        icon=":material/call_split:",
+        help="What if from here: change one thing in this iteration and see both courses side by side",
+    ):
+        ask_what_if(selected_iteration(), selected_node())
+        st.switch_page("pages/what_if.py")
+
+
 def status_words(run: Run) -> str:
     """What is wrong with the settings, or what is on screen, in a line."""
     contradiction = st.session_state.get(error_key("method"))
     if contradiction is not None:
         return str(contradiction)
     if run.source == "recorded":
-        return "A recorded run. Press Start to decode your own."
+        return f"A recorded run. {'Press Start to decode your own.' if torch_there() else NEEDS_TORCH}"
     if run.source == "opened":
         return f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}"
+    if run.source == "forked":
+        return "A branch made on What if"
     ends = {"length": "length limit reached", "end_of_text": "end of text"}.get(run.trace.totals.stopped, "can go on")
     return f"{run.trace.totals.new_tokens} of at most {run.trace.max_new_tokens} tokens · {ends}"
 
@@ -136,7 +177,9 @@ def more_help(run: Run, count: int | None) -> str:
     if run.released:
         return "The models of this run have left memory: press Start."
     if run.session is None:
-        return "This run was recorded before and has no models behind it: press Start for one of your own."
+        forked = "This branch was replayed: go on with it on What if."
+        recorded = "This run was recorded before and has no models behind it: press Start for one of your own."
+        return forked if run.source == "forked" else recorded
     if run.session.finished:
         return "This run has ended: press Start for a new one."
     return {1: "Decode one more iteration", None: "Decode until the text ends"}.get(count, f"Decode {count} iterations")

@@ -8,6 +8,7 @@ from decoding.errors import SettingsError
 from pages.ui.errors import show_error
 from pages.ui.setting_widgets import picked_sampling
 from pages.ui.setup import setup
+from pages.ui.torch_there import need_torch
 from pages.ui.tune import Wish, current_bench, fulfil, measure_shown
 from pages.ui.tune_controls import (
     chosen_method,
@@ -29,6 +30,8 @@ def main() -> None:
     """Menu, then one fragment: a slider draws trees and figures anew and leaves the rest alone."""
     setup("Tune live")
     st.html(STYLE)
+    if not need_torch():
+        return
     with st.spinner("Loading torch, a few seconds"):  # only the first page of a server's life is seen to wait here
         import_module("decoding.methods")
     workplace()

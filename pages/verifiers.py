@@ -8,6 +8,7 @@ from decoding.recorded import home_run, telling_iteration
 from pages.ui.errors import escape_markdown
 from pages.ui.setup import setup
 from pages.ui.state import Run, keep_run
+from pages.ui.torch_there import need_torch
 from pages.ui.verify_controls import (
     back_button,
     iteration_control,
@@ -57,6 +58,8 @@ def main() -> None:
     """Toolbar; table and tree; the node looked at; the whole run."""
     setup("Verifiers")
     st.html(STYLE)
+    if not need_torch():
+        return
     with st.spinner("Loading torch, a few seconds"):  # only the first page of a server's life is seen to wait here
         import_module("decoding.replay_steps")
     adopt()

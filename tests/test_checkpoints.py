@@ -106,12 +106,12 @@ def test_a_fork_rewinds_to_what_its_parent_did(embedded):
 
 def test_rewinding_says_where_it_can_go(embedded):
     session = DecodeSession(embedded, METHODS["linear"], prompt(embedded), limits=Limits(max_new_tokens=30))
-    with pytest.raises(SettingsError, match="no iteration 2 to go back to: it has recorded 0"):
+    with pytest.raises(SettingsError, match="no iteration 3 to go back to: it has recorded none"):
         session.rewind(2)
     for _ in range(3):
         session.step()
     for index in (-1, 4):
-        with pytest.raises(SettingsError, match=f"no iteration {index} to go back to: it has recorded 0 to 2"):
+        with pytest.raises(SettingsError, match=f"no iteration {index + 1} to go back to: it has recorded 1 to 3"):
             session.rewind(index)
 
 

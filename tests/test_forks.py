@@ -230,9 +230,9 @@ def test_without_rows_the_models_run(pair):
 def test_what_cannot_be_is_said(pair, greedy):
     run = greedy.trace()
     last = len(run.iterations)
-    with pytest.raises(SettingsError, match="no iteration 99: it has 0 to"):
+    with pytest.raises(SettingsError, match="no iteration 100: it has 1 to"):
         fork(run, greedy, 99, Change())
-    with pytest.raises(SettingsError, match="no iteration 99 to go back to"):
+    with pytest.raises(SettingsError, match="no iteration 100 to go back to"):
         fork(run, greedy, 99, Change(), live=True)
     with pytest.raises(SettingsError, match="This run ended there: choose an iteration before its end"):
         fork(run, greedy, last, Change())

@@ -16,6 +16,10 @@ TORCH_FREE = (
     "decoding.errors",
     "decoding.prompts",
     "decoding.presets",
+    "decoding.diff",
+    "decoding.perfetto",
+    "decoding.record",
+    "decoding.run_tables",
 )
 
 # What a room must not import; `None` stands for app.py.

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from decoding.errors import SettingsError
+from decoding.luck import token_law
 from decoding.methods import METHODS
 from decoding.pair import load_pair
 from decoding.presets import PairSettings
-from decoding.replay import Replayed, outcome_of, replay, replayed_iteration, stored_tree, token_law
+from decoding.replay import Replayed, outcome_of, replay, replayed_iteration, stored_tree
 from decoding.replay_steps import MOST_STAGES, SHOWN_TOKENS, node_steps
 from decoding.reroll import LONG_LAW, reroll
 from decoding.run_theory import BINS, run_theory

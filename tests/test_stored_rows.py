@@ -172,9 +172,9 @@ class _Clock:
 def test_what_is_missing_is_said(pair, full):
     run = full.trace()
     deep = METHODS["linear"].with_settings(length=20)
-    with pytest.raises(RowsMissing, match=r"The draft was never asked what follows '.*' in iteration 1, and only"):
+    with pytest.raises(RowsMissing, match=r"The draft was never asked what follows '.*' in iteration 2, and only"):
         redraft(run, 1, deep)
-    with pytest.raises(RowsMissing, match="full rows of iteration 1 were not kept: decode this run again"):
+    with pytest.raises(RowsMissing, match="full rows of iteration 2 were not kept: decode this run again"):
         redraft(run.without_rows(), 1)
     short = decoded(pair, METHODS["linear"]).trace()
     bare = replace(
@@ -183,7 +183,7 @@ def test_what_is_missing_is_said(pair, full):
     with pytest.raises(RowsMissing, match="were not kept"):
         redraft(bare, 0)
     for index in (-1, 99):
-        with pytest.raises(SettingsError, match=f"no iteration {index}: it has 0 to"):
+        with pytest.raises(SettingsError, match=f"no iteration {index + 1}: it has 1 to"):
             redraft(run, index)
     with pytest.raises(SettingsError, match="no method 'other'"):
         redraft(replace(run, method="other"), 0)

@@ -128,6 +128,24 @@ def test_paths_work_and_saving_leaves_one_file(tmp_path: Path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_that_is_there_stays_unless_asked(tmp_path: Path):
+    path = tmp_path / "run.dscope"
+    path.write_bytes(b"mine")
+    with pytest.raises(TraceFileError, match=r"File exists.*choose"):
+        save_run(run_mixed(), path, overwrite=False)
+    assert path.read_bytes() == b"mine"
+    path.unlink()
+    save_run(run_mixed(), path, overwrite=False)
+    assert same(load_run(path), run_mixed())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_saved_file_is_as_readable_as_others(tmp_path: Path):
+    save_run(run_mixed(), tmp_path / "run.dscope")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "run.dscope").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_loaded_arrays_cannot_be_written():
     with pytest.raises(ValueError):
         loaded(saved(full_run())).iterations[0].draft_logits[0, 0] = 1
@@ -222,6 +240,14 @@ def in_iteration(column: str, value: object) -> Callable[[dict], object]:
     return lambda document: document["run"]["iterations"][column].__setitem__(0, value)
 
 
+def in_times(field: str, value: object) -> Callable[[dict], object]:
+    return lambda document: document["run"]["iterations"]["times"][0].__setitem__(field, value)
+
+
+def in_history(field: str, value: object) -> Callable[[dict], object]:
+    return lambda document: document["run"]["iterations"]["history"][1].__setitem__(field, value)
+
+
 def in_run(field: str, value: object) -> Callable[[dict], object]:
     return lambda document: document["run"].__setitem__(field, value)
 
@@ -258,6 +284,18 @@ def in_run(field: str, value: object) -> Callable[[dict], object]:
         (in_iteration("law", "guessed"), "law: is none of"),
         (in_iteration("index", 5), "does not follow"),
         (in_iteration("started_s", math.inf), "finite"),
+        (in_iteration("tree_depth", 10**9), "tree_depth, verified and drafted"),
+        (in_iteration("drafted", 10**9), "more than 65,536 nodes"),
+        (in_iteration("target_passes", 2**60), "count is negative or too large"),
+        (in_iteration("ended_s", 1e300), "ends before it starts or too late"),
+        (in_iteration("settings", {"prune_probability": "0.1"}), "prune_probability is not a number"),
+        (in_times("draft_s", 1e300), "longer than a run"),
+        (in_times("draft_levels_s", [1e300]), "longer than a run"),
+        (in_history("before", {}), "name different settings"),
+        (in_history("before", {"confidence_high": "high"}), "not a number"),
+        (in_nodes("multiplicity", 1, 0), "drawn less than once"),
+        (in_nodes("token_id", 1, 2**60), "count that is negative or too large"),
+        (in_run("max_new_tokens", 2**60), "tokens or bytes is negative or too large"),
         (in_run("prompt_texts", ["a"]), "differ in length"),
         (in_run("settings", []), "not a mapping"),
         (in_run("settings", {"a": [1]}), "not a number, text or truth value"),
@@ -275,10 +313,28 @@ def test_what_is_wrong_is_named(change: Callable[[dict], object], says: str):
     assert re.search(says, message), message
 
 
+def test_history_that_moves_something_else_later():
+    def change(document: dict) -> None:
+        for side in ("before", "after"):
+            document["run"]["iterations"]["history"][1][side] = {"other": 1.0}
+
+    two = saved(run_of([bonus(), bonus()]))
+    assert "other settings than before" in refusal(rezipped(two, change))
+
+
+def test_a_pass_over_too_many_nodes():
+    """The mask of a pass is its rows squared."""
+    first = dynatree_recovered()
+    many = replace(first, nodes=(), steps=(), drafted=20_000, verified=20_000, flatten_order=tuple(range(20_001)))
+    many = replace(many, draft_top_ids=None, draft_top_probs=None, target_top_ids=None, target_top_probs=None)
+    with pytest.raises(TraceFileError, match="more than 8,192 nodes were verified"):
+        saved(run_of([many]))
+
+
 def test_a_missing_field_with_a_default_is_read():
     """Fields added later with a default do not shut out older files."""
-    data = rezipped(saved(full_run()), lambda document: document["run"]["iterations"].pop("draft_logits"))
-    assert loaded(data).iterations[0].draft_logits is None
+    data = rezipped(saved(full_run()), lambda document: document["run"]["iterations"].pop("law"))
+    assert loaded(data).iterations[0].law == "deterministic"
 
 
 def test_foreign_files():
@@ -325,7 +381,48 @@ def test_a_bomb_that_lies_about_its_size(monkeypatch: pytest.MonkeyPatch):
     struct.pack_into("<I", bomb, directory + 24, 10)
     assert "damaged" in refusal(bytes(bomb), max_bytes=1_000_000)
     monkeypatch.setattr(trace_file, "MAX_JSON_BYTES", 1_000_000)
-    assert "the limit is" in refusal(zipped([("run.json", b" " * 30_000_000)]))
+    noise = random.Random(3).randbytes(600_000).hex().encode()
+    assert "the limit is" in refusal(zipped([("run.json", noise)]))
+
+
+def test_a_small_file_with_a_huge_document():
+    """What unpacks to far more text or lists than a run has is refused before it is read."""
+    assert "repetitions" in refusal(zipped([("run.json", b" " * 30_000_000)]))
+    chance = random.Random(4)
+    lists = [b"[],", b"{},", b"[ ],", b"{ },"]
+    text = b"[" + b"".join(chance.choices(lists, k=trace_file.MAX_CONTAINERS + 1)) + b"1]"
+    assert "more lists" in refusal(zipped([("run.json", text)]))
+
+
+def test_a_run_that_packs_too_well_is_stored_and_opens():
+    run = run_of([])
+    count = 600_000
+    run = replace(run, prompt_ids=(7,) * count, prompt_texts=("a",) * count)
+    data = saved(run)
+    assert len(data) > 2_000_000
+    assert loaded(data).prompt_ids == run.prompt_ids
+
+
+def test_an_array_that_nothing_refers_to():
+    """It is not even unpacked."""
+    document = json.dumps(document_of(saved(run_of([])))).encode()
+    extra = zipped([("run.json", document), ("arrays/a.0.npy", b"no array")])
+    assert "no record refers to the array" in refusal(extra)
+
+
+def test_a_field_twice():
+    text = json.dumps(document_of(saved(run_mixed()))).replace('"label":', '"label": "x", "label":').encode()
+    assert "field twice" in refusal(zipped([("run.json", text)]))
+
+
+def test_long_and_odd_words_of_a_file_do_not_break_the_sentence():
+    versions = (10**3000, "\n" * 50)
+    for version in versions:
+        text = json.dumps({"format": "draftscope-run", "version": version}).encode()
+        assert len(refusal(zipped([("run.json", text)]))) < 300
+    odd = "\U000e0001" * 5000
+    assert len(refusal(rezipped(saved(run_mixed()), lambda document: document["run"].update({odd: 1})))) < 300
+    assert len(refusal(zipped([("run.json", b"{}"), ("\u2028\n" * 500, b"x")]))) < 300
 
 
 def test_a_directory_too_long_to_read():

@@ -7,7 +7,18 @@ import plotly.graph_objects as go
 
 from decoding.trace import PHASES, IterationTrace, RunTrace
 from viz.explain import phase_seconds
-from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, pattern, style
+from viz.theme import (
+    MARKS,
+    PHASE_COLORS,
+    PHASE_WORDS,
+    SERIES,
+    SERIES_DASHES,
+    SERIES_SYMBOLS,
+    outline,
+    palette,
+    pattern,
+    style,
+)
 from viz.tokens import milliseconds, plural
 from viz.tree_figure import for_plotly_keep
 
@@ -81,7 +92,8 @@ def run_strip_figure(run: RunTrace, current: int | None = None, dark: bool = Fal
         if chosen:
             figure.add_bar(
                 x=[i.index + 1 for i in chosen], y=[1] * len(chosen), base=[len(i.accepted) for i in chosen], name=kind,
-                marker={"color": MARKS[kind].color, "pattern": pattern(FINAL_PATTERNS[kind])},
+                marker={"color": MARKS[kind].color, "pattern": pattern(FINAL_PATTERNS[kind]),
+                        "line": {"color": outline(MARKS[kind].color, dark), "width": 1}},
                 customdata=[for_plotly_keep(i.final_text or "") for i in chosen],
                 hovertemplate=f"iteration %{{x}}: {kind} token %{{customdata}}<extra></extra>",
             )  # fmt: skip

@@ -12,6 +12,8 @@ from decoding.trace import IterationTrace
 from viz.theme import MARKS, palette, style, with_alpha
 from viz.tokens import for_plotly
 
+MAX_POINTS = 20_000
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeMask:
@@ -92,7 +94,9 @@ def mask_figure(iteration: IterationTrace, dark: bool = False, selected: int | N
         x=-0.8 - block / 2, y=(rows - 1) / 2, text=f"prefix<br>{mask.prefix_columns:,}<br>columns", showarrow=False
     )
     names = [for_plotly(iteration.nodes[i].text) if iteration.nodes else "" for i in mask.order]
-    seen_rows, seen_columns = np.nonzero(mask.allowed)
+    # A point per allowed cell: of a mask with very many, only the diagonal can be pointed at.
+    pointed = mask.allowed if mask.cells <= MAX_POINTS else np.eye(rows, dtype=bool)
+    seen_rows, seen_columns = np.nonzero(pointed)
     figure.add_scatter(
         x=seen_columns, y=seen_rows, mode="markers", showlegend=False,
         marker={"size": max(4, min(14, 320 // rows)), "opacity": 0, "symbol": "square"},

@@ -1,6 +1,8 @@
 """Colours, shapes and dashes of every view, and the Plotly look that goes with them.
 
-The palette is Okabe-Ito, readable with any colour vision; a shape and a dash always repeat what a colour says.
+The palette is Okabe-Ito, readable with any colour vision; a shape and a dash always repeat what a colour says. Its
+yellow-orange and its sky blue are drawn darker than published, at least 3:1 against the white and the dark page; the
+bonus token keeps its sky blue and gets an outline that is (`outline`).
 """
 
 from dataclasses import dataclass
@@ -35,9 +37,9 @@ MARKS: dict[str, Mark] = {
 }
 
 PHASE_COLORS: dict[str, str] = {
-    "draft": "#E69F00",
-    "prune": "#999999",
-    "mask": "#B39DDB",
+    "draft": "#BD8200",
+    "prune": "#8D8D8D",
+    "mask": "#9684B8",
     "verify": "#0072B2",
     "select": "#CC79A7",
     "commit": "#009E73",
@@ -58,7 +60,7 @@ PHASE_WORDS: dict[str, str] = {
     "other": "other",
 }
 
-SERIES: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#A6761D", "#8A93A6")
+SERIES: tuple[str, ...] = ("#0072B2", "#BD8200", "#009E73", "#CC79A7", "#D55E00", "#4795C1", "#A6761D", "#8A93A6")
 SERIES_DASHES: tuple[str, ...] = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
 SERIES_SYMBOLS: tuple[str, ...] = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
 
@@ -74,6 +76,8 @@ class Palette:
     select: str
 
 
+PAPER = {False: "#FFFFFF", True: "#12171A"}  # page backgrounds of .streamlit/config.toml, by dark
+LEAST_CONTRAST = 3.0
 LIGHT = Palette(text="#1A1F2B", muted="#5B6475", grid="#E3E6EC", surface="#FFFFFF", select="#B86E00")
 DARK = Palette(text="#EEF1F6", muted="#9AA3B5", grid="#2A303C", surface="#0E1117", select="#FFC533")
 
@@ -81,6 +85,33 @@ DARK = Palette(text="#EEF1F6", muted="#9AA3B5", grid="#2A303C", surface="#0E1117
 def palette(dark: bool) -> Palette:
     """The palette of a theme."""
     return DARK if dark else LIGHT
+
+
+def luminance(color: str) -> float:
+    """Relative luminance of a `#RRGGBB` colour, 0 to 1 (WCAG 2.2)."""
+    shares = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two `#RRGGBB` colours, 1 to 21 (WCAG 2.2)."""
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def mixed(color: str, other: str, share: float) -> str:
+    """`share` of a colour with the rest of another, as CSS `color-mix(in srgb, ...)` does."""
+    pairs = ((int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(share * mine + (1 - share) * its):02X}" for mine, its in pairs)
+
+
+def outline(color: str, dark: bool) -> str:
+    """A colour that stands out from the page: itself, or pulled towards the text until it does."""
+    share = 1.0
+    while contrast(shade := mixed(color, palette(dark).text, share), PAPER[dark]) < LEAST_CONTRAST:
+        share -= 0.04
+    return shade
 
 
 def with_alpha(color: str, alpha: float) -> str:

@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 
 from viz.scene import Scene, SceneNode
-from viz.theme import MARKS, PHASE_COLORS, palette, style
+from viz.theme import MARKS, PHASE_COLORS, outline, palette, style
 from viz.tokens import for_plotly
 
 # States that only occur while drafting, drawn like the marks of the component.
@@ -22,11 +22,11 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
     figure = go.Figure()
     for node in scene.nodes:
         if node.parent_id != -1 and states[node.node_id] != "hidden":
-            figure.add_scatter(**_edge(at[node.parent_id], at[node.node_id], states[node.node_id], node.width))
+            figure.add_scatter(**_edge(at[node.parent_id], at[node.node_id], states[node.node_id], node.width, dark))
     for state in dict.fromkeys(states.values()):
         members = [node for node in scene.nodes if states[node.node_id] == state]
         if state != "hidden":
-            figure.add_scatter(**_marks(members, state, chosen.detail, palette(dark).text))
+            figure.add_scatter(**_marks(members, state, chosen.detail, dark))
     style(figure, dark)
     last = max((node.depth for node in scene.nodes), default=0)
     figure.update_layout(
@@ -67,7 +67,7 @@ def _look(state: str) -> tuple[str, str, str, str]:
     return mark.symbol, mark.dash, mark.color, mark.words
 
 
-def _edge(start: tuple[float, float], end: tuple[float, float], state: str, width: float) -> dict:
+def _edge(start: tuple[float, float], end: tuple[float, float], state: str, width: float, dark: bool) -> dict:
     """One edge as a short smooth curve in the second half of the column, clear of the parent's text."""
     _, dash, color, _ = _look(state)
     turn = start[0] + 0.55
@@ -75,12 +75,12 @@ def _edge(start: tuple[float, float], end: tuple[float, float], state: str, widt
     ys = [start[1], *(start[1] + (end[1] - start[1]) * (3 * t * t - 2 * t**3) for t in _CURVE)]
     return {
         "x": xs, "y": ys, "mode": "lines", "hoverinfo": "skip", "showlegend": False,
-        "line": {"color": color, "dash": dash, "width": 0.9 + 5.1 * width},
+        "line": {"color": outline(color, dark), "dash": dash, "width": 0.9 + 5.1 * width},
         "opacity": 1.0 if state in ("accepted", "recovered", "bonus", "fallback") else 0.6,
     }  # fmt: skip
 
 
-def _marks(nodes: list[SceneNode], state: str, detail: str, text_color: str) -> dict:
+def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
     """Markers and labels of all nodes in one state."""
     symbol, _, color, words = _look(state)
     numbers = {"draft": "draft", "row": "position", "both": "both"}.get(detail)
@@ -95,11 +95,11 @@ def _marks(nodes: list[SceneNode], state: str, detail: str, text_color: str) -> 
         "mode": "markers+text",
         "text": labels,
         "textposition": "top right",
-        "textfont": {"color": text_color, "size": 12, "family": "monospace"},
+        "textfont": {"color": palette(dark).text, "size": 12, "family": "monospace"},
         "hovertext": [for_plotly_keep(node.title) for node in nodes],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "customdata": [node.node_id for node in nodes],
-        "marker": {"symbol": symbol, "size": 12, "color": color, "line": {"color": color, "width": 2}},
+        "marker": {"symbol": symbol, "size": 12, "color": color, "line": {"color": outline(color, dark), "width": 2}},
         "name": words,
         "cliponaxis": False,
     }

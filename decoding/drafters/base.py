@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from torch import Tensor
 
+from decoding.optional_torch import Tensor
 from decoding.row_search import topk_rows
 from decoding.sampling import Draws, Sampling
 from decoding.token_tree import TokenTree

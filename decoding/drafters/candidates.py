@@ -1,11 +1,10 @@
 """Nodes that compete for the places of a tree: scored by the draft, ranked by value, appended when they win."""
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from decoding.drafters.base import Draft, Drafter, Growing, ProbabilitySource
 from decoding.errors import require
+from decoding.optional_torch import Tensor, torch
 from decoding.trace import Growth
 
 # A candidate: `value` is what it is ranked by, `parent` a node of the tree, `node` its own id there or -1.

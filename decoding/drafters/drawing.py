@@ -1,10 +1,9 @@
 """What drafters that sample share: many draws at once, laws that lose what was drawn, notes on the leaves."""
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from decoding.errors import require
+from decoding.optional_torch import Tensor, torch
 from decoding.sampling import Draws
 from decoding.token_tree import NOT_DRAFTED, TokenTree
 

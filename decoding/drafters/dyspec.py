@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.drawing import check_drawn_tree, note_growth
+from decoding.optional_torch import Tensor
 from decoding.sampling import Draws
 
 

@@ -1,6 +1,10 @@
-"""A real run that comes with the program: what Home shows, and Step through until something is decoded.
+"""Real runs that come with the program: what Home and Learn show, and Step through until something is decoded.
 
-Written by `python -m decoding.record_home`; reading it needs no torch.
+Written by `python -m decoding.record_home` and `python -m decoding.record_presets`; reading them needs no torch.
+
+    recorded_runs()                  # {"tree_helps": Path(...), ...}: every file, in the order of RECORDINGS
+    recorded_run("tree_helps")       # its RunTrace
+    rivals("tree_helps")             # {"chain": RunTrace, "plain": RunTrace}: runs on the same prompt, taken in turn
 """
 
 from functools import lru_cache
@@ -9,14 +13,50 @@ from pathlib import Path
 from decoding.trace import IterationTrace, RunTrace
 from decoding.trace_file import load_run
 
-HOME_FILE = Path(__file__).parent / "home.dscope"
+FOLDER = Path(__file__).parent
+HOME_FILE = FOLDER / "home.dscope"
 PROMPT = "stories/frog_and_boat"
+CHAIN, PLAIN = "chain", "plain"
+
+# Every recording and the runs that were taken in turn with it on the same prompt.
+RECORDINGS: dict[str, tuple[str, ...]] = {
+    "home": (),
+    "tree_helps": (CHAIN, PLAIN),
+    "tree_loses": (CHAIN, PLAIN),
+    "sibling_rescue": (),
+    "history": (),
+    "sampled": (),
+    "lost_draft": (CHAIN,),
+    "lost_verify": (CHAIN,),
+    "lost_rebuild": (CHAIN,),
+}
 
 
-@lru_cache(maxsize=1)
+def recording_file(name: str, rival: str = "") -> Path:
+    """Where a recording lies, or the run of a rival on its prompt."""
+    return FOLDER / f"{name}{'_' if rival else ''}{rival}.dscope"
+
+
+def recorded_runs() -> dict[str, Path]:
+    """Every recorded file by name, rivals (`tree_helps_chain`) behind the run that they belong to."""
+    files = [recording_file(name, rival) for name, others in RECORDINGS.items() for rival in ("", *others)]
+    return {file.stem: file for file in files}
+
+
+@lru_cache(maxsize=32)
+def recorded_run(name: str) -> RunTrace:
+    """A recorded run by the name of its file."""
+    return load_run(recorded_runs()[name])
+
+
+def rivals(name: str) -> dict[str, RunTrace]:
+    """The runs that were taken in turn with a recording, by `chain` and `plain`."""
+    return {rival: recorded_run(recording_file(name, rival).stem) for rival in RECORDINGS[name]}
+
+
 def home_run() -> RunTrace:
-    """The recorded run."""
-    return load_run(HOME_FILE)
+    """The run that Home shows."""
+    return recorded_run("home")
 
 
 def telling_iteration(run: RunTrace) -> int:

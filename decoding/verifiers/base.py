@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from decoding.drafters.base import Draft, TreeLaw
+from decoding.optional_torch import Tensor
 from decoding.sampling import Draws, Sampling, TargetRows
 from decoding.trace import FinalKind, Setting, StepKind, VerificationStep
 from decoding.verifiers.verified_tree import VerifiedTree

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from decoding.errors import require
+from decoding.optional_torch import Tensor, torch
 from decoding.verifiers.base import IID_LAWS
 from decoding.verifiers.top_down import Match, Solver, TestLaws, TopDownVerifier, positive_part
 

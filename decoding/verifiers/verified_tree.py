@@ -2,9 +2,8 @@
 
 from functools import cached_property
 
-from torch import Tensor
-
 from decoding.drafters.base import Draft
+from decoding.optional_torch import Tensor
 from decoding.sampling import TargetRows, check_laws, checked_law, exact_dtype
 
 

@@ -18,7 +18,15 @@ from decoding.prompts import Prompt, load_prompts
 from decoding.recorded import PROMPT as HOME_PROMPT
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.models import manager
-from pages.ui.setting_widgets import length_control, picked, sampling_controls, seed, setting_key, settings_form
+from pages.ui.setting_widgets import (
+    length_control,
+    picked,
+    sampling_controls,
+    say_again,
+    seed,
+    setting_key,
+    settings_form,
+)
 from pages.ui.state import PromptChoice
 
 if TYPE_CHECKING:
@@ -79,6 +87,8 @@ def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> 
     )
     if text_key not in st.session_state:
         take_sample()
+    else:
+        say_again(text_key)
 
     def own_once_edited() -> None:
         sample = samples.get(st.session_state[key])
@@ -97,7 +107,7 @@ def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> 
 
 
 def method_picker(
-    key: str = "method", columns: int = 2, presets: bool = True, sampling: "Sampling | None" = None
+    key: str = "method", columns: int = 2, presets: bool = True, sampling: "Sampling | None" = None, bind: bool = True
 ) -> "Method | None":
     """Pick a method and its settings; a contradiction is told in a sentence here and gives None.
 
@@ -113,7 +123,7 @@ def method_picker(
         key=key,
         format_func=lambda name: METHODS[name].label,
         persist_state="session",
-        bind="query-params" if key == "method" else None,
+        bind="query-params" if bind and key == "method" else None,
     )
     method = METHODS[name]
     if presets:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import streamlit as st
 
-from decoding.errors import MEMORY_SIGNS, DraftscopeError, OutOfMemoryError
+from decoding.errors import MEMORY_SIGNS, NEEDS_TORCH, DraftscopeError, OutOfMemoryError, TorchMissingError
 
 OUT_OF_MEMORY = (
     "The device ran out of memory: shorten the prompt, lower node_budget or max_new_tokens, or load a smaller pair."
@@ -26,6 +26,8 @@ def sentence(error: BaseException) -> str:
         return escape_markdown(str(error))
     if is_out_of_memory(error):
         return OUT_OF_MEMORY
+    if is_torch_missing(error):
+        return escape_markdown(NEEDS_TORCH)
     return UNEXPECTED.format(kind=type(error).__name__)
 
 
@@ -33,6 +35,8 @@ def as_draftscope_error(error: Exception) -> DraftscopeError | None:
     """The error as one that can be shown, None if it is a defect of the program."""
     if isinstance(error, DraftscopeError):
         return error
+    if is_torch_missing(error):
+        return TorchMissingError(NEEDS_TORCH)
     return OutOfMemoryError(OUT_OF_MEMORY) if is_out_of_memory(error) else None
 
 
@@ -41,6 +45,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in MEMORY_SIGNS)
+
+
+def is_torch_missing(error: BaseException) -> bool:
+    """Whether something could not be imported because what decodes is not installed."""
+    return isinstance(error, ModuleNotFoundError) and error.name in ("torch", "transformers", "safetensors")
 
 
 @contextmanager
@@ -52,7 +61,7 @@ def guarded(place=None) -> Iterator[None]:
     """
     try:
         yield
-    except (DraftscopeError, RuntimeError, MemoryError) as error:
+    except (DraftscopeError, RuntimeError, MemoryError, ModuleNotFoundError) as error:
         known = as_draftscope_error(error)
         if known is None:
             raise

@@ -10,6 +10,7 @@ from pages.ui.errors import escape_markdown
 from pages.ui.models import parameters
 from pages.ui.scope import scope
 from pages.ui.setup import PAGES, ROOT
+from pages.ui.tour import current_tour, show_step, start_tour
 from viz.scope_data import compact_data
 from viz.text_strip import iteration_spans
 from viz.theme import MARKS
@@ -19,9 +20,14 @@ TREE_HEIGHT = 372
 # Steps of the story and the phase of the tree that goes with each; the draft is shown whole, pruned nodes marked.
 STEPS: dict[str, str] = {"1 Draft": "prune", "2 Verify": "verify", "3 Accept": "select", "4 Commit": "commit"}
 NEXT: dict[str, tuple[str, str]] = {
+    "Learn": (":material/school:", "A guided tour, puzzles on real iterations, and what every word means."),
     "Step through": (
         ":material/footprint:",
         "Decode your own prompt and look into every iteration: tree, mask, cache, times.",
+    ),
+    "What if": (
+        ":material/call_split:",
+        "Change one thing in one iteration, force a node, and see both courses side by side.",
     ),
     "Tune live": (":material/tune:", "Move a threshold and see the same prefix drafted and verified again."),
     "Verifiers": (":material/fact_check:", "Every way to accept tokens on one tree: exact values, re-rolled draws."),
@@ -29,6 +35,7 @@ NEXT: dict[str, tuple[str, str]] = {
         ":material/compare_arrows:",
         "Run several methods on one prompt: speed, acceptance, trees side by side.",
     ),
+    "Race": (":material/flag:", "Recorded runs side by side, slowed down until you see who wins."),
 }
 STYLE = """
 <style>
@@ -47,6 +54,8 @@ STYLE = """
 }
 .home-step.current { border-color: #009E73; }
 .home-step b { display: block; }
+[class*=st-key-home_next_] { padding: 0.3rem 0.7rem 0.5rem !important; gap: 0.1rem !important; min-height: 6.5rem; }
+[class*=st-key-home_next_] [data-testid=stCaptionContainer] p { font-size: 0.8rem; line-height: 1.3; }
 </style>
 """
 
@@ -54,13 +63,26 @@ STYLE = """
 def draw_introduction() -> None:
     """What this is about, in three sentences."""
     st.html(STYLE)
-    with st.container(key="home_title"):
+    words, tour = st.columns([6.4, 1], vertical_alignment="center")
+    with tour:
+        _tour_button()
+    with words.container(key="home_title"):
         st.title("Several tokens from one pass of the large model", anchor=False)
         st.markdown(
             "A large language model writes one token per pass. In **tree speculative decoding** a small *draft* model "
             "guesses a tree of continuations, the large *target* model checks the whole tree in a single pass, and the "
             "branch it agrees with is kept. The text stays exactly what the target alone would have written."
         )
+
+
+def _tour_button() -> None:
+    """Begins the tour, or goes on with the one that is on."""
+    tour = current_tour()
+    words = "Go on with the tour" if tour else "Take the tour"
+    if st.button(words, key="home_tour", type="primary", icon=":material/tour:", width="stretch"):
+        if tour:
+            show_step("Home")
+        start_tour()
 
 
 def draw_iteration() -> None:
@@ -86,7 +108,7 @@ def draw_next() -> None:
     """Where to go from here, and what was recorded."""
     there = {label: words for label, words in NEXT.items() if (ROOT / PAGES[label]).is_file()}
     for place, (label, (icon, words)) in zip(st.columns(max(len(there), 1)), there.items(), strict=True):
-        with place.container(border=True):
+        with place.container(border=True, key=f"home_next_{label}"):
             st.page_link(PAGES[label], label=f"**{label}**", icon=icon)
             st.caption(words)
     run = home_run()

@@ -1,65 +1,59 @@
-"""Save the run on screen to a file, open one, export its tree. A file that cannot be opened changes nothing."""
+"""Save the run on screen, take it along in other forms, open one, compare with one. A bad file changes nothing."""
 
 import io
 
 import streamlit as st
 
+from decoding.diff import RunDiff, compare_runs
+from decoding.diff_words import diff_lines, parting_words
 from decoding.errors import TraceFileError
+from decoding.trace import RunTrace
 from decoding.trace_file import load_run, save_run
-from pages.ui.errors import show_error
-from pages.ui.run_view import is_dark
-from pages.ui.state import Run, current_run, keep_run, selected_iteration
-from viz.scene import build_scene
+from pages.ui.address import link_box
+from pages.ui.errors import escape_markdown, show_error
+from pages.ui.exports import export_buttons
+from pages.ui.links import Link
+from pages.ui.state import Run, current_run, keep_run
 from viz.tokens import plural
-from viz.tree_figure import tree_figure
 
 SUFFIX = "dscope"
 ERROR = "file_error"
+RIVAL = "file_rival"
 WITH_ROWS = "save_with_rows"
 
 
-def file_menu() -> None:
-    """A popover with everything that has to do with files."""
+def file_menu(link: Link) -> None:
+    """A popover with everything by which a run leaves or enters the program; `link` is the one to what is shown."""
     run = current_run()
-    empty = run is None or not run.trace.iterations
-    with st.popover("File", key="file_open", icon=":material/folder_open:"):
-        st.download_button(
-            "Save this run",
-            lambda: run_bytes(run),
-            file_name=f"{run.trace.method if run else 'run'}-{run.key if run else ''}.{SUFFIX}",
-            mime="application/octet-stream",
-            key="save_run",
-            disabled=empty,
-            on_click="ignore",
-            icon=":material/download:",
-            help="One file with every iteration; it opens without the models.",
-        )
-        rows = sum(each.target_logits is not None for each in run.trace.iterations) if run else 0
-        if rows:
-            st.toggle(
-                f"With the full laws of {plural(rows, 'iteration')}",
-                key=WITH_ROWS,
-                help="Needed to look at other verifiers where the file is opened; makes it much larger.",
-            )
-        st.download_button(
-            "Export this tree",
-            lambda: tree_html(run),
-            file_name="draft-tree.html",
-            mime="text/html",
-            key="export_tree",
-            disabled=empty,
-            on_click="ignore",
-            icon=":material/ios_share:",
-            help="A Plotly figure in one HTML file.",
-        )
-        st.file_uploader("Open a saved run", type=[SUFFIX], key="open_run", on_change=_open)
+    with st.popover("File", key="file_open", icon=":material/folder_open:"), st.container(width=760):
+        out, into = st.columns(2, gap="medium")
+        with out:
+            st.markdown("**Save this run**")
+            _save_button(run)
+            st.markdown("**Export**")
+            if run is not None:
+                export_buttons(run)
+        with into:
+            st.markdown("**Open**")
+            st.file_uploader(
+                "Open a saved run", type=[SUFFIX], key="open_run", on_change=_open,
+                help="It takes the place of the run on screen and needs no models.",
+            )  # fmt: skip
+            st.markdown("**Compare**")
+            st.file_uploader(
+                "Compare with another saved run", type=[SUFFIX], key="compare_run", on_change=_compare,
+                help="Says where the two part: output, settings, trees, totals. The run on screen stays.",
+            )  # fmt: skip
+        link_box(link)
 
 
-def file_error() -> None:
-    """Why the last file could not be opened, if it could not."""
+def file_messages() -> None:
+    """Why the last file could not be opened, if it could not, and how the run compares with the one chosen for that."""
     error = st.session_state.get(ERROR)
     if error is not None:
         show_error(error)
+    if st.session_state.get(RIVAL) is not None and current_run() is not None:
+        _draw_comparison(current_run())
 
 
 def run_bytes(run: Run) -> bytes:
@@ -69,20 +63,66 @@ def run_bytes(run: Run) -> bytes:
     return buffer.getvalue()
 
 
-def tree_html(run: Run) -> str:
-    """The tree on screen as a page of its own."""
-    iteration = run.trace.iterations[selected_iteration()]
-    scene = build_scene(iteration, scene_id="export", title=run.trace.label)
-    return tree_figure(scene, dark=is_dark()).to_html(include_plotlyjs=True, full_html=True)
+def _save_button(run: Run | None) -> None:
+    rows = sum(each.target_logits is not None for each in run.trace.iterations) if run else 0
+    st.download_button(
+        "Run, .dscope",
+        lambda: run_bytes(run),
+        file_name=f"{run.trace.method if run else 'run'}-{run.key if run else ''}.{SUFFIX}",
+        mime="application/octet-stream",
+        key="save_run",
+        disabled=run is None or not run.trace.iterations,
+        on_click="ignore",
+        icon=":material/download:",
+        help="One file with every iteration; it opens without the models.",
+        width="stretch",
+    )
+    if rows:
+        st.toggle(
+            f"With the full laws of {plural(rows, 'iteration')}",
+            key=WITH_ROWS,
+            help="Needed to look at other verifiers where the file is opened; makes it much larger.",
+        )
+
+
+def _draw_comparison(run: Run) -> None:
+    """Where the run on screen and the chosen one part, in a sentence; the rest behind it."""
+    name, rival = st.session_state[RIVAL]
+    shown = (run.key, len(run.trace.iterations), id(rival))
+    if st.session_state.get("file_diff_of") != shown:
+        st.session_state["file_diff_of"], st.session_state["file_diff"] = shown, compare_runs(run.trace, rival)
+    diff: RunDiff = st.session_state["file_diff"]
+    with st.container(key="file_comparison", horizontal=True, vertical_alignment="center", gap="small"):
+        words = escape_markdown(f"A is the run on screen, B is {name}. {parting_words(diff)}")
+        st.info(words, icon=":material/difference:", width="stretch")
+        with st.popover("Differences", key="file_comparison_open"), st.container(width=820):
+            st.code("\n".join(diff_lines(diff, "the run on screen", name)), language=None, height=460, wrap_lines=True)
+        st.button("Close", key="file_comparison_close", on_click=_forget_rival, icon=":material/close:")
+
+
+def _forget_rival() -> None:
+    st.session_state[RIVAL] = None
 
 
 def _open() -> None:
     """Put an uploaded run on screen; the one there stays if the file is damaged or foreign."""
-    upload = st.session_state["open_run"]
+    trace = _uploaded("open_run")
+    if trace is not None:
+        keep_run(Run(trace, "opened"))
+
+
+def _compare() -> None:
+    """Keep an uploaded run beside the one on screen; taking the file away ends the comparison."""
+    trace = _uploaded("compare_run")
+    st.session_state[RIVAL] = None if trace is None else (st.session_state["compare_run"].name, trace)
+
+
+def _uploaded(key: str) -> RunTrace | None:
+    """The run in an uploaded file; why there is none is kept for `file_messages`."""
+    upload = st.session_state[key]
     st.session_state[ERROR] = None
-    if upload is None:
-        return
     try:
-        keep_run(Run(load_run(upload), "opened"))
+        return None if upload is None else load_run(upload)
     except TraceFileError as error:
         st.session_state[ERROR] = error
+        return None

@@ -232,13 +232,17 @@ def seed(key: str, default: Any, words: Mapping[Any, str] | Sequence[tuple[Any, 
     """First value of a widget; a value from before or a valid one from the address comes first.
 
     Streamlit writes an option into the address as the screen shows it: `words` has the options by value, as a
-    mapping or in pairs; without it any value from the address is left to the widget.
+    mapping or in pairs; a widget without them takes nothing from the address.
     """
     if key in st.session_state:
-        return
-    asked = st.query_params.get(key)
-    if asked is None or (words and asked not in dict(words).values()):
+        say_again(key)
+    elif st.query_params.get(key) not in dict(words).values():
         st.session_state[key] = default
+
+
+def say_again(key: str) -> None:
+    """Set a widget to what it holds: else a page shows an empty or lowest value for what only another page had set."""
+    st.session_state[key] = st.session_state[key]
 
 
 def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:

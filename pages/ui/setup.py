@@ -7,8 +7,10 @@ from pathlib import Path
 
 import streamlit as st
 
+from decoding.errors import NEEDS_TORCH
 from pages.ui.errors import escape_markdown
 from pages.ui.models import describe_pair, gibibytes, manager
+from pages.ui.torch_there import torch_there
 
 ROOT = Path(__file__).resolve().parents[2]
 ICON = Path(__file__).with_name("icon.svg")  # Streamlit would fetch a named icon from the network
@@ -38,6 +40,14 @@ STYLE = """
 .st-key-toolbar { min-height: 2.4rem; flex-wrap: nowrap; }
 .st-key-status { min-width: 0; }
 .st-key-status [data-testid=stCaptionContainer] { margin: 0; }
+/* White words on the dark theme's primary colour would be hard to read. */
+[data-testid=stBaseButton-primary]:not(:disabled) { background: #00795A; border-color: #00795A; color: #FFFFFF; }
+[data-testid=stWidgetLabel][disabled], [data-testid=stWidgetLabel][disabled] * { color: inherit; }
+[data-testid=stWidgetLabel][disabled] p { opacity: 0.68; }
+[class*="_described"] { position: relative; }
+[class*="_described"] > :has(> [data-testid=stPopover]) { position: absolute; right: 0; bottom: 0; width: auto; }
+[class*="_described"] [data-testid=stPopover] button { min-height: 1.4rem; height: 1.4rem; padding: 0 0.3rem; }
+[class*="_described"] [data-testid=stPopover] button p { font-size: 0.78rem; }
 [data-testid=stPopoverBody] { padding: 1rem 1.2rem; max-height: 84vh; }
 .st-key-status [data-testid=stCaptionContainer] p {
   white-space: nowrap; overflow: hidden; text-overflow: ellipsis; margin: 0;
@@ -53,6 +63,9 @@ STYLE = """
 def setup(title: str) -> None:
     """Configure the page and draw menu and pair; call it before anything else."""
     st.set_page_config(page_title=f"{title} · Draftscope", page_icon=str(ICON), layout="wide")
+    if st.session_state.get("page") != title:
+        st.session_state["page"] = title
+        st.session_state["address_obeyed"] = False  # an address is obeyed once, when its page is entered
     st.html(STYLE)
     with st.container(key="menu", horizontal=True, vertical_alignment="center", gap="small"):
         with st.container(key="brand", width="content"):
@@ -62,6 +75,10 @@ def setup(title: str) -> None:
                 st.page_link(page, label=f"**{label}**" if label == title else label)
         st.space("stretch")
         _pair_pill()
+    if "tour" in st.session_state:
+        from pages.ui.tour import tour_bar
+
+        tour_bar(title)
 
 
 def _pair_pill() -> None:
@@ -71,8 +88,11 @@ def _pair_pill() -> None:
     words = describe_pair(models.info) if models.info else "Embedded pair · loads when it is needed"
     if memory:
         words += f" · GPU {gibibytes(memory[0])} used, {gibibytes(memory[1])} free"
+    told = "Choose another pair of models"
+    if not torch_there():
+        words, told = "No torch here · recorded and opened runs only", NEEDS_TORCH
     if st.button(
-        escape_markdown(words), key="pair_open", help="Choose another pair of models", icon=":material/memory:"
+        escape_markdown(words), key="pair_open", help=told, icon=":material/memory:", disabled=not torch_there()
     ):
         # Imported here: asking for the memory a pair needs may ask torch, and Home must draw without it.
         from pages.ui.pair_picker import pair_dialog

@@ -27,15 +27,17 @@ class Run:
 
     Attributes:
         trace: everything decoded so far.
-        source: `decoded` here, `opened` from a file, or `recorded` (comes with the program).
+        source: `decoded` here, `opened` from a file, `recorded` (comes with the program), or `forked` on What if.
         session: what can decode further, None for the others.
         key: identifies the run to the scope component.
+        asked: what it was decoded from, None where that is not known.
     """
 
     trace: RunTrace
-    source: Literal["decoded", "opened", "recorded"] = "decoded"
+    source: Literal["decoded", "opened", "recorded", "forked"] = "decoded"
     session: "DecodeSession | None" = None
     key: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    asked: "Asked | None" = None
 
     @property
     def released(self) -> bool:
@@ -67,6 +69,16 @@ class PromptChoice:
     chat: bool = False
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a run is decoded from: with the same pair and these the same run can be had again."""
+
+    prompt: PromptChoice
+    method: "Method"
+    sampling: "Sampling"
+    max_new_tokens: int
+
+
 def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
     """Token ids of a prompt.
 
@@ -90,7 +102,7 @@ def new_run(pair: "Pair", method: "Method", prompt: PromptChoice, sampling: "Sam
 
     limits = Limits(max_new_tokens, rows="full", row_bytes=ROW_BYTES)
     session = DecodeSession(pair, method, encode_prompt(pair, prompt), sampling, limits)
-    return Run(session.trace(), session=session)
+    return Run(session.trace(), session=session, asked=Asked(prompt, method, sampling, max_new_tokens))
 
 
 def decode_more(run: Run, iterations: int | None, job: "Job") -> int:

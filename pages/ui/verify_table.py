@@ -40,7 +40,7 @@ def verifier_table(looked: Looked, told: tuple["Replayed", ...], rolled: dict | 
 
 def table_data(looked: Looked, told: tuple["Replayed", ...], rolled: dict | None, chosen: str, seeds: int) -> dict:
     """What the component draws: plain texts and numbers."""
-    from decoding.replay import token_law
+    from decoding.luck import token_law
 
     laws = {
         replayed.verifier.name: token_law(looked.iteration, replayed.acceptance_probability)

@@ -8,7 +8,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,8 +45,11 @@ def launched_chromium(executable: str) -> Iterator:
 
 
 @contextmanager
-def running_app() -> Iterator[str]:
+def running_app(environment: Mapping[str, str] | None = None) -> Iterator[str]:
     """The app on a free port of 127.0.0.1; yields its address, ends it afterwards.
+
+    Args:
+        environment: of the process, that of this one if none is given.
 
     Raises:
         RuntimeError: it did not come up; the end of its log is in the message.
@@ -56,7 +59,7 @@ def running_app() -> Iterator[str]:
         port = sock.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}", "--server.headless=true"]
     with tempfile.TemporaryFile("w+") as log:
-        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=environment)
         try:
             if not _comes_up(f"http://127.0.0.1:{port}", server):
                 log.seek(0)

@@ -154,3 +154,13 @@ def test_nothing_leaves_the_machine(open_page):
         page.wait_for_timeout(500)
     assert asked
     assert [url for url in asked if not url.startswith(("http://127.0.0.1", "data:", "blob:"))] == []
+
+
+def test_sampling_and_prompt_go_along_to_other_pages(open_page):
+    page = open_page("/step_through")
+    page.get_by_role("link", name="Tune live").first.click()
+    expect(page.locator(".st-key-sampling_draft_temperature input[type=range]").first).to_have_value("1")
+    page.get_by_role("link", name="Compare").first.click()
+    settled(page)
+    page.click(".st-key-compare_prompt_open button, [data-testid=stPopover] button >> nth=0")
+    expect(page.locator(".st-key-prompt_text textarea")).not_to_have_value("")

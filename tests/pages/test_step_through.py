@@ -171,16 +171,6 @@ def upload(monkeypatch, data: bytes) -> dict:
     return session
 
 
-def test_tree_exports_as_a_page_of_its_own(page, monkeypatch):
-    from pages.ui import run_file
-
-    monkeypatch.setattr(run_file, "selected_iteration", lambda: 0)
-    monkeypatch.setattr(run_file, "is_dark", lambda: False)
-    page_html = run_file.tree_html(run_of(page))
-    assert "<html" in page_html
-    assert "plotly" in page_html.lower()
-
-
 def test_choices_outlive_a_page_switch(page):
     page.slider(key="method_dynatree_node_budget").set_value(17).run()
     page.switch_page("app.py").run()

@@ -51,20 +51,20 @@ function drawRow(table, row) {
   line.setAttribute("role", "row");
   line.dataset.name = row.name;
   line.title = row.about;
-  const name = add("div", "name", line);
+  const name = cell("name", line);
   add("span", "", name, row.label);
   if (row.own) add("i", "", name, "run").title = "The verifier that this tree was verified with when it was decoded";
   if (row.refusal) {
-    add("div", "reason", line, row.refusal);
+    cell("reason", line).textContent = row.refusal;
     line.setAttribute("aria-disabled", "true");
     return line;
   }
   line.tabIndex = 0;
-  const expected = add("div", "expected", line);
+  const expected = cell("expected", line);
   add("b", row.best ? "best" : "", expected, row.expected.toFixed(2));
   const lane = add("span", "lane", expected);
   add("span", "bar", lane).style.width = (100 * row.expected) / table.data.most + "%";
-  const seed = add("div", "seed", line);
+  const seed = cell("seed", line);
   add("b", "", seed, String(row.path.length + 1));
   const text = add("span", "tokens", seed);
   for (const token of row.path) add("span", "t accepted", text, token);
@@ -77,10 +77,10 @@ function drawRow(table, row) {
 
 // Share of the re-rolled seeds as bars, the exact probability as a tick over each.
 function spread(line, row, longest) {
-  const cell = add("div", "spread", line);
+  const box = cell("spread", line);
   const most = Math.max(...row.exact, ...(row.rolled || []), 0.01);
   for (let place = 0; place < longest; place++) {
-    const column = add("span", "column", cell);
+    const column = add("span", "column", box);
     const exact = row.exact[place] || 0;
     const rolled = row.rolled ? row.rolled[place] || 0 : null;
     if (rolled) add("span", "bar", column).style.height = (100 * rolled) / most + "%";
@@ -122,6 +122,12 @@ function paintSelection(table) {
     row.setAttribute("aria-selected", name === table.selected);
   }
   table.root.dataset.selected = table.selected || "";
+}
+
+function cell(className, line) {
+  const box = add("div", className, line);
+  box.setAttribute("role", "gridcell");
+  return box;
 }
 
 function add(tag, className, parent, text) {

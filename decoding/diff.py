@@ -1,0 +1,246 @@
+"""`python -m decoding.diff A B`: where two saved runs part. Needs no torch.
+
+Exit code 0: same output; 1: the output differs; 2: a file cannot be read.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from decoding.errors import DraftscopeError
+from decoding.trace import IterationTrace, NodeTrace, RunTrace
+from decoding.trace_file import load_run
+
+Value = int | float | bool | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that was asked for or given in another way: `group` is `prompt`, `pair`, `method`, `settings`, ..."""
+
+    group: str
+    name: str
+    first: Value
+    second: Value
+
+
+@dataclass(frozen=True, slots=True)
+class OutputToken:
+    """A token of the output: what it is, which iteration committed it, and as what (`drafted`, `bonus`, ...)."""
+
+    token_id: int
+    text: str
+    iteration: int
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """The first position of the output, 0-based, where two runs differ; None where a run has no token there."""
+
+    position: int
+    first: OutputToken | None
+    second: OutputToken | None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDifference:
+    """Two iterations that began at the same text and did not do the same.
+
+    Attributes:
+        first, second: indices of the iterations.
+        prefix_length: tokens before both.
+        only_first, only_second: nodes of one tree that the other lacks, as the text from the root down.
+        verdicts: nodes of both trees with another verdict, as (text from the root down, first, second).
+        committed: whether they committed the same tokens.
+    """
+
+    first: int
+    second: int
+    prefix_length: int
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+    verdicts: tuple[tuple[str, str, str], ...]
+    committed: bool
+
+    @property
+    def empty(self) -> bool:
+        """Whether both did the same."""
+        return self.committed and not (self.only_first or self.only_second or self.verdicts)
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """One number of both whole runs, None where a run has none; `unit` is empty for counts."""
+
+    words: str
+    first: float | None
+    second: float | None
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDiff:
+    """How two runs differ.
+
+    Attributes:
+        labels: what the runs are called.
+        differences: what was asked or given differently, prompt first, hardware last.
+        parting: where the output differs, None where it is the same.
+        same_tokens: output tokens before that.
+        compared: iterations of both that began at the same text with their trees recorded.
+        trees: those of them that differ, in order.
+        totals: numbers of the whole runs beside each other.
+    """
+
+    labels: tuple[str, str]
+    differences: tuple[Difference, ...]
+    parting: Parting | None
+    same_tokens: int
+    compared: int
+    trees: tuple[TreeDifference, ...]
+    totals: tuple[Total, ...]
+
+    @property
+    def same_output(self) -> bool:
+        """Whether both runs wrote the same tokens."""
+        return self.parting is None
+
+
+def compare_runs(first: RunTrace, second: RunTrace) -> RunDiff:
+    """Everything in which two runs differ."""
+    ids = first.output_ids, second.output_ids
+    same = next((i for i, (a, b) in enumerate(zip(*ids, strict=False)) if a != b), min(map(len, ids)))
+    parting = None if ids[0] == ids[1] else Parting(same, _token_at(first, same), _token_at(second, same))
+    pairs = list(_same_beginnings(first, second, same)) if first.prompt_ids == second.prompt_ids else []
+    trees = [compare_iterations(a, b) for a, b in pairs]
+    return RunDiff(
+        labels=(first.label, second.label),
+        differences=tuple(_differences(first, second)),
+        parting=parting,
+        same_tokens=same,
+        compared=len(trees),
+        trees=tuple(tree for tree in trees if not tree.empty),
+        totals=tuple(_totals(first, second)),
+    )
+
+
+def compare_iterations(first: IterationTrace, second: IterationTrace) -> TreeDifference:
+    """Two recorded trees on the same text, matched node by node by the tokens from the root down."""
+    keys: dict[tuple[int, int], int] = {}
+    mine, other = _by_path(first, keys), _by_path(second, keys)
+    both = [(mine[key], other[key]) for key in mine if key in other]
+    return TreeDifference(
+        first=first.index,
+        second=second.index,
+        prefix_length=first.prefix_length,
+        only_first=tuple(_text_of(first, node) for key, node in mine.items() if key not in other),
+        only_second=tuple(_text_of(second, node) for key, node in other.items() if key not in mine),
+        verdicts=tuple((_text_of(first, a), a.verdict, b.verdict) for a, b in both if a.verdict != b.verdict),
+        committed=first.committed_ids == second.committed_ids,
+    )
+
+
+def _by_path(iteration: IterationTrace, keys: dict[tuple[int, int], int]) -> dict[int, NodeTrace]:
+    """Drafted nodes by a number of their path; `keys` gives the same number to the same path of another tree."""
+    own, found = [-1], {}
+    for node in iteration.nodes[1:]:
+        own.append(keys.setdefault((own[node.parent_id], node.token_id), len(keys)))
+        found[own[-1]] = node
+    return found
+
+
+def _text_of(iteration: IterationTrace, node: NodeTrace) -> str:
+    return "".join(iteration.nodes[place].text for place in iteration.path(node.node_id)[1:])
+
+
+def _same_beginnings(first: RunTrace, second: RunTrace, same: int) -> Iterator[tuple[IterationTrace, IterationTrace]]:
+    """Iterations of both runs that stand behind the same text and have their trees."""
+    others = {each.prefix_length: each for each in second.iterations}
+    for iteration in first.iterations:
+        other = others.get(iteration.prefix_length)
+        behind = iteration.prefix_length - len(first.prompt_ids)
+        if other is not None and behind <= same and iteration.nodes and other.nodes:
+            yield iteration, other
+
+
+def _token_at(run: RunTrace, position: int) -> OutputToken | None:
+    for iteration in run.iterations:
+        if position < len(iteration.committed_ids):
+            drafted = position < len(iteration.accepted)
+            provenance = "drafted" if drafted else iteration.final_kind
+            text = iteration.committed_texts[position]
+            return OutputToken(iteration.committed_ids[position], text, iteration.index, provenance)
+        position -= len(iteration.committed_ids)
+    return None
+
+
+def _differences(first: RunTrace, second: RunTrace) -> Iterator[Difference]:
+    if first.prompt_ids != second.prompt_ids:
+        yield Difference("prompt", "text", "".join(first.prompt_texts), "".join(second.prompt_texts))
+    for role in ("target", "draft"):
+        yield from _changed(f"{role} model", _fields(getattr(first.pair, role)), _fields(getattr(second.pair, role)))
+    yield from _changed("method", {"name": first.method}, {"name": second.method})
+    yield from _changed("settings", first.settings, second.settings)
+    yield from _changed("sampling", _fields(first.sampling), _fields(second.sampling))
+    yield from _changed("length", {"max_new_tokens": first.max_new_tokens}, {"max_new_tokens": second.max_new_tokens})
+    yield from _changed("hardware", first.hardware, second.hardware)
+
+
+def _fields(record: Any) -> dict[str, Value]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def _changed(group: str, first: Mapping[str, Value], second: Mapping[str, Value]) -> Iterator[Difference]:
+    for name in dict.fromkeys((*first, *second)):
+        if first.get(name) != second.get(name):
+            yield Difference(group, name, first.get(name), second.get(name))
+
+
+def _totals(first: RunTrace, second: RunTrace) -> Iterator[Total]:
+    for (words, unit, mine), (_, _, other) in zip(_numbers(first), _numbers(second), strict=True):
+        yield Total(words, mine, other, unit)
+
+
+def _numbers(run: RunTrace) -> Iterator[tuple[str, str, float | None]]:
+    """Words, unit and value of what a run took, counted and measured."""
+    its, totals = run.iterations, run.totals
+    tokens, accepted = len(run.output_ids), sum(len(each.accepted) for each in its)
+    drafted, verified = sum(each.drafted for each in its), sum(each.verified for each in its)
+    yield "new tokens", "", tokens
+    yield "iterations", "", len(its)
+    yield "target passes", "", sum(each.target_passes for each in its)
+    yield "draft forwards", "", sum(each.draft_forwards for each in its)
+    yield "tokens per verification pass", "", tokens / len(its) if its else None
+    yield "accepted of drafted", "%", 100 * accepted / drafted if drafted else None
+    yield "accepted of verified", "%", 100 * accepted / verified if verified else None
+    yield "iterations in a loop", "", sum(each.in_loop for each in its)
+    yield "wall time, measured", "s", totals.wall_s
+    yield "first tokens after, measured", "s", totals.ttft_s
+    yield "tokens per second, measured", "1/s", totals.new_tokens / totals.wall_s if totals.wall_s else None
+    yield "peak memory", "MiB", None if totals.peak_memory_bytes is None else totals.peak_memory_bytes / 2**20
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare two files and print what differs; the code is 0, 1 or 2 as the module says."""
+    from decoding.diff_words import diff_lines
+
+    parser = argparse.ArgumentParser(prog="python -m decoding.diff", description="Say where two saved runs part.")
+    parser.add_argument("first", type=Path, metavar="A", help="a run saved with Draftscope")
+    parser.add_argument("second", type=Path, metavar="B", help="another one")
+    parser.add_argument("--all", action="store_true", help="list every node that differs, not only the first ones")
+    args = parser.parse_args(arguments)
+    try:
+        diff = compare_runs(load_run(args.first), load_run(args.second))
+    except DraftscopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(diff_lines(diff, str(args.first), str(args.second), every=args.all)))
+    return 0 if diff.same_output else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""`python -m decoding.record --prompt TEXT --method NAME[:setting=value,...] --out run.dscope`: decode and save a run.
+
+The file opens in the app on any machine, also without torch and without a GPU. Progress goes to stderr. Exit code 0:
+written; 1: stopped or out of memory, nothing written; 2: what was asked for cannot be done.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from decoding.errors import (
+    NEEDS_TORCH,
+    DraftscopeError,
+    OutOfMemoryError,
+    PromptError,
+    SettingsError,
+    TraceFileError,
+    require,
+)
+from decoding.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, ENGINES, PairSettings
+from decoding.prompts import KINDS, MAX_FILE_BYTES, load_prompts
+from decoding.trace import RunTrace
+from decoding.trace_file import MAX_BYTES, save_run
+
+if TYPE_CHECKING:
+    from decoding.methods import Method
+    from decoding.pair import Pair
+    from decoding.sampling import Sampling
+    from decoding.session import Limits
+
+EVERY_S = 2.0  # between two lines of progress where stderr is no terminal
+Report = Callable[[str], None]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the command."""
+    made = argparse.ArgumentParser(prog="python -m decoding.record", description="Decode a prompt and save the run.")
+    prompt = made.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="a text, or kind/name of a sample prompt")
+    prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a UTF-8 text file")
+    made.add_argument("--method", default="dynatree", metavar="NAME[@ENGINE][:setting=value,...]")
+    made.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, such as run.dscope")
+    made.add_argument("--force", action="store_true", help="overwrite a file that is there")
+    made.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
+    made.add_argument("--ignore-end-of-text", action="store_true", help="decode on past the stop tokens")
+    made.add_argument(
+        "--record", choices=("full", "summary"), default="full", help="summary: counts and times, no trees"
+    )
+    made.add_argument("--rows", choices=("top", "full"), default="top", help="full: raw logits, to replay verifiers")
+    made.add_argument(
+        "--warm-up", type=int, default=8, metavar="N", help="tokens decoded before, so that times are usual"
+    )
+    pair = made.add_argument_group("pair")
+    pair.add_argument("--target", default=EMBEDDED, help="Hugging Face id or folder")
+    pair.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder")
+    pair.add_argument("--device", choices=DEVICES, default="auto")
+    pair.add_argument("--dtype", choices=DTYPES, default="auto")
+    pair.add_argument("--engine", choices=ENGINES, default="auto")
+    pair.add_argument("--attention", choices=ATTENTIONS, default="auto")
+    pair.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens that must fit")
+    pair.add_argument("--split", action="store_true", help="spread the target over several GPUs")
+    pair.add_argument("--chat", action="store_true", help="put the prompt through the chat template")
+    sampling = made.add_argument_group("sampling")
+    sampling.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
+    sampling.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's law")
+    sampling.add_argument("--draft-temperature", type=float, default=1.0)
+    sampling.add_argument("--seed", type=int, default=0)
+    return made
+
+
+def prompt_text(args: argparse.Namespace) -> str:
+    """The prompt that was asked for.
+
+    Raises:
+        PromptError: a file that is no short UTF-8 text, a sample that does not exist, or no text at all.
+    """
+    if args.prompt_file is not None:
+        return _file_text(args.prompt_file)
+    samples = {f"{prompt.kind}/{prompt.name}": prompt.text for prompt in load_prompts()}
+    if args.prompt not in samples and args.prompt.partition("/")[0] in KINDS and " " not in args.prompt:
+        raise PromptError(f"There is no sample prompt {args.prompt!r}: choose one such as {next(iter(samples))}.")
+    text = samples.get(args.prompt, args.prompt)
+    if not text.strip():
+        raise PromptError("The prompt is empty: give some text or the name of a sample prompt.")
+    return text
+
+
+def _file_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise PromptError(f"{path} is larger than {MAX_FILE_BYTES // 2**20} MB: a prompt is a short text.")
+        text = data.decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        raise PromptError(f"{path} is not UTF-8 text: save it as UTF-8.") from None
+    except OSError as error:
+        raise PromptError(f"{path} could not be read ({error.strerror}): choose another file.") from None
+    if not text or "\0" in text:
+        raise PromptError(f"{path} holds no text: write a prompt into it.")
+    return text
+
+
+def chosen_method(text: str, sampling: "Sampling") -> tuple["Method", str | None]:
+    """Method and engine of `NAME[@ENGINE][:setting=value,...]`; at a temperature NSS takes the place of greedy.
+
+    Raises:
+        SettingsError: an unknown name, setting or value, or a verifier, asked for by name, that would bias the output.
+    """
+    from decoding.contestants import parse_contestant
+    from decoding.methods import fitted
+
+    contestant = parse_contestant(text)
+    if contestant.method is None:
+        raise SettingsError(f"{text} drafts no trees that could be recorded: choose a method such as dynatree.")
+    method = contestant.method
+    if "verifier=" not in text:
+        method = fitted(method, sampling)
+    method.check(sampling)
+    return method, contestant.engine
+
+
+def check_place(path: Path, force: bool) -> None:
+    """Raise `TraceFileError` where the run could not be written, before time is spent on it."""
+    if not path.parent.is_dir():
+        raise TraceFileError(f"There is no folder {path.parent}: choose another place or make it first.")
+    if path.is_dir():
+        raise TraceFileError(f"{path} is a folder: name a file in it.")
+    if path.exists() and not force:
+        raise TraceFileError(f"{path} is there already: choose another name or overwrite it with --force.")
+
+
+def record(
+    pair: "Pair",
+    method: "Method",
+    prompt_ids: list[int],
+    sampling: "Sampling",
+    limits: "Limits",
+    report: Report = lambda words: None,
+) -> RunTrace:
+    """Decode to the end and return the run; `report` hears how far it is.
+
+    Raises:
+        TraceFileError: the raw logits outgrow what a file holds; decoding ends there.
+    """
+    from decoding.row_memory import trace_bytes
+    from decoding.session import DecodeSession
+
+    session = DecodeSession(pair, method, prompt_ids, sampling, limits)
+    row_bytes = 0
+    for iteration in session:
+        row_bytes += trace_bytes(iteration)
+        if row_bytes > MAX_BYTES:
+            raise TraceFileError(
+                f"The full rows of {iteration.index + 1} iterations take {row_bytes // 2**20} MB and a file holds "
+                f"{MAX_BYTES // 2**20} MB: ask for fewer tokens or for --rows top."
+            )
+        report(f"{session.new_tokens} of at most {limits.max_new_tokens} tokens, {iteration.index + 1} iterations")
+    return session.trace()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Decode and save; every error is one sentence on stderr."""
+    args = parser().parse_args(arguments)
+    try:
+        return _record(args)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "transformers", "safetensors"):
+            raise
+        print(f"error: {NEEDS_TORCH}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nerror: Stopped before the end: nothing was written.", file=sys.stderr)
+        return 1
+    except DraftscopeError as error:
+        print(f"\nerror: {error}" if sys.stderr.isatty() else f"error: {error}", file=sys.stderr)
+        return 1 if isinstance(error, OutOfMemoryError) else 2
+
+
+def _record(args: argparse.Namespace) -> int:
+    text = prompt_text(args)
+    check_place(args.out, args.force)
+    require(args.warm_up >= 0, f"--warm-up must be 0 or more, not {args.warm_up}.")
+    import transformers
+
+    from decoding.pair import load_pair
+    from decoding.sampling import Sampling
+    from decoding.session import Limits
+
+    transformers.logging.set_verbosity_error()
+    sampling = Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)
+    method, engine = chosen_method(args.method, sampling)
+    rows = "full" if args.rows == "full" and args.record == "full" else "top"
+    limits = Limits(args.max_new_tokens, args.ignore_end_of_text, args.record, rows)
+    report = _reporter()
+    report("loading the pair")
+    settings = PairSettings(
+        target=args.target, draft=args.draft, device=args.device, dtype=args.dtype, engine=engine or args.engine,
+        attention=args.attention, context_length=args.context_length, split=args.split, chat=args.chat,
+    )  # fmt: skip
+    pair = load_pair(settings)
+    prompt_ids = pair.vocabulary.encode_chat(text) if args.chat else pair.vocabulary.encode(text)
+    if args.warm_up:
+        report("warming up")
+        record(pair, method, prompt_ids, sampling, Limits(min(args.warm_up, args.max_new_tokens), True, "none"))
+    run = record(pair, method, prompt_ids, sampling, limits, report)
+    report("writing")
+    save_run(run, args.out, overwrite=args.force)
+    report("")
+    size = args.out.stat().st_size
+    words = f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{size / 2**10:.0f} KB"
+    print(f"{args.out}: {run.totals.new_tokens} tokens in {len(run.iterations)} iterations, {run.totals.wall_s:.2f} s "
+          f"on {run.pair.target.device}, {words}")  # fmt: skip
+    return 0
+
+
+def _reporter() -> Report:
+    """Progress on stderr: one line that is rewritten on a terminal, a line every few seconds elsewhere."""
+    last_s = 0.0
+
+    def report(words: str) -> None:
+        nonlocal last_s
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+        elif words and time.monotonic() - last_s >= EVERY_S:
+            last_s = time.monotonic()
+            print(words, file=sys.stderr, flush=True)
+
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

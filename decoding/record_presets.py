@@ -1,0 +1,245 @@
+"""`python -m decoding.record_presets`: search real runs of the embedded pair for telling ones, and write them.
+
+    python -m decoding.record_presets                       # all of them, a few minutes; let nothing else run
+    python -m decoding.record_presets tree_helps sampled    # some of them
+
+All sample prompts are decoded; a run that falls into a loop is left out. What is looked for, by name:
+
+* `tree_helps`: the tree with the largest advantage in measured speed over the faster of chain and plain decoding.
+* `tree_loses`: a tree that is slower than the chain because it commits fewer tokens per pass.
+* `lost_draft`, `lost_verify`, `lost_rebuild`: a tree that is slower than the chain chiefly by its drafting, by the
+  target's pass over more rows, by the second target pass of rollback + rebuild (see `decoding.slowdown`).
+* `sibling_rescue`: most accepted below a sibling of a rejected first choice, in a tree that a person can read.
+* `history`: history adaptation moves its settings most often, and in both directions where a run does so.
+* `sampled`: at temperature 0.8, most accepted below a sibling after a rejection that left a residual.
+
+Candidates are found by counting, which no other program disturbs. Speeds are then measured: the runs of a prompt in
+turn, `TRIES` times. Greedy calls repeat each other, so that each iteration's least time tells which run is faster; of
+each run the least disturbed whole call is written, where it says the same. The figures are printed.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from decoding.methods import METHODS, PRESETS, Method
+from decoding.pair import Pair, embedded_pair
+from decoding.prompts import Prompt, load_prompts
+from decoding.recorded import CHAIN, PLAIN, PROMPT, recording_file
+from decoding.recorded.criteria import best_rescue, in_words, loops, speed, threshold_moves, tokens_per_pass
+from decoding.sampling import Sampling
+from decoding.session import DecodeSession, Limits
+from decoding.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, slowdown
+from decoding.trace import RunTrace
+from decoding.trace_file import save_run
+
+NEW_TOKENS, HISTORY_TOKENS, SAMPLED_TOKENS = 64, 96, 48
+TRIES, CANDIDATES = 7, 4
+LEAST_RATIO = 1.05
+READABLE_NODES = 22
+SEEDS = range(6)
+SAMPLING = Sampling(temperature=0.8, draft_temperature=0.6)
+
+
+def named(label: str, method: Method) -> Method:
+    """A method under the name that the screen will show."""
+    return replace(method, label=label)
+
+
+CHAINS = tuple(named(f"Linear chain K={k}", METHODS["linear"].with_settings(length=k)) for k in (3, 5, 8))
+PLAIN_METHOD = METHODS["autoregressive"]
+BRANCHING = named("DynaTree, first level may branch", PRESETS["DynaTree, first level may branch"])
+TREES = (BRANCHING, named("DynaTree", METHODS["dynatree"]), PRESETS["SALF th 0.6"])
+ONE_BY_ONE = METHODS["specexec"].with_settings(node_budget=24, batch=1)
+# By name of the recording: the tree, and the reason why it shall have lost.
+LOSING: dict[str, tuple[Method, str]] = {
+    "tree_loses": (named("DynaTree", METHODS["dynatree"]), TOKENS),
+    "lost_draft": (named("SpecExec optimal N=24 B=1", ONE_BY_ONE), DRAFT),
+    "lost_verify": (named("EAGLE-2 beam N=60 k=10", METHODS["eagle2"]), VERIFY),
+    "lost_rebuild": (named("DynaTree, rollback + rebuild", BRANCHING.with_settings(cache_policy="rebuild")), REBUILD),
+}
+SAMPLED = (
+    named("DySpec greedy, 16 nodes", METHODS["dyspec"].with_settings(node_budget=16)),
+    named("DySpec threshold, 16 nodes", METHODS["dyspec_threshold"].with_settings(node_budget=16, threshold=0.05)),
+)
+
+
+def decode(pair: Pair, method: Method, text: str, tokens: int = NEW_TOKENS, sampling: Sampling | None = None, **limits):
+    """The run of one call."""
+    session = DecodeSession(pair, method, pair.vocabulary.encode(text), sampling, Limits(tokens, **limits))
+    list(session)
+    return session.trace()
+
+
+def counted(pair: Pair, method: Method, prompts: Iterable[Prompt]) -> list[tuple[float, Prompt]]:
+    """Tokens per pass over those of the best chain, largest first, with the prompt; runs that loop are left out."""
+    found = []
+    for prompt in prompts:
+        best = chain_tokens(pair, prompt)
+        if best is not None:
+            found.append((tokens_per_pass(decode(pair, method, prompt.text, record="summary")) / best, prompt))
+    return sorted(found, key=lambda entry: (-entry[0], entry[1].name))
+
+
+@cache
+def chain_tokens(pair: Pair, prompt: Prompt) -> float | None:
+    """Tokens per pass of the best chain on a prompt, None where the text loops or soon ends."""
+    runs = [decode(pair, chain, prompt.text, record="summary") for chain in CHAINS]
+    if loops(runs[0]) or runs[0].totals.new_tokens < NEW_TOKENS // 2:
+        return None
+    return max(tokens_per_pass(run) for run in runs)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The least disturbed call of a method, and seconds per token of its undisturbed iterations."""
+
+    run: RunTrace
+    token_s: float
+
+
+def against_rivals(pair: Pair, method: Method, prompt: Prompt) -> dict[str, Timed]:
+    """A tree, the fastest chain and plain decoding on a prompt, taken in turn; the tree's name is empty."""
+    methods = (method, PLAIN_METHOD, *CHAINS)
+    calls = [[decode(pair, each, prompt.text) for each in methods] for _ in range(TRIES)]
+    tree, plain, *chains = (_timed(runs) for runs in zip(*calls, strict=True))
+    return {"": tree, CHAIN: min(chains, key=lambda timed: timed.token_s), PLAIN: plain}
+
+
+def _timed(runs: Sequence[RunTrace]) -> Timed:
+    each = zip(*(run.iterations for run in runs), strict=True)
+    prefill_s = min(run.totals.prefill_s for run in runs) if runs[0].iterations[0].drafted else 0.0
+    seconds = prefill_s + sum(min(same.times.total_s for same in again) for again in each)
+    return Timed(min(runs, key=lambda run: run.totals.wall_s), seconds / runs[0].totals.new_tokens)
+
+
+def find_helping(pair: Pair, prompts: tuple[Prompt, ...]) -> dict[str, RunTrace]:
+    """The tree with the largest measured advantage over the faster of chain and plain decoding."""
+    likely = [(tree, prompt) for tree in TREES for _, prompt in counted(pair, tree, prompts)[:CANDIDATES]]
+    tried = [against_rivals(pair, tree, prompt) for tree, prompt in likely]
+
+    def gain(found: dict[str, Timed]) -> float:
+        others = found[CHAIN], found[PLAIN]
+        undisturbed = min(other.token_s for other in others) / found[""].token_s
+        return min(undisturbed, speed(found[""].run) / max(speed(other.run) for other in others))
+
+    best = max(tried, key=gain)
+    return {rival: timed.run for rival, timed in best.items()} if gain(best) > LEAST_RATIO else {}
+
+
+def find_losing(name: str) -> Callable[[Pair, tuple[Prompt, ...]], dict[str, RunTrace]]:
+    """How to find a tree that loses to the chain for the reason of a recording."""
+    method, reason = LOSING[name]
+
+    def margin(found: dict[str, Timed]) -> float:
+        lost = slowdown(found[""].run, found[CHAIN].run)
+        if min(lost.ratio, found[""].token_s / found[CHAIN].token_s) < LEAST_RATIO:
+            return 0.0  # it has not lost
+        others = [factor for name, factor in lost.factors.items() if name != reason]
+        return lost.factors[reason] / max(others)
+
+    def find(pair: Pair, prompts: tuple[Prompt, ...]) -> dict[str, RunTrace]:
+        # A tree that commits more than the chain and loses all the same has lost by its time.
+        likely = counted(pair, method, prompts)
+        likely = likely[-CANDIDATES:] if reason == TOKENS else likely[:CANDIDATES]
+        tried = [against_rivals(pair, method, prompt) for _, prompt in likely]
+        best = max(tried, key=margin)
+        return {rival: timed.run for rival, timed in best.items()} if margin(best) > LEAST_RATIO else {}
+
+    return find
+
+
+def find_rescue(pair: Pair, prompts: tuple[Prompt, ...]) -> dict[str, RunTrace]:
+    """The run whose best readable rescue has most accepted below it, on another prompt than that of Home."""
+    others = [prompt for prompt in prompts if f"{prompt.kind}/{prompt.name}" != PROMPT]
+    runs = [decode(pair, BRANCHING, prompt.text) for prompt in others]
+    return {"": max((run for run in runs if not loops(run)), key=_rescue_score)}
+
+
+def find_history(pair: Pair, prompts: tuple[Prompt, ...]) -> dict[str, RunTrace]:
+    """The run in which history adaptation moved its settings most often, in both directions if any does."""
+
+    def score(run: RunTrace) -> tuple[int, int]:
+        moves = threshold_moves(run)
+        return min(moves["bolder"], moves["more_careful"]), sum(moves.values())
+
+    runs = [decode(pair, METHODS["dynatree"], prompt.text, HISTORY_TOKENS) for prompt in prompts]
+    return {"": max((run for run in runs if not loops(run)), key=score)}
+
+
+def find_sampled(pair: Pair, prompts: tuple[Prompt, ...]) -> dict[str, RunTrace]:
+    """The sampled run with most accepted below a sibling after a rejection that left a residual."""
+    runs = (
+        decode(pair, method, prompt.text, SAMPLED_TOKENS, replace(SAMPLING, seed=seed))
+        for prompt in prompts
+        if prompt.kind in ("stories", "encyclopedia", "fiction")
+        for method in SAMPLED
+        for seed in SEEDS
+    )
+    return {"": max((run for run in runs if not loops(run)), key=lambda run: _rescue_score(run, residual=True))}
+
+
+def _rescue_score(run: RunTrace, residual: bool = False) -> tuple[int, int]:
+    """Accepted nodes below the best rescue, and nodes of its tree; what a person cannot read scores nothing."""
+    found = best_rescue(run, residual)
+    if found is None or not in_words(run, found) or run.iterations[found.iteration].drafted > READABLE_NODES:
+        return -1, 0
+    return found.below, run.iterations[found.iteration].drafted
+
+
+FIND: dict[str, Callable[[Pair, tuple[Prompt, ...]], dict[str, RunTrace]]] = {
+    "tree_helps": find_helping,
+    **{name: find_losing(name) for name in LOSING},
+    "sibling_rescue": find_rescue,
+    "history": find_history,
+    "sampled": find_sampled,
+}
+
+
+def told(name: str, runs: dict[str, RunTrace]) -> str:
+    """The figures for which a recording was chosen."""
+    run = runs[""]
+    about = (
+        f"{run.label}: {run.totals.new_tokens} tokens, {tokens_per_pass(run):.2f} per pass, {speed(run):.0f} tokens/s"
+    )
+    if CHAIN in runs:
+        lost = slowdown(run, runs[CHAIN])
+        factors = ", ".join(f"{reason} x{factor:.2f}" for reason, factor in lost.factors.items())
+        others = ", ".join(
+            f"{other.label} {tokens_per_pass(other):.2f} per pass {speed(other):.0f} tokens/s"
+            for rival, other in runs.items()
+            if rival
+        )
+        return f"{about}; {others}; time per token over the chain's x{lost.ratio:.2f} = {factors}"
+    if name == "history":
+        return f"{about}; settings moved {dict(threshold_moves(run))}"
+    return f"{about}; {best_rescue(run, residual=name == 'sampled')}"
+
+
+def main(names: list[str]) -> None:
+    """Search, write, and say what was found."""
+    pair, prompts = embedded_pair(), load_prompts()
+    decode(pair, METHODS["dynatree"], prompts[0].text, 8)  # the first passes after loading are slower
+    for name in names or FIND:
+        runs = FIND[name](pair, prompts)
+        if not runs:
+            print(f"{name}: nothing measured fits, its files stay as they are; end other programs and run it again.")
+        for rival, run in runs.items():
+            if rival == PLAIN and name.startswith("lost_"):
+                continue
+            # What only the times are read of comes without its trees.
+            save_run(_bare(run) if name.startswith("lost_") else run, recording_file(name, rival))
+        if runs:
+            print(f"{name}: {told(name, runs)}", flush=True)
+
+
+def _bare(run: RunTrace) -> RunTrace:
+    """A run without its trees, as `record="summary"` leaves it."""
+    empty = {"nodes": (), "flatten_order": (), "steps": (), "draws": (), "drawn": (), "texts": {}}
+    tops = dict.fromkeys(("draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs"))
+    return replace(run, iterations=tuple(replace(each, **empty, **tops) for each in run.iterations))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

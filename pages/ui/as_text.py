@@ -1,0 +1,141 @@
+"""What the views show as text, for a screen reader or to copy: an iteration, a run, a chart.
+
+as_text(run)                          # an expander below the scope; nothing is built before it is opened
+described_chart(figure, key, height)  # a chart with a sentence for its picture and its numbers behind a button
+"""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+import streamlit as st
+
+from decoding.metrics import measure_run
+from decoding.trace import RunTrace
+from pages.ui.state import Run, selected_iteration
+from viz.chart_words import chart_sentence, chart_table
+from viz.explain import iteration_summary
+from viz.outline import NOT_RECORDED, Table, outline_html, outline_text, table_csv, table_html, tables, tree_outline
+from viz.tokens import milliseconds
+
+CHART_CONFIG = {"displayModeBar": False}
+STYLE = """
+<style>
+.as-text { --line: 1px solid color-mix(in srgb, currentColor 18%, transparent); font-size: 0.88rem; overflow-x: auto; }
+.as-text ul { list-style: none; margin: 0; padding-left: 1.3rem; }
+.as-text > ul { padding-left: 0; }
+.as-text li { margin: 0; padding: 0.06rem 0 0.06rem 0.5rem; border-left: var(--line); }
+.as-text table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0.3rem 0 0; }
+.as-text caption { text-align: left; font-weight: 600; padding: 0.2rem 0; color: inherit; }
+.as-text th, .as-text td {
+  padding: 0.12rem 0.9rem 0.12rem 0; text-align: left; vertical-align: top; border: 0; border-bottom: var(--line);
+}
+.as-text tbody th { font-weight: 400; white-space: nowrap; }
+.as-text p { margin: 0.2rem 0 0.6rem; font-size: inherit; }
+.as-text-tables { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(27rem, 100%), 1fr)); gap: 0 2rem; }
+</style>
+"""
+PARTS = ("Tree", "Panels", "Run")
+
+
+def as_text(run: Run, key: str = "as_text") -> None:
+    """The selected iteration and the run in words and tables."""
+    box = st.expander("As text", key=key, icon=":material/notes:", on_change="rerun")
+    if not box.open:
+        return
+    iteration = run.trace.iterations[selected_iteration()]
+    with box:
+        part = st.segmented_control(
+            "Part", PARTS, default=PARTS[0], key=f"{key}_part", required=True, label_visibility="collapsed"
+        )
+        if part == "Run":
+            _draw((run_table(run.trace), iterations_table(run.trace)))
+        elif part == "Panels":
+            _draw(tables(iteration))
+        else:
+            st.text(iteration_summary(iteration))
+            lines = tree_outline(iteration)
+            if not lines:
+                st.caption(NOT_RECORDED)
+                return
+            st.html(f'{STYLE}<div class="as-text">{outline_html(lines)}</div>')
+            st.download_button(
+                "Save as a text file",
+                lambda: outline_text(iteration),
+                file_name=f"iteration-{iteration.index + 1}.txt",
+                key=f"{key}_save",
+                on_click="ignore",
+                icon=":material/download:",
+            )
+
+
+def _draw(parts: Sequence[Table]) -> None:
+    """Tables beside one another where there is room."""
+    st.html(f'{STYLE}<div class="as-text-tables">{"".join(map(table_html, parts))}</div>')
+
+
+def run_table(run: RunTrace) -> Table:
+    """The figures of a whole run, with their denominators."""
+    measured = measure_run(run)
+    totals = run.totals
+    rows = [
+        ("Method", run.label),
+        ("Pair", f"{run.pair.name}, {run.pair.target.device}, {run.pair.target.dtype}"),
+        ("Prompt", f"{len(run.prompt_ids):,} tokens"),
+        ("New tokens", f"{totals.new_tokens:,} of at most {run.max_new_tokens:,}"),
+    ]
+    if measured is not None:
+        rows += [
+            ("Iterations", f"{measured.iterations:,}"),
+            ("Tokens per iteration", f"{measured.tokens_per_iteration:.2f}"),
+            ("Accepted / drafted", _share(measured.accepted, measured.drafted)),
+            ("Accepted / verified", _share(measured.accepted, measured.verified)),
+            ("Draft forwards, target passes", f"{measured.draft_forwards:,}, {measured.target_passes:,}"),
+        ]
+    if totals.wall_s > 0:
+        rows += [
+            ("Wall time of the call", milliseconds(totals.wall_s)),
+            ("Prefill", milliseconds(totals.prefill_s)),
+            ("Tokens/s, prefill included", f"{totals.new_tokens / totals.wall_s:.1f}"),
+        ]
+    hardware = ", ".join(f"{name} {value}" for name, value in run.hardware.items() if value)
+    return Table("The run", ("Figure", "Value"), tuple(rows), f"Times are measured on: {hardware}.")
+
+
+def iterations_table(run: RunTrace) -> Table:
+    """One row per iteration of a run."""
+    rows = [
+        (
+            str(each.index + 1), str(each.drafted), str(each.verified), str(len(each.accepted)), each.final_kind,
+            str(len(each.committed_ids)), milliseconds(each.times.total_s) if each.times.total_s > 0 else "–",
+        )
+        for each in run.iterations
+    ]  # fmt: skip
+    heads = ("Iteration", "Drafted", "Verified", "Accepted", "Final token", "Committed", "Time")
+    return Table("Iterations", heads, tuple(rows))
+
+
+def chart(figure: go.Figure, key: str, height: int = 300) -> None:
+    """A Plotly figure in the app's look: a sentence says what it shows, a button at its lower right has its numbers."""
+    figure.update_layout(height=height)
+    with st.container(key=f"{key}_described", gap=None):
+        sentence = chart_sentence(figure)
+        st.plotly_chart(figure, theme=None, key=key, config=CHART_CONFIG, alt=sentence)
+        numbers = st.popover("Table", key=f"{key}_numbers", type="tertiary", on_change="rerun", width="content")
+        if numbers.open:
+            with numbers:
+                table = chart_table(figure)
+                st.text(sentence)
+                st.download_button(
+                    "Save as CSV",
+                    lambda: table_csv(table),
+                    file_name=f"{key}.csv",
+                    mime="text/csv",
+                    key=f"{key}_csv",
+                    on_click="ignore",
+                    icon=":material/download:",
+                )
+                st.html(STYLE + table_html(table))
+
+
+def _share(part: int | None, whole: int | None) -> str:
+    return f"{part / whole:.0%} ({part:,} / {whole:,})" if part is not None and whole else "–"

@@ -1,0 +1,89 @@
+"""A recording and its rivals as a comparison on the page Compare: the same contestants and prompt stand ready there."""
+
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from decoding.presets import PairSettings
+from decoding.recorded import PLAIN, recorded_run, rivals
+from decoding.trace import RunTrace
+from pages.ui.controls import OWN_TEXT, sample_prompts, set_method
+from pages.ui.models import manager
+from pages.ui.state import PromptChoice
+
+if TYPE_CHECKING:
+    from decoding.methods import Method
+    from pages.ui.compare import Outcome
+
+PLACED = ("comparison", "compare_slots", "compare_view", "prompt", "prompt_text", "max_new_tokens")
+
+
+def place_comparison(name: str) -> dict[str, Any]:
+    """Show the recorded calls on Compare, methods and prompt picked; returns what was put where in the session."""
+    from pages.ui.compare_contestants import add_slot
+
+    outcome = recorded_outcome(name)
+    state = st.session_state
+    state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
+    for contestant in outcome.comparison.contestants:
+        add_slot(contestant.method.name)
+        set_method(state["compare_slots"][-1], contestant.method)
+    state["prompt"], state["prompt_text"] = outcome.plan.prompt.name, outcome.plan.prompt.text
+    state["max_new_tokens"] = outcome.plan.max_new_tokens
+    return {key: state[key] for key in PLACED}
+
+
+def recorded_outcome(name: str) -> "Outcome":
+    """Plain decoding, the chain and the tree of a recording as they were measured: one call each, taken in turn."""
+    from decoding.comparison import Comparison, Contestant
+    from decoding.sampling import Sampling
+    from pages.ui.compare import Outcome, Plan
+
+    others = rivals(name)
+    runs = (others.pop(PLAIN), *others.values(), recorded_run(name))
+    contestants = tuple(Contestant(run.label, method=method_of(run)) for run in runs)
+    prompt, first = prompt_of(runs[0]), runs[0]
+    sampling = Sampling()
+    results = tuple(_result(place, run) for place, run in enumerate(runs))
+    return Outcome(
+        comparison=Comparison(contestants, (prompt.name,), results, (), 0, sampling),
+        plan=Plan(prompt, first.max_new_tokens, repeats=1, warmup=0, sampling=sampling),
+        prompt_ids=first.prompt_ids,
+        prompt_texts=first.prompt_texts,
+        texts={
+            token: text
+            for run in runs
+            for each in run.iterations
+            for token, text in zip(each.committed_ids, each.committed_texts, strict=True)
+        },
+        cancelled=False,
+        pair=first.pair,
+        settings=PairSettings(),
+        generation=manager().generation,
+        hardware=dict(first.hardware),
+    )
+
+
+def _result(place: int, run: RunTrace):
+    from decoding.comparison import Result
+    from decoding.loops import tokens_before_loop
+    from decoding.metrics import measure_run
+
+    loop_free = tokens_before_loop(run.output_ids)
+    return Result(place, 0, 0, run.output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
+
+
+def method_of(run: RunTrace) -> "Method":
+    """The method of a run with the settings that it began with, under the label it was recorded with."""
+    from dataclasses import replace
+
+    from decoding.methods import METHODS
+
+    return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
+
+
+def prompt_of(run: RunTrace) -> PromptChoice:
+    """The prompt of a run: the sample with its text, or the text alone."""
+    text = "".join(run.prompt_texts)
+    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
+    return PromptChoice(name, text)

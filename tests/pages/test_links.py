@@ -1,0 +1,240 @@
+"""Links: a view goes into an address and comes back; what a stranger writes there does nothing but a sentence."""
+
+from urllib.parse import parse_qs, quote_plus
+
+import pytest
+
+from decoding.methods import METHODS
+from pages.ui.controls import DEFAULT_PROMPT, sample_prompts
+from pages.ui.links import MAX_TEXT, RESERVED, View, decode, encode
+from pages.ui.setting_info import SETTING_INFO
+from tests.pages.apptest import finish, open_page, sentences
+
+PAGE = "pages/step_through.py"
+VIEWS = [
+    View(),
+    View(recorded="home", iteration=3, node=0),
+    View(prompt="code/grid_paths", method="linear", settings={"length": 4, "sampled": True}, iteration=1, node=-2),
+    View(text="Zwölf Boxkämpfer\n<b>&=+ #?", chat=False, method="specinfer", settings={"widths": "2,2"}),
+    View(
+        prompt="stories/frog_and_boat",
+        method="dynatree",
+        settings={"verifier": "khisti", "truncation": 4, "confidence_high": 0.85, "history": False},
+        sampling={"temperature": 0.7, "top_p": 0.9, "draft_temperature": 0.6, "seed": 2**31 - 1},
+        max_new_tokens=32,
+        iteration=7,
+        node=12,
+        pair="pythia-2.8b",
+    ),
+]
+
+
+def params(query: str) -> dict[str, list[str]]:
+    return parse_qs(query, keep_blank_values=True)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_comes_back_from_its_link(view):
+    link = encode(view)
+    assert link.lacks == ""
+    assert decode(params(link.query), ["home"]) == (view, "")
+
+
+def test_every_setting_of_every_method_comes_back():
+    for name, method in METHODS.items():
+        view = View(method=name, settings=method.settings())
+        assert decode(params(encode(view).query), ()) == (view, ""), name
+    assert not set(RESERVED) & set(SETTING_INFO), "a setting has the name of another parameter"
+
+
+def test_a_long_prompt_is_refused_both_ways():
+    text = "ä" * (MAX_TEXT // 6 + 1)
+    link = encode(View(text=text, method="linear", iteration=3))
+    assert link.query == ""
+    assert "too long for a link" in link.lacks
+    view, said = decode({"text": [text]}, ())
+    assert view == View()
+    assert "at most 2,000 encoded characters" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("prompt", "<script>alert(1)</script>"),
+        ("prompt", "../../etc/passwd"),
+        ("method", "__class__"),
+        ("recorded", "../home"),
+        ("text", "\x00\x1b[31m"),
+        ("text", " "),
+        ("chat", "maybe"),
+        ("temperature", "NaN"),
+        ("temperature", "inf"),
+        ("temperature", "-0.1"),
+        ("top_p", "1e308"),
+        ("seed", "-1"),
+        ("seed", "1" * 5000),
+        ("seed", "٣"),
+        ("max_new_tokens", "0"),
+        ("max_new_tokens", "1_0"),
+        ("iteration", "0"),
+        ("iteration", "0x10"),
+        ("node", "-2"),
+        ("node", "__import__('os')"),
+        ("node_budget", "-5"),
+        ("node_budget", "2.5"),
+        ("history", "[]"),
+        ("verifier", "eval"),
+        ("history_statistic", "os.system"),
+        ("cache_policy", ""),
+        ("no_such", "1"),
+        ("<img src=x onerror=alert(1)>", "1"),
+        ("pair", "x" * 300),
+    ],
+)
+def test_what_an_address_may_not_say_is_one_sentence(name, value):
+    view, said = decode({name: [value]}, ["home"])
+    assert view == View()
+    assert said.startswith("Some of the link was ignored: ")
+    assert said.count("\n") == 0
+    assert len(said) < 200
+
+
+def test_arrays_and_floods_are_one_sentence():
+    view, said = decode({"node": ["1", "2"], "temperature": ["0.5"]}, ())
+    assert view == View(sampling={"temperature": 0.5})
+    assert "node (may stand there once)" in said
+    assert decode({"text": ["x" * 10_000_000]}, ())[0] == View()
+    view, said = decode({f"name{i}": ["1"] for i in range(200)}, ())
+    assert view == View()
+    assert said.endswith("and 196 more.")
+
+
+def opened(query: str):
+    """Step through as a browser opens it from a link."""
+    at = open_page()
+    at.switch_page(PAGE)
+    for name, values in params(query).items():
+        at.query_params[name] = values
+    return at.run()
+
+
+def warned(at) -> list[str]:
+    assert not at.exception, at.exception[0].message
+    return [element.value.replace("\\", "") for element in at.warning]
+
+
+def test_a_link_decodes_to_its_place():
+    view = View(
+        text="Once upon a time there was a",
+        method="linear",
+        settings={"length": 3, "verifier": "nss"},
+        sampling={"temperature": 0.8, "seed": 4},
+        max_new_tokens=24,
+        iteration=3,
+        node=1,
+    )
+    at = finish(opened(encode(view).query), "step")
+    assert sentences(at) == warned(at) == []
+    run, state = at.session_state["run"], at.session_state
+    assert len(run.trace.iterations) == 3
+    assert "".join(run.trace.prompt_texts) == view.text
+    assert (run.trace.method, run.trace.settings["length"], run.trace.sampling.seed) == ("linear", 3, 4)
+    assert (state["iteration"], state["node"]) == (2, 1)
+    assert (state["asked_view"].iteration, state["asked_view"].node) == (2, 1)
+    again = finish(opened(encode(view).query), "step")
+    assert again.session_state["run"].trace.output_ids == run.trace.output_ids
+
+    # What the user does next stays: the address is not obeyed a second time.
+    at.slider(key="method_linear_length").set_value(6).run()
+    assert at.session_state["run"] is run
+    at.button(key="one_more").click().run()
+    finish(at, "step")
+    assert (len(run.trace.iterations), at.session_state["iteration"]) == (4, 3)
+    assert at.slider(key="method_linear_length").value == 6
+
+
+def test_a_link_to_a_recorded_run_needs_no_decoding():
+    at = opened("recorded=home&iteration=2&node=1")
+    assert sentences(at) == warned(at) == []
+    assert at.session_state["run"].source == "recorded"
+    assert (at.session_state["iteration"], at.session_state["node"]) == (1, 1)
+    assert "job_step" not in at.session_state
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("recorded=home&iteration=5000", "the link asks for iteration 5,000, but the run has"),
+        ("recorded=home&iteration=2&node=900", "asks for node 900, which iteration 2 does not have"),
+        ("recorded=nowhere&temperature=NaN", "no recorded run of that name"),
+    ],
+)
+def test_a_place_that_is_not_there_is_told(query, words):
+    at = opened(query)
+    assert sentences(at) == []
+    assert len(warned(at)) == 1
+    assert words.lower() in warned(at)[0].lower()
+
+
+def test_settings_that_contradict_one_another_decode_nothing():
+    at = opened("method=DynaTree&base_depth=9&max_depth=6&iteration=4")
+    assert any("base_depth" in sentence for sentence in sentences(at))
+    assert at.session_state["run"].source == "recorded"
+    assert "job_step" not in at.session_state
+
+
+def test_without_torch_a_link_says_what_it_needs(monkeypatch):
+    from pages.ui import address
+
+    monkeypatch.setattr(address, "torch_there", lambda: False)
+    at = opened("method=Linear+chain&iteration=4")
+    assert len(warned(at)) == 1
+    assert "needs torch" in warned(at)[0]
+    assert "job_step" not in at.session_state
+    assert at.selectbox(key="method").value == "linear"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "method_dynatree_node_budget=5&sampling_temperature=NaN&max_new_tokens=-3&prompt_text=x&iteration=two",
+        "run=1&unfolded=1&scope=1&job_step=1&page=Home&start=true&one_more=true",
+        "prompt=%3Cscript%3Ealert(1)%3C%2Fscript%3E&method=%3Cimg+src%3Dx+onerror%3Dalert(1)%3E&node=" + "9" * 300,
+    ],
+)
+def test_strange_addresses_leave_the_page_as_it_was(query):
+    at = opened(query)
+    assert sentences(at) == []
+    assert len(warned(at)) == 1
+    assert at.selectbox(key="prompt").value == DEFAULT_PROMPT
+    assert at.text_area(key="prompt_text").value == sample_prompts()[DEFAULT_PROMPT].text
+    assert at.slider(key="method_dynatree_node_budget").value == METHODS["dynatree"].settings()["node_budget"]
+    assert at.session_state["run"].source == "recorded"
+    assert "job_step" not in at.session_state
+
+
+def test_the_link_says_what_is_on_screen():
+    at = open_page(PAGE)
+    at.session_state["prompt_text"] = "A prompt of my own & more"
+    at.session_state["prompt"] = "own text"
+    at.session_state["max_new_tokens"] = 20
+    at.button(key="start").click().run()
+    finish(at, "step")
+    # A setting that is not decoded yet is not what is on screen.
+    at.slider(key="method_dynatree_node_budget").set_value(17).run()
+    link = at.code[0].value
+    assert quote_plus("A prompt of my own & more") in link
+    view, said = decode(params(link.split("?", 1)[1]), ["home"])
+    assert said == ""
+    assert view == View(text="A prompt of my own & more", method="dynatree", max_new_tokens=20, iteration=1)
+
+
+def test_a_run_from_a_file_has_no_link():
+    from decoding.recorded import home_run
+    from pages.ui.state import Run
+
+    at = open_page(PAGE)
+    at.session_state["run"] = Run(home_run(), "opened")
+    at.run()
+    assert len(at.code) == 0
+    assert any("No link can hold this run" in element.value for element in at.caption)

@@ -1,0 +1,85 @@
+"""The timeline of a run in Chrome's trace event format: what its readers demand, and the measured times."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from decoding.perfetto import perfetto_json
+from decoding.recorded import home_run
+from decoding.trace import PHASES
+from tests.traces import run_autoregressive, run_mixed, run_of, summary
+
+NEEDED = {"X": {"name", "cat", "pid", "tid", "ts", "dur", "args"}, "C": {"name", "cat", "pid", "ts", "args"},
+          "M": {"name", "pid", "tid", "ts", "args"}}  # fmt: skip
+ROUNDING_US = 0.002
+
+
+def events_of(*runs) -> list[dict]:
+    document = json.loads(perfetto_json(runs))
+    assert set(document) == {"traceEvents", "displayTimeUnit", "otherData"}
+    assert document["displayTimeUnit"] in ("ms", "ns")
+    return document["traceEvents"]
+
+
+def slices(events: list[dict], category: str) -> list[dict]:
+    return [event for event in events if event["ph"] == "X" and event["cat"] == category]
+
+
+@pytest.mark.parametrize("build", [home_run, run_mixed, run_autoregressive, lambda: run_of([summary(0)])])
+def test_every_event_is_of_the_format(build):
+    for event in events_of(build()):
+        assert set(event) == NEEDED[event["ph"]] | {"ph"}
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["name"], str)
+        assert isinstance(event["args"], dict)
+        assert event["ts"] >= 0
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+        if event["ph"] == "C":
+            assert all(isinstance(value, int) for value in event["args"].values())
+
+
+@pytest.mark.parametrize("build", [home_run, run_mixed])
+def test_slices_nest(build):
+    """On one thread a reader takes a slice that lies inside another for its child, and refuses half an overlap."""
+    open_: list[dict] = []
+    for event in sorted((e for e in events_of(build()) if e["ph"] == "X"), key=lambda e: (e["ts"], -e["dur"])):
+        while open_ and open_[-1]["ts"] + open_[-1]["dur"] <= event["ts"] + ROUNDING_US:
+            open_.pop()
+        if open_:
+            assert event["ts"] + event["dur"] <= open_[-1]["ts"] + open_[-1]["dur"] + ROUNDING_US, event
+        open_.append(event)
+
+
+def test_durations_are_the_measured_ones():
+    run = home_run()
+    events = events_of(run)
+    iterations = slices(events, "iteration")
+    assert len(iterations) == len(run.iterations)
+    for event, iteration in zip(iterations, run.iterations, strict=True):
+        assert event["ts"] == pytest.approx(1e6 * iteration.started_s, abs=ROUNDING_US)
+        assert event["dur"] == pytest.approx(1e6 * iteration.times.total_s, rel=1e-3)
+    for phase in PHASES:
+        told = sum(event["dur"] for event in slices(events, "phase") if event["name"] == phase)
+        measured = sum(getattr(iteration.times, f"{phase}_s") for iteration in run.iterations)
+        assert told == pytest.approx(1e6 * measured, abs=ROUNDING_US * len(run.iterations))
+    levels = sum(len(iteration.times.draft_levels_s) for iteration in run.iterations)
+    assert len(slices(events, "draft forward")) == levels > 0
+    assert slices(events, "prefill")[0]["dur"] == pytest.approx(1e6 * run.totals.prefill_s, abs=ROUNDING_US)
+
+
+def test_counters_and_names():
+    run = home_run()
+    events = events_of(run, replace(run, label="second"))
+    names = {(event["pid"], event["name"]): event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert names[2, "process_name"].startswith("second")
+    assert (1, "thread_name") in names
+    accepted = [e["args"]["accepted"] for e in events if e["name"] == "accepted tokens" and e["pid"] == 1]
+    assert accepted == [len(iteration.accepted) for iteration in run.iterations]
+    output = [e["args"]["tokens"] for e in events if e["name"] == "tokens of the output" and e["pid"] == 1]
+    assert output[-1] == run.totals.new_tokens
+
+
+def test_a_run_without_iterations():
+    assert {event["ph"] for event in events_of(run_of([]))} == {"M"}

@@ -1,0 +1,22 @@
+"""A Python without torch, for tests: a `sitecustomize` that hides what decodes, as if it were not installed."""
+
+import os
+from pathlib import Path
+
+SITECUSTOMIZE = """
+from importlib.machinery import PathFinder
+
+HIDDEN = ("torch", "transformers", "safetensors", "accelerate")
+found = PathFinder.find_spec
+
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] in HIDDEN else found(name, path, target)
+
+PathFinder.find_spec = staticmethod(find_spec)
+"""
+
+
+def environment_without_torch(folder: Path) -> dict[str, str]:
+    """The environment of a process that finds no torch; `folder` holds what hides it."""
+    folder.joinpath("sitecustomize.py").write_text(SITECUSTOMIZE, encoding="utf-8")
+    return {**os.environ, "PYTHONPATH": str(folder)}
