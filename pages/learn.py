@@ -19,7 +19,8 @@ STYLE = """
 .ds-stop .n { font-weight: 700; text-align: right; }
 .ds-stop .page { display: block; font-size: 0.78rem; opacity: 0.8; }
 .ds-stop.current { background: color-mix(in srgb, #009E73 12%, transparent); }
-.ds-terms { columns: 3 22rem; column-gap: 2rem; line-height: 1.4; margin: 0.4rem 0 0 !important; padding: 0 !important; }
+.ds-terms { columns: 3 22rem; column-gap: 2rem; line-height: 1.4; }
+dl.ds-terms { margin: 0.4rem 0 0 !important; padding: 0 !important; }
 .ds-terms div { break-inside: avoid; padding: 0 0 0.45rem; }
 .ds-terms dt { font-weight: 700; }
 .ds-terms dd { margin: 0; padding: 0; }
