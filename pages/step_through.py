@@ -154,7 +154,7 @@ def what_if_button() -> None:
         help="What if from here: change one thing in this iteration and see both courses side by side",
     ):
         ask_what_if(selected_iteration(), selected_node())
-        st.switch_page("pages/what_if.py")
+        st.switch_page("pages/what_if.py", query_params={})
 
 
 def status_words(run: Run) -> str:

@@ -152,6 +152,7 @@ def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
     for place, (name, (label, low, high, step, default, meaning)) in zip(places, SAMPLING.items(), strict=False):
         widget = f"{key}_{name}"
         seed(widget, default)
+        say_again(widget)
         shared = {"key": widget, "persist_state": "session", "help": meaning}
         if name == "seed":
             values[name] = int(place.number_input(label, low, high, **shared))
@@ -234,14 +235,15 @@ def seed(key: str, default: Any, words: Mapping[Any, str] | Sequence[tuple[Any, 
     Streamlit writes an option into the address as the screen shows it: `words` has the options by value, as a
     mapping or in pairs; a widget without them takes nothing from the address.
     """
-    if key in st.session_state:
-        say_again(key)
-    elif st.query_params.get(key) not in dict(words).values():
+    if key not in st.session_state and st.query_params.get(key) not in dict(words).values():
         st.session_state[key] = default
 
 
 def say_again(key: str) -> None:
-    """Set a widget to what it holds: else a page shows an empty or lowest value for what only another page had set."""
+    """Set a widget, before it is drawn, to what it holds.
+
+    Else a page shows an empty or the lowest value for what a widget of the same key on another page was set to.
+    """
     st.session_state[key] = st.session_state[key]
 
 

@@ -220,7 +220,7 @@ def try_elsewhere(method: "Method | None") -> None:
         help="Put method and settings into Step through",
     ):
         set_method("method", method)
-        st.switch_page("pages/step_through.py")
+        st.switch_page("pages/step_through.py", query_params={})
 
 
 def settings_sliders() -> None:

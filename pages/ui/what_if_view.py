@@ -79,7 +79,7 @@ def draw_head(history: History, side: str, number: int | None) -> None:
             help="Look into this branch: it becomes the run on screen in Step through, with all its views",
         ):
             keep_run(branch.run, min(history.index, len(branch.run.trace.iterations) - 1))
-            st.switch_page("pages/step_through.py")
+            st.switch_page("pages/step_through.py", query_params={})
         st.button(
             ":material/delete:",
             key=f"what_if_delete_{low}",

@@ -113,7 +113,7 @@ def show_changes(run: Run, iteration: IterationTrace, subject: Subject, found: "
             help="Puts it into Tune live, beside the tree as it was",
             on_click=try_change, args=(run, iteration, change),
         ):  # fmt: skip
-            st.switch_page("pages/tune_live.py")
+            st.switch_page("pages/tune_live.py", query_params={})
     st.caption(escape_markdown(_rest_words(found)))
 
 
