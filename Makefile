@@ -1,10 +1,11 @@
 # make run   set up .venv and open the app on 127.0.0.1   (PORT=8502: another port, HEADLESS=1: open no browser)
-# make test  set up .venv, lint and run the tests         (ARGS="-k trace": what to hand to pytest)
+# make test  set up .venv, lint and run the tests         (ARGS="-k trace": what to hand to pytest, WORKERS=2: processes)
 # make clean remove .venv and caches
 
 PORT ?= 8501
 HEADLESS ?= 0
 ARGS ?=
+WORKERS ?= 2
 
 # Without a PYTHON of your own, an old python3 is passed over for a newer one that stands beside it.
 ifeq ($(origin PYTHON),undefined)
@@ -29,7 +30,7 @@ run: $(STAMP) check-port
 
 test: $(STAMP)
 	@$(VENV_PYTHON) -m ruff check .
-	@$(VENV_PYTHON) -m pytest $(ARGS)
+	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache

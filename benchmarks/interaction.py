@@ -6,11 +6,12 @@ scope carries the new state, so that the server, the wire, the layout and the dr
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from benchmarks.browser_clock import NODE_PLACES, open_page, timed
+from benchmarks.browser_forks import measure_forks
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
 from decoding.errors import DraftscopeError
 from decoding.methods import METHODS
@@ -22,73 +23,12 @@ from tests.browser.app import SETTLED, find_chromium, launched_chromium, running
 
 SIZES = (64, 256, 1024)
 IN_BROWSER = ("hover", "phase step", "iteration step")
-GOALS_MS = {"slider, 64 nodes": 350.0} | {f"{name}, {nodes} nodes": 50.0 for name in IN_BROWSER for nodes in SIZES}
+FORK_GOALS_MS = {"replayed fork": 300.0, "live fork": 500.0}
+GOALS_MS = {"slider, 64 nodes": 350.0} | {f"{name}, 64 nodes": goal for name, goal in FORK_GOALS_MS.items()}
+GOALS_MS |= {f"{name}, {nodes} nodes": 50.0 for name in IN_BROWSER for nodes in SIZES}
 # Steps over which the browser's heap is watched, and what it may grow by.
 HEAP_STEPS = 200
 HEAP_GOAL_MB = 20.0
-
-# Components stand in shadow roots; the watcher looks into them in every frame until the condition holds.
-WATCHER = """
-() => {
-  const roots = (node, found) => {
-    for (const child of node.querySelectorAll('*')) {
-      if (child.classList.contains('ds-root')) found.push(child);
-      if (child.shadowRoot) roots(child.shadowRoot, found);
-    }
-    return found;
-  };
-  window.scopeState = () => roots(document, []).map(r =>
-    [location.pathname, r.dataset.drawnScene, r.dataset.phase, r.dataset.selected, r.dataset.hovered || ''].join(' '));
-  window.arm = kinds => {
-    const before = window.scopeState().join('|');
-    window.timing = null;
-    let started = null;
-    const begin = event => { if (started === null) started = performance.now(); };
-    for (const kind of kinds) window.addEventListener(kind, begin, {capture: true, once: true});
-    const look = () => {
-      const now = window.scopeState();
-      if (started !== null && now.length && now.join('|') !== before && !now.join(' ').includes('undefined')) {
-        requestAnimationFrame(() => { window.timing = performance.now() - started; });
-      } else requestAnimationFrame(look);
-    };
-    requestAnimationFrame(look);
-  };
-}
-"""
-
-# Centres of node marks inside the tree panel, far enough apart that a click cannot hit a neighbour.
-NODE_PLACES = """
-() => {
-  const places = [];
-  const walk = node => {
-    for (const child of node.querySelectorAll('*')) {
-      if (child.shadowRoot) walk(child.shadowRoot);
-      const id = Number(child.dataset && child.dataset.node);
-      const root = child.closest('.ds-root');
-      // Neither folded nodes, which open instead, nor the final token, nor what is selected already.
-      if (child.matches('.tree g.n[data-node]') && id >= 0 && String(id) !== root.dataset.selected) {
-        const panel = child.closest('svg').getBoundingClientRect();
-        const mark = (child.querySelector('circle, path, rect') || child).getBoundingClientRect();
-        const [x, y] = [mark.x + mark.width / 2, mark.y + mark.height / 2];
-        const inside = x > panel.left + 8 && x < panel.right - 8 && y > panel.top + 30 && y < panel.bottom - 40;
-        if (inside && places.every(([a, b]) => Math.hypot(a - x, b - y) > 24)) places.push([x, y]);
-      }
-    }
-  };
-  walk(document);
-  return places;
-}
-"""
-
-
-def timed(page, act: Callable[[], None], kinds: tuple[str, ...] = ("keydown", "pointerdown")) -> float:
-    """Milliseconds from the input of one of these kinds that `act` makes to the frame that shows its answer."""
-    page.evaluate("kinds => window.arm(kinds)", list(kinds))
-    act()
-    page.wait_for_function("() => window.timing !== null", timeout=30_000)
-    value = page.evaluate("() => window.timing")
-    page.wait_for_selector(SETTLED)
-    return value
 
 
 def run_file(folder: Path, nodes: int, prompt: str, iterations: int) -> Path:
@@ -104,15 +44,6 @@ def run_file(folder: Path, nodes: int, prompt: str, iterations: int) -> Path:
     path = folder / f"{nodes}.dscope"
     save_run(session.trace(), path)
     return path
-
-
-def open_page(browser, url: str, path: str):
-    """A fresh page of the app with the watcher in it."""
-    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-    page.goto(url + path)
-    page.wait_for_selector(SETTLED, timeout=60_000)
-    page.evaluate(WATCHER)
-    return page
 
 
 def open_run(browser, url: str, file: Path):
@@ -255,6 +186,9 @@ def measure_all(sizes: tuple[int, ...], repeats: int, prompt: str) -> dict[str, 
             figures[f"slider, {nodes} nodes"] = measure_slider(browser, url, nodes, repeats)
             for name, values in measure_step_through(browser, url, files[nodes], repeats).items():
                 figures[f"{name}, {nodes} nodes"] = values
+            for live in (False, True):
+                name = f"{'live' if live else 'replayed'} fork, {nodes} nodes"
+                figures[name] = measure_forks(browser, url, nodes, repeats, live)
         figures["page switch"] = measure_page_switch(browser, url, repeats)
     return figures
 

@@ -11,4 +11,6 @@ if str(ROOT) not in sys.path:  # `pytest` alone does not add the working directo
 # Before torch and transformers are imported anywhere: both read these once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ.setdefault("OMP_NUM_THREADS", str(min(4, os.cpu_count() or 1)))  # the test models are tiny
+# The test models are tiny; processes beside each other take one thread each.
+THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else min(4, os.cpu_count() or 1)
+os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
