@@ -21,7 +21,10 @@ def pair():
     return embedded_pair(device="cpu")
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0)], ids=["greedy", "T=1"])
+@pytest.mark.parametrize(
+    "sampling",
+    [pytest.param(Sampling(), id="greedy"), pytest.param(Sampling(temperature=1.0), id="T=1", marks=pytest.mark.slow)],
+)
 def test_every_contestant_runs_and_every_goal_is_judged(pair, sampling, capsys, monkeypatch):
     prompts = [("short", encode(pair, "One day")), ("long", encode(pair, "Once upon a time there was a king who"))]
     comparison = gpu.measure(pair, prompts, 12, 1, sampling, TUNED, engine="lean")

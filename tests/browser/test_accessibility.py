@@ -63,7 +63,7 @@ def learn(page, judge: Callable) -> None:
 JOURNEYS = {"Learn": learn, "Step through": step_through, "Tune live": tune_live, "Verifiers": verifiers}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_no_grave_violation_on_any_page(browser, app_server, scheme):
     script, found = axe_script(), []
     context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme, bypass_csp=True)
