@@ -8,6 +8,9 @@ they were drawn from, choosing them by their probability would bias the output: 
 made, up to the b-th node. Tokens: what the walk committed under greedy decoding, else the exact expectation over the
 verifier's draws. Seconds are modelled from `decoding.cost_model`: one pass over the part, and the draft levels that its
 inner nodes need. Torch-free but for verifiers whose expectation needs the stored rows.
+
+An iteration that another verifier or temperature decided, as before a fork, can only be told with the run as it was
+then (`stored_state.as_made`); with another one it gives None.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from decoding.cost_model import CostModel
+from decoding.luck import agrees
 from decoding.trace import IterationTrace, RunTrace
 
 # An expectation of these is the sum over the nodes of a part: what a node is accepted with does not depend on others.
@@ -63,10 +67,10 @@ class Budgets:
 
 @dataclass(frozen=True, eq=False)
 class RunBudgets:
-    """A run with smaller budgets, each iteration judged by itself: another budget would have parted the text elsewhere.
+    """A run with smaller budgets, on the text as it was: another budget would have parted it elsewhere.
 
     Attributes:
-        places: indices of the iterations counted; `left_out`: how many could not be.
+        places: indices of the iterations counted, those without a tree included; `left_out`: how many could not be.
         each: their budgets.
     """
 
@@ -80,14 +84,29 @@ class RunBudgets:
         return self.capped_rate(max(budgets.nodes for budgets in self.each))
 
     @property
+    def trees(self) -> int:
+        """Iterations counted that have a tree."""
+        return sum(budgets.nodes > 0 for budgets in self.each)
+
+    @property
     def best_rate(self) -> float:
-        """Tokens per second with the best part of every tree."""
-        parts = [budgets.capped(budgets.best) for budgets in self.each]
-        return sum(tokens for tokens, _ in parts) / sum(seconds for _, seconds in parts)
+        """Most tokens per second of the run, over all choices of a part of every tree (Dinkelbach 1967).
+
+        The part with most tokens per second of its own iteration need not be it: a slow iteration is worth its tokens
+        less what the run makes meanwhile.
+        """
+        best = 0.0
+        while (rate := self._rate([int((each.tokens - best * each.seconds).argmax()) for each in self.each])) > best:
+            best = rate
+        return best
 
     def capped_rate(self, most: int) -> float:
         """Tokens per second with at most so many nodes in every iteration."""
-        parts = [budgets.capped(most) for budgets in self.each]
+        return self._rate([most] * len(self.each))
+
+    def _rate(self, nodes: Sequence[int]) -> float:
+        """Tokens per second with at most so many nodes in each iteration."""
+        parts = [each.capped(most) for each, most in zip(self.each, nodes, strict=True)]
         return sum(tokens for tokens, _ in parts) / sum(seconds for _, seconds in parts)
 
     @property
@@ -104,32 +123,50 @@ def needs_rows(run: RunTrace) -> bool:
 
 def can_tell(run: RunTrace, iteration: IterationTrace) -> bool:
     """Whether the budgets of an iteration can be told: its tree was recorded, and its rows where they are needed."""
+    if not iteration.verified:
+        return True
     rows = iteration.target_logits is not None and iteration.draft_logits is not None
-    return bool(iteration.nodes) and iteration.verified > 0 and (rows or not needs_rows(run))
+    return bool(iteration.nodes) and (rows if needs_rows(run) else _decided_by(run, iteration))
+
+
+def _decided_by(run: RunTrace, iteration: IterationTrace) -> bool:
+    """Whether the tests are of the kind that greedy decoding makes, or NSS."""
+    if run.sampling.temperature == 0:
+        return all(step.drawn is None for step in iteration.steps)
+    return all(step.kind == "choice" and step.drawn is not None for step in iteration.steps)
 
 
 def budgets(run: RunTrace, index: int, costs: CostModel) -> Budgets | None:
     """Tokens and modelled seconds of every part of an iteration's tree; None where they cannot be told.
 
-    A verifier other than greedy and NSS decides about every part anew, from stored rows: a second for 64 nodes.
+    Without a tree there is one part, the pass that makes one token. A verifier other than greedy and NSS decides about
+    every part anew, from stored rows: a second for 64 nodes.
     """
     iteration = run.iterations[index]
     if not can_tell(run, iteration):
         return None
+    if not iteration.verified:
+        return Budgets(np.ones(1), costs.verification.seconds(np.ones(1)))
     parts = _Parts(iteration, drawn=needs_rows(run))
     tokens = _expected(run, iteration, parts) if needs_rows(run) else _summed(run, iteration, parts)
-    return Budgets(tokens, parts.seconds(costs))
+    return None if tokens is None else Budgets(tokens, parts.seconds(costs))
 
 
 def run_budgets(
-    run: RunTrace, costs: CostModel, proceed: Callable[[int, int], bool] = lambda _done, _total: True
+    run: RunTrace,
+    costs: CostModel,
+    proceed: Callable[[int, int], bool] = lambda _done, _total: True,
+    made: Callable[[int], RunTrace] | None = None,
 ) -> RunBudgets | None:
-    """The budgets of every iteration that has a tree; None if `proceed`, told how many are done, says no."""
-    trees = [place for place, iteration in enumerate(run.iterations) if iteration.verified]
-    told = {}
-    for done, place in enumerate(trees, start=1):
-        told[place] = budgets(run, place, costs)
-        if not proceed(done, len(trees)):
+    """The budgets of every iteration; None if `proceed`, told how many are done, says no.
+
+    Args:
+        made: the run as it was when an iteration was made, by its index; None: as it is.
+    """
+    told: dict[int, Budgets | None] = {}
+    for place in range(len(run.iterations)):
+        told[place] = budgets(made(place) if made else run, place, costs)
+        if not proceed(len(told), len(run.iterations)):
             return None
     known = {place: each for place, each in told.items() if each is not None}
     return RunBudgets(tuple(known), tuple(known.values()), len(told) - len(known))
@@ -201,11 +238,16 @@ def _stop(iteration: IterationTrace) -> int:
     return iteration.accepted[-1] if iteration.accepted else 0
 
 
-def _expected(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.ndarray:
-    """Exact expected tokens of every part, from the stored rows."""
+def _expected(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.ndarray | None:
+    """Exact expected tokens of every part, from the stored rows; None where another verifier decided the record."""
     from decoding.replay import stored_tree  # brings torch
     from decoding.stored_state import method_of, sampling_of
 
     verifier, sampling = method_of(run).verifier, sampling_of(run)
-    counts = range(len(parts.order) + 1)
-    return np.array([verifier.decide(stored_tree(parts.part(count), sampling)).expected_tokens for count in counts])
+
+    def expected(count: int) -> float:
+        return verifier.decide(stored_tree(parts.part(count), sampling)).expected_tokens
+
+    if verifier.refusal(iteration.law, sampling) or not agrees(iteration, whole := expected(len(parts.order))):
+        return None
+    return np.array([*(expected(count) for count in range(len(parts.order))), whole])

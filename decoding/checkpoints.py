@@ -3,10 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from decoding.errors import require
-from decoding.kv_cache import KVCache
 from decoding.methods import Method
 from decoding.sampling import GeneratorDraws, Sampling
 
@@ -58,6 +55,14 @@ class Checkpoints:
         require(index in self._points, f"This run has no iteration {index + 1} to go back to: it has recorded {kept}.")
         return self._points[index]
 
+    def made_by(self, method: Method, sampling: Sampling, end: int) -> int:
+        """Index of the first iteration since which all up to `end` were made in this way; `end` where none was."""
+        for point in reversed(self._points.values()):
+            if (point.method, point.sampling) != (method, sampling):
+                break
+            end = point.index
+        return end
+
     def before(self, index: int | None = None) -> "Checkpoints":
         """A copy of those before an iteration; None: of all."""
         return Checkpoints(tuple(p for p in self._points.values() if index is None or p.index < index))
@@ -87,14 +92,4 @@ class Standing:
 
 def advanced(draws: GeneratorDraws, count: int) -> GeneratorDraws:
     """A copy of draws that has gone on by `count` decisions: each takes one number."""
-    copy = draws.fork()
-    if count:
-        copy.choose_each(torch.ones(count, 1))
-    return copy.fork()
-
-
-def cut_copy(cache: KVCache, rows: int) -> KVCache:
-    """An independent copy of the first rows of a cache; fewer where it was released meanwhile."""
-    copy = cache.clone()
-    copy.rollback(min(rows, copy.length))
-    return copy
+    return draws.fork(count)

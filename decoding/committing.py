@@ -16,13 +16,11 @@ class Cut:
         committed: tokens in order, the final one last if it is among them.
         kept: accepted nodes whose tokens are committed.
         final_kind: what the last token is, `none` where the path was cut.
-        ends_text: the last token is a stop token.
     """
 
     committed: tuple[int, ...]
     kept: tuple[int, ...]
     final_kind: FinalKind
-    ends_text: bool
 
 
 def cut_path(draft: Draft, verification: Verification, room: int, stops: Container[int]) -> Cut:
@@ -32,4 +30,4 @@ def cut_path(draft: Draft, verification: Verification, room: int, stops: Contain
     ends = next((place + 1 for place, token in enumerate(tokens[:length]) if token in stops), None)
     length = length if ends is None else ends
     kind: FinalKind = "none" if length < len(tokens) else verification.final_kind
-    return Cut(tuple(tokens[:length]), verification.accepted[:length], kind, ends is not None)
+    return Cut(tuple(tokens[:length]), verification.accepted[:length], kind)

@@ -113,14 +113,6 @@ class CostModel:
     measured: str
     machine: str
 
-    def target_pass_s(self, num_nodes: np.ndarray | int) -> np.ndarray:
-        """Seconds of a target pass over so many nodes, the root included."""
-        return self.target.seconds(num_nodes)
-
-    def draft_level_s(self, width: np.ndarray | int) -> np.ndarray:
-        """Seconds of a draft level of so many nodes."""
-        return self.draft.seconds(width)
-
     @property
     def verification(self) -> CostCurve:
         """Cost of an iteration without its drafting, by number of nodes."""

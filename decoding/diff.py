@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from decoding.errors import DraftscopeError
-from decoding.trace import IterationTrace, NodeTrace, RunTrace
+from decoding.trace import IterationTrace, RunTrace, node_paths
 from decoding.trace_file import load_run
 
 Value = int | float | bool | str | None
@@ -51,20 +51,21 @@ class TreeDifference:
     """Two iterations that began at the same text and did not do the same.
 
     Attributes:
-        first, second: indices of the iterations.
-        prefix_length: tokens before both.
-        only_first, only_second: nodes of one tree that the other lacks, as the text from the root down.
-        verdicts: nodes of both trees with another verdict, as (text from the root down, first, second).
-        committed: whether they committed the same tokens.
+        first, second: the iterations.
+        only_first, only_second: ids of nodes of one tree that the other lacks.
+        verdicts: ids of nodes of both trees with another verdict.
     """
 
-    first: int
-    second: int
-    prefix_length: int
-    only_first: tuple[str, ...]
-    only_second: tuple[str, ...]
-    verdicts: tuple[tuple[str, str, str], ...]
-    committed: bool
+    first: IterationTrace
+    second: IterationTrace
+    only_first: tuple[int, ...]
+    only_second: tuple[int, ...]
+    verdicts: tuple[tuple[int, int], ...]
+
+    @property
+    def committed(self) -> bool:
+        """Whether they committed the same tokens."""
+        return self.first.committed_ids == self.second.committed_ids
 
     @property
     def empty(self) -> bool:
@@ -130,31 +131,15 @@ def compare_runs(first: RunTrace, second: RunTrace) -> RunDiff:
 
 def compare_iterations(first: IterationTrace, second: IterationTrace) -> TreeDifference:
     """Two recorded trees on the same text, matched node by node by the tokens from the root down."""
-    keys: dict[tuple[int, int], int] = {}
-    mine, other = _by_path(first, keys), _by_path(second, keys)
-    both = [(mine[key], other[key]) for key in mine if key in other]
+    mine, other = ({path: node for node, path in enumerate(node_paths(each))} for each in (first, second))
+    both = [(mine[path], other[path]) for path in mine if path in other]
     return TreeDifference(
-        first=first.index,
-        second=second.index,
-        prefix_length=first.prefix_length,
-        only_first=tuple(_text_of(first, node) for key, node in mine.items() if key not in other),
-        only_second=tuple(_text_of(second, node) for key, node in other.items() if key not in mine),
-        verdicts=tuple((_text_of(first, a), a.verdict, b.verdict) for a, b in both if a.verdict != b.verdict),
-        committed=first.committed_ids == second.committed_ids,
+        first,
+        second,
+        only_first=tuple(node for path, node in mine.items() if path not in other),
+        only_second=tuple(node for path, node in other.items() if path not in mine),
+        verdicts=tuple((a, b) for a, b in both if first.nodes[a].verdict != second.nodes[b].verdict),
     )
-
-
-def _by_path(iteration: IterationTrace, keys: dict[tuple[int, int], int]) -> dict[int, NodeTrace]:
-    """Drafted nodes by a number of their path; `keys` gives the same number to the same path of another tree."""
-    own, found = [-1], {}
-    for node in iteration.nodes[1:]:
-        own.append(keys.setdefault((own[node.parent_id], node.token_id), len(keys)))
-        found[own[-1]] = node
-    return found
-
-
-def _text_of(iteration: IterationTrace, node: NodeTrace) -> str:
-    return "".join(iteration.nodes[place].text for place in iteration.path(node.node_id)[1:])
 
 
 def _same_beginnings(first: RunTrace, second: RunTrace, same: int) -> Iterator[tuple[IterationTrace, IterationTrace]]:
@@ -218,9 +203,10 @@ def _numbers(run: RunTrace) -> Iterator[tuple[str, str, float | None]]:
     yield "accepted of drafted", "%", 100 * accepted / drafted if drafted else None
     yield "accepted of verified", "%", 100 * accepted / verified if verified else None
     yield "iterations in a loop", "", sum(each.in_loop for each in its)
-    yield "wall time, measured", "s", totals.wall_s
-    yield "first tokens after, measured", "s", totals.ttft_s
-    yield "tokens per second, measured", "1/s", totals.new_tokens / totals.wall_s if totals.wall_s else None
+    timed = run.timed and totals.wall_s > 0  # no time of a replayed iteration was measured
+    yield "wall time, measured", "s", totals.wall_s if timed else None
+    yield "first tokens after, measured", "s", totals.ttft_s if timed else None
+    yield "tokens per second, measured", "1/s", totals.new_tokens / totals.wall_s if timed else None
     yield "peak memory", "MiB", None if totals.peak_memory_bytes is None else totals.peak_memory_bytes / 2**20
 
 

@@ -1,8 +1,10 @@
 """What two runs differ in, as lines of text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from decoding.diff import OutputToken, RunDiff, TreeDifference, Value
+from decoding.trace import IterationTrace
 
 SHOWN_TREES, SHOWN_NODES, SHOWN_CHARACTERS = 8, 6, 60
 
@@ -76,19 +78,34 @@ def shown(value: Value) -> str:
 
 def _tree_lines(tree: TreeDifference, every: bool) -> Iterator[str]:
     same = "commits the same tokens" if tree.committed else "commits other tokens"
-    yield f"iteration {tree.first + 1} of A, {tree.second + 1} of B, after {tree.prefix_length:,} tokens: {same}"
-    for name, nodes in (("A", tree.only_first), ("B", tree.only_second)):
+    first, second = tree.first, tree.second
+    places = f"iteration {first.index + 1} of A, {second.index + 1} of B"
+    yield f"{places}, after {first.prefix_length:,} tokens: {same}"
+    for name, iteration, nodes in (("A", first, tree.only_first), ("B", second, tree.only_second)):
         if nodes:
-            yield f"  {_count(len(nodes), 'node')} only in {name}: {_listed([repr(text) for text in nodes], every)}"
+            listed = _listed(nodes, partial(_path_words, iteration), every)
+            yield f"  {_count(len(nodes), 'node')} only in {name}: {listed}"
     if tree.verdicts:
-        told = [f"{text!r} {_words(first)} | {_words(second)}" for text, first, second in tree.verdicts]
-        yield f"  {_count(len(told), 'other verdict')}: {_listed(told, every)}"
+        listed = _listed(tree.verdicts, partial(_verdicts, tree), every)
+        yield f"  {_count(len(tree.verdicts), 'other verdict')}: {listed}"
 
 
-def _listed(words: Sequence[str], every: bool) -> str:
-    kept = words if every else words[:SHOWN_NODES]
-    more = len(words) - len(kept)
-    return ", ".join(kept) + (f" and {more} more" if more else "")
+def _listed(found: Sequence, words: Callable[..., str], every: bool) -> str:
+    """Only what is shown is put into words: a tree from a file may have very many nodes."""
+    kept = found if every else found[:SHOWN_NODES]
+    more = len(found) - len(kept)
+    return ", ".join(map(words, kept)) + (f" and {more} more" if more else "")
+
+
+def _verdicts(tree: TreeDifference, nodes: tuple[int, int]) -> str:
+    first, second = (each.nodes[node].verdict for each, node in zip((tree.first, tree.second), nodes, strict=True))
+    return f"{_path_words(tree.first, nodes[0])} {_words(first)} | {_words(second)}"
+
+
+def _path_words(iteration: IterationTrace, node: int) -> str:
+    """The text from the root down to a node, the end of it where it is long."""
+    text = "".join(iteration.nodes[place].text[-SHOWN_CHARACTERS:] for place in iteration.path(node)[1:])
+    return repr(text if len(text) <= SHOWN_CHARACTERS else f"…{text[1 - SHOWN_CHARACTERS :]}")
 
 
 def _token(token: OutputToken | None) -> str:

@@ -4,24 +4,21 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from decoding.drafters.base import Draft, ProbabilitySource
 from decoding.drafters.hardware_aware import Learned
-from decoding.edits import ChangedRows, Edits, Path, node_paths
+from decoding.edits import ChangedRows, Edits, Path, node_paths, touches_first_child
 from decoding.errors import require
-from decoding.token_tree import TokenTree
-from decoding.trace import IterationTrace, NodeTrace
+from decoding.optional_torch import Tensor, torch
+from decoding.sampling import Sampling
+from decoding.token_tree import TokenTree, TreePaths
+from decoding.trace import ForcedTrace, IterationTrace, NodeTrace
+from decoding.verifiers.base import Verifier
 
 
 def nodes_by_path(tree: TokenTree) -> dict[Path, int]:
     """Every node of a tree by its token path; the root's is empty."""
-    paths: list[Path] = [()]
-    tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
-    for node in range(1, tree.size):
-        paths.append((*paths[parents[node]], tokens[node]))
-    return {path: node for node, path in enumerate(paths)}
+    return {path: node for node, path in enumerate(TreePaths().of(tree, np.arange(tree.size)))}
 
 
 def edit_draft(draft: Draft, source: ProbabilitySource, edits: Edits, text_of: Callable[[int], str]) -> Draft:
@@ -85,15 +82,20 @@ def edit_rows(logits: Tensor, draft: Draft, edits: Edits) -> Tensor:
     return edited
 
 
-def explain_edits(iteration: IterationTrace, edits: Edits) -> IterationTrace:
-    """The record with the reasons of edited nodes saying so; nothing else of it changes."""
-    if not iteration.nodes or not edits:
+def explain_edits(iteration: IterationTrace, edits: Edits, verifier: Verifier, sampling: Sampling) -> IterationTrace:
+    """The record with what was edited, whether that biases the text, and reasons of edited nodes that say so."""
+    if not edits:
+        return iteration
+    first = not iteration.nodes or touches_first_child(iteration, edits)
+    forced = tuple(ForcedTrace(kind, path) for kind, path in edits)
+    iteration = replace(iteration, forced=forced, bias=edits.bias(verifier, sampling, first))
+    if not iteration.nodes:
         return iteration
     paths, rows, greedy = node_paths(iteration), edits.rows, iteration.steps[-1].drawn is None
-    nodes = [
-        replace(node, reason=_reason(node, paths[node.node_id], iteration, edits, rows, greedy))
-        for node in iteration.nodes
-    ]
+    nodes = []
+    for node, path in zip(iteration.nodes, paths, strict=True):
+        reason = _reason(node, path, iteration, edits, rows, greedy)
+        nodes.append(node if reason == node.reason else replace(node, reason=reason))
     return replace(iteration, nodes=tuple(nodes))
 
 

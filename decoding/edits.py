@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from decoding.errors import SettingsError
-from decoding.trace import IterationTrace, TreeLaw
+from decoding.trace import IterationTrace, node_paths
 
 if TYPE_CHECKING:
     from decoding.sampling import Sampling
@@ -81,8 +81,8 @@ class Edits:
             changed[path[:-1]] = only, (*removed, path[-1])
         return changed
 
-    def bias(self, law: TreeLaw, verifier: "Verifier", sampling: "Sampling", first_child: bool = True) -> str | None:
-        """One sentence on why the output's law is no longer the target's; None where it still is.
+    def bias(self, verifier: "Verifier", sampling: "Sampling", first_child: bool = True) -> str:
+        """One sentence on why the output's law is no longer the target's; empty where it still is.
 
         A forced verdict changes the target itself. The shape of the tree matters only to verifiers that hold a child
         against the law it was drawn from: not to NSS and greedy ones, so deterministic trees can be edited freely, and
@@ -96,9 +96,9 @@ class Edits:
         if self.accept or self.reject:
             return "Forced verdicts replace the target's own law, so the text no longer follows it."
         if not self or sampling.greedy or verifier.name in TREE_BLIND:
-            return None
+            return ""
         if verifier.name in FIRST_CHILD and not first_child:
-            return None
+            return ""
         return (
             f"{verifier.label} verification relies on children being drawn from the draft's law, and "
             f"{_named(self)} by hand is not, so the text no longer follows the target's law."
@@ -107,6 +107,21 @@ class Edits:
     def words(self, text_of: Callable[[int], str]) -> str:
         """The edits in words: `' cat' forced in · ' dog' forced to fail`."""
         return " · ".join(f"{text_of(path[-1])!r} {WORDS[kind]}" for kind, path in self)
+
+
+def edits_of(forced: Iterable[tuple[str, Path]]) -> Edits:
+    """The edits of these kinds and paths, each once however often it is named.
+
+    Raises:
+        SettingsError: they contradict each other.
+    """
+    named = dict.fromkeys(forced)
+    return Edits(**{kind: tuple(path for of, path in named if of == kind) for kind in WORDS})
+
+
+def edits_at(iterations: Iterable[IterationTrace], index: int) -> Edits:
+    """What was changed by hand in the iteration with this index; nothing where it is yet to come."""
+    return edits_of((each.kind, each.path) for it in iterations if it.index == index for each in it.forced)
 
 
 def accepted_steps(accepted: Iterable[Path]) -> Iterator[tuple[Path, int]]:
@@ -130,14 +145,6 @@ def touches_first_child(iteration: IterationTrace, edits: Edits) -> bool:
         if path in edited:
             return True
     return False
-
-
-def node_paths(iteration: IterationTrace) -> list[Path]:
-    """Token path of every node by id; the root's is empty."""
-    paths: list[Path] = []
-    for node in iteration.nodes:
-        paths.append((*paths[node.parent_id], node.token_id) if node.node_id else ())
-    return paths
 
 
 def _named(edits: Edits) -> str:

@@ -3,18 +3,20 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from decoding.edits import Edits, touches_first_child
+from decoding.edits import Edits, edits_at, edits_of
 from decoding.errors import require
 from decoding.fork_words import change_words
 from decoding.methods import Method
 from decoding.replayed_step import replay_step
 from decoding.sampling import Sampling
-from decoding.session import DecodeSession
 from decoding.stored_rows import RowsMissing
-from decoding.stored_state import filled_in, method_of, sampling_of
+from decoding.stored_state import filled_in
 from decoding.trace import RunTrace
+
+if TYPE_CHECKING:
+    from decoding.session import DecodeSession
 
 Kind = Literal["replayed", "live"]
 
@@ -41,7 +43,7 @@ class Origin:
     """Where a fork comes from, so that a replayed one can be run after all."""
 
     run: RunTrace
-    session: DecodeSession | None
+    session: "DecodeSession | None"
     change: Change
 
 
@@ -54,7 +56,6 @@ class Fork:
         at: index of the iteration where it parts from its parent.
         words: what was changed: `node_budget 64 -> 16 · seed 0 -> 3`. Token text in it comes from a model.
         kind: `replayed` from stored rows, or `live`: the models ran.
-        bias: one sentence on why its text no longer follows the target's law, None while it does.
         session: live forks can go on with it; it moves on with the latest fork made of it.
         made_s: measured wall time of making it.
         origin: what it was made from.
@@ -64,14 +65,17 @@ class Fork:
     at: int
     words: str
     kind: Kind
-    bias: str | None
-    session: DecodeSession | None
+    session: "DecodeSession | None"
     made_s: float
     origin: Origin
 
 
-def fork(run: RunTrace, session: DecodeSession | None, index: int, change: Change, *, live: bool | None = None) -> Fork:
+def fork(
+    run: RunTrace, session: "DecodeSession | None", index: int, change: Change, *, live: bool | None = None
+) -> Fork:
     """Part from a run before an iteration, with something changed, and make that iteration.
+
+    What was changed by hand in that iteration of the run stays so.
 
     Args:
         session: what decoded the run; None for one opened from a file, which can only be replayed.
@@ -84,6 +88,7 @@ def fork(run: RunTrace, session: DecodeSession | None, index: int, change: Chang
         PairError: the models are needed and were released.
     """
     _check_text(session, run, index)
+    change = replace(change, edits=edits_of((*edits_at(run.iterations, index), *change.edits)))
     can_run = session is not None and not session.pair.target.released
     # What comes after the last iteration is in no record.
     follows = live is None and can_run and index == (run.iterations[-1].index + 1 if run.iterations else 0)
@@ -106,7 +111,8 @@ def fork_again(parent: Fork, index: int, change: Change, *, live: bool | None = 
         return fork(parent.trace, parent.session, index, change, live=live)
     if index == parent.at:
         origin, before = parent.origin, parent.origin.change
-        both = Change(change.method or before.method, change.sampling or before.sampling, change.edits)
+        edits = edits_of((*before.edits, *change.edits))
+        both = Change(change.method or before.method, change.sampling or before.sampling, edits)
         return fork(origin.run, origin.session, index, both, live=live)
     ran = parent if index < parent.at else run_fork(parent)
     source = (parent.origin.run, parent.origin.session) if index < parent.at else (ran.trace, ran.session)
@@ -149,13 +155,13 @@ def go_on(
     return replace(live, trace=session.trace(), made_s=time.perf_counter() - started)
 
 
-def _replayed(run: RunTrace, session: DecodeSession | None, index: int, change: Change) -> Fork:
+def _replayed(run: RunTrace, session: "DecodeSession | None", index: int, change: Change) -> Fork:
     started = time.perf_counter()
     trace = replay_step(run, session, index, change.method, change.sampling, change.edits)
     return _fork(run, trace, index, change, "replayed", None, session, started)
 
 
-def _live(run: RunTrace, session: DecodeSession | None, index: int, change: Change) -> Fork:
+def _live(run: RunTrace, session: "DecodeSession | None", index: int, change: Change) -> Fork:
     started = time.perf_counter()
     require(
         session is not None, "No models are loaded for this run: load its pair and decode it again, or only replay it."
@@ -177,28 +183,28 @@ def _fork(
     index: int,
     change: Change,
     kind: Kind,
-    session: DecodeSession | None,
-    parent: DecodeSession | None,
+    session: "DecodeSession | None",
+    parent: "DecodeSession | None",
     started: float,
 ) -> Fork:
     """The fork around its trace."""
-    method, sampling, iteration = method_of(trace), sampling_of(trace), trace.iterations[-1]
-    first = touches_first_child(iteration, change.edits)
     texts = {token: text for each in trace.iterations for token, text in each.texts.items()}
-    edited = change.edits.words(lambda token: texts.get(token, f"<{token}>"))
+    before = set(edits_at(run.iterations, index))
+    edited = edits_of(edit for edit in change.edits if edit not in before).words(
+        lambda token: texts.get(token, f"<{token}>")
+    )
     return Fork(
         trace=trace,
         at=index,
         words=" · ".join(filter(None, (change_words(run, trace), edited))) or "nothing changed",
         kind=kind,
-        bias=change.edits.bias(method.drafter.law, method.verifier, sampling, first),
         session=session,
         made_s=time.perf_counter() - started,
         origin=Origin(run, parent, change),
     )
 
 
-def _check_text(session: DecodeSession | None, run: RunTrace, index: int) -> None:
+def _check_text(session: "DecodeSession | None", run: RunTrace, index: int) -> None:
     """Raise `SettingsError` where a session decoded another text than the run before an iteration."""
     if session is None:
         return

@@ -60,7 +60,7 @@ class Hindsight:
 
 
 @dataclass(frozen=True)
-class Standing:
+class SeenRank:
     """The draft's rank and probability of the token that followed at one place of the text."""
 
     rank: int | None
@@ -69,7 +69,7 @@ class Standing:
     seen_in: int
 
 
-def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[Standing]] | None = None) -> Hindsight | None:
+def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]] | None = None) -> Hindsight | None:
     """The best tree in hindsight of one iteration; None where its tree was not recorded or nothing was verified.
 
     Args:
@@ -108,19 +108,19 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[Standing]]
     )
 
 
-def ranks_along(run: RunTrace) -> dict[int, tuple[Standing, ...]]:
+def ranks_along(run: RunTrace) -> dict[int, tuple[SeenRank, ...]]:
     """What the records tell of the draft's rank of each token of the text, by its position.
 
     A draft's law depends on the text before it alone, so any iteration tells that has expanded a node along the text.
     """
     output, prompt = run.output_ids, len(run.prompt_ids)
-    found: dict[int, list[Standing]] = {}
+    found: dict[int, list[SeenRank]] = {}
     for iteration in run.iterations:
         children = {(node.parent_id, node.token_id): node.node_id for node in iteration.nodes[1:]}
         node, position = 0, iteration.prefix_length
         while node is not None and iteration.nodes and position - prompt < len(output):
             token = output[position - prompt]
-            told = _standing(iteration, node, token)
+            told = _seen_rank(iteration, node, token)
             if told is not None:
                 found.setdefault(position, []).append(told)
             node, position = children.get((node, token)), position + 1
@@ -132,23 +132,16 @@ def output_texts(run: RunTrace) -> tuple[str, ...]:
     return tuple(text for iteration in run.iterations for text in iteration.committed_texts)
 
 
-def _standing(iteration: IterationTrace, node: int, token: int) -> Standing | None:
+def _seen_rank(iteration: IterationTrace, node: int, token: int) -> SeenRank | None:
     """What an iteration tells of a token after one of its nodes; None where the draft was not asked."""
-    top = iteration.draft_top(node)
-    if not top:
+    top, rank = iteration.draft_top(node), iteration.draft_rank(node, token)
+    if rank is None and len(top) < TOP_TOKENS:
         return None
-    for rank, (known, _, probability) in enumerate(top, start=1):
-        if known == token:
-            return Standing(rank, True, probability, iteration.index)
-    if iteration.draft_logits is not None:
-        row = iteration.draft_logits[node]
-        return Standing(1 + int((row > row[token]).sum()), True, None, iteration.index)
-    if len(top) < TOP_TOKENS:
-        return None
-    return Standing(TOP_TOKENS + 1, False, None, iteration.index)
+    probability = next((p for known, _, p in top if known == token), None)
+    return SeenRank(rank or TOP_TOKENS + 1, rank is not None, probability, iteration.index)
 
 
-def _preferred(told: Sequence[Standing], index: int) -> Standing | None:
+def _preferred(told: Sequence[SeenRank], index: int) -> SeenRank | None:
     """The iteration's own word first, then an exact one."""
     return min(told, key=lambda each: (not each.exact, each.seen_in != index), default=None)
 

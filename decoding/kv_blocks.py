@@ -1,7 +1,6 @@
 """Room for key/value rows: layers of one shape and device share a block, so that moving rows costs one copy each."""
 
-import torch
-from torch import Tensor
+from decoding.optional_torch import Tensor, torch
 
 
 class KVBlocks:
@@ -22,7 +21,7 @@ class KVBlocks:
         self.views: list[tuple[Tensor, Tensor] | None] = [None] * num_layers
         self.pairs: list[Tensor | None] = [None] * num_layers
         self.placed = [False] * num_layers
-        self._new = torch.zeros if zeroed else torch.empty
+        self._zeroed = zeroed
         self._blocks: list[tuple[int, Tensor]] = []
         self._bytes_per_row: int | None = None
 
@@ -64,7 +63,8 @@ class KVBlocks:
 
     def _add(self, like: Tensor, first_layer: int, layers: int) -> None:
         heads, head_dim = like.shape[1], like.shape[3]
-        block = self._new((layers, 2, 1, heads, self.capacity, head_dim), dtype=like.dtype, device=like.device)
+        new = torch.zeros if self._zeroed else torch.empty
+        block = new((layers, 2, 1, heads, self.capacity, head_dim), dtype=like.dtype, device=like.device)
         self._blocks.append((first_layer, block))
         for offset in range(min(layers, self.num_layers - first_layer)):
             self.pairs[first_layer + offset] = block[offset]

@@ -1,8 +1,7 @@
 """Preallocated key/value rows: appending copies nothing, rolling back is a counter, compaction moves accepted rows."""
 
-from torch import Tensor
-
 from decoding.kv_blocks import KVBlocks
+from decoding.optional_torch import Tensor
 from decoding.trace import KVTrace
 
 

@@ -5,18 +5,20 @@ happened is the verifier's walk: where the end of the text cut its path, the tok
 
     luck_of(iteration)          # one iteration, None where nothing can be said
     run_luck(run.iterations)    # the run: happened, expected, standard deviation
-    rerolled(run, index)        # 1,000 other draws over the same tree, from stored rows; needs torch
+    rerolled(run, index)        # 1,000 other draws over the same tree, from stored rows
 
 The draft's own draws are another chance, not counted here: everything is given the tree that was drafted.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import isclose, sqrt
 
+from decoding.errors import require
 from decoding.trace import IterationTrace, RunTrace
 
 REROLLS = 1000
+AGREES = 1e-3  # tokens: what the same verifier may differ by between devices
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,12 @@ def luck_of(iteration: IterationTrace) -> Luck | None:
     return Luck(walked_tokens(iteration), law, mean, sqrt(variance))
 
 
+def agrees(iteration: IterationTrace, expected_tokens: float) -> bool:
+    """Whether a verifier expects what the record does; if not, another one decided, as it may have before a fork."""
+    luck = luck_of(iteration)
+    return luck is None or isclose(luck.expected, expected_tokens, abs_tol=AGREES)
+
+
 def walked_tokens(iteration: IterationTrace) -> int:
     """Tokens of the verifier's walk, the final one included; an end of the text cuts none of them off."""
     if iteration.steps:
@@ -144,11 +152,17 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
     Seeds 0, 1, 2, ... begin at the walk; no model is run.
 
     Raises:
-        SettingsError: the full rows of the iteration were not kept.
+        SettingsError: the full rows of the iteration were not kept, or another verifier decided it, before a fork.
     """
-    # These bring torch, which the exact figures do without.
+    # These bring torch where it is installed, which the exact figures do without.
     from decoding.replay import replay
     from decoding.stored_state import iteration_at, method_of, sampling_of
 
-    told = replay(iteration_at(run, index), sampling_of(run), [method_of(run).verifier], rerolls)
-    return told[0].tokens
+    iteration = iteration_at(run, index)
+    told = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
+    require(
+        told.refusal is None and agrees(iteration, told.expected_tokens),
+        f"Another verifier or temperature than the run's decided iteration {index + 1}, before a fork: look at the run "
+        "that it was forked from to re-roll it.",
+    )
+    return told.tokens

@@ -33,18 +33,19 @@ class RunMetrics:
     """What one call reached; None where a method has no such thing.
 
     Attributes:
-        throughput, decode_throughput: tokens per second with and without prefill.
+        throughput, decode_throughput: tokens per second with and without prefill; like `tpot_s` None where an
+            iteration was replayed from stored rows, so that its time is not known.
         tokens_per_iteration: block efficiency.
         accepted_mean: accepted drafted tokens per iteration.
         acceptance_drafted, acceptance_verified: accepted / drafted nodes, accepted / verified nodes.
         accepted_lengths: accepted drafted tokens of each iteration.
-        phase_s: seconds per phase, summed over the run.
+        phase_s: seconds per phase, summed over the run; the prefill is none of them.
     """
 
     new_tokens: int
     wall_s: float
     prefill_s: float | None
-    throughput: float
+    throughput: float | None
     decode_throughput: float | None
     ttft_s: float
     tpot_s: float | None
@@ -87,9 +88,12 @@ def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | 
     drafts = run.settings.get("verifier") is not None and any(i.drafted for i in iterations)
     accepted = sum(len(i.accepted) for i in iterations)
     drafted, verified = sum(i.drafted for i in iterations), sum(i.verified for i in iterations)
-    phases = {phase: sum(getattr(i.times, f"{phase}_s") for i in iterations) for phase in PHASES}
+    phases = {phase: sum(i.phase_s[phase] for i in iterations) for phase in PHASES}
+    if iterations[0].kv_draft is None:  # without a draft the first pass reads the prompt: it is the prefill
+        phases["verify"] = max(0.0, phases["verify"] - run.totals.prefill_s)
     return _metrics(
         timeline,
+        timed=all(each.timed for each in iterations),
         prefill_s=run.totals.prefill_s,
         drafted=drafted if drafts else None,
         verified=verified if drafts else None,
@@ -109,7 +113,13 @@ def measure_timeline(timeline: Timeline, peak_memory_bytes: int | None) -> RunMe
     return _metrics(timeline, peak_memory_bytes=peak_memory_bytes)
 
 
-def _metrics(timeline: Timeline, prefill_s: float | None = None, peak_memory_bytes: int | None = None, **counts):
+def _metrics(
+    timeline: Timeline,
+    timed: bool = True,
+    prefill_s: float | None = None,
+    peak_memory_bytes: int | None = None,
+    **counts,
+) -> RunMetrics:
     tokens, wall_s, iterations = timeline.tokens[-1], timeline.seconds[-1], len(timeline.tokens)
     after_first = tokens - timeline.tokens[0]
     accepted, drafted, verified = (counts.get(name) for name in ("accepted", "drafted", "verified"))
@@ -117,10 +127,10 @@ def _metrics(timeline: Timeline, prefill_s: float | None = None, peak_memory_byt
         new_tokens=tokens,
         wall_s=wall_s,
         prefill_s=prefill_s,
-        throughput=tokens / wall_s,
-        decode_throughput=None if prefill_s is None else tokens / (wall_s - prefill_s),
+        throughput=tokens / wall_s if timed else None,
+        decode_throughput=tokens / (wall_s - prefill_s) if timed and prefill_s is not None else None,
         ttft_s=timeline.seconds[0],
-        tpot_s=(wall_s - timeline.seconds[0]) / after_first if after_first else None,
+        tpot_s=(wall_s - timeline.seconds[0]) / after_first if timed and after_first else None,
         iterations=iterations,
         tokens_per_iteration=tokens / iterations,
         drafted=drafted,

@@ -1,14 +1,13 @@
-"""torch where it is installed; elsewhere a stand-in that says so in one sentence when something is to be computed.
+"""torch where it is installed; elsewhere numpy under the same names, as far as replays of recorded runs need it.
 
     from decoding.optional_torch import Tensor, torch
 
-Methods, verifiers and sampling are records with rules besides what they compute: with this in the place of torch they
-can be read, set and shown on a machine that only looks at recorded runs. What runs a model imports torch itself.
+Methods, verifiers and sampling are records with rules besides what they compute, and what they compute from stored rows
+needs no model: with this in the place of torch all of it works on a machine that only looks at runs. Whatever numpy
+does not stand in for says in one sentence that it needs torch. What runs a model imports torch itself.
 """
 
-from typing import Any, NoReturn
-
-from decoding.errors import NEEDS_TORCH, TorchMissingError
+from typing import Any
 
 try:
     import torch
@@ -16,14 +15,9 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
+    from decoding.numpy_tensor import Tensor
+    from decoding.numpy_torch import torch as numpy_torch
 
-    class _Missing:
-        """Stands where torch would."""
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise TorchMissingError(NEEDS_TORCH)
-
-    torch: Any = _Missing()
-    Tensor = Any
+    torch: Any = numpy_torch
 
 __all__ = ["Tensor", "torch"]

@@ -1,8 +1,9 @@
 """The measured times of runs as a Chrome trace, which ui.perfetto.dev and chrome://tracing open. Needs no torch.
 
 Format: "Trace Event Format", JSON object form: complete events (`X`), counters (`C`) and names (`M`), microseconds.
-Every duration is measured. Where a phase begins inside its iteration is not recorded: phases stand end to end in the
-order in which they run, and so do the draft's forward passes inside the draft.
+Every duration is measured; an iteration that was replayed from stored rows has none, and says so. Where a phase
+begins inside its iteration is not recorded: phases stand end to end in the order in which they run, and so do the
+draft's forward passes inside the draft.
 """
 
 import json
@@ -19,6 +20,8 @@ def perfetto_json(runs: Sequence[RunTrace]) -> str:
     """The trace of some runs, each of them a process of its own, as the text of a `.json` file."""
     events = [event for pid, run in enumerate(runs, start=1) for event in _events(pid, run)]
     note = "durations are measured; phases are laid end to end inside their iteration"
+    if not all(run.timed for run in runs):
+        note += "; iterations of 0 seconds were replayed from stored rows and not measured"
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"source": "Draftscope", "times": note}}
     return json.dumps(document, allow_nan=False)
 
@@ -43,16 +46,19 @@ def _events(pid: int, run: RunTrace) -> Iterator[Event]:
 def _iteration(pid: int, iteration: IterationTrace) -> Iterator[Event]:
     """The iteration, its phases inside it, the draft's forwards inside the draft."""
     times = iteration.times
-    claimed_s = sum(getattr(times, f"{phase}_s") for phase in PHASES)
+    seconds = iteration.phase_s
+    claimed_s = sum(seconds.values())
     told = {
         "drafted": iteration.drafted, "verified": iteration.verified, "accepted": len(iteration.accepted),
         "final": iteration.final_kind, "committed": "".join(iteration.committed_texts),
     }  # fmt: skip
+    if not iteration.timed:
+        told["time"] = "not measured: replayed from stored rows"
     took_s = max(iteration.ended_s - iteration.started_s, claimed_s)  # rounding must not let a phase stick out
     yield _slice(pid, f"iteration {iteration.index + 1}", "iteration", iteration.started_s, took_s, told)
     at_s = iteration.started_s
     for phase in PHASES:
-        phase_s = getattr(times, f"{phase}_s")
+        phase_s = seconds[phase]
         if phase_s > 0:
             yield _slice(pid, phase, "phase", at_s, phase_s, {})
         if phase == "draft":

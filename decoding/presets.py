@@ -138,12 +138,6 @@ class Preset:
     settings: PairSettings
     note: str
 
-    def memory_bytes(self, dtype: str, context_length: int | None = None) -> int:
-        """Bytes that both models need in `dtype`: weights, caches, logits."""
-        context = context_length or self.settings.context_length
-        shapes = (model_shape(self.settings.target, "target"), model_shape(self.settings.draft, "draft"))
-        return sum(shape.total_bytes(dtype, context) for shape in shapes if shape is not None)
-
 
 def _preset(label: str, target: str, draft: str, note: str, chat: bool = False) -> Preset:
     return Preset(label, PairSettings(target=target, draft=draft, chat=chat), note)

@@ -55,17 +55,32 @@ def _text_files(root: Path) -> list[Path]:
     return visible
 
 
+def read_prompt(path: Path, name: Path, instead: str) -> str:
+    """The text of a file, without white space around it.
+
+    Args:
+        name: what to call the file in an error. instead: what can be done without it.
+
+    Raises:
+        PromptError: no UTF-8 text, empty, too large or unreadable.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise PromptError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MB: a prompt is a short text.")
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").strip()
+    except UnicodeDecodeError:
+        raise PromptError(f"{name} is not UTF-8 text: save it as UTF-8 or {instead}.") from None
+    except OSError as error:
+        raise PromptError(f"{name} could not be read ({error.strerror}): {instead}.") from None
+    if not text or "\0" in text:
+        raise PromptError(f"{name} holds no text: write a prompt into it or {instead}.")
+    return text
+
+
 def _read(root: Path, path: Path) -> Prompt:
     inside = path.relative_to(root)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise PromptError(f"{inside} is larger than {MAX_FILE_BYTES // 2**20} MB: a prompt is a short text.")
-        text = path.read_text(encoding="utf-8-sig").strip()
-    except UnicodeDecodeError:
-        raise PromptError(f"{inside} is not UTF-8 text: save it as UTF-8 or take it out of the folder.") from None
-    except OSError as error:
-        raise PromptError(f"{inside} could not be read ({error.strerror}): take it out of the folder.") from None
-    if not text or "\0" in text:
-        raise PromptError(f"{inside} holds no text: write a prompt into it or take it out of the folder.")
+    text = read_prompt(path, inside, "take it out of the folder")
     kind, rest = (inside.parts[0], inside.parts[1:]) if len(inside.parts) > 1 else (root.name, inside.parts)
     return Prompt(kind, "/".join(rest).removesuffix(".txt"), text)

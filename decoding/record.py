@@ -21,9 +21,9 @@ from decoding.errors import (
     require,
 )
 from decoding.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, ENGINES, PairSettings
-from decoding.prompts import KINDS, MAX_FILE_BYTES, load_prompts
+from decoding.prompts import KINDS, load_prompts, read_prompt
 from decoding.trace import RunTrace
-from decoding.trace_file import MAX_BYTES, save_run
+from decoding.trace_file import MAX_ROW_BYTES, save_run
 
 if TYPE_CHECKING:
     from decoding.methods import Method
@@ -78,29 +78,13 @@ def prompt_text(args: argparse.Namespace) -> str:
         PromptError: a file that is no short UTF-8 text, a sample that does not exist, or no text at all.
     """
     if args.prompt_file is not None:
-        return _file_text(args.prompt_file)
+        return read_prompt(args.prompt_file, args.prompt_file, "choose another file")
     samples = {f"{prompt.kind}/{prompt.name}": prompt.text for prompt in load_prompts()}
     if args.prompt not in samples and args.prompt.partition("/")[0] in KINDS and " " not in args.prompt:
         raise PromptError(f"There is no sample prompt {args.prompt!r}: choose one such as {next(iter(samples))}.")
     text = samples.get(args.prompt, args.prompt)
     if not text.strip():
         raise PromptError("The prompt is empty: give some text or the name of a sample prompt.")
-    return text
-
-
-def _file_text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise PromptError(f"{path} is larger than {MAX_FILE_BYTES // 2**20} MB: a prompt is a short text.")
-        text = data.decode("utf-8-sig").strip()
-    except UnicodeDecodeError:
-        raise PromptError(f"{path} is not UTF-8 text: save it as UTF-8.") from None
-    except OSError as error:
-        raise PromptError(f"{path} could not be read ({error.strerror}): choose another file.") from None
-    if not text or "\0" in text:
-        raise PromptError(f"{path} holds no text: write a prompt into it.")
     return text
 
 
@@ -153,10 +137,10 @@ def record(
     row_bytes = 0
     for iteration in session:
         row_bytes += trace_bytes(iteration)
-        if row_bytes > MAX_BYTES:
+        if row_bytes > MAX_ROW_BYTES:
             raise TraceFileError(
                 f"The full rows of {iteration.index + 1} iterations take {row_bytes // 2**20} MB and a file holds "
-                f"{MAX_BYTES // 2**20} MB: ask for fewer tokens or for --rows top."
+                f"{MAX_ROW_BYTES // 2**20} MB of them: ask for fewer tokens or for --rows top."
             )
         report(f"{session.new_tokens} of at most {limits.max_new_tokens} tokens, {iteration.index + 1} iterations")
     return session.trace()
@@ -183,6 +167,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _record(args: argparse.Namespace) -> int:
     text = prompt_text(args)
     check_place(args.out, args.force)
+    require(
+        args.record == "full" or args.rows == "top",
+        "--rows full keeps the logits of each node, and --record summary has no nodes: leave one of the two away.",
+    )
     require(args.warm_up >= 0, f"--warm-up must be 0 or more, not {args.warm_up}.")
     import transformers
 
@@ -193,8 +181,7 @@ def _record(args: argparse.Namespace) -> int:
     transformers.logging.set_verbosity_error()
     sampling = Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)
     method, engine = chosen_method(args.method, sampling)
-    rows = "full" if args.rows == "full" and args.record == "full" else "top"
-    limits = Limits(args.max_new_tokens, args.ignore_end_of_text, args.record, rows)
+    limits = Limits(args.max_new_tokens, args.ignore_end_of_text, args.record, args.rows)
     report = _reporter()
     report("loading the pair")
     settings = PairSettings(

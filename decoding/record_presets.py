@@ -243,7 +243,8 @@ def main(names: list[str]) -> None:
 def _bare(run: RunTrace) -> RunTrace:
     """A run without its trees, as `record="summary"` leaves it."""
     empty = {"nodes": (), "flatten_order": (), "steps": (), "draws": (), "drawn": (), "texts": {}}
-    tops = dict.fromkeys(("draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs"))
+    kept = ("draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs", "tested_top_probs")
+    tops = dict.fromkeys(kept)
     return replace(run, iterations=tuple(replace(each, **empty, **tops) for each in run.iterations))
 
 

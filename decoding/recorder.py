@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from decoding.drafters.base import Draft, Outcome
-from decoding.pair import Vocabulary
+from decoding.node_laws import tested_law, token_probabilities, top_probabilities
+from decoding.optional_torch import Tensor, torch
 from decoding.row_search import topk_rows
+from decoding.sampling import Sampling
 from decoding.trace import (
     GROWTHS,
     TOP_TOKENS,
@@ -23,9 +23,11 @@ from decoding.trace import (
     NodeTrace,
     PhaseTimes,
     Record,
+    SamplingTrace,
     VerificationStep,
 )
 from decoding.verifiers.base import Verification
+from decoding.vocabulary import Vocabulary
 
 
 @dataclass
@@ -68,12 +70,14 @@ class Step:
         )
 
 
-def write_iteration(step: Step, vocabulary: Vocabulary, record: Record, full_rows: bool) -> IterationTrace:
+def write_iteration(
+    step: Step, vocabulary: Vocabulary, sampling: Sampling, record: Record, full_rows: bool
+) -> IterationTrace:
     """Write the record of an iteration; what the writing takes is noted and is no part of the iteration's time."""
     started = time.perf_counter()
     full = {"nodes": (), "steps": ()}
     if record == "full":
-        full = {"steps": step.verification.steps, **_full_record(step, vocabulary, full_rows)}
+        full = {"steps": step.verification.steps, **_full_record(step, vocabulary, sampling, full_rows)}
     committed_texts = tuple(vocabulary.text(token) for token in step.committed)
     times = replace(step.times, record_s=time.perf_counter() - started)
     return IterationTrace(
@@ -100,6 +104,7 @@ def write_iteration(step: Step, vocabulary: Vocabulary, record: Record, full_row
         target_passes=1 + step.kv_target.rebuilt,
         in_loop=step.in_loop,
         history=step.history,
+        sampling=SamplingTrace(sampling.temperature, sampling.top_p, sampling.draft_temperature, sampling.seed),
         **full,
     )
 
@@ -112,7 +117,7 @@ class Tops:
     probs: np.ndarray
 
 
-def _full_record(step: Step, vocabulary: Vocabulary, full_rows: bool) -> dict[str, Any]:
+def _full_record(step: Step, vocabulary: Vocabulary, sampling: Sampling, full_rows: bool) -> dict[str, Any]:
     """The fields of `IterationTrace` that only a full record has."""
     draft, target_logits = step.draft, step.logits
     size = draft.tree.size
@@ -125,13 +130,16 @@ def _full_record(step: Step, vocabulary: Vocabulary, full_rows: bool) -> dict[st
         for token in (test.token_id, *test.residual_ids):
             if token not in texts:
                 texts[token] = vocabulary.text(token)
+    law = tested_law(target_logits, sampling, target_probs)
+    tested = np.full(size, np.nan) if law is None else token_probabilities(draft, law)
     fields = {
-        "nodes": _nodes(step, _target_probability_of_nodes(draft, target_probs), target_tops, texts),
+        "nodes": _nodes(step, token_probabilities(draft, target_probs), tested, target_tops, texts),
         "texts": texts,
         "draft_top_ids": draft_tops.ids,
         "draft_top_probs": draft_tops.probs,
         "target_top_ids": target_tops.ids,
         "target_top_probs": target_tops.probs,
+        "tested_top_probs": None if law is None else top_probabilities(draft, law, target_tops.ids),
     }
     if full_rows:
         width = target_logits.shape[-1]
@@ -159,25 +167,14 @@ def _full_rows(size: int, width: int, levels: list[tuple[np.ndarray, Tensor]]) -
     return rows
 
 
-def _target_probability_of_nodes(draft: Draft, target_probs: Tensor) -> np.ndarray:
-    """Target's probability of each verified node after its parent, `[num_nodes]`; nan where it was not verified."""
-    tree, order = draft.tree, draft.order
-    result = np.full(tree.size, np.nan)
-    if len(order) > 1:
-        row_of = np.zeros(tree.size, dtype=np.int64)
-        row_of[order] = np.arange(len(order))
-        rows = torch.from_numpy(row_of[tree.parents[order[1:]]]).to(target_probs.device)
-        tokens = torch.from_numpy(tree.tokens[order[1:]]).to(target_probs.device)
-        result[order[1:]] = target_probs[rows, tokens].double().cpu().numpy()
-    return result
-
-
-def _nodes(step: Step, child_probs: np.ndarray, target_tops: Tops, texts: Mapping[int, str]) -> tuple[NodeTrace, ...]:
+def _nodes(
+    step: Step, child_probs: np.ndarray, tested: np.ndarray, target_tops: Tops, texts: Mapping[int, str]
+) -> tuple[NodeTrace, ...]:
     draft, verification, tree = step.draft, step.verification, step.draft.tree
     flat = {int(node): row for row, node in enumerate(draft.order)}
     verdicts = Verdicts(step, target_tops, texts)
     columns = {name: getattr(tree, name).tolist() for name, _ in tree._COLUMNS}  # plain numbers: each is read once
-    child_probs, best_ids = child_probs.tolist(), target_tops.ids[:, 0].tolist()
+    child_probs, tested, best_ids = child_probs.tolist(), tested.tolist(), target_tops.ids[:, 0].tolist()
     best_probs, passes = target_tops.probs[:, 0].tolist(), verification.acceptance_probability.tolist()
     nodes = []
     for i in range(tree.size):
@@ -207,6 +204,7 @@ def _nodes(step: Step, child_probs: np.ndarray, target_tops: Tops, texts: Mappin
                 reason=reason,
                 flat_index=row,
                 draft_level=None if columns["level"][i] < 0 else columns["level"][i],
+                tested_probability=_or_none(tested[i]),
             )
         )
     return tuple(nodes)
@@ -237,7 +235,7 @@ class Verdicts:
         if test is not None:
             return "rejected", self._why_rejected(test, parent, target_probability)
         if parent not in self._reached:
-            return "not_reached", "An ancestor was not accepted, so this node was never reached."
+            return "not_reached", "An ancestor was not accepted and this node was not tested."
         if parent in self._chosen:
             token = self._texts[self._chosen[parent].token_id]
             return "rejected", f"The token drawn here was {token!r}; this one had {target_probability:.2f}."

@@ -6,22 +6,27 @@ draft = drafter.draft(state, known.source(), root_token, draws)
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from decoding.clock import PhaseClock
-from decoding.draft_source import ModelSource
 from decoding.edits import Path
 from decoding.errors import require
-from decoding.pair import Pair
+from decoding.optional_torch import Tensor, torch
 from decoding.stored_rows import RowsMissing, StoredRows
 from decoding.stored_state import iteration_at
-from decoding.token_tree import TokenTree
+from decoding.token_tree import TokenTree, TreePaths
 from decoding.trace import RunTrace
 
+if TYPE_CHECKING:
+    from decoding.draft_source import ModelSource
+    from decoding.pair import Pair
+
 MOST_ASKED = 1024  # rows that a draft's cache has to hold beside its text
+
+
+class AskedTooMuch(RowsMissing):
+    """A search has asked the draft about as many nodes as its cache has room for."""
 
 
 class RememberedLaws:
@@ -57,8 +62,7 @@ class RememberedSource:
 
     def __init__(self, laws: RememberedLaws):
         self.depth_limit = laws.depth_limit
-        self._laws = laws
-        self._paths: list[Path] = [()]
+        self._laws, self._paths = laws, TreePaths()
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         """Draft probabilities after `nodes`, `[len(nodes), vocab_size]`.
@@ -66,9 +70,7 @@ class RememberedSource:
         Raises:
             RowsMissing: a row is not known.
         """
-        for node in range(len(self._paths), tree.size):
-            self._paths.append((*self._paths[tree.parents[node]], int(tree.tokens[node])))
-        return self._laws.find([self._paths[node] for node in nodes.tolist()])
+        return self._laws.find(self._paths.of(tree, nodes))
 
 
 def stored_laws(run: RunTrace, index: int) -> RememberedLaws:
@@ -81,12 +83,16 @@ def stored_laws(run: RunTrace, index: int) -> RememberedLaws:
     return RememberedLaws(lambda paths: torch.softmax(rows.find("draft", paths) / temperature, -1), rows.depth_limit)
 
 
-def model_laws(pair: Pair, run: RunTrace, index: int) -> RememberedLaws:
+def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
     """The draft's laws as the model tells them; it reads the text before the iteration first.
 
     Raises:
         SettingsError: the run has no such iteration, or another pair decoded it.
     """
+    # Both bring torch, which stored rows do without.
+    from decoding.clock import PhaseClock
+    from decoding.draft_source import ModelSource
+
     require(
         pair.info.name == run.pair.name and not pair.draft.released,
         f"{run.pair.name} decoded this run and is not in memory: load it to ask its draft.",
@@ -103,17 +109,19 @@ def model_laws(pair: Pair, run: RunTrace, index: int) -> RememberedLaws:
 class _Asked:
     """Asks the model about nodes of one tree that holds every path ever asked about."""
 
-    def __init__(self, source: ModelSource, root_token: int):
+    def __init__(self, source: "ModelSource", root_token: int):
         self._source, self._tree = source, TokenTree(root_token)
         self._ids: dict[Path, int] = {(): 0}
 
-    @torch.inference_mode()
     def __call__(self, paths: Sequence[Path]) -> Tensor:
         if self._tree.size + len(paths) > MOST_ASKED:
-            raise RowsMissing(f"The draft was asked about {MOST_ASKED:,} nodes already: more rows are not kept for it.")
+            raise AskedTooMuch(
+                f"The draft was asked about {MOST_ASKED:,} nodes already: more rows are not kept for it."
+            )
         new = [path for path in paths if path]
         if new:
             parents = np.array([self._ids[path[:-1]] for path in new])
             ids = self._tree.append(parents, np.array([path[-1] for path in new]), np.ones(len(new)))
             self._ids.update(zip(new, ids.tolist(), strict=True))
-        return self._source.expand(self._tree, np.array([self._ids[path] for path in paths]))
+        with torch.inference_mode():
+            return self._source.expand(self._tree, np.array([self._ids[path] for path in paths]))

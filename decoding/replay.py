@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from decoding.drafters.base import Draft
 from decoding.errors import SettingsError
+from decoding.optional_torch import torch
 from decoding.reroll import reroll
 from decoding.sampling import GeneratorDraws, Sampling, TargetRows
 from decoding.token_tree import TokenTree
@@ -25,6 +25,7 @@ class Outcome:
     Attributes:
         tokens: tokens committed, the final one included.
         stop_node: the last accepted node, 0 if none was.
+        final_token, final_kind: -1 and `none` where a recorded walk was cut by the end of the text.
     """
 
     tokens: int
@@ -85,6 +86,8 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
     rows = ()
     if iteration.draft_logits is not None:
         asked = np.flatnonzero(~np.isnan(iteration.draft_logits).any(axis=1))
+        if not {iteration.nodes[node].parent_id for node in iteration.flatten_order[1:]} <= set(asked.tolist()):
+            raise SettingsError("The draft's rows of this iteration do not fit its tree: decode it again.")
         logits = torch.from_numpy(iteration.draft_logits[asked]) / sampling.draft_temperature
         rows = ((asked, torch.softmax(logits, -1)),) if len(asked) else ()
     drawn = np.array(iteration.drawn, dtype=np.int64) if iteration.drawn else None
@@ -105,6 +108,18 @@ def replay(
     tree = stored_tree(iteration, sampling)
     chosen = [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers
     return tuple(_replayed(verifier, tree, iteration, sampling, rerolls) for verifier in chosen)
+
+
+def recorded_outcome(iteration: IterationTrace) -> Outcome:
+    """The walk that the run itself made, with the draws that it made, as the record tells it."""
+    return Outcome(
+        tokens=len(iteration.committed_ids),
+        stop_node=iteration.accepted[-1] if iteration.accepted else 0,
+        accepted=iteration.accepted,
+        final_token=-1 if iteration.final_kind == "none" else iteration.committed_ids[-1],
+        final_kind=iteration.final_kind,
+        steps=iteration.steps,
+    )
 
 
 def outcome_of(verification: Verification) -> Outcome:

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from decoding.node_tests import tests_at
+from decoding.optional_torch import torch
 from decoding.replay import Outcome, Replayed, stored_tree
 from decoding.sampling import Sampling
 from decoding.theory import LOWER_BOUNDS, SOLVERS, acceptance_rate, best_acceptance

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Container
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from decoding.cache_update import keep_committed_rows
 from decoding.checkpoints import Standing
@@ -13,10 +14,12 @@ from decoding.kv_cache import KVCache
 from decoding.methods import Method
 from decoding.recorder import Step, write_iteration
 from decoding.sampling import Sampling, TargetRows
-from decoding.session import DecodeSession
-from decoding.stored_rows import StoredRows, StoredSource, draft_from
+from decoding.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
 from decoding.stored_state import filled_in, standing_before
 from decoding.trace import KVTrace, PhaseTimes, RunTrace, SamplingTrace, Totals
+
+if TYPE_CHECKING:
+    from decoding.session import DecodeSession
 
 NO_TIMES = PhaseTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -39,7 +42,7 @@ class CountedRows(KVCache):
 
 def replay_step(
     run: RunTrace,
-    session: DecodeSession | None,
+    session: "DecodeSession | None",
     index: int,
     method: Method | None,
     sampling: Sampling | None,
@@ -52,7 +55,7 @@ def replay_step(
         method, sampling: None: as they were.
 
     Raises:
-        RowsMissing: a model was never asked what this needs.
+        RowsMissing: a model was never asked what this needs, or the method has first to be measured with its pair.
         SettingsError: a change that does not fit.
     """
     rows = StoredRows(run, index)
@@ -60,15 +63,30 @@ def replay_step(
     before = session.standing(index) if session else standing_before(run, index)
     if method is not None:
         method = filled_in(method, before.method)
-        method = method.prepared(session.pair, sampling or before.sampling) if session else method
+        _require_measured(method)
     standing = before.changed(method, sampling)
     step = _made(rows, session, standing, edits)
-    trace = write_iteration(step, session.pair.vocabulary if session else rows, "full", True)
-    trace = explain_edits(replace(trace, times=NO_TIMES), edits)
-    return _with_iteration(run, standing, trace, _stopped(run, step, rows, _stops(run, session)))
+    vocabulary = session.pair.vocabulary if session else rows
+    trace = write_iteration(step, vocabulary, standing.sampling, "full", full_rows=False)
+    kept = {f"{side}_logits": rows.of_tree(side, trace) for side in ("draft", "target")}
+    trace = replace(trace, times=NO_TIMES, **kept)
+    trace = explain_edits(trace, edits, standing.method.verifier, standing.sampling)
+    changed = method is not None or sampling is not None or index < run.own_from
+    own_from = index if changed else run.own_from
+    return _with_iteration(run, standing, trace, own_from, _stopped(run, step, rows, _stops(run, session)))
 
 
-def _made(rows: StoredRows, session: DecodeSession | None, standing: Standing, edits: Edits) -> Step:
+def _require_measured(method: Method) -> None:
+    """Raise `RowsMissing` where the drafter lacks what only its models can tell: replaying runs none."""
+    empty = [name for name, value in method.drafter.settings().items() if value == ""]
+    if empty:
+        raise RowsMissing(
+            f"{method.label} has first to be measured with its pair: give {' and '.join(empty)} yourself, or decode "
+            "this run again with its pair loaded."
+        )
+
+
+def _made(rows: StoredRows, session: "DecodeSession | None", standing: Standing, edits: Edits) -> Step:
     """The iteration as its steps leave it."""
     recorded = rows.iteration
     drawn = len(standing.draws.record)
@@ -98,7 +116,7 @@ def _count_rows(step: Step, rows: StoredRows, method: Method) -> None:
     keep_committed_rows(step, committed, target, draft, rebuild, moved=True)
 
 
-def _stops(run: RunTrace, session: DecodeSession | None) -> Container[int]:
+def _stops(run: RunTrace, session: "DecodeSession | None") -> Container[int]:
     """Tokens that end the text; a record alone tells only the one that ended it."""
     if session is not None:
         return () if session.limits.ignore_end_of_text else session.pair.vocabulary.stop_ids
@@ -111,7 +129,7 @@ def _stopped(run: RunTrace, step: Step, rows: StoredRows, stops: Container[int])
     return "length" if len(step.committed) >= rows.room else "unfinished"
 
 
-def _with_iteration(run: RunTrace, standing: Standing, trace, stopped: str) -> RunTrace:
+def _with_iteration(run: RunTrace, standing: Standing, trace, own_from: int, stopped: str) -> RunTrace:
     """The run with this iteration as its last one; what was not measured is 0."""
     method, sampling = standing.method, standing.sampling
     earlier = tuple(each for each in run.iterations if each.index < trace.index)
@@ -134,4 +152,5 @@ def _with_iteration(run: RunTrace, standing: Standing, trace, stopped: str) -> R
         sampling=SamplingTrace(sampling.temperature, sampling.top_p, sampling.draft_temperature, sampling.seed),
         iterations=(*earlier, trace),
         totals=totals,
+        own_from=own_from,
     )

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
+from decoding.optional_torch import Tensor
 from decoding.sampling import GeneratorDraws, exact_dtype
 from decoding.verifiers.base import Decision, Verification
 

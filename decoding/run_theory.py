@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from torch import Tensor
 
+from decoding.optional_torch import Tensor
 from decoding.replay import has_rows, replay, stored_tree
 from decoding.sampling import Sampling
 from decoding.theory import SOLVERS, acceptance_rate, best_acceptance, l1_distance

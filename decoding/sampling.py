@@ -10,6 +10,7 @@ from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
 from decoding.row_search import argmax_rows
 from decoding.trace import DrawTrace
+from decoding.uniforms import Uniforms
 
 T = TypeVar("T")
 NUCLEUS_GUESS = 1024  # a nucleus is rarely wider, and the top of a vocabulary is found faster than its order
@@ -148,12 +149,12 @@ class Draws(Protocol):
 
 
 class GeneratorDraws:
-    """Draws from a seeded generator on the host; keeps a record of every decision."""
+    """Draws with the numbers of a seed; keeps a record of every decision."""
 
     def __init__(self, seed: int):
-        # Neighbouring seeds of this generator begin with numbers that are alike: seeds are scattered first.
+        # Neighbouring seeds of the generator begin with numbers that are alike: seeds are scattered first.
         scattered = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
-        self._generator = torch.Generator().manual_seed(scattered >> 1)
+        self._numbers, self._place = Uniforms(scattered >> 1), 0
         self.record: list[DrawTrace] = []
         self.last_uniform: float | None = None
 
@@ -174,14 +175,20 @@ class GeneratorDraws:
         self.last_uniform = uniforms[-1]
         return indices
 
-    def fork(self) -> "GeneratorDraws":
-        """A copy that continues with the same numbers and an empty record."""
+    def fork(self, skipped: int = 0) -> "GeneratorDraws":
+        """A copy that continues with the same numbers, some decisions further on, and an empty record."""
         copy = GeneratorDraws(0)
-        copy._generator.set_state(self._generator.get_state())
+        copy._numbers, copy._place = self._numbers, self._place + skipped
         return copy
 
+    def ahead(self, count: int) -> list[float]:
+        """The numbers of the next decisions, none of which is taken."""
+        return self._numbers.read(self._place, count)
+
     def _uniforms(self, count: int) -> list[float]:
-        return torch.rand(count, generator=self._generator, dtype=torch.float64).tolist()
+        numbers = self.ahead(count)
+        self._place += count
+        return numbers
 
 
 def _invert(weights: Tensor, uniforms: list[float]) -> tuple[list[int], list[float]]:

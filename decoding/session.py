@@ -1,35 +1,30 @@
 """DecodeSession: one call of tree speculative decoding, one iteration at a time; it forks, rewinds and resumes."""
 
-import time
+import copy
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
-from decoding.cache_update import keep_committed_rows
-from decoding.checkpoints import Checkpoint, Checkpoints, Standing, advanced, cut_copy
+from decoding.cached_models import CachedModels
+from decoding.checkpoints import Checkpoint, Checkpoints, Standing, advanced
 from decoding.clock import PhaseClock, phase_times
-from decoding.committing import cut_path
-from decoding.draft_source import ModelSource, NoSource
 from decoding.drafters.base import Draft
-from decoding.edited_tree import edit_draft, edit_rows, explain_edits
-from decoding.edits import Edits
-from decoding.engines.device_choice import DeviceIteration, NextToken, choose_iteration
+from decoding.edited_tree import explain_edits
+from decoding.edits import Edits, edits_at
 from decoding.errors import OutOfMemoryError, PairError, require
-from decoding.hardware import describe_hardware
-from decoding.kv_cache import KVCache
+from decoding.iteration import Iteration
 from decoding.limits import Limits, check_prompt
 from decoding.loops import LoopDetector
 from decoding.methods import Method
-from decoding.pair import Model, Pair
+from decoding.pair import Pair
 from decoding.pair_checks import is_out_of_memory
 from decoding.pair_loading import drop_frames
 from decoding.recorder import Step, write_iteration
 from decoding.row_memory import drop_old_rows, trace_bytes
 from decoding.sampling import GeneratorDraws, Sampling, TargetRows
-from decoding.trace import FORMAT_VERSION, IterationTrace, RunTrace, SamplingTrace, Totals
-from decoding.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.session_trace import session_trace
+from decoding.trace import IterationTrace, RunTrace
 
 __all__ = ["DecodeSession", "Limits", "decode"]
 
@@ -62,10 +57,7 @@ class DecodeSession:
         self._checkpoints = Checkpoints()
         self._edits = Edits()
         capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
-        self._target_cache = pair.target.engine.new_cache(capacity)
-        uses_draft = self.method.drafter.uses_draft_model
-        self._draft_cache = pair.draft.engine.new_cache(capacity) if uses_draft else None
-        self._prefilled = False
+        self._models = CachedModels(pair, capacity, self.method.drafter.uses_draft_model)
 
     @property
     def new_tokens(self) -> int:
@@ -92,7 +84,7 @@ class DecodeSession:
         require(not self.finished, "This run has ended: start a new one or raise max_new_tokens.")
         committed = len(self.tokens)
         try:
-            if not self._prefilled:
+            if not self._models.prefilled:
                 self._prefill()
             return self._iteration()
         except (RuntimeError, MemoryError) as error:
@@ -121,10 +113,9 @@ class DecodeSession:
         Without another sampling the draws go on where they are; with one they begin at its seed, unless `draws_go_on`.
 
         Args:
-            edits: changes to the first iteration of the fork alone.
+            edits: changes to the first iteration of the fork alone, in place of those that are to be made here.
         """
-        other = DecodeSession.__new__(DecodeSession)
-        other.__dict__.update(self.__dict__)
+        other = copy.copy(self)
         other.method = method or self.method
         other.sampling = sampling or self.sampling
         other.limits = limits or self.limits
@@ -133,13 +124,10 @@ class DecodeSession:
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
         other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
         other._loops = self._loops.copy()
-        other._checkpoints, other._edits = self._checkpoints.before(), edits or Edits()
-        other._target_cache = self._target_cache.clone()
-        other._draft_cache = self._draft_cache.clone() if self._draft_cache else None
+        other._checkpoints, other._edits = self._checkpoints.before(), edits or self._edits
+        other._models = self._models.clone(other.method.drafter.uses_draft_model)
         if other.method.drafter != self.method.drafter:
             other._state = other.method.drafter.start(list(self.prompt_ids))
-        if other.method.drafter.uses_draft_model and other._draft_cache is None:
-            other._draft_cache = self.pair.draft.engine.new_cache(self._target_cache.capacity)
         if other.new_tokens < other.limits.max_new_tokens and other.stopped == "length":
             other.stopped = "unfinished"
         return other
@@ -159,19 +147,16 @@ class DecodeSession:
         if index == self._count:
             return self.fork()
         point = self._checkpoints.at(index)
-        other = DecodeSession.__new__(DecodeSession)
-        other.__dict__.update(self.__dict__)
+        other = copy.copy(self)
         other.method, other.sampling, other._state = point.method, point.sampling, point.state
         other.tokens = self.tokens[: point.tokens]
         other.iterations = [iteration for iteration in self.iterations if iteration.index < index]
         other._checkpoints = self._checkpoints.before(index)
         other._begin_draws(advanced(point.draws, point.drawn))
         other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
-        other._count, other.stopped, other._edits = index, "unfinished", Edits()
+        other._count, other.stopped, other._edits = index, "unfinished", edits_at(self.iterations, index)
         other.prefill_s, other.ttft_s, other.elapsed_s = point.prefill_s, point.ttft_s, point.elapsed_s
-        other._target_cache = cut_copy(self._target_cache, point.target_rows)
-        other._draft_cache = None if point.draft_rows is None else cut_copy(self._draft_cache, point.draft_rows)
-        other._prefilled = self._prefilled and self._target_cache.length >= point.target_rows
+        other._models = self._models.cut_clone(point.target_rows, point.draft_rows)
         return other
 
     def standing(self, index: int) -> Standing:
@@ -206,88 +191,50 @@ class DecodeSession:
     def peek(self) -> tuple[Draft, TargetRows]:
         """Draft a tree here and run the target over it; nothing is committed, drawn or learned by it."""
         other = self.fork()
-        if not other._prefilled:
+        if not other._models.prefilled:
             other._prefill()
         clock = PhaseClock(other.pair.target.device)
-        draft = other.method.drafter.draft(other._state, other._source(clock), other.tokens[-1], other._draws)
-        return draft, TargetRows(other._verify_pass(draft, clock), other.sampling)
+        draft, _ = other._next().draft(clock)
+        return draft, TargetRows(other._models.verify(draft, other.tokens, clock), other.sampling)
 
     def release(self) -> None:
         """Give the caches back; the trace so far stays readable."""
-        self._target_cache = self._target_cache.fresh(1)
-        self._draft_cache = self._draft_cache.fresh(1) if self._draft_cache else None
-        self.stopped = "unfinished" if not self.finished else self.stopped
-        self._prefilled = False
+        self._models.release()
 
     def trace(self) -> RunTrace:
         """Everything so far as one record."""
-        info, text = self.pair.info, self.pair.vocabulary.text
-        return RunTrace(
-            format_version=FORMAT_VERSION,
-            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            method=self.method.name,
-            label=self.method.label,
-            settings=self.method.settings(),
-            pair=info,
-            sampling=SamplingTrace(
-                self.sampling.temperature, self.sampling.top_p, self.sampling.draft_temperature, self.sampling.seed
-            ),
-            max_new_tokens=self.limits.max_new_tokens,
-            prompt_ids=self.prompt_ids,
-            prompt_texts=tuple(text(token) for token in self.prompt_ids),
-            hardware=describe_hardware(self.pair.target.device),
-            iterations=tuple(self.iterations),
-            totals=Totals(
-                self.new_tokens, self.prefill_s, self.ttft_s, self.elapsed_s, self.stopped, self._peak_memory()
-            ),
-        )
+        own_from = self._checkpoints.made_by(self.method, self.sampling, self._count)
+        return session_trace(self, own_from, self._models.peak_memory())
 
     def _prefill(self) -> None:
-        """Fill both caches with everything committed but the root.
+        """Fill the caches; reading the text again after they were released is no part of the call."""
+        took_s = self._models.prefill(self.tokens, again=self._count > 0)
+        if not self._count:
+            self.prefill_s = took_s
+            self.elapsed_s += took_s
 
-        Without a draft the target reads the prompt in its first verification pass, as `generate` does.
-        """
-        if self.pair.target.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.pair.target.device)
-        clock = PhaseClock(self.pair.target.device)
-        if self._draft_cache is not None:
-            self._fill(self.pair.target, self._target_cache)
-            self._fill(self.pair.draft, self._draft_cache)
-        clock.mark("prefill")
-        self.prefill_s = sum(seconds for _, seconds in clock.durations())
-        self.elapsed_s += self.prefill_s
-        self._prefilled = True
-
-    def _fill(self, model: Model, cache: KVCache) -> None:
-        """Run the committed tokens that a cache lacks, all but the last one."""
-        missing = self.tokens[cache.length : -1]
-        if missing:
-            positions = np.arange(cache.length, cache.length + len(missing))
-            tree_forward(model, cache, missing, positions, causal_visibility(cache.length, len(missing)), keep=1)
+    def _next(self) -> Iteration:
+        """The iteration that comes next."""
+        return Iteration(
+            models=self._models,
+            standing=Standing(self.method, self.sampling, self._state, self._draws),
+            tokens=self.tokens,
+            room=self.limits.max_new_tokens - self.new_tokens,
+            stops=() if self.limits.ignore_end_of_text else self.pair.vocabulary.stop_ids,
+            edits=self._edits,
+            record=self.limits.record == "full",
+        )
 
     def _iteration(self) -> IterationTrace:
         step = Step(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
-        checkpoint = self._here()
-        clock = PhaseClock(self.pair.target.device)
+        checkpoint, iteration = self._here(), self._next()
         draws_before = len(self._draws.record)
-
-        # Steps 1 to 3: draft a tree below the last committed token, one target pass over it, the verifier's walk.
-        step.target_rows_before = self._target_cache.length
-        on_device = self._on_device()
-        if on_device is not None:
-            step.source, step.draft, step.logits, step.verification = on_device.run(clock)
-        else:
-            self._draft_and_verify(step, clock)
-
-        # Step 4: commit, cut at end of text, and bring both caches to the committed text.
-        self._cut(step)
-        self.tokens.extend(step.committed)
-        self._update_caches(step, on_device is not None, clock)
-
-        # Step 5: the drafter learns from the outcome.
-        self._state, step.history = self.method.drafter.observe(step.draft.state, step.outcome())
-        clock.mark("adapt")
-
+        clock = PhaseClock(self.pair.target.device)
+        self._state = iteration.run(step, clock)
+        if step.committed[-1] in iteration.stops:
+            self.stopped = "end_of_text"
+        elif len(step.committed) >= iteration.room:
+            self.stopped = "length"
         step.times = phase_times(clock, step.draft.prune_s)
         step.draws = tuple(self._draws.record[draws_before:])
         self._loops.push(step.committed)
@@ -295,22 +242,25 @@ class DecodeSession:
         step.ended_s = self.elapsed_s
         if self._count == 0:
             self.ttft_s = self.elapsed_s
-            if self._draft_cache is None:
+            if self._models.draft_cache is None:
                 self.prefill_s = step.times.verify_s
         self._count += 1
-        trace = write_iteration(step, self.pair.vocabulary, self.limits.record, self.limits.rows != "top")
-        if self._edits:
-            trace, self._edits = explain_edits(trace, self._edits), Edits()
+        trace = write_iteration(
+            step, self.pair.vocabulary, self.sampling, self.limits.record, self.limits.rows != "top"
+        )
+        trace = explain_edits(trace, self._edits, self.method.verifier, self.sampling)
+        self._edits = Edits()
         self._keep(trace, checkpoint)
         return trace
 
     def _here(self) -> Checkpoint:
         """Where the session stands, for a way back."""
+        draft_cache = self._models.draft_cache
         return Checkpoint(
             index=self._count,
             tokens=len(self.tokens),
-            target_rows=self._target_cache.length,
-            draft_rows=None if self._draft_cache is None else self._draft_cache.length,
+            target_rows=self._models.target_cache.length,
+            draft_rows=None if draft_cache is None else draft_cache.length,
             method=self.method,
             sampling=self.sampling,
             state=self._state,
@@ -321,85 +271,6 @@ class DecodeSession:
             elapsed_s=self.elapsed_s,
         )
 
-    def _draft_and_verify(self, step: Step, clock: PhaseClock) -> None:
-        # Step 1: the draft grows a tree below the last committed token.
-        step.source = self._source(clock)
-        step.draft = self.method.drafter.draft(self._state, step.source, self.tokens[-1], self._draws)
-        if self._edits:
-            step.draft = edit_draft(step.draft, step.source, self._edits, self.pair.vocabulary.text)
-        clock.mark("draft_logic")
-
-        # Step 2: one target pass over the whole tree.
-        step.logits = self._verify_pass(step.draft, clock)
-
-        # Step 3: the verifier walks the tree.
-        target = TargetRows(edit_rows(step.logits, step.draft, self._edits), self.sampling)
-        step.verification = self.method.verifier.verify(step.draft, target, self._draws)
-        clock.mark("select")
-
-    def _on_device(self) -> DeviceIteration | NextToken | None:
-        """Steps 1 to 3 as they run without the host, None where this method or pair cannot, or somebody interferes."""
-        if self._edits:
-            return None
-        caches, record = (self._target_cache, self._draft_cache), self.limits.record == "full"
-        temperature = self.sampling.draft_temperature
-        return choose_iteration(
-            self.pair, self.method, self._state, self.tokens, caches, self._depth_limit, temperature, record
-        )
-
-    @property
-    def _depth_limit(self) -> int:
-        """Depth of the deepest node whose token could still be committed with one behind it."""
-        return self.limits.max_new_tokens - self.new_tokens - 1
-
-    def _source(self, clock: PhaseClock) -> ModelSource | NoSource:
-        if self._draft_cache is None:
-            return NoSource(self._depth_limit)
-        return ModelSource(
-            self.pair.draft,
-            self._draft_cache,
-            self.tokens,
-            self.pair.logits_size,
-            self._depth_limit,
-            clock,
-            self.sampling.draft_temperature,
-        )
-
-    def _verify_pass(self, draft: Draft, clock: PhaseClock) -> torch.Tensor:
-        """Target logits after every verified node, `[num_verified + 1, vocab_size]`."""
-        tree, order = draft.tree, draft.order
-        tokens, positions = tree.tokens[order], len(self.tokens) - 1 + tree.depths[order]
-        mask = visibility(self._target_cache.length, tree.ancestors[order][:, order])
-        missing = self.tokens[self._target_cache.length : -1]
-        if missing:  # only without a draft, where the tree is its root and the pass a causal one
-            tokens, positions = np.concatenate([missing, tokens]), np.arange(len(self.tokens))[-len(missing) - 1 :]
-            mask = causal_visibility(self._target_cache.length, len(tokens))
-        mask = self.pair.target.engine.mask(mask)
-        clock.mark("mask")
-        logits = tree_forward(self.pair.target, self._target_cache, tokens, positions, mask, keep=len(order))
-        clock.mark("verify")
-        return logits
-
-    def _cut(self, step: Step) -> None:
-        """What the iteration commits of its path, cut at end of text or length."""
-        room = self.limits.max_new_tokens - self.new_tokens
-        stops = () if self.limits.ignore_end_of_text else self.pair.vocabulary.stop_ids
-        cut = cut_path(step.draft, step.verification, room, stops)
-        step.committed, step.kept, step.final_kind = cut.committed, cut.kept, cut.final_kind
-        if cut.ends_text:
-            self.stopped = "end_of_text"
-        elif len(cut.committed) >= room:
-            self.stopped = "length"
-
-    def _update_caches(self, step: Step, moved: bool, clock: PhaseClock) -> None:
-        """Both caches end up holding every committed token but the last one."""
-        rebuild = self.method.cache_policy == "rebuild" and self.method.drafter.uses_draft_model
-        keep_committed_rows(step, len(self.tokens), self._target_cache, self._draft_cache, rebuild, moved)
-        clock.mark("commit")
-        if rebuild:
-            self._fill(self.pair.target, self._target_cache)
-            clock.mark("rebuild")
-
     def _keep(self, trace: IterationTrace, checkpoint: Checkpoint) -> None:
         if self.limits.record == "none":
             return
@@ -408,18 +279,6 @@ class DecodeSession:
         room = trace_bytes(trace) if self.limits.rows == "open" else self.limits.row_bytes
         if self.limits.rows != "top" and room is not None:
             drop_old_rows(self.iterations, room)
-
-    def _peak_memory(self) -> int | None:
-        """Peak bytes on CUDA; weights and caches elsewhere."""
-        device = self.pair.target.device
-        if device.type == "cuda":
-            return torch.cuda.max_memory_allocated(device)
-        caches = self._target_cache.allocated_bytes
-        weights = self.pair.info.target.weight_bytes
-        if self._draft_cache is not None:
-            caches += self._draft_cache.allocated_bytes
-            weights += self.pair.info.draft.weight_bytes
-        return caches + weights
 
 
 def decode(

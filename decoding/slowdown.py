@@ -58,7 +58,7 @@ def phase_means(run: RunTrace) -> PhaseMeans:
     """Means of a run that has iterations and committed something."""
     count = len(run.iterations)
     total = sum(each.times.total_s for each in run.iterations) / count
-    phase = {name: sum(getattr(each.times, f"{name}_s") for each in run.iterations) / count for name in PHASES}
+    phase = {name: sum(each.phase_s[name] for each in run.iterations) / count for name in PHASES}
     own = {name: phase[name] for name in (DRAFT, VERIFY, REBUILD)}
     own[REST] = max(0.0, total - sum(own.values()))
     return PhaseMeans(own, sum(len(each.committed_ids) for each in run.iterations) / count)

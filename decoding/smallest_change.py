@@ -12,21 +12,24 @@ about the path and on a grid; the nearest that keeps the token is then drawn clo
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from decoding.change_values import RANGES, SWITCHES, change_size, rounded, values_to_try
 from decoding.drafters.base import Draft, Drafter
 from decoding.drafters.hardware_aware import HardwareAwareDrafter
-from decoding.edits import Path
+from decoding.edits import Path, node_paths
 from decoding.errors import SettingsError, require
-from decoding.pair import Pair
-from decoding.remembered_rows import RememberedLaws, model_laws, stored_laws
+from decoding.remembered_rows import AskedTooMuch, RememberedLaws, model_laws, stored_laws
 from decoding.sampling import GeneratorDraws
 from decoding.stored_rows import RowsMissing
 from decoding.stored_state import draws_before, iteration_at, method_of, state_before
 from decoding.trace import IterationTrace, RunTrace, Setting
 
+if TYPE_CHECKING:
+    from decoding.pair import Pair
+
 Asked = Literal["replayed", "live"]
+Gap = Literal["missing", "too_much", "time"]  # why a value could not be tried
 
 HALVINGS = 7
 MOST_SECONDS = 10.0
@@ -41,7 +44,7 @@ class SettingChange:
         size: how much that is, as a share of the value before; of the whole range where that is 0, 1 for a switch.
         drafted, verified: nodes of the tree with the change.
         asked: whether stored rows told it or the draft model was run.
-        sure: False where a nearer value could not be tried because rows are missing.
+        sure: False where a nearer value could not be tried.
     """
 
     setting: str
@@ -62,18 +65,20 @@ class SmallestChanges:
         changes: the nearest value of each setting that keeps the token, smallest change first.
         without: settings that keep it at no value tried.
         unknown: settings of which some values could not be tried because rows are missing and no model was at hand.
+        too_large: settings of which some values ask the model about more nodes than a search has room for.
+        untried: settings left when time ran out or somebody cancelled.
         drafted, verified: nodes of the tree as it was.
         trees: trees drafted on the way.
-        finished: False where time ran out or somebody cancelled.
     """
 
     changes: tuple[SettingChange, ...]
     without: tuple[str, ...]
     unknown: tuple[str, ...]
+    too_large: tuple[str, ...]
+    untried: tuple[str, ...]
     drafted: int
     verified: int
     trees: int
-    finished: bool
 
 
 @dataclass
@@ -118,7 +123,7 @@ class ChangeSearch:
         return drafter.draft(state, laws.source(), self.iteration.nodes[0].token_id, self.draws.fork())
 
 
-def change_search(run: RunTrace, index: int, pair: Pair | None = None) -> ChangeSearch:
+def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> ChangeSearch:
     """Get ready to draft an iteration's tree with other settings.
 
     Args:
@@ -152,20 +157,27 @@ def smallest_changes(
 
     Raises:
         RowsMissing: not even the tree as it was can be drafted again.
+        SettingsError: it becomes another one: a fork or an edit made it.
     """
     ends_s = time.perf_counter() + most_s
     now, _ = search.draft(search.drafter)
+    require(
+        len(now.order) == len(search.iteration.flatten_order)
+        and all(keeps(now, path) for path in _verified_paths(search.iteration)),
+        f"The run's method drafts another tree in iteration {search.iteration.index + 1}: an edit or, before a fork, "
+        "another method made this one, so none of its settings can be said to have kept the token out.",
+    )
     names = [name for name in search.drafter.settings() if name in RANGES or name in SWITCHES]
     found: list[SettingChange] = []
-    without, unknown, done = [], [], 0
+    without, unknown, too_large, done = [], [], [], 0
     for name in names:
-        change, missing = _nearest(search, name, path, ends_s)
+        change, gaps = _nearest(search, name, path, ends_s)
         if change is not None:
             found.append(change)
-        elif missing:
-            unknown.append(name)
+        elif "time" in gaps:
+            break
         else:
-            without.append(name)
+            (unknown if "missing" in gaps else too_large if gaps else without).append(name)
         done += 1
         if not proceed(done, len(names)) or time.perf_counter() > ends_s:
             break
@@ -173,10 +185,11 @@ def smallest_changes(
         changes=tuple(sorted(found, key=lambda change: (change.size, change.verified))),
         without=tuple(without),
         unknown=tuple(unknown),
+        too_large=tuple(too_large),
+        untried=tuple(names[done:]),
         drafted=now.tree.size - 1,
         verified=len(now.order) - 1,
         trees=search.trees,
-        finished=done == len(names),
     )
 
 
@@ -192,33 +205,43 @@ def keeps(draft: Draft, path: Path) -> bool:
     return True
 
 
-def _nearest(search: ChangeSearch, name: str, path: Path, ends_s: float) -> tuple[SettingChange | None, bool]:
-    """The nearest value of a setting that keeps the path, and whether some values could not be tried."""
-    before, missing = search.drafter.settings()[name], False
+def _verified_paths(iteration: IterationTrace) -> list[Path]:
+    """Token paths of the verified nodes of a record."""
+    nodes = zip(iteration.nodes, node_paths(iteration), strict=True)
+    return [path for node, path in nodes if node.flat_index is not None]
+
+
+def _nearest(search: ChangeSearch, name: str, path: Path, ends_s: float) -> tuple[SettingChange | None, set[Gap]]:
+    """The nearest value of a setting that keeps the path, and why some values could not be tried."""
+    before = search.drafter.settings()[name]
+    gaps: set[Gap] = set()
     nearer = {True: before, False: before}  # the last value tried in vain, upward and downward
     for value, exact in values_to_try(search.iteration, name, before, path):
         if time.perf_counter() > ends_s:
-            return None, True
+            return None, {"time"}
         change = _tried(search, name, value, path)
         if isinstance(change, SettingChange):
             change = change if exact else _closer(search, name, nearer[value > before], change, path)
-            return replace(change, sure=not missing), missing
-        missing |= change is None
+            return replace(change, sure=change.sure and not gaps), gaps
+        if change is not None:
+            gaps.add(change)
         nearer[value > before] = value
-    return None, missing
+    return None, gaps
 
 
-def _tried(search: ChangeSearch, name: str, value: Setting, path: Path) -> SettingChange | Literal[False] | None:
-    """The change if it keeps the path, False if it does not or contradicts other settings, None if nobody can tell."""
+def _tried(search: ChangeSearch, name: str, value: Setting, path: Path) -> SettingChange | Gap | None:
+    """The change if it keeps the path, None if it does not or contradicts other settings, else why nobody can tell."""
     before = search.drafter.settings()[name]
     try:
         draft, asked = search.draft(search.drafter.with_settings(**{name: value}))
     except SettingsError:
-        return False
-    except RowsMissing:
         return None
+    except AskedTooMuch:
+        return "too_much"
+    except RowsMissing:
+        return "missing"
     if not keeps(draft, path):
-        return False
+        return None
     return SettingChange(
         name, before, value, change_size(name, before, value), draft.tree.size - 1, len(draft.order) - 1, asked
     )
@@ -236,7 +259,8 @@ def _closer(search: ChangeSearch, name: str, nearer: Setting, found: SettingChan
             break
         change = _tried(search, name, middle, path)
         if isinstance(change, SettingChange):
-            found = change
+            found = replace(change, sure=found.sure)
         else:
             nearer = middle
+            found = replace(found, sure=found.sure and change is None)
     return found

@@ -1,22 +1,19 @@
 """The rows of a recorded run as a source of probabilities: other methods draft from them without any model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from decoding.checkpoints import Standing
 from decoding.drafters.base import Draft
 from decoding.edited_tree import edit_draft
 from decoding.edits import Edits, Path, node_paths
 from decoding.errors import DraftscopeError
-from decoding.methods import Method
-from decoding.sampling import Sampling
-from decoding.stored_state import filled_in, iteration_at, standing_before
-from decoding.token_tree import TokenTree
+from decoding.optional_torch import Tensor, torch
+from decoding.stored_state import iteration_at
+from decoding.token_tree import TokenTree, TreePaths
 from decoding.trace import IterationTrace, RunTrace
 
 Side = Literal["draft", "target"]
@@ -71,13 +68,25 @@ class StoredRows:
         Raises:
             RowsMissing: one of them is not stored.
         """
-        own, found = self._own[side], []
-        for path in paths:
-            place = own.get(path) or self._others[side].get(path)
-            if place is None:
-                raise self._missing(side, path)
-            found.append(place[0][place[1]])
-        return torch.from_numpy(np.stack(found))
+        return torch.from_numpy(np.stack([logits[row] for logits, row in self._places(side, paths)]))
+
+    def of_tree(self, side: Side, made: IterationTrace) -> np.ndarray:
+        """The rows of another tree in this place, `[num_nodes, vocab_size]` in float32, nan where it has none.
+
+        A tree with the same nodes shares the recorded rows: filling as much memory anew takes longer than all the rest.
+
+        Raises:
+            RowsMissing: one of them is not stored.
+        """
+        wanted, own = dict(_nodes_with_rows(made, side)), self._own[side]
+        if len(made.nodes) == len(self.iteration.nodes) and wanted == {path: row for path, (_, row) in own.items()}:
+            recorded = _logits(self.iteration, side)
+            if recorded is not None:
+                return recorded
+        table = np.full((len(made.nodes), self.iteration.target_logits.shape[1]), np.nan, dtype=np.float32)
+        for node, (logits, row) in zip(wanted.values(), self._places(side, wanted), strict=True):
+            table[node] = logits[row]
+        return table
 
     def text(self, token_id: int) -> str:
         """Text of a token as the run tells it; one that it never mentions reads `<id>`."""
@@ -113,6 +122,14 @@ class StoredRows:
                         known.setdefault(path[len(between) :], place)
         return found
 
+    def _places(self, side: Side, paths: Iterable[Path]) -> Iterator[Place]:
+        own = self._own[side]
+        for path in paths:
+            place = own.get(path) or self._others[side].get(path)
+            if place is None:
+                raise self._missing(side, path)
+            yield place
+
     def _missing(self, side: Side, path: Path) -> RowsMissing:
         number = self.iteration.index + 1  # counted as the screen does
         after = " ".join(repr(self.text(token)) for token in path) or "the root"
@@ -125,12 +142,20 @@ class StoredRows:
 
 def _rows_of(iteration: IterationTrace, side: Side) -> Iterator[tuple[Path, Place]]:
     """The rows that an iteration has kept of one model, by path from its own root."""
-    logits = iteration.draft_logits if side == "draft" else iteration.target_logits
-    if logits is None:
-        return
+    logits = _logits(iteration, side)
+    if logits is not None:
+        yield from ((path, (logits, node)) for path, node in _nodes_with_rows(iteration, side))
+
+
+def _logits(iteration: IterationTrace, side: Side) -> np.ndarray | None:
+    return iteration.draft_logits if side == "draft" else iteration.target_logits
+
+
+def _nodes_with_rows(iteration: IterationTrace, side: Side) -> Iterator[tuple[Path, int]]:
+    """Path and id of the nodes after which a model was asked."""
     for node, path in zip(iteration.nodes, node_paths(iteration), strict=True):
         if (node.draft_level if side == "draft" else node.flat_index) is not None:
-            yield path, (logits, node.node_id)
+            yield path, node.node_id
 
 
 class StoredSource:
@@ -146,8 +171,7 @@ class StoredSource:
         self.row_nodes: list[int] = []
         self.logits: list[Tensor] = []
         self.rows_before = rows_before
-        self._rows, self._temperature = rows, temperature
-        self._paths: list[Path] = [()]
+        self._rows, self._temperature, self._paths = rows, temperature, TreePaths()
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`.
@@ -155,37 +179,13 @@ class StoredSource:
         Raises:
             RowsMissing: a row is not stored.
         """
-        for node in range(len(self._paths), tree.size):
-            self._paths.append((*self._paths[tree.parents[node]], int(tree.tokens[node])))
-        logits = self._rows.find("draft", [self._paths[node] for node in nodes.tolist()])
+        logits = self._rows.find("draft", self._paths.of(tree, nodes))
         if not self.forwards:
             self.row_nodes = [-1] * (self._rows.iteration.prefix_length - self.rows_before - 1)
         self.row_nodes.extend(nodes.tolist())
         self.forwards += 1
         self.logits.append(logits)
         return torch.softmax(logits if self._temperature == 1 else logits / self._temperature, -1)
-
-
-def redraft(
-    run: RunTrace,
-    index: int,
-    method: Method | None = None,
-    sampling: Sampling | None = None,
-    edits: Edits | None = None,
-) -> Draft:
-    """The tree that a method would draft in an iteration, from the stored rows of the draft alone.
-
-    The run's own drafter is in the state that history had brought it to, another one begins. Draws go on where they
-    stood, those of another seed begin at it.
-
-    Raises:
-        RowsMissing: the draft was never asked what this method wants to know.
-        SettingsError: no such iteration, a verifier that does not fit, or an edit that does not fit the tree.
-    """
-    known = standing_before(run, index)
-    standing = known.changed(method and filled_in(method, known.method), sampling)
-    rows = StoredRows(run, index)
-    return draft_from(StoredSource(rows, standing.sampling.draft_temperature), rows, standing, edits or Edits())
 
 
 def draft_from(source: StoredSource, rows: StoredRows, standing: Standing, edits: Edits) -> Draft:

@@ -1,6 +1,7 @@
 """What stood behind an iteration of a recorded run: method, sampling, the drafter's state, the draws."""
 
 from dataclasses import replace
+from itertools import accumulate, takewhile
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from decoding.errors import SettingsError
 from decoding.methods import METHODS, Method
 from decoding.sampling import GeneratorDraws, Sampling
 from decoding.token_tree import TokenTree
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace import IterationTrace, RunTrace, SamplingTrace
 
 
 def iteration_at(run: RunTrace, index: int) -> IterationTrace:
@@ -42,10 +43,34 @@ def method_of(run: RunTrace) -> Method:
     return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
 
 
+def method_at(run: RunTrace, index: int) -> Method:
+    """The method that made an iteration of a run.
+
+    Raises:
+        SettingsError: there is no such iteration, this program does not know the method, or the record does not tell.
+    """
+    method, iteration = method_of(run), iteration_at(run, index)
+    if index < run.own_from or not _made_by(method.drafter, iteration):
+        raise SettingsError(_of_parent(run, index))
+    return method
+
+
 def sampling_of(run: RunTrace) -> Sampling:
     """The sampling of a run."""
     kept = run.sampling
     return Sampling(kept.temperature, kept.top_p, kept.draft_temperature, kept.seed)
+
+
+def as_made(run: RunTrace, standing: Standing) -> RunTrace:
+    """The record of a run with method and sampling as they stood at one iteration.
+
+    What was decoded before a fork was made by the settings of the fork's parent.
+    """
+    method, kept = standing.method, standing.sampling
+    sampling = SamplingTrace(kept.temperature, kept.top_p, kept.draft_temperature, kept.seed)
+    return replace(
+        run, method=method.name, label=method.label, settings=method.settings(), sampling=sampling, own_from=0
+    )
 
 
 def filled_in(method: Method, known: Method) -> Method:
@@ -64,9 +89,9 @@ def standing_before(run: RunTrace, index: int) -> Standing:
     """How an iteration was made, as the record alone tells.
 
     Raises:
-        SettingsError: there is no such iteration, or this program does not know the method.
+        SettingsError: there is no such iteration, this program does not know the method, or another one made it.
     """
-    method, sampling = method_of(run), sampling_of(run)
+    method, sampling = method_at(run, index), sampling_of(run)
     return Standing(method, sampling, state_before(run, index, method.drafter), draws_before(run, index))
 
 
@@ -74,19 +99,29 @@ def draws_before(run: RunTrace, index: int) -> GeneratorDraws:
     """The draws as they stood before an iteration: the run's seed, gone on by what was drawn since.
 
     A fork with another seed begins its draws anew, so the recorded numbers decide from which iteration on to count.
+
+    Raises:
+        SettingsError: there is no such iteration, or its numbers are not those of the run's seed.
     """
-    first = GeneratorDraws(run.sampling.seed)
-    recorded = iteration_at(run, index).draws
-    uniform = recorded[0].uniform if recorded else None
-    counts = [len(each.draws) for each in run.iterations if each.index < index]
-    for begins in range(len(counts) + 1):
-        count = sum(counts[begins:])
-        draws = advanced(first, count)
-        probe = draws.fork()
-        probe.accept(0.0)
-        if uniform is None or probe.last_uniform == uniform:
-            return draws
-    return advanced(first, sum(counts))
+    first, recorded = GeneratorDraws(run.sampling.seed), iteration_at(run, index).draws
+    counts = [len(each.draws) for each in reversed(run.iterations) if each.index < index]
+    since = [*accumulate(counts, initial=0)]  # draws taken, by how many iterations before this one began them
+    if not recorded or recorded[0].uniform is None:
+        return advanced(first, since[-1])
+    numbers = first.ahead(since[-1] + 1)
+    taken = next((count for count in reversed(since) if numbers[count] == recorded[0].uniform), None)
+    if taken is None:
+        raise SettingsError(_of_parent(run, index))
+    return advanced(first, taken)
+
+
+def _of_parent(run: RunTrace, index: int) -> str:
+    """What to do about an iteration that the run's own method, settings and seed did not make."""
+    later = f"iteration {max(run.own_from, index + 1) + 1} or a later one"
+    return (
+        f"Iteration {index + 1} was made by another method, other settings or another seed than this run names, which "
+        f"its record does not tell: choose {later}, or open the run that this one was forked from."
+    )
 
 
 def state_before(run: RunTrace, index: int, drafter: Drafter) -> Any:
@@ -95,14 +130,14 @@ def state_before(run: RunTrace, index: int, drafter: Drafter) -> Any:
     if isinstance(drafter, DynaTreeDrafter):
         return _adapted(run, index, drafter, state)
     if isinstance(drafter, HardwareAwareDrafter):
-        for iteration in _own_iterations(run, index, drafter, moving={"odds"}):
+        for iteration in _own_iterations(run, index, drafter):
             state = _learned(drafter, state, iteration)
     return state
 
 
 def _adapted(run: RunTrace, index: int, drafter: DynaTreeDrafter, start: Adapted) -> Adapted:
     """What history had made of the settings, and the window it looked at."""
-    own = _own_iterations(run, index, drafter, moving=set(start.values()))
+    own = _own_iterations(run, index, drafter)
     if not own or own[-1].history is None:
         return start
     return replace(start, **own[-1].history.after, window=own[-1].history.window)
@@ -156,16 +191,20 @@ def _outcome(iteration: IterationTrace) -> Outcome:
     )
 
 
-def _own_iterations(run: RunTrace, index: int, drafter: Drafter, moving: set[str]) -> list[IterationTrace]:
-    """The iterations before `index` that the run's drafter made: those of a fork's parent may be another's.
+def _own_iterations(run: RunTrace, index: int, drafter: Drafter) -> list[IterationTrace]:
+    """The iterations before `index` that the run's drafter made: those of a fork's parent may be another's."""
+    before = reversed([each for each in run.iterations if each.index < index])
+    return [*takewhile(lambda iteration: _made_by(drafter, iteration), before)][::-1]
 
-    Args:
-        moving: settings that history moves, so that they tell nothing.
-    """
-    mine = {name: value for name, value in drafter.settings().items() if name not in moving}
-    own: list[IterationTrace] = []
-    for iteration in reversed([each for each in run.iterations if each.index < index]):
-        if {name: value for name, value in iteration.settings.items() if name not in moving} != mine:
-            break
-        own.insert(0, iteration)
-    return own
+
+def _made_by(drafter: Drafter, iteration: IterationTrace) -> bool:
+    """Whether the settings in force in an iteration are a drafter's, but for those that history moves."""
+    moving: set[str] = set()
+    if isinstance(drafter, DynaTreeDrafter):
+        moving = set(drafter.start([]).values())
+    elif isinstance(drafter, HardwareAwareDrafter):
+        moving = {"odds"}
+    mine, theirs = (
+        {name: v for name, v in each.items() if name not in moving} for each in (drafter.settings(), iteration.settings)
+    )
+    return mine == theirs

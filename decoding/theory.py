@@ -3,10 +3,8 @@
 Laws are `[vocab_size]`; everything that the app calls "expected" or "exact" is computed here or by `Decision`.
 """
 
-import torch
-from torch import Tensor
-
 from decoding.drafters.base import Draft
+from decoding.optional_torch import Tensor, torch
 from decoding.sampling import TargetRows
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.top_down import TopDownVerifier

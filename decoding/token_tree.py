@@ -8,6 +8,19 @@ GROWTH_CODE = {name: code for code, name in enumerate(GROWTHS)}
 NOT_DRAFTED = GROWTH_CODE["not_drafted"]
 
 
+class TreePaths:
+    """The tokens from the root down to each node of a tree that grows; the root's path is empty."""
+
+    def __init__(self):
+        self._paths: list[tuple[int, ...]] = [()]
+
+    def of(self, tree: "TokenTree", nodes: np.ndarray) -> list[tuple[int, ...]]:
+        """The paths of some nodes."""
+        for node in range(len(self._paths), tree.size):
+            self._paths.append((*self._paths[tree.parents[node]], int(tree.tokens[node])))
+        return [self._paths[node] for node in nodes.tolist()]
+
+
 class TokenTree:
     """A growing tree of drafted tokens.
 

@@ -21,6 +21,7 @@ Growth = Literal[
 ]
 TreeLaw = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
 StepKind = Literal["test", "match", "choice"]
+ForceKind = Literal["force_in", "force_out", "accept", "reject"]
 Record = Literal["none", "summary", "full"]
 Setting = int | float | bool | str
 
@@ -61,6 +62,8 @@ class NodeTrace:
         reason: one sentence on why.
         flat_index: row in the verification pass, None if the node was not verified.
         draft_level: which draft forward (0-based) processed this node, None if none did.
+        tested_probability: target's probability of the token in the law that the verifier used, after temperature and
+            top-p; None under greedy decoding, where not verified, and in a record that does not tell.
     """
 
     node_id: int
@@ -84,6 +87,7 @@ class NodeTrace:
     reason: str
     flat_index: int | None
     draft_level: int | None
+    tested_probability: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +203,24 @@ class HistoryTrace:
     decision: str
 
 
+@dataclass(frozen=True, slots=True)
+class SamplingTrace:
+    """Sampling of the call; temperature 0 is greedy decoding."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    draft_temperature: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedTrace:
+    """A node that a person forced (see `decoding.edits.Edits`): its token ids from the root, the root left out."""
+
+    kind: ForceKind
+    path: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class IterationTrace:
     """One iteration: one verification pass of the target and everything around it.
@@ -219,7 +241,7 @@ class IterationTrace:
         drawn: node ids in the order in which they were drawn, one entry per draw; empty where every node was drawn
             once, in the order of ids.
         kv_target, kv_draft: row movement of both caches; `kv_draft` is None without a draft model.
-        times: seconds per phase.
+        times: seconds per phase; all 0 where the iteration was replayed from stored rows, so that none was measured.
         started_s, ended_s: wall-clock offsets from the start of the call.
         drafted, verified: nodes drafted and nodes given to the target, roots not counted.
         tree_depth: depth of the verified tree.
@@ -230,8 +252,13 @@ class IterationTrace:
         draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the law the draft drew from after each node, -1 / nan
             where it was not computed; None unless recorded in full.
         target_top_ids, target_top_probs: the same for the target, at temperature 1.
+        tested_top_probs: `[num_nodes, 20]`, what the law that the verifier used, after temperature and top-p, gives
+            `target_top_ids`; None under greedy decoding and in a record that does not tell.
         draft_logits, target_logits: `[num_nodes, vocab_size]` raw float32 logits (nan rows where not computed), only
             with `rows="full"`.
+        forced: what a person changed by hand in it.
+        bias: one sentence on why the text from here on no longer follows the target's law, empty where it does.
+        sampling: sampling of this iteration, which in a fork may differ from the run's; None where it was not noted.
     """
 
     index: int
@@ -266,11 +293,42 @@ class IterationTrace:
     target_top_probs: np.ndarray | None = None
     draft_logits: np.ndarray | None = None
     target_logits: np.ndarray | None = None
+    forced: tuple[ForcedTrace, ...] = ()
+    bias: str = ""
+    tested_top_probs: np.ndarray | None = None
+    sampling: SamplingTrace | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether its times were measured; those of a replayed iteration were not."""
+        return self.times.total_s > 0
+
+    @property
+    def phase_s(self) -> dict[str, float]:
+        """Seconds by phase (`PHASES`), 0 for a phase that it did not have; together they may be less than its time.
+
+        Without a draft there is one row and nothing to draft, prune, flatten or adapt: the code that finds this out
+        takes microseconds, which belong to no phase.
+        """
+        seconds = {phase: getattr(self.times, f"{phase}_s") for phase in PHASES}
+        idle = () if self.drafted or self.draft_forwards else ("draft", "prune", "mask")
+        if idle and self.history is None:
+            idle += ("adapt",)
+        return seconds | dict.fromkeys(idle, 0.0)
 
     @property
     def final_text(self) -> str | None:
         """Text of the final token, None when the iteration has none."""
         return None if self.final_kind == "none" else self.committed_texts[-1]
+
+    @property
+    def forced_out(self) -> frozenset[int]:
+        """Ids of the nodes that a person took out of the tree before verification, those below them included."""
+        out = [each.path for each in self.forced if each.kind == "force_out"]
+        if not out:
+            return frozenset()
+        paths = enumerate(node_paths(self))
+        return frozenset(node for node, path in paths if any(path[: len(gone)] == gone for gone in out))
 
     def children(self, node_id: int) -> tuple[int, ...]:
         """Ids of the children of a node in draft order."""
@@ -291,11 +349,33 @@ class IterationTrace:
         """Top of the target's distribution after a node as (token id, text, probability), empty if not computed."""
         return self._top(self.target_top_ids, self.target_top_probs, node_id)
 
+    def tested_top(self, node_id: int) -> tuple[tuple[int, str, float], ...]:
+        """The same in the law that the verifier used, after temperature and top-p; empty if not recorded."""
+        return self._top(self.target_top_ids, self.tested_top_probs, node_id)
+
+    def draft_rank(self, node_id: int, token_id: int) -> int | None:
+        """Rank of a token in the draft's law after a node, 1 for its favourite; None where the record does not tell."""
+        top = [known for known, _, _ in self.draft_top(node_id)]
+        if token_id in top:
+            return 1 + top.index(token_id)
+        if not top or self.draft_logits is None:
+            return None
+        row = self.draft_logits[node_id]
+        return 1 + int((row > row[token_id]).sum())
+
     def _top(self, ids: np.ndarray | None, probs: np.ndarray | None, node: int) -> tuple[tuple[int, str, float], ...]:
         if ids is None or probs is None:
             return ()
         pairs = zip(ids[node].tolist(), probs[node].tolist(), strict=True)
         return tuple((i, self.texts.get(i, f"<{i}>"), p) for i, p in pairs if i >= 0)
+
+
+def node_paths(iteration: IterationTrace) -> list[tuple[int, ...]]:
+    """Tokens from the first drafted one down to each node, by id; the root's path is empty."""
+    paths: list[tuple[int, ...]] = []
+    for node in iteration.nodes:
+        paths.append((*paths[node.parent_id], node.token_id) if node.node_id else ())
+    return paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,16 +404,6 @@ class PairInfo:
     target: ModelInfo
     draft: ModelInfo
     context: int
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingTrace:
-    """Sampling of the call; temperature 0 is greedy decoding."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    draft_temperature: float = 1.0
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +436,8 @@ class RunTrace:
         label: what to call it on screen, settings that differ from the defaults included.
         settings: every setting of the method, drafter, verifier and cache policy by name.
         hardware: processor, GPU, cores, memory; versions of the libraries.
+        own_from: index of the first iteration made by this method and sampling; earlier ones of a fork are its
+            parent's, which may have had others.
     """
 
     format_version: int
@@ -381,6 +453,17 @@ class RunTrace:
     hardware: Mapping[str, str]
     iterations: tuple[IterationTrace, ...]
     totals: Totals
+    own_from: int = 0
+
+    @property
+    def timed(self) -> bool:
+        """Whether every iteration was measured; where one was replayed, no rate can be told."""
+        return all(iteration.timed for iteration in self.iterations)
+
+    @property
+    def bias(self) -> str:
+        """Why the text no longer follows the target's law, empty while it does."""
+        return next((iteration.bias for iteration in self.iterations if iteration.bias), "")
 
     @property
     def output_ids(self) -> tuple[int, ...]:

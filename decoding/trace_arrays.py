@@ -10,10 +10,11 @@ from decoding.trace_codec import RecordError, shown
 
 DTYPES = ("<i4", "<i8", "<f2", "<f4", "<f8")
 MAX_DIMENSIONS = 4
+MAX_HEADER_BYTES = 256  # numpy pads to 128 and needs no more for these types and shapes
 # Version 1.0 of numpy's format with one of DTYPES, rows in C order, and a shape such as (14, 20) or (3,).
 HEADER = re.compile(
     rb"\x93NUMPY\x01\x00..\{'descr': '(" + "|".join(DTYPES).encode() + rb")', 'fortran_order': False, "
-    rb"'shape': \(([0-9]{1,12},(?: ?[0-9]{1,12},?)*)\), \} *\n",
+    rb"'shape': \(([0-9]{1,12},(?: [0-9]{1,12}(?:, [0-9]{1,12})*)?)\), \} *\n",
     re.DOTALL,
 )
 
@@ -62,20 +63,26 @@ class ArraysToWrite:
 
 
 class ArraysRead:
-    """Arrays of a file; an entry is unpacked when the first record refers to it."""
+    """Arrays of a file; an entry is unpacked when the first record refers to it.
+
+    Records get the rows of an entry as `ArraysToWrite` put them there, one after the other: none twice, or a small file
+    would stand for more rows than any memory holds, and none left over.
+    """
 
     def __init__(self) -> None:
         self._unread: dict[str, Callable[[], bytes]] = {}
-        self._arrays: dict[str, np.ndarray] = {}
+        self._left: dict[str, np.ndarray] = {}
+        self._given: dict[str, int] = {}
 
     def add(self, name: str, read: Callable[[], bytes]) -> None:
         """Take an entry by what unpacks it."""
         self._unread[name] = read
 
     def check_all_used(self) -> None:
-        """Raise `RecordError` if an entry is left to which no record refers."""
-        if self._unread:
-            raise RecordError(f"no record refers to the array {shown(next(iter(self._unread)))}")
+        """Raise `RecordError` if an entry or a row is left to which no record refers."""
+        left = [*self._unread, *(name for name, rows in self._left.items() if len(rows))]
+        if left:
+            raise RecordError(f"no record refers to the array {shown(left[0])}, or to all of it")
 
     def get(self, reference: Any) -> np.ndarray:
         """Rows of an entry by [entry, first row, row after the last]."""
@@ -83,11 +90,11 @@ class ArraysRead:
             raise RecordError("is not a reference to an array")
         name, start, stop = reference
         if name in self._unread:
-            self._arrays[name] = array_of(self._unread.pop(name)())
-        array = self._arrays.get(name)
-        if array is None or not 0 <= start <= stop <= len(array):
-            raise RecordError("refers to an array that is not in the file")
-        return array[start:stop]
+            self._left[name], self._given[name] = array_of(self._unread.pop(name)()), 0
+        if name not in self._left or start != self._given[name] or not 0 <= stop - start <= len(self._left[name]):
+            raise RecordError("refers to an array that is not in the file, or not to the rows that follow")
+        rows, self._left[name], self._given[name] = *np.split(self._left[name], [stop - start]), stop
+        return rows
 
 
 def array_of(data: bytes) -> np.ndarray:
@@ -95,7 +102,7 @@ def array_of(data: bytes) -> np.ndarray:
 
     Numpy's own reader evaluates the header and allocates whatever shape it claims.
     """
-    header = HEADER.match(data)
+    header = HEADER.match(data[:MAX_HEADER_BYTES])
     if header is None:
         raise RecordError("an array has an unknown type")
     shape = tuple(int(part) for part in header[2].split(b",") if part.strip())

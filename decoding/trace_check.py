@@ -6,6 +6,7 @@ import numpy as np
 
 from decoding.trace import (
     FORMAT_VERSION,
+    TOP_TOKENS,
     HistoryTrace,
     IterationTrace,
     KVTrace,
@@ -18,7 +19,8 @@ from decoding.trace_codec import RecordError
 
 ROUNDING = 1e-4  # probabilities are float32 sums
 # Bounds far above any run: below them every number, sum and axis that a figure makes of a file stays drawable.
-MAX_COUNT, MAX_NODES, MAX_VERIFIED, MAX_S = 2**48, 2**16, 2**13, 1e9
+MAX_COUNT, MAX_NODES, MAX_VERIFIED, MAX_DEPTH, MAX_S = 2**48, 2**14, 2**13, 2**8, 1e9
+MAX_SENTENCE = 1000  # characters
 
 
 def check_run(run: RunTrace) -> None:
@@ -28,6 +30,7 @@ def check_run(run: RunTrace) -> None:
     _need(_are_counts(run.prompt_ids), "prompt_ids has an id that is negative or too large")
     tokens = (run.max_new_tokens, run.totals.new_tokens, run.totals.peak_memory_bytes)
     _need(_are_counts(tokens), "a number of tokens or bytes is negative or too large")
+    _need(_are_counts([run.own_from]), "own_from is negative or too large")
     times = (run.totals.prefill_s, run.totals.ttft_s, run.totals.wall_s)
     _need(_are_times(times), "totals has a time that is negative or longer than a run")
     for place, iteration in enumerate(run.iterations):
@@ -35,9 +38,12 @@ def check_run(run: RunTrace) -> None:
             _check_iteration(iteration)
             if place:
                 _check_follows(run.iterations[place - 1], iteration)
+            else:
+                first = iteration.index == 0 and iteration.prefix_length == len(run.prompt_ids)
+                _need(first, "it is not the first one, right after the prompt")
         except RecordError as error:
             raise error.inside(f"iterations[{place}]") from None
-    # More than the iterations committed is right where only some of them were recorded.
+    # More than the iterations committed is right where none of them were recorded.
     _need(run.totals.new_tokens >= len(run.output_ids), "totals.new_tokens is less than the tokens committed")
 
 
@@ -71,10 +77,16 @@ def _check_iteration(trace: IterationTrace) -> None:
     _need(_are_counts((*counts, trace.draft_forwards, trace.target_passes)), "a count is negative or too large")
     _need(trace.tree_depth <= trace.verified <= trace.drafted, "tree_depth, verified and drafted do not fit together")
     _need(max(trace.drafted, len(trace.nodes)) <= MAX_NODES, f"more than {MAX_NODES:,} nodes were drafted")
+    # A path of tokens per node takes memory in the square of the depth.
+    deepest = max((trace.tree_depth, *(node.depth for node in trace.nodes)))
+    _need(deepest <= MAX_DEPTH, f"its tree is more than {MAX_DEPTH} tokens deep")
     most = max(trace.verified, len(trace.flatten_order) - 1)
     _need(most <= MAX_VERIFIED, f"more than {MAX_VERIFIED:,} nodes were verified")
     _need(0 <= trace.started_s <= trace.ended_s <= MAX_S, "it ends before it starts or too late")
     _need(_are_counts(trace.texts), "texts has an id that is negative or too large")
+    paths = [each.path for each in trace.forced]
+    _need(all(path and _are_counts(path) for path in paths), "forced has a path that is empty or no path of tokens")
+    _need(len(trace.bias) <= MAX_SENTENCE, "bias is longer than a sentence")
     _need(_is_number(trace.settings.get("prune_probability", 0.0)), "settings: prune_probability is not a number")
     _check_times(trace.times)
     if trace.history is not None:
@@ -139,7 +151,8 @@ def _check_nodes(nodes: tuple[NodeTrace, ...]) -> None:
         _need(_are_counts(counts), f"{where} has a count that is negative or too large")
         drafted = (node.draft_probability, node.path_probability, node.confidence)
         target = (node.target_probability, node.target_argmax_probability, node.acceptance_probability)
-        _need(all(map(_is_probability, (*drafted, *target))), f"{where} has a probability outside 0..1")
+        known = (*drafted, *target, node.tested_probability)
+        _need(all(map(_is_probability, known)), f"{where} has a probability outside 0..1")
 
 
 def _check_order(trace: IterationTrace) -> None:
@@ -180,6 +193,7 @@ def _check_arrays(trace: IterationTrace) -> None:
         if ids is not None:
             rows = ids.ndim == 2 and ids.shape == probs.shape and ids.shape[0] == len(trace.nodes)
             _need(rows and ids.dtype.kind == "i" and probs.dtype.kind == "f", f"{side}_top_ids is not a row per node")
+            _need(ids.shape[1] <= TOP_TOKENS, f"{side}_top_ids has more than {TOP_TOKENS} tokens per node")
             filled = ids >= 0
             _need(bool((ids >= -1).all()), f"{side}_top_ids has an id that is negative or too large")
             in_range = (probs[filled] >= 0) & (probs[filled] <= 1 + ROUNDING)
@@ -187,7 +201,22 @@ def _check_arrays(trace: IterationTrace) -> None:
         logits: np.ndarray | None = getattr(trace, f"{side}_logits")
         if logits is not None:
             rows = logits.ndim == 2 and logits.shape[0] == len(trace.nodes) and logits.dtype.kind == "f"
-            _need(rows, f"{side}_logits is not a row per node")
+            _need(rows and logits.shape[1] > 0, f"{side}_logits is not a row per node")
+            computed = "draft_level" if side == "draft" else "flat_index"
+            usable = np.isfinite(logits.max(axis=1))  # no nan, no infinity, and not nothing but -inf
+            there = [getattr(node, computed) is not None for node in trace.nodes]
+            _need(bool(usable[there].all()), f"{side}_logits has a row that is no law")
+    if trace.tested_top_probs is not None:
+        _check_tested(trace.tested_top_probs, trace.target_top_ids)
+
+
+def _check_tested(probs: np.ndarray, ids: np.ndarray | None) -> None:
+    _need(ids is not None, "tested_top_probs has no target_top_ids to go with")
+    filled = ids >= 0
+    fits = probs.shape == filled.shape and probs.dtype.kind == "f"
+    _need(fits, "tested_top_probs is not a row per node like target_top_ids")
+    in_range = (probs[filled] >= 0) & (probs[filled] <= 1 + ROUNDING)
+    _need(bool(in_range.all()), "tested_top_probs has a probability outside 0..1")
 
 
 def _check_kv(trace: IterationTrace, kv: KVTrace, name: str) -> None:

@@ -24,9 +24,12 @@ from decoding.trace_check import check_run
 from decoding.trace_codec import RecordError, from_json, shown, to_json
 
 FORMAT = "draftscope-run"
-MAX_BYTES = 512 * 2**20
-MAX_JSON_BYTES = 64 * 2**20
-MAX_CONTAINERS = 3 * 2**20  # lists and mappings in the JSON: an empty one takes 2 bytes there and 64 in memory
+MAX_BYTES = 512 * 2**20  # the app's upload limit in .streamlit/config.toml is the same
+# A value takes up to 130 bytes in memory and as few as 2 in the JSON, whose text takes 4 bytes a character where one of
+# them is no common one: within both bounds the records of a file stay below 768 MB while they are read.
+MAX_JSON_BYTES = 48 * 2**20
+MAX_VALUES = 5 * 2**20
+MAX_ROW_BYTES = MAX_BYTES - 2 * MAX_JSON_BYTES  # of raw logits: leaves room for all else that a file can hold
 MAX_RATIO, FREE_BYTES = 100, 2**20  # how much longer the JSON may be than its packed bytes, beyond the first ones
 MAX_ENTRIES = 64
 MAX_DIRECTORY_BYTES = 16 * 2**10
@@ -59,9 +62,10 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
     except RecordError as error:
         raise TraceFileError(f"This run cannot be saved because its record is wrong ({error}): run it again.") from None
     text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
-    if len(text) > MAX_JSON_BYTES or len(text) + arrays.num_bytes > MAX_BYTES:
+    too_many = len(text) > MAX_JSON_BYTES or _num_values(text) > MAX_VALUES
+    if too_many or len(text) + arrays.num_bytes > MAX_BYTES:
         size = (len(text) + arrays.num_bytes) // 2**20
-        limit = f"{MAX_JSON_BYTES // 2**20} MB of records and {MAX_BYTES // 2**20} MB in all"
+        limit = f"{MAX_JSON_BYTES // 2**20} MB or {MAX_VALUES:,} values of records and {MAX_BYTES // 2**20} MB in all"
         raise TraceFileError(
             f"This run takes {size} MB and a file holds {limit}: record fewer tokens or without full rows."
         )
@@ -157,9 +161,14 @@ def _read_document(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
     if _is_bomb(info.file_size, info.compress_size):
         raise RecordError(f"{RUN_ENTRY} unpacks to {info.file_size / 2**20:,.0f} MB of repetitions")
     text = _read_entry(archive, info, MAX_JSON_BYTES)
-    if text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
-        raise RecordError(f"{RUN_ENTRY} holds more lists than a run has")
+    if _num_values(text) > MAX_VALUES:
+        raise RecordError(f"{RUN_ENTRY} holds more values than a run has")
     return json.loads(text, object_pairs_hook=_mapping)
+
+
+def _num_values(text: bytes) -> int:
+    """At least as many as the values and names in a JSON text."""
+    return sum(text.count(sign) for sign in (b",", b":", b"[", b"{"))
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-import torch
-
 from decoding.drafters.base import Draft, Drafter
+from decoding.optional_torch import torch
 from decoding.sampling import Sampling, TargetRows, enumerate_draws
 from decoding.verifiers.base import Verifier
 from decoding.verifiers.verified_tree import VerifiedTree

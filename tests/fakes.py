@@ -40,7 +40,6 @@ CHATS: dict[str, tuple[str, tuple[str, ...], str | None]] = {
     ),
     "gemma": (GEMMA, ("<bos>", "<start_of_turn>", "<end_of_turn>"), "<bos>"),
 }
-TOKENIZER_SIZE = 4096
 
 
 def _llama(hidden: int, layers: int, tied: bool) -> dict[str, Any]:

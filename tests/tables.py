@@ -1,8 +1,8 @@
 """A draft and a target that are tables of probabilities: the tree logic runs on them as on models."""
 
 import numpy as np
-import torch
 
+from decoding.optional_torch import Tensor, torch
 from decoding.token_tree import TokenTree
 
 
@@ -18,7 +18,7 @@ class TableSource:
         self._table, self._default = table, default
         self._asked: set[int] = set()
 
-    def expand(self, tree: TokenTree, nodes: np.ndarray) -> torch.Tensor:
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         self.forwards += 1
         rows = []
         for node in nodes.tolist():

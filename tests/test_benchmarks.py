@@ -6,8 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-import decoding.session as session_module
+import decoding.cached_models as models_module
 from benchmarks import identity, methods, recording
+from benchmarks.answer_times import full_tree, goal_ms, verdicts
 from benchmarks.common import choose_prompts
 from benchmarks.interaction import percentile_95
 from decoding.methods import METHODS
@@ -78,7 +79,7 @@ def test_identity_passes_and_notices_wrong_positions(embedded, monkeypatch):
     def consecutive(model, cache, tokens, positions, mask, keep=0):
         return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)) * 3, mask, keep)
 
-    monkeypatch.setattr(session_module, "tree_forward", consecutive)
+    monkeypatch.setattr(models_module, "tree_forward", consecutive)
     rows = identity.check_pair("embedded", embedded, ids, 16, quick=True, rebuild=False)
     assert any(row.failures for row in rows)
 
@@ -92,6 +93,20 @@ def test_prompts_are_taken_in_turn_from_each_kind(tmp_path):
     assert len({p.kind for p in choose_prompts(None, 4)}) == 4
     (tmp_path / "own.txt").write_text("My own text.")
     assert [p.text for p in choose_prompts(tmp_path, 5)] == ["My own text."]
+
+
+def test_answer_times_are_judged_at_every_size_that_has_a_goal():
+    slow = {"replayed fork, 256 nodes": 301.0, "replayed fork, 1024 nodes": 299.0, "live fork, 256 nodes": 900.0,
+            "live fork, 64 nodes": 500.0, "hover, 1024 nodes": 50.1, "page switch": 900.0}  # fmt: skip
+    said = list(verdicts(slow))
+    assert [("MISSED" in line, line.split(": ")[1].split(", median")[0]) for line in said] == [
+        (True, "replayed fork, 256 nodes"),
+        (False, "replayed fork, 1024 nodes"),
+        (False, "live fork, 64 nodes"),
+        (True, "hover, 1024 nodes"),
+    ]
+    assert goal_ms("slider, 256 nodes") is goal_ms("page switch") is None
+    assert full_tree(256).drafter.node_budget == 256
 
 
 def test_percentile():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import decoding.session as session_module
+import decoding.iteration as iteration_module
 from decoding.edits import Edits
 from decoding.errors import PairError, SettingsError
 from decoding.methods import METHODS
@@ -70,14 +70,14 @@ def test_a_rewound_session_decodes_on_to_the_bit(pair, name, engine):
     caches, loops = [(None, None)], [session._loops.copy()]
     while not session.finished:
         session.step()
-        held = session._target_cache, session._draft_cache
+        held = session._models.target_cache, session._models.draft_cache
         caches.append(tuple(cache and cache.clone() for cache in held))
         loops.append(session._loops.copy())
     for index in range(len(session.iterations)):
         again = session.rewind(index)
         assert again.elapsed_s == session.iterations[index].started_s and not again.finished
         assert vars(again._loops) == vars(loops[index])
-        for kept, cache in zip(caches[index], (again._target_cache, again._draft_cache), strict=True):
+        for kept, cache in zip(caches[index], (again._models.target_cache, again._models.draft_cache), strict=True):
             if kept is not None:
                 one, other = (torch.stack([torch.stack(layer) for layer in each.rows()]) for each in (kept, cache))
                 assert torch.equal(one, other)
@@ -120,6 +120,24 @@ def test_caches_that_were_given_back_are_filled_again(embedded):
     session.release()
     again = session.rewind(3)
     assert [i.committed_ids for i in again] == [i.committed_ids for i in iterations[3:]]
+    assert again.prefill_s == session.prefill_s, "reading the text again is no prefill of the call"
+
+
+def test_a_text_read_again_is_in_no_pass(embedded, monkeypatch):
+    session, _ = run(embedded, METHODS["autoregressive"], max_new_tokens=6)
+    session.release()
+    again, missing = session.rewind(3), []
+    verify = type(again._models).verify
+
+    def watched(models, draft, text, clock):
+        missing.append(len(text) - 1 - models.target_cache.length)
+        return verify(models, draft, text, clock)
+
+    monkeypatch.setattr(type(again._models), "verify", watched)
+    again.step()
+    assert missing == [0] and again.elapsed_s == pytest.approx(
+        session.iterations[3].started_s + again.iterations[3].times.total_s
+    )
 
 
 def test_a_released_pair_cannot_be_rewound():
@@ -165,8 +183,8 @@ def test_a_node_forced_out_takes_its_subtree_along(embedded):
 
 def test_an_edited_iteration_leaves_the_device_path_and_the_next_one_takes_it_again(embedded, monkeypatch):
     taken = []
-    choose = session_module.choose_iteration
-    monkeypatch.setattr(session_module, "choose_iteration", lambda *given: taken.append(choose(*given)) or taken[-1])
+    choose = iteration_module.choose_iteration
+    monkeypatch.setattr(iteration_module, "choose_iteration", lambda *given: taken.append(choose(*given)) or taken[-1])
     session, _ = run(embedded.with_engine("static"), METHODS["dynatree"], max_new_tokens=30)
     whole = next(i for i in session.iterations if i.accepted and 0 < i.index < len(session.iterations) - 2)
     first = (whole.nodes[whole.accepted[0]].token_id,)

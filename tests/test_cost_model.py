@@ -33,8 +33,8 @@ COSTS = CostModel(
 
 
 def test_the_line_goes_through_the_points_and_on_past_the_last():
-    assert COSTS.target_pass_s(np.array([1, 2, 4, 6, 8, 9, 12])).tolist() == [2.0, 2.5, 3.5, 5.5, 7.5, 8.5, 11.5]
-    assert float(COSTS.draft_level_s(1)) == 0.5 and float(COSTS.draft_level_s(15)) == 1.5
+    assert COSTS.target.seconds(np.array([1, 2, 4, 6, 8, 9, 12])).tolist() == [2.0, 2.5, 3.5, 5.5, 7.5, 8.5, 11.5]
+    assert float(COSTS.draft.seconds(1)) == 0.5 and float(COSTS.draft.seconds(15)) == 1.5
     assert curve((1, 3.0)).seconds(np.array([1, 50])).tolist() == [3.0, 3.0]
 
 
@@ -63,7 +63,7 @@ def test_fixed_costs_stand_on_top():
 
 def test_a_curve_is_read_as_it_is_written():
     assert COSTS.draft.written() == "1:500 8:1000"
-    assert read_curve("1:500 8:1000", "x").seconds(15) == pytest.approx(COSTS.draft_level_s(15))
+    assert read_curve("1:500 8:1000", "x").seconds(15) == pytest.approx(COSTS.draft.seconds(15))
     assert read_curve(" 2.5 ", "x").seconds(np.array([1, 9])).tolist() == [0.0025, 0.0025]
     assert float(read_curve("0", "x").seconds(3)) == 0.0
 
@@ -110,8 +110,8 @@ def test_passes_of_the_embedded_pair_are_timed(pair):
         assert sizes[:5] == [1, 2, 4, 8, 16] and not line.padded
         assert all(0 < point.low_s <= point.high_s and point.seconds > 0 for point in line.points)
     # Whatever else the machine does: 16 times the work of a far larger model takes longer.
-    assert costs.target_pass_s(16) > costs.draft_level_s(1)
-    assert costs.target_pass_s(256) > costs.target_pass_s(1)
+    assert costs.target.seconds(16) > costs.draft.seconds(1)
+    assert costs.target.seconds(256) > costs.target.seconds(1)
     assert costs.iterations > 0 and costs.iteration_s >= 0 and costs.level_s >= 0
     assert costs.prefix_length == 256 and costs.machine == machine_words(pair)
     assert CostModel.from_json(costs.as_json()) == costs

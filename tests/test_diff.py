@@ -1,5 +1,6 @@
 """Where two runs part: output, settings, trees, totals; the command's exit codes and sentences."""
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,12 +9,27 @@ import pytest
 from decoding.diff import compare_iterations, compare_runs, main
 from decoding.diff_words import diff_lines, difference_words, parting_words, tree_words
 from decoding.trace_file import save_run
-from tests.traces import bonus, dynatree_recovered, fallback, run_autoregressive, run_mixed, run_of, summary
+from tests.traces import (
+    Spec,
+    bonus,
+    dynatree_recovered,
+    fallback,
+    iteration_of,
+    run_autoregressive,
+    run_mixed,
+    run_of,
+    run_replayed,
+    summary,
+)
 
 
 def short():
     """A run that goes another way in its third iteration."""
     return run_of([dynatree_recovered(), dynatree_recovered(), fallback()])
+
+
+def texts(iteration, nodes) -> list[str]:
+    return [iteration.nodes[node].text for node in nodes]
 
 
 def longer():
@@ -49,10 +65,13 @@ def test_a_run_that_ends_earlier():
 def test_trees_are_compared_only_behind_the_same_text():
     diff = compare_runs(short(), longer())
     assert diff.compared == 3
-    assert [tree.first for tree in diff.trees] == [2]
+    assert [tree.first.index for tree in diff.trees] == [2]
     tree = diff.trees[0]
-    assert tree.only_first == ("<b>x</b>", "<0xE2>", "<b>x</b>  \t")
-    assert tree.only_second == (" a", " the", " a big")
+    assert texts(tree.first, tree.only_first) == ["<b>x</b>", "<0xE2>", "  \t"]
+    assert texts(tree.second, tree.only_second) == [" a", " the", " big"]
+    told = "\n".join(tree_words(diff))
+    assert r"3 nodes only in A: '<b>x</b>', '<0xE2>', '<b>x</b>  \t'" in told
+    assert "3 nodes only in B: ' a', ' the', ' a big'" in told
     assert not tree.committed
 
 
@@ -62,8 +81,22 @@ def test_another_verdict_on_the_same_node():
     second = replace(first, nodes=(*first.nodes[:8], changed, *first.nodes[9:]))
     tree = compare_iterations(first, second)
     assert tree.only_first == tree.only_second == ()
-    assert [verdicts[1:] for verdicts in tree.verdicts] == [("rejected", "not_reached")]
+    assert tree.verdicts == ((8, 8),)
+    assert "rejected | not reached" in "\n".join(tree_words(compare_runs(run_of([first]), run_of([second]))))
     assert not tree.empty
+
+
+def test_only_what_is_shown_is_put_into_words():
+    """A file may hold a chain so long that the texts of all of its paths fit into no memory."""
+    chain = [Spec(node, f" {'ab' * 2000}{node}", 0.9, 0.9, "not_reached") for node in range(250)]
+    deep = iteration_of(chain, final=(0, " b", 0.5), final_kind="fallback")
+    tracemalloc.start()
+    lines = diff_lines(compare_runs(run_of([fallback()]), run_of([deep])))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    told = next(line for line in lines if "250 nodes only in B" in line)
+    assert told.endswith(" and 244 more") and len(told) < 600
+    assert peak < 5 * 2**20
 
 
 def test_what_was_asked_differently():
@@ -88,6 +121,13 @@ def test_what_was_asked_differently():
     words = difference_words(compare_runs(first, second))
     assert "settings only in B: length 4" in words
     assert "hardware, gpu: none | one" in words
+
+
+def test_a_replayed_iteration_leaves_no_measured_totals():
+    told = {total.words: total for total in compare_runs(run_replayed(), run_of([dynatree_recovered(0)])).totals}
+    for words in ("wall time, measured", "first tokens after, measured", "tokens per second, measured"):
+        assert told[words].first is None and told[words].second > 0
+    assert told["new tokens"].first == 9
 
 
 def test_another_prompt_compares_no_trees():

@@ -32,6 +32,15 @@ def decoded(pair, method, sampling=None, new_tokens=40, **limits):
     return session
 
 
+def begun(pair, iterations: int, **limits):
+    """A session that has not come to its end."""
+    ids = pair.vocabulary.encode("Once upon a time there was a")
+    session = DecodeSession(pair, WIDE, ids, limits=Limits(30, **limits))
+    for _ in range(iterations):
+        session.step()
+    return session
+
+
 @pytest.fixture(scope="module")
 def greedy(pair):
     return decoded(pair, WIDE)
@@ -78,7 +87,7 @@ def check_both_ways(session, index, change):
     assert probs[0] == pytest.approx(probs[1], rel=1e-3) and passes[0] == pytest.approx(passes[1], abs=1e-3)
     assert np.allclose(one.target_logits, other.target_logits, atol=1e-3, equal_nan=True)
     assert (replayed.kind, live.kind) == ("replayed", "live") and replayed.session is None
-    assert replayed.words == live.words and replayed.bias == live.bias
+    assert replayed.words == live.words and replayed.trace.bias == live.trace.bias
     assert one.times.total_s == one.times.record_s == 0 < other.times.total_s
     assert one.started_s == one.ended_s == run.iterations[index].started_s
     for made in (replayed, live):
@@ -104,7 +113,7 @@ def check_both_ways(session, index, change):
 )
 def test_replayed_is_what_live_does(greedy, change, words):
     replayed = check_both_ways(greedy, busy(greedy), change)
-    assert replayed.words == words and replayed.bias is None
+    assert replayed.words == words and not replayed.trace.bias
     check_both_ways(greedy, 0, change)
 
 
@@ -147,7 +156,7 @@ def test_edits_replayed_are_edits_live(greedy, sampled, kind):
         verdicts = {"force_out": ("not_verified",), "accept": ("accepted",), "reject": ("rejected", "not_reached")}
         assert by_path[path].verdict in verdicts.get(kind, ("accepted", "rejected", "not_reached"))
         biased = kind in ("accept", "reject") or session is sampled
-        assert (made.bias is not None) == biased
+        assert bool(made.trace.bias) == biased
 
 
 def test_a_node_below_a_leaf_needs_the_model(greedy):
@@ -246,10 +255,7 @@ def test_what_cannot_be_is_said(pair, greedy):
 
 
 def test_a_run_goes_on_from_its_end_in_another_way(pair):
-    ids = pair.vocabulary.encode("Once upon a time there was a")
-    session = DecodeSession(pair, WIDE, ids, limits=Limits(30, rows="full"))
-    for _ in range(2):
-        session.step()
+    session = begun(pair, 2, rows="full")
     made = fork(session.trace(), session, 2, Change(METHODS["linear"]))
     assert made.kind == "live" and len(made.trace.iterations) == 3 and len(session.iterations) == 2
     go_on(made, 2)  # its session has moved on: the fork itself still ends where it did
@@ -288,10 +294,7 @@ def test_the_end_of_text_ends_a_replayed_fork(pair):
 
 
 def test_a_run_that_keeps_no_record_is_forked_with_one(pair):
-    ids = pair.vocabulary.encode("Once upon a time there was a")
-    session = DecodeSession(pair, WIDE, ids, limits=Limits(30, record="summary"))
-    for _ in range(3):
-        session.step()
+    session = begun(pair, 3, record="summary")
     made = fork(session.trace(), session, 1, Change(METHODS["linear"]))
     assert made.kind == "live" and made.trace.iterations[1].nodes and not made.trace.iterations[0].nodes
     with pytest.raises(RowsMissing, match="were not kept"):

@@ -6,9 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from decoding.budgets import budgets, can_tell, needs_rows, run_budgets
+from decoding.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
 from decoding.cost_model import CostCurve, CostModel, CostPoint
+from decoding.errors import SettingsError
 from decoding.hindsight import Followed, _reach, hindsight, ranks_along
+from decoding.luck import rerolled
 from tests import traces
 
 
@@ -108,10 +110,53 @@ def test_a_run_is_the_sum_of_its_iterations():
     run = traces.run_of([traces.dynatree_recovered(), traces.bonus(), traces.autoregressive()])
     whole = run_budgets(run, COSTS)
     first, second = (budgets(run, place, COSTS) for place in (0, 1))
-    assert whole.places == (0, 1) and whole.left_out == 0
-    assert whole.rate == pytest.approx(6 / (first.seconds[-1] + second.seconds[-1]))
+    assert whole.places == (0, 1, 2) and (whole.trees, whole.left_out) == (2, 0)
+    assert whole.rate == pytest.approx(7 / (first.seconds[-1] + second.seconds[-1] + 0.005))  # without a tree: one pass
     assert whole.best_rate >= whole.capped_rate(whole.best_cap) >= whole.rate
     assert run_budgets(run, COSTS, proceed=lambda *_: False) is None
+
+
+def test_the_best_rate_of_a_run_is_the_best_of_all_choices_of_parts():
+    random = np.random.default_rng(4)
+    for _ in range(40):
+        each = tuple(Budgets(np.cumsum(random.random(4) + 0.05), np.cumsum(random.random(4) + 0.02)) for _ in range(3))
+        whole = RunBudgets((0, 1, 2), each, 0)
+        rates = [
+            sum(b.tokens[n] for b, n in zip(each, nodes, strict=True))
+            / sum(b.seconds[n] for b, n in zip(each, nodes, strict=True))
+            for nodes in product(range(4), repeat=3)
+        ]
+        assert whole.best_rate == pytest.approx(max(rates)) and whole.best_rate >= whole.rate - 1e-12
+
+
+def test_an_iteration_from_before_a_fork_is_told_as_it_was_made_or_not_at_all(pair):
+    """Its verifier and temperature are its parent's; a file does not say so, the recorded tests do."""
+    from decoding.methods import METHODS
+    from decoding.sampling import Sampling
+    from decoding.session import DecodeSession, Limits
+    from decoding.stored_state import as_made
+
+    ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
+    method = METHODS["iid_paths"].with_settings(paths=3, length=2, verifier="specinfer")
+    session = DecodeSession(pair, method, ids, Sampling(1.0, seed=3), Limits(20, rows="full"))
+    for _ in range(2):
+        session.step()
+    parent = session.trace()
+    other = METHODS["dynatree"].with_settings(verifier="greedy")
+    nss = method.with_settings(verifier="nss")
+    for changed, sampling in ((nss, None), (None, Sampling(0.3)), (other, Sampling())):
+        fork = session.fork(changed, sampling=sampling)
+        fork.step()
+        run = fork.trace()
+        assert budgets(run, 1, COSTS) is None and budgets(run, 2, COSTS) is not None
+        assert run_budgets(run, COSTS).places == (2,) and run_budgets(run, COSTS).left_out == 2
+        with pytest.raises(SettingsError, match="before a fork"):
+            rerolled(run, 1, 20)
+        made = [as_made(run, fork.standing(place)) for place in range(3)]
+        assert budgets(made[1], 1, COSTS).tokens == pytest.approx(budgets(parent, 1, COSTS).tokens)
+        assert rerolled(made[1], 1, 20) == rerolled(parent, 1, 20)
+        whole = run_budgets(run, COSTS, made=made.__getitem__)
+        assert whole.places == (0, 1, 2) and whole.left_out == 0
 
 
 @pytest.mark.parametrize(("name", "verifier"), [("iid_paths", "specinfer"), ("dyspec", "traversal_wor")])
@@ -152,4 +197,4 @@ def test_nss_needs_no_rows_and_agrees_with_them(pair):
 def test_without_the_rows_that_a_verifier_needs_nothing_is_told(pair):
     run = decoded(pair, "iid_paths", 1.0, tokens=6).without_rows()
     assert not can_tell(run, run.iterations[0]) and budgets(run, 0, COSTS) is None
-    assert run_budgets(run, COSTS).each == ()
+    assert run_budgets(run, COSTS).trees == 0 and run_budgets(run, COSTS).left_out == len(run.iterations)

@@ -1,13 +1,12 @@
 """Imports go one way: pages -> viz -> decoding.trace, pages -> decoding; and a recorded run opens without torch."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.process import ROOT, printed
+
 ROOMS = ("decoding", "viz", "pages", "benchmarks", "sample_prompts")
 TORCH_FREE = (
     "decoding",
@@ -115,9 +114,7 @@ def test_a_right_import_passes(path: str, source: str):
 def loaded_by(modules: list[str]) -> set[str]:
     """Heavy packages in memory after a fresh interpreter has imported `modules`."""
     code = f"import {', '.join(modules)}, sys; print(*(m for m in sys.modules if '.' not in m))"
-    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert answer.returncode == 0, answer.stderr
-    return set(answer.stdout.split()) & {"torch", "transformers", "streamlit", "plotly"}
+    return set(printed(code).split()) & {"torch", "transformers", "streamlit", "plotly"}
 
 
 def test_a_recorded_run_opens_without_torch():

@@ -1,5 +1,7 @@
 """Definitions of the figures, on hand-written iterations, and on one real comparison."""
 
+from dataclasses import replace
+
 import pytest
 
 from decoding.comparison import Contestant, compare, trees_on_prefix
@@ -10,6 +12,7 @@ from decoding.methods import METHODS
 from decoding.metrics import Timeline, measure_run, measure_timeline, spread
 from decoding.pair import embedded_pair
 from decoding.session import DecodeSession, Limits
+from tests.traces import run_replayed
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,18 @@ def test_autoregressive_run_has_no_acceptance(embedded):
     list(session)
     metrics = measure_run(session.trace())
     assert metrics.accepted is None and metrics.acceptance_verified is None and metrics.tokens_per_iteration == 1
+    assert not any(metrics.phase_s[phase] for phase in ("draft", "prune", "mask", "adapt"))
+    whole = metrics.prefill_s + sum(metrics.phase_s.values())  # the pass that reads the prompt is counted once
+    assert 0 < metrics.phase_s["verify"] < whole <= sum(i.times.total_s for i in session.iterations)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_run_with_a_replayed_iteration_has_no_rates(count):
+    run = run_replayed(count)
+    metrics = measure_run(replace(run, totals=replace(run.totals, prefill_s=run.totals.wall_s)))
+    assert metrics.throughput is metrics.decode_throughput is metrics.tpot_s is None
+    assert metrics.tokens_per_iteration == 3
+    assert (measure_run(run, 3).throughput is None) == (count == 1), "what comes before it was measured"
 
 
 def test_spread_is_median_and_quartiles():

@@ -8,7 +8,7 @@ import pytest
 from decoding.perfetto import perfetto_json
 from decoding.recorded import home_run
 from decoding.trace import PHASES
-from tests.traces import run_autoregressive, run_mixed, run_of, summary
+from tests.traces import run_autoregressive, run_mixed, run_of, run_replayed, summary
 
 NEEDED = {"X": {"name", "cat", "pid", "tid", "ts", "dur", "args"}, "C": {"name", "cat", "pid", "ts", "args"},
           "M": {"name", "pid", "tid", "ts", "args"}}  # fmt: skip
@@ -50,6 +50,14 @@ def test_slices_nest(build):
         if open_:
             assert event["ts"] + event["dur"] <= open_[-1]["ts"] + open_[-1]["dur"] + ROUNDING_US, event
         open_.append(event)
+
+
+def test_a_replayed_iteration_says_that_it_was_not_measured():
+    run = run_replayed()
+    told = [event["args"].get("time") for event in slices(events_of(run), "iteration")]
+    assert told == [None, None, "not measured: replayed from stored rows"]
+    assert "replayed" in json.loads(perfetto_json([run]))["otherData"]["times"]
+    assert "replayed" not in json.loads(perfetto_json([run_mixed()]))["otherData"]["times"]
 
 
 def test_durations_are_the_measured_ones():

@@ -46,7 +46,7 @@ def test_a_summary_from_a_file_with_another_engine(tmp_path: Path):
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("\ufeffOne day a dog\n", encoding="utf-8")
     place = ["--prompt-file", str(prompt), "--out", str(tmp_path / "run.dscope"), *FEW]
-    assert main([*place, "--method", "linear@library", "--record", "summary", "--rows", "full"]) == 0
+    assert main([*place, "--method", "linear@library", "--record", "summary"]) == 0
     run = load_run(tmp_path / "run.dscope")
     assert "".join(run.prompt_texts) == "One day a dog"
     assert run.pair.target.engine == "library"
@@ -77,6 +77,7 @@ def test_a_verifier_asked_for_by_name_is_not_exchanged(tmp_path: Path, capsys: p
         (["--max-new-tokens", "0"], "max_new_tokens"),
         (["--max-new-tokens", "99999"], "context"),
         (["--warm-up", "-1"], "warm-up"),
+        (["--record", "summary", "--rows", "full"], "leave one of the two away"),
         (["--target", "/no/such/folder"], "no folder"),
         (["--device", "cuda"], "no CUDA GPU"),
     ],
@@ -126,7 +127,7 @@ def test_wrong_places(tmp_path: Path, capsys: pytest.CaptureFixture):
 
 
 def test_rows_that_outgrow_a_file(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch):
-    monkeypatch.setattr(command, "MAX_BYTES", 1000)
+    monkeypatch.setattr(command, "MAX_ROW_BYTES", 1000)
     assert "--rows top" in refused(capsys, recorded(tmp_path, "--rows", "full"))
     assert list(tmp_path.iterdir()) == []
 

@@ -1,19 +1,16 @@
 """The recorded runs: they open without torch, are small, and meet what they were chosen for, computed again."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from math import isclose, prod
-from pathlib import Path
 
 import pytest
 
 from decoding.recorded import CHAIN, PLAIN, RECORDINGS, recorded_run, recorded_runs, rivals
 from decoding.recorded.criteria import Rescue, best_rescue, loops, rescues, speed, threshold_moves, tokens_per_pass
 from decoding.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, phase_means, slowdown
+from tests.process import printed
 from tests.traces import bonus, run_of
 
-ROOT = Path(__file__).resolve().parent.parent
 LOST = {"tree_loses": TOKENS, "lost_draft": DRAFT, "lost_verify": VERIFY, "lost_rebuild": REBUILD}
 
 
@@ -31,9 +28,7 @@ def test_they_open_without_torch():
         "print(sum(len(rescues(recorded_run(name))) for name in recorded_runs()))\n"
         "assert 'torch' not in sys.modules"
     )
-    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=90)
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    assert int(answer.stdout) > 0
+    assert int(printed(code)) > 0
 
 
 @pytest.mark.parametrize("name", [name for name in RECORDINGS if name != "home"])
@@ -47,6 +42,12 @@ def test_rivals_wrote_the_same_text_on_the_same_prompt(name):
     for other in rivals(name).values():
         assert other.prompt_ids == run.prompt_ids
         assert other.output_ids == run.output_ids
+
+
+def test_runs_whose_speeds_are_compared_ran_on_the_same_hardware():
+    """Learn says so once for all of them."""
+    compared = [run for name in RECORDINGS if rivals(name) for run in (recorded_run(name), *rivals(name).values())]
+    assert len({(run.hardware["processor"], run.hardware["threads"]) for run in compared}) == 1
 
 
 def test_the_tree_helps():

@@ -61,6 +61,14 @@ def test_all_but_greedy_fit_independent_draws(told):
     assert set(told) == set(VERIFIERS) - {"greedy"}
 
 
+def test_rows_that_lack_what_the_tree_was_drawn_from_are_told(iteration):
+    """As a file may have it: a verifier asks for the law that a node's children were drawn from."""
+    rows = iteration.draft_logits.copy()
+    rows[0] = np.nan
+    with pytest.raises(SettingsError, match="do not fit its tree: decode it again"):
+        stored_tree(replace(iteration, draft_logits=rows), SAMPLED)
+
+
 def test_quick_draws_are_the_draws_of_the_generator(iteration):
     tree = stored_tree(iteration, replace(SAMPLED, temperature=0.8, top_p=0.95))
     assert len(tree.target_law(0)) >= LONG_LAW, "a short law would not go the quick way"

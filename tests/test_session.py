@@ -84,7 +84,7 @@ def test_caches_equal_a_fresh_prefill_after_every_iteration(tiny, name, policy):
     )
     while not session.finished:
         session.step()
-        for model, cache in ((tiny.target, session._target_cache), (tiny.draft, session._draft_cache)):
+        for model, cache in ((tiny.target, session._models.target_cache), (tiny.draft, session._models.draft_cache)):
             assert cache.length <= len(session.tokens) - 1
             fresh = model.engine.new_cache(4)
             tokens = session.tokens[: cache.length]
@@ -92,7 +92,7 @@ def test_caches_equal_a_fresh_prefill_after_every_iteration(tiny, name, policy):
                 tree_forward(model, fresh, tokens, np.arange(len(tokens)), causal_visibility(0, len(tokens)))
             for (k, v), (fresh_k, fresh_v) in zip(cache.rows(), fresh.rows(), strict=True):
                 assert torch.allclose(k, fresh_k, atol=2e-4) and torch.allclose(v, fresh_v, atol=2e-4)
-        assert session._target_cache.length == len(session.tokens) - 1
+        assert session._models.target_cache.length == len(session.tokens) - 1
 
 
 def test_the_draft_is_prefilled_once(embedded):
@@ -128,7 +128,7 @@ def test_end_of_text_cuts_where_autoregressive_decoding_stops(embedded):
             last = iterations[-1]
             cut_kinds.add(last.final_kind)
             assert len(last.committed_ids) == len(last.accepted) + (last.final_kind != "none")
-            assert session._target_cache.length == len(session.tokens) - 1
+            assert session._models.target_cache.length == len(session.tokens) - 1
     finally:
         embedded.vocabulary.stop_ids = original
     assert "none" in cut_kinds, "no stop token fell on an accepted node: the test tests nothing"
@@ -204,7 +204,7 @@ def test_records_and_rows_are_as_asked(embedded):
 
 def test_wrong_positions_would_be_noticed(embedded, monkeypatch):
     """Siblings with consecutive positions, as in the published code, do not reproduce greedy decoding."""
-    import decoding.session as module
+    import decoding.cached_models as module
 
     def consecutive(model, cache, tokens, positions, mask, keep=0):
         return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)), mask, keep)
@@ -259,7 +259,7 @@ def test_decode_streams(embedded):
     ids=["cuda", "mps", "cpu", "python"],
 )
 def test_out_of_memory_frees_the_caches_and_can_go_on(embedded, monkeypatch, error):
-    import decoding.session as module
+    import decoding.cached_models as module
     from decoding.errors import OutOfMemoryError
 
     session = DecodeSession(embedded, METHODS["dynatree"], prompt(embedded), limits=Limits(max_new_tokens=20))
@@ -272,7 +272,7 @@ def test_out_of_memory_frees_the_caches_and_can_go_on(embedded, monkeypatch, err
     monkeypatch.setattr(module, "tree_forward", full)
     with pytest.raises(OutOfMemoryError, match="node_budget"):
         session.step()
-    assert len(session.iterations) == 1 and session._target_cache.length == 0
+    assert len(session.iterations) == 1 and session._models.target_cache.length == 0
     monkeypatch.setattr(module, "tree_forward", real)
     plain, _ = run(embedded, METHODS["autoregressive"], prompt(embedded), max_new_tokens=20)
     for _ in session:
@@ -291,13 +291,13 @@ def test_out_of_memory_in_the_rebuild_takes_the_unfinished_iteration_back(embedd
     session.step()
     before, held = list(session.tokens), []
 
-    def full(model, cache):
+    def full(tokens):
         scratch = torch.zeros(8)
         held.append(weakref.ref(scratch))
         raise RuntimeError("MPS backend out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "_fill", full)
+        patch.setattr(session._models, "fill_target", full)
         with pytest.raises(OutOfMemoryError) as told:
             session.step()
     gc.collect()

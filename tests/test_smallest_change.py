@@ -3,15 +3,16 @@
 import pytest
 
 from decoding.change_values import RANGES, SWITCHES, rounded
-from decoding.edits import node_paths
+from decoding.edits import Edits, node_paths
 from decoding.errors import SettingsError
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
 from decoding.remembered_rows import model_laws, stored_laws
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
-from decoding.smallest_change import change_search, keeps, smallest_changes
+from decoding.smallest_change import SettingChange, _closer, change_search, keeps, smallest_changes
 from decoding.stored_rows import RowsMissing
+from decoding.stored_state import as_made
 
 QUICK = ("dynatree", "specexec", "dyspec")
 SETTINGS = {
@@ -69,7 +70,7 @@ def test_the_tree_as_it_was_is_drafted_again_and_every_answer_keeps_the_token(pa
     search = change_search(run, iteration.index, pair)
     for path in list(absent_paths(iteration))[:4]:
         found = smallest_changes(search, path)
-        assert found.finished and not found.unknown
+        assert not (found.untried or found.unknown or found.too_large)
         assert [change.size for change in found.changes] == sorted(change.size for change in found.changes)
         for change in found.changes:
             kept, _ = search.draft(search.drafter.with_settings(**{change.setting: change.after}))
@@ -115,7 +116,47 @@ def test_a_search_can_be_ended(pair):
     run = run_of(pair, "dynatree")
     path = next(absent_paths(run.iterations[0]))
     found = smallest_changes(change_search(run, 0, pair), path, proceed=lambda done, _: done < 2)
-    assert not found.finished
+    assert found.untried and not set(found.untried) & set(found.without)
+
+
+def test_why_a_value_could_not_be_tried_is_told_apart(pair, monkeypatch):
+    """Rows that are missing, a model that was asked too much, time that ran out."""
+    run = run_of(pair, "linear")
+    path = (*node_paths(run.iterations[0])[-1], run.iterations[0].target_top(len(run.iterations[0].nodes) - 1)[0][0])
+    late = smallest_changes(change_search(run, 0, pair), path, most_s=0.0)
+    assert (late.untried, late.unknown, late.without) == (("length",), (), ())
+    monkeypatch.setattr("decoding.remembered_rows.MOST_ASKED", 6)
+    full = smallest_changes(change_search(run, 0, pair), path)
+    assert (full.too_large, full.unknown, full.untried) == (("length",), (), ())
+
+
+def test_a_nearer_value_that_could_not_be_tried_leaves_the_answer_unsure(pair):
+    run = run_of(pair, "linear")
+    search = change_search(run, 0, pair)
+    found = SettingChange("length", 8, 40, 4.0, 40, 40, "live")
+    path = (*node_paths(run.iterations[0])[-1], -1)  # a token that no tree has
+    assert _closer(search, "length", 8, found, path).sure
+    assert not _closer(change_search(run, 0), "length", 8, found, path).sure
+
+
+def test_a_tree_that_the_method_did_not_draft_is_not_explained_by_its_settings(pair):
+    method = METHODS["dynatree"].with_settings(verifier="greedy")
+    ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
+    session = DecodeSession(pair, method, ids, Sampling(), Limits(24, rows="full"))
+    first = session.step()
+    path = next(absent_paths(first))
+    fork = session.fork(METHODS["linear"].with_settings(verifier="greedy"))
+    fork.step()
+    with pytest.raises(SettingsError, match="drafts another tree in iteration 1"):
+        smallest_changes(change_search(fork.trace(), 0, pair), path)
+    made = as_made(fork.trace(), fork.standing(0))
+    assert smallest_changes(change_search(made, 0, pair), path) == smallest_changes(
+        change_search(session.trace(), 0, pair), path
+    )
+    edited = session.fork(edits=Edits(force_out=((session.peek()[0].tree.tokens[1].item(),),)))
+    edited.step()
+    with pytest.raises(SettingsError, match="an edit"):
+        smallest_changes(change_search(edited.trace(), 1, pair), path)
 
 
 def test_an_iteration_without_a_tree_has_no_settings_to_change(pair):

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from decoding.draft_source import ModelSource
+from decoding.edits import Edits
 from decoding.errors import SettingsError
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
-from decoding.stored_rows import RowsMissing, StoredRows, redraft
+from decoding.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
 from decoding.stored_state import filled_in, method_of, standing_before
 from decoding.token_tree import TokenTree
 from decoding.trace_file import load_run, save_run
@@ -58,6 +59,14 @@ def decoded(pair, method, sampling=None, new_tokens=24):
 @pytest.fixture(scope="module")
 def full(pair):
     return decoded(pair, FULL)
+
+
+def redraft(run, index: int, method=None, sampling=None):
+    """The tree that a method drafts in an iteration from stored rows alone."""
+    known = standing_before(run, index)
+    standing = known.changed(method and filled_in(method, known.method), sampling)
+    rows = StoredRows(run, index)
+    return draft_from(StoredSource(rows, standing.sampling.draft_temperature), rows, standing, Edits())
 
 
 def shape(tree, order):

@@ -7,6 +7,7 @@ import math
 import random
 import re
 import struct
+import time
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -15,23 +16,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.trace_mutations import npy
 from decoding import trace_file
 from decoding.errors import TraceFileError
 from decoding.trace import FORMAT_VERSION, RunTrace, SamplingTrace
+from decoding.trace_arrays import array_of
+from decoding.trace_codec import RecordError
 from decoding.trace_file import load_run, save_run
-from tests.traces import bonus, dynatree_recovered, run_autoregressive, run_mixed, run_of, summary
+from tests.traces import Spec, bonus, dynatree_recovered, iteration_of, run_autoregressive, run_mixed, run_of, summary
 
 
 def full_run() -> RunTrace:
     """Every kind of value at once: two row widths, two dtypes, nan, unusual text, every kind of setting."""
     first, second = dynatree_recovered(), bonus()
     logits = np.random.default_rng(0).normal(size=(len(first.nodes), 50)).astype(np.float32)
-    logits[3] = np.nan
     logits[4, 0] = -np.inf
+    draft_logits = logits.copy()
+    draft_logits[[node.draft_level is None for node in first.nodes]] = np.nan
     wider = np.zeros((len(second.nodes), 60), np.float32)
     first = replace(
         first,
-        draft_logits=logits,
+        draft_logits=draft_logits,
         target_logits=np.asfortranarray(logits * 2),
         target_top_probs=first.target_top_probs.astype(np.float64),
         target_top_ids=first.target_top_ids.astype(np.int64),
@@ -252,6 +257,12 @@ def in_run(field: str, value: object) -> Callable[[dict], object]:
     return lambda document: document["run"].__setitem__(field, value)
 
 
+def shared_rows(document: dict) -> None:
+    """Both iterations refer to the rows of the first: however large, they would take no room in the file."""
+    references = document["run"]["iterations"]["target_top_ids"]
+    references[1] = references[0]
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -277,15 +288,19 @@ def in_run(field: str, value: object) -> Callable[[dict], object]:
         (in_iteration("texts", {"x": "a"}), "key that is not a number"),
         (in_iteration("settings", {"a": None}), "settings"),
         (in_iteration("draft_top_ids", ["draft_top_ids.0", 0, 10**6]), "not in the file"),
-        (in_iteration("draft_top_ids", ["draft_top_ids.0", 0, 1]), "not a row per node"),
-        (in_iteration("draft_top_ids", ["draft_top_probs.0", 0, 14]), "not a row per node"),
+        (in_iteration("draft_top_ids", ["draft_top_ids.0", 0, 1]), "not to the rows that follow"),
+        (in_iteration("draft_top_ids", ["draft_top_ids.0", 14, 0]), "not to the rows that follow"),
+        (in_iteration("draft_top_ids", ["draft_top_probs.0", 0, 14]), "not to the rows that follow"),
+        (shared_rows, "not to the rows that follow"),
+        (in_iteration("prefix_length", 2**40), "not the first one, right after the prompt"),
         (in_iteration("draft_top_ids", "draft_top_ids.0"), "not a reference"),
         (in_iteration("drawn", [1, 99]), "drawn has an unknown node"),
         (in_iteration("law", "guessed"), "law: is none of"),
-        (in_iteration("index", 5), "does not follow"),
+        (in_iteration("index", 5), "not the first one"),
+        (lambda document: document["run"]["iterations"]["index"].__setitem__(1, 5), "does not follow"),
         (in_iteration("started_s", math.inf), "finite"),
         (in_iteration("tree_depth", 10**9), "tree_depth, verified and drafted"),
-        (in_iteration("drafted", 10**9), "more than 65,536 nodes"),
+        (in_iteration("drafted", 10**9), "more than 16,384 nodes"),
         (in_iteration("target_passes", 2**60), "count is negative or too large"),
         (in_iteration("ended_s", 1e300), "ends before it starts or too late"),
         (in_iteration("settings", {"prune_probability": "0.1"}), "prune_probability is not a number"),
@@ -295,7 +310,7 @@ def in_run(field: str, value: object) -> Callable[[dict], object]:
         (in_history("before", {"confidence_high": "high"}), "not a number"),
         (in_nodes("multiplicity", 1, 0), "drawn less than once"),
         (in_nodes("token_id", 1, 2**60), "count that is negative or too large"),
-        (in_run("max_new_tokens", 2**60), "tokens or bytes is negative or too large"),
+        (in_run("max_new_tokens", 2**60), "tokens or bytes.* is negative or too large"),
         (in_run("prompt_texts", ["a"]), "differ in length"),
         (in_run("settings", []), "not a mapping"),
         (in_run("settings", {"a": [1]}), "not a number, text or truth value"),
@@ -322,10 +337,62 @@ def test_history_that_moves_something_else_later():
     assert "other settings than before" in refusal(rezipped(two, change))
 
 
+def test_an_array_that_a_record_refers_to_only_in_part():
+    def change(document: dict) -> None:
+        document["run"]["iterations"]["target_top_ids"][1][2] -= 1
+
+    assert "or to all of it" in refusal(rezipped(saved(run_of([bonus(), bonus()])), change))
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        (np.zeros((1, 20), np.int32), "not a row per node"),
+        (np.zeros((14, 20), np.float32), "not a row per node"),
+        (np.zeros((14, 21), np.int32), "more than 20 tokens per node"),
+    ],
+)
+def test_tops_of_another_shape(ids: np.ndarray, says: str):
+    first = replace(dynatree_recovered(), target_top_ids=ids, target_top_probs=np.zeros(ids.shape, np.float32))
+    with pytest.raises(TraceFileError, match=says):
+        saved(run_of([first]))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("side", ["draft", "target"])
+def test_rows_that_are_no_law(side: str, value: float):
+    first = full_run().iterations[0]
+    logits = getattr(first, f"{side}_logits").copy()
+    logits[1, 7] = value
+    with pytest.raises(TraceFileError, match=f"{side}_logits has a row that is no law"):
+        saved(run_of([replace(first, **{f"{side}_logits": logits})]))
+
+
+def test_a_header_that_repeats_itself():
+    """A pattern that tries every way to divide a row of digits takes twice as long for each of them."""
+    started = time.process_time()
+    for shape in (f"(1, {'1' * 12}{'2' * 60}", f"({'1, ' * 40}", f"(1,{' 1,' * 40}", f"(1, {'1' * 40},)"):
+        with pytest.raises(RecordError):
+            array_of(npy("'<f4'", "False", shape, b""))
+    assert time.process_time() - started < 0.5
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_tree_too_deep(recorded: bool):
+    """The paths of a chain of nodes are as long as its depth squared."""
+    chain = [Spec(node, " a", 0.9, 0.9, "not_reached") for node in range(257)]
+    deep = iteration_of(chain, final=(0, " b", 0.5), final_kind="fallback")
+    if not recorded:
+        tops = dict.fromkeys(("draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs"))
+        deep = replace(deep, nodes=(), steps=(), **tops)
+    with pytest.raises(TraceFileError, match="more than 256 tokens deep"):
+        saved(run_of([deep]))
+
+
 def test_a_pass_over_too_many_nodes():
     """The mask of a pass is its rows squared."""
     first = dynatree_recovered()
-    many = replace(first, nodes=(), steps=(), drafted=20_000, verified=20_000, flatten_order=tuple(range(20_001)))
+    many = replace(first, nodes=(), steps=(), drafted=10_000, verified=10_000, flatten_order=tuple(range(10_001)))
     many = replace(many, draft_top_ids=None, draft_top_probs=None, target_top_ids=None, target_top_probs=None)
     with pytest.raises(TraceFileError, match="more than 8,192 nodes were verified"):
         saved(run_of([many]))
@@ -386,12 +453,12 @@ def test_a_bomb_that_lies_about_its_size(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_small_file_with_a_huge_document():
-    """What unpacks to far more text or lists than a run has is refused before it is read."""
+    """What unpacks to far more text or values than a run has is refused before it is read."""
     assert "repetitions" in refusal(zipped([("run.json", b" " * 30_000_000)]))
     chance = random.Random(4)
     lists = [b"[],", b"{},", b"[ ],", b"{ },"]
-    text = b"[" + b"".join(chance.choices(lists, k=trace_file.MAX_CONTAINERS + 1)) + b"1]"
-    assert "more lists" in refusal(zipped([("run.json", text)]))
+    text = b"[" + b"".join(chance.choices(lists, k=trace_file.MAX_VALUES // 2 + 1)) + b"1]"
+    assert "more values" in refusal(zipped([("run.json", text)]))
 
 
 def test_a_run_that_packs_too_well_is_stored_and_opens():
@@ -504,7 +571,7 @@ def test_runs_of_every_method_survive_their_file():
             ("full", "top", "compaction"),
             ("summary", "top", "rebuild"),
         ):
-            limits = Limits(12, record=record, rows=rows)
+            limits = Limits(6, record=record, rows=rows)
             session = DecodeSession(pair, method.with_settings(cache_policy=policy), prompt, limits=limits)
             list(session)
             run = session.trace()

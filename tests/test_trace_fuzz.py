@@ -27,7 +27,7 @@ def files() -> list[bytes]:
 
 def test_every_kind_of_damage_opens_or_is_refused(files: list[bytes], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(trace_fuzz, "_limit_memory", lambda: None)  # this process is the tests' own
-    outcomes = list(fuzz(files, 3 * len(KINDS), seed=3, processes=1))
+    outcomes = list(fuzz(files, len(KINDS), seed=3, processes=1))
     assert [each.words for each in outcomes if each.verdict == "failed"] == []
     verdicts = {each.verdict for each in outcomes}
     assert verdicts == {"opened", "refused"}
@@ -69,7 +69,7 @@ def test_what_opens_must_draw_and_stay_small(files: list[bytes], monkeypatch: py
     assert "MB" in try_one("bits flipped", 0, 0, saved).words
     monkeypatch.undo()
     monkeypatch.setitem(KINDS, "bits flipped", lambda saved, chance: saved.data)
-    monkeypatch.setattr(trace_fuzz, "draw_everything", lambda run: run.nothing)
+    monkeypatch.setattr(trace_fuzz, "draw_everything", lambda run, beside: run.nothing)
     assert "drawing: AttributeError" in try_one("bits flipped", 0, 0, saved).words
     monkeypatch.setattr(trace_fuzz, "MOST_SECONDS", -1.0)
     assert " s: " in try_one("bits flipped", 0, 0, saved).words

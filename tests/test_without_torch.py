@@ -1,7 +1,5 @@
-"""Without torch, recorded and opened runs can be looked at, compared and exported; what decodes says what it needs."""
+"""Without torch runs are looked at, compared, exported, verified again and forked; what decodes says what it needs."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,26 +7,22 @@ import numpy as np
 import pytest
 
 from decoding.errors import NEEDS_TORCH
+from decoding.methods import METHODS
+from decoding.pair import embedded_pair
+from decoding.sampling import Sampling
+from decoding.session import DecodeSession, Limits
 from decoding.trace_file import save_run
 from tests.traces import dynatree_recovered, run_mixed, run_of, sampled_recovered
-from tests.without_torch import environment_without_torch
+from tests.without_torch import run_without_torch
 
-ROOT = Path(__file__).resolve().parent.parent
-LIVE_PAGES = ("compare", "race", "tune_live", "verifiers", "what_if")
+LIVE_PAGES = ("compare", "race", "tune_live")
+ROWS_PAGES = ("verifiers", "what_if")
 
 
 @pytest.fixture
 def without_torch(tmp_path: Path):
     """Runs Python code where torch cannot be imported; returns what it printed."""
-    environment = environment_without_torch(tmp_path)
-
-    def run(code: str, *arguments: str) -> str:
-        command = [sys.executable, "-c", code, *arguments]
-        answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-        assert answer.returncode == 0, answer.stderr[-3000:]
-        return answer.stdout
-
-    return run
+    return lambda code, *arguments: run_without_torch(tmp_path, "-c", code, *arguments)
 
 
 @pytest.fixture
@@ -42,6 +36,20 @@ def full_file(tmp_path: Path) -> Path:
     return tmp_path / "full.dscope"
 
 
+@pytest.fixture
+def decoded_file(tmp_path: Path) -> Path:
+    """A file with the rows of models that were run."""
+    pair, sampling = embedded_pair(), Sampling(0.8, top_p=0.9, seed=5)
+    method = METHODS["dyspec"].with_settings(node_budget=16)
+    limits = Limits(16, rows="full", ignore_end_of_text=True)
+    session = DecodeSession(
+        pair, method, pair.vocabulary.encode("One day a little frog found a boat. He"), sampling, limits
+    )
+    list(session)
+    save_run(session.trace(), tmp_path / "decoded.dscope")
+    return tmp_path / "decoded.dscope"
+
+
 PAGES = """
 import sys
 from pathlib import Path
@@ -53,7 +61,7 @@ opened, looked_at = load_run(sys.argv[1]), []
 for page in [None, *sorted(map(str, Path("pages").glob("*.py")))]:
     at = open_page(page)
     assert sentences(at) == [], (page, sentences(at))
-    print(page, [each.value.replace("\\\\", "") for each in at.info])
+    print(page, [each.value.replace("\\\\", "") for each in [*at.info, *at.markdown]])
     at.session_state["run"] = Run(opened, "opened")
     at.session_state["iteration"] = 1
     at.run()
@@ -77,8 +85,62 @@ def test_every_page_draws_and_says_what_it_lacks(without_torch, full_file: Path)
     told = {line.partition(" ")[0]: NEEDS_TORCH in line for line in printed}
     assert told["None"] is False
     assert told["pages/step_through.py"] is False
-    for page in LIVE_PAGES:
+    for page in (*LIVE_PAGES, *ROWS_PAGES):  # the run that pages begin with has kept no rows
         assert told[f"pages/{page}.py"], page
+
+
+ROWS = """
+import sys
+from decoding.errors import NEEDS_TORCH
+from decoding.trace_file import load_run
+from pages.ui.state import Run
+from pages.ui.what_if import KEY
+from tests.pages.apptest import finish, open_page, sentences
+
+run = Run(load_run(sys.argv[1]), "opened")
+
+
+def opened(page):
+    at = open_page()
+    at.session_state["run"], at.session_state["iteration"], at.session_state["node"] = run, 1, None
+    at.switch_page(f"pages/{page}.py")
+    at.run()
+    assert sentences(at) == [] and not at.info, (page, sentences(at), at.info)
+    return at
+
+
+def pressed(at, key, slot):
+    at.button(key=key).click().run()
+    finish(at, slot)
+    assert sentences(at) == [], (key, sentences(at))
+
+
+at = opened("verifiers")
+results = {key[0]: value for key, value in at.session_state["verify_results"].items()}
+exact, rolled = results["exact"], results["rolled"]
+assert len([each for each in exact if each.refusal is None]) >= 2
+assert all(sum(counts.values()) == 1000 for counts in rolled.values())
+assert not at.slider(key="verify_temperature").disabled
+pressed(at, "verify_run", "verify_run")
+assert at.session_state["verify_theory"][1].trees
+
+at = opened("what_if")
+assert at.button(key="what_if_again").disabled and at.toggle(key="what_if_live").disabled
+pressed(at, "what_if_starter_0", "what_if")
+assert [fork.fork.kind for fork in at.session_state[KEY].branches.values() if fork.fork] == ["replayed"]
+assert at.button(key="what_if_step_b").disabled
+
+at = opened("step_through")
+at.session_state["why_shown"] = "Lucky or not"
+at.run()
+pressed(at, "why_reroll", "why_luck")
+assert sum(at.session_state["why_results"][("rolled", run.key, 1)].values()) == 1000
+assert "torch" not in sys.modules
+"""
+
+
+def test_rows_are_verified_again_forked_and_re_rolled(without_torch, decoded_file: Path):
+    without_torch(ROWS, str(decoded_file))
 
 
 EXPORTS = """
@@ -106,21 +168,23 @@ def test_every_export_and_the_comparison(without_torch, tmp_path: Path):
     without_torch(EXPORTS, str(tmp_path / "mixed.dscope"))
 
 
-METHODS = """
+SETTINGS = """
 import sys
 from decoding.errors import NEEDS_TORCH, TorchMissingError
 from decoding.methods import METHODS
+from decoding.optional_torch import torch
 from decoding.sampling import GeneratorDraws, Sampling
 from pages.ui.errors import as_draftscope_error, sentence
 
 for method in METHODS.values():
     method.with_settings(**method.settings()).check(Sampling())
+assert [GeneratorDraws(0).accept(0.5) for _ in range(3)]
 try:
-    GeneratorDraws(0)
+    torch.inference_mode()
 except TorchMissingError as error:
     assert str(error) == NEEDS_TORCH
 else:
-    raise AssertionError("drew without torch")
+    raise AssertionError("ran a model without torch")
 try:
     import decoding.session
 except ModuleNotFoundError as error:
@@ -130,7 +194,7 @@ except ModuleNotFoundError as error:
 
 
 def test_methods_can_be_read_and_computing_says_what_it_needs(without_torch):
-    without_torch(METHODS)
+    without_torch(SETTINGS)
 
 
 def test_the_commands_say_what_they_need(without_torch, tmp_path: Path):

@@ -401,3 +401,11 @@ def run_mixed() -> RunTrace:
 def run_autoregressive(count: int = 8) -> RunTrace:
     """A baseline of `count` target passes."""
     return run_of([autoregressive() for _ in range(count)], "autoregressive", "Autoregressive")
+
+
+def run_replayed(count: int = 3) -> RunTrace:
+    """A run of which the last iteration was replayed from stored rows, as `decoding.replayed_step` leaves it."""
+    run = run_of([dynatree_recovered(index) for index in range(count)])
+    last = run.iterations[-1]
+    last = replace(last, times=PhaseTimes(*[0.0] * 10), ended_s=last.started_s)
+    return replace(run, iterations=(*run.iterations[:-1], last), totals=replace(run.totals, wall_s=last.started_s))

@@ -1,12 +1,8 @@
 """Products with weights: on a CPU packed once into the blocked layout of oneDNN, elsewhere as they are."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-Product = Callable[[Tensor], Tensor]
 
 PACKED_DTYPES = (torch.float32, torch.bfloat16)
 

@@ -52,7 +52,8 @@ class Test:
         if self.residual is not None:
             best = self.residual.topk(min(RESIDUAL_TOKENS, self.residual.numel()))
             total = float(self.residual.sum()) or 1.0
-            ids, probs = tuple(best.indices.tolist()), tuple((best.values / total).tolist())
+            left = best.values > 0
+            ids, probs = tuple(best.indices[left].tolist()), tuple((best.values[left] / total).tolist())
         return VerificationStep(
             node_id=self.node,
             child_id=self.child,

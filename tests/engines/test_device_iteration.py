@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import decoding.session
+import decoding.iteration
 from decoding.drafters import DynaTreeDrafter, FixedTreeDrafter, LinearDrafter
 from decoding.engines import device_iteration
 from decoding.engines.device_beam import BeamTree
@@ -78,7 +78,7 @@ def on_host(monkeypatch):
 
     def run(pair, method, ids, sampling=None, **limits):
         with monkeypatch.context() as patch:
-            patch.setattr(decoding.session, "choose_iteration", lambda *args: None)
+            patch.setattr(decoding.iteration, "choose_iteration", lambda *args: None)
             return finished(DecodeSession(pair, method, ids, sampling, Limits(**limits)))
 
     return run
@@ -102,7 +102,7 @@ def watch(monkeypatch):
         kinds.append(choose_iteration(*args))
         return kinds[-1]
 
-    monkeypatch.setattr(decoding.session, "choose_iteration", choose)
+    monkeypatch.setattr(decoding.iteration, "choose_iteration", choose)
     return kinds
 
 
@@ -175,7 +175,7 @@ def test_end_of_text_in_the_middle_of_a_path(static, on_host):
             reference = on_host(static, method, ids, max_new_tokens=26)
             session = finished(DecodeSession(static, method, ids, limits=Limits(max_new_tokens=26)))
             assert differences(session.iterations, reference.iterations) == []
-            assert session._target_cache.length == len(session.tokens) - 1 >= session._draft_cache.length
+            assert session._models.target_cache.length == len(session.tokens) - 1 >= session._models.draft_cache.length
             cut.add(session.iterations[-1].final_kind)
     finally:
         static.vocabulary.stop_ids = stops
@@ -202,7 +202,7 @@ def test_the_host_waits_once_and_once_per_level_where_it_must(static, name):
     )
     session.step()  # without a draft the first pass reads the prompt
     transfers = [model.engine.transfers for model in (static.target, static.draft)]
-    while session._depth_limit > 0:
+    while session.new_tokens < session.limits.max_new_tokens - 1:
         before = sum(one.reads for one in transfers)
         with DeviceOnly(torch.device("cpu")) as traffic:
             iteration = session.step()
@@ -358,7 +358,7 @@ def test_out_of_memory_in_the_middle_of_an_iteration(static, monkeypatch):
         patch.setattr(device_iteration, "accept", full)
         with pytest.raises(OutOfMemoryError, match="node_budget"):
             session.step()
-    assert session.tokens == before and session._target_cache.length == 0
+    assert session.tokens == before and session._models.target_cache.length == 0
     plain = DecodeSession(static, METHODS["autoregressive"], prompt(static), limits=Limits(max_new_tokens=20))
     assert finished(session).tokens == finished(plain).tokens
 

@@ -5,7 +5,7 @@ import gc
 import pytest
 import torch
 
-import decoding.session
+import decoding.iteration
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair, release
 from decoding.session import DecodeSession, Limits
@@ -56,7 +56,7 @@ def test_captured_equals_uncaptured_on_the_same_sizes(pair, name):
 def test_the_device_gives_the_record_of_the_host(pair, monkeypatch, name):
     method = METHODS_ON_DEVICE[name]
     with monkeypatch.context() as patch:
-        patch.setattr(decoding.session, "choose_iteration", lambda *args: None)
+        patch.setattr(decoding.iteration, "choose_iteration", lambda *args: None)
         reference = run(pair, method, capture=True, rows="full")
     assert differences(run(pair, method, capture=True, rows="full").iterations, reference.iterations) == []
 
@@ -71,7 +71,7 @@ def test_nothing_waits_but_the_counted_reads(pair, name):
     transfers = pair.target.engine.transfers
     torch.cuda.set_sync_debug_mode("error")  # raises where PyTorch would wait by itself
     try:
-        while session._depth_limit > 0:
+        while session.new_tokens < session.limits.max_new_tokens - 1:
             before = transfers.reads
             session.step()
             assert transfers.reads - before <= 1 + getattr(method.drafter, "max_depth", 0) + 1

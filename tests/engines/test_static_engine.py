@@ -162,7 +162,7 @@ def test_forks_and_peeks_leave_each_other_alone(static, name):
         session.step()
     session.peek()
     forked = session.fork()
-    blocks = [cache.blocks for s in (session, forked) for cache in (s._target_cache, s._draft_cache)]
+    blocks = [cache.blocks for s in (session, forked) for cache in (s._models.target_cache, s._models.draft_cache)]
     assert len({id(b) for b in blocks}) == 4
     while not (session.finished and forked.finished):
         for one in (session, forked):

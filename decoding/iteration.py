@@ -1,0 +1,108 @@
+"""One iteration of tree decoding: a tree is drafted, verified in one pass and committed, and the drafter learns."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+from decoding.cache_update import keep_committed_rows
+from decoding.cached_models import CachedModels
+from decoding.checkpoints import Standing
+from decoding.clock import PhaseClock
+from decoding.committing import cut_path
+from decoding.draft_source import ModelSource, NoSource
+from decoding.drafters.base import Draft
+from decoding.edited_tree import edit_draft, edit_rows
+from decoding.edits import Edits
+from decoding.engines.device_choice import DeviceIteration, NextToken, choose_iteration
+from decoding.recorder import Step
+from decoding.sampling import TargetRows
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """An iteration that is about to be made.
+
+    Attributes:
+        models: with the rows of the text.
+        standing: method and sampling, the drafter's state, and the draws, which it takes from.
+        tokens: the text, prompt and all; what is committed is appended.
+        room: tokens that may still be committed.
+        stops: tokens that end the text.
+        edits: to the tree and its verdicts.
+        record: whether laws and logits are wanted.
+    """
+
+    models: CachedModels
+    standing: Standing
+    tokens: list[int]
+    room: int
+    stops: Container[int]
+    edits: Edits
+    record: bool
+
+    def run(self, step: Step, clock: PhaseClock) -> Any:
+        """Make it, fill `step` in, and return the drafter's next state."""
+        # Steps 1 to 3: draft a tree below the last committed token, one target pass over it, the verifier's walk.
+        step.target_rows_before = self.models.target_cache.length
+        on_device = self._on_device()
+        if on_device is not None:
+            step.source, step.draft, step.logits, step.verification = on_device.run(clock)
+        else:
+            self._draft_and_verify(step, clock)
+
+        # Step 4: commit, cut at end of text, and bring both caches to the committed text.
+        cut = cut_path(step.draft, step.verification, self.room, self.stops)
+        step.committed, step.kept, step.final_kind = cut.committed, cut.kept, cut.final_kind
+        self.tokens.extend(step.committed)
+        self._update_caches(step, on_device is not None, clock)
+
+        # Step 5: the drafter learns from the outcome.
+        state, step.history = self.standing.method.drafter.observe(step.draft.state, step.outcome())
+        clock.mark("adapt")
+        return state
+
+    def draft(self, clock: PhaseClock) -> tuple[Draft, ModelSource | NoSource]:
+        """Step 1: a tree below the last committed token, and the source that was asked about it."""
+        # No node may be deeper than the last whose token could be committed with one behind it.
+        temperature = self.standing.sampling.draft_temperature
+        source = self.models.source(self.tokens, self.room - 1, clock, temperature)
+        drafter, state = self.standing.method.drafter, self.standing.state
+        draft = drafter.draft(state, source, self.tokens[-1], self.standing.draws)
+        if self.edits:
+            draft = edit_draft(draft, source, self.edits, self.models.pair.vocabulary.text)
+        clock.mark("draft_logic")
+        return draft, source
+
+    def _draft_and_verify(self, step: Step, clock: PhaseClock) -> None:
+        """Steps 1 to 3 with the drafter's and the verifier's own code."""
+        step.draft, step.source = self.draft(clock)
+        step.logits = self.models.verify(step.draft, self.tokens, clock)
+        target = TargetRows(edit_rows(step.logits, step.draft, self.edits), self.standing.sampling)
+        step.verification = self.standing.method.verifier.verify(step.draft, target, self.standing.draws)
+        clock.mark("select")
+
+    def _on_device(self) -> DeviceIteration | NextToken | None:
+        """Steps 1 to 3 as they run without the host, None where this method or pair cannot, or somebody interferes."""
+        if self.edits:
+            return None
+        models, standing = self.models, self.standing
+        return choose_iteration(
+            models.pair,
+            standing.method,
+            standing.state,
+            self.tokens,
+            (models.target_cache, models.draft_cache),
+            self.room - 1,
+            standing.sampling.draft_temperature,
+            self.record,
+        )
+
+    def _update_caches(self, step: Step, moved: bool, clock: PhaseClock) -> None:
+        """Both caches end up holding every committed token but the last one."""
+        models, method = self.models, self.standing.method
+        rebuild = method.cache_policy == "rebuild" and method.drafter.uses_draft_model
+        keep_committed_rows(step, len(self.tokens), models.target_cache, models.draft_cache, rebuild, moved)
+        clock.mark("commit")
+        if rebuild:
+            models.fill_target(self.tokens)
+            clock.mark("rebuild")
