@@ -4,17 +4,13 @@ from collections.abc import Callable
 
 from tests.browser.app import SETTLED
 
-# Components stand in shadow roots; the watcher looks into them in every frame until the condition holds.
+# Components stand in shadow roots; the watcher looks into them in every frame until the condition holds, and walks
+# through no drawing, which would take much of the frame that it times.
 WATCHER = """
 () => {
-  const roots = (node, found) => {
-    for (const child of node.querySelectorAll('*')) {
-      if (child.classList.contains('ds-root')) found.push(child);
-      if (child.shadowRoot) roots(child.shadowRoot, found);
-    }
-    return found;
-  };
-  window.scopeState = () => roots(document, []).map(r =>
+  const roots = () => [...document.querySelectorAll('*')].flatMap(host =>
+    host.shadowRoot ? [...host.shadowRoot.querySelectorAll('.ds-root')] : []);
+  window.scopeState = () => roots().map(r =>
     [location.pathname, r.dataset.drawnScene, r.dataset.phase, r.dataset.selected, r.dataset.hovered || ''].join(' '));
   window.arm = kinds => {
     const before = window.scopeState().join('|');

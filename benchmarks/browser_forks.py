@@ -2,10 +2,12 @@
 
 from urllib.parse import urlencode
 
+from benchmarks.answer_times import FULL_TREE
 from benchmarks.browser_clock import open_page, timed
 from tests.browser.app import SETTLED
 
 TREES = [f".st-key-what_if_tree_{side} .ds-root[data-drawn-scene]" for side in "ab"]
+KIND_OF_B = ".st-key-what_if_history li.row.b .kind"
 WAIT_MS = 60_000
 
 
@@ -37,21 +39,16 @@ def measure_forks(browser, url: str, nodes: int, repeats: int, live: bool) -> li
         page.locator(TREES[1]).wait_for(state="attached", timeout=WAIT_MS)
         page.wait_for_timeout(300)
         page.wait_for_selector(SETTLED)
+        kind = page.locator(KIND_OF_B).inner_text()
+        assert kind == ("live" if live else "replayed"), f"the fork was {kind}"
     page.context.close()
     return values
 
 
 def open_run_of(browser, url: str, nodes: int):
     """What if, at an iteration of a run with trees of `nodes` nodes that the app has just decoded."""
-    settings = {
-        "method": "Fixed tree",
-        "max_depth": 6,
-        "branching": 4,
-        "prune_probability": 0,
-        "node_budget": nodes,
-        "branch_first_level": "on",
-        "iteration": 3,
-    }
+    settings = {name: "on" if value is True else value for name, value in FULL_TREE.items()}
+    settings |= {"method": "Fixed tree", "node_budget": nodes, "iteration": 3}
     page = open_page(browser, url, f"/step_through?{urlencode(settings)}")
     page.locator(".st-key-one_more button:enabled").first.wait_for(timeout=WAIT_MS)
     page.wait_for_selector(SETTLED)

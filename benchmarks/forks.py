@@ -7,27 +7,22 @@ is drawn. Replayed and live forks of the same iterations take turns.
 import numpy as np
 import torch
 
+from benchmarks.answer_times import SIZES, full_tree, goal_ms, verdicts
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
 from decoding.edits import Edits, node_paths
 from decoding.forks import Change, fork
-from decoding.methods import METHODS
 from decoding.metrics import spread
 from decoding.pair import Pair, embedded_pair
 from decoding.session import DecodeSession, Limits
 
-SIZES = (64, 256, 1024)
 KINDS = ("replayed", "live")
-GOALS_MS = {"replayed, 64 nodes": 300.0, "live, 64 nodes": 500.0}
 WARMUP = 2
 
 
 def decoded(pair: Pair, nodes: int, prompt: str, iterations: int) -> DecodeSession:
     """A run whose trees have `nodes` nodes, with all its rows."""
-    method = METHODS["fixed_tree"].with_settings(
-        max_depth=6, branching=4, prune_probability=0.0, node_budget=nodes, branch_first_level=True
-    )
     limits = Limits(max_new_tokens=200, rows="full")
-    session = DecodeSession(pair, method, pair.vocabulary.encode(prompt), limits=limits)
+    session = DecodeSession(pair, full_tree(nodes), pair.vocabulary.encode(prompt), limits=limits)
     while not session.finished and len(session.iterations) < iterations:
         session.step()
     return session
@@ -41,6 +36,7 @@ def measure(session: DecodeSession, repeats: int) -> dict[str, list[float]]:
         change = Change(edits=Edits(reject=(node_paths(iteration)[1],)))
         for kind in KINDS:
             forked = fork(run, session, iteration.index, change, live=kind == "live")
+            assert forked.kind == kind, forked.kind
             if repeat >= 0:
                 made_ms[kind].append(1000 * forked.made_s)
     return made_ms
@@ -53,21 +49,16 @@ def main() -> int:
     measured: dict[str, list[float]] = {}
     for nodes in sizes:
         for kind, values in measure(decoded(pair, nodes, prompt, iterations=8), repeats).items():
-            measured[f"{kind}, {nodes} nodes"] = values
+            measured[f"{kind} fork, {nodes} nodes"] = values
     figures = {
         name: {"median_ms": spread(values).median, "p95_ms": float(np.percentile(values, 95)), "count": len(values)}
         for name, values in measured.items()
     }
     print_table(
         ("fork", "median ms", "95th percentile ms", "goal ms"),
-        [
-            (name, f"{f['median_ms']:.1f}", f"{f['p95_ms']:.1f}", f"{GOALS_MS[name]:.0f}" if name in GOALS_MS else "-")
-            for name, f in figures.items()
-        ],
+        [(name, f"{f['median_ms']:.1f}", f"{f['p95_ms']:.1f}", goal_ms(name) or "-") for name, f in figures.items()],
     )
-    for name, goal in GOALS_MS.items():
-        verdict = "reached" if figures[name]["median_ms"] <= goal else "MISSED"
-        print(f"goal {verdict}: {name}, median {figures[name]['median_ms']:.1f} ms, goal {goal:.0f} ms")
+    print("\n".join(verdicts({name: f["median_ms"] for name, f in figures.items()})))
     save_figures(args, "forks", {"figures": figures}, torch.device("cpu"))
     return 0
 

@@ -35,12 +35,12 @@ class Saved:
         return packed([(RUN, text), *self.arrays.items(), *extra])
 
 
-def packed(entries: list[tuple[str, bytes]], **options: Any) -> bytes:
-    """A zip of some entries; a name may come twice."""
+def packed(entries: list[tuple[str, bytes]], stored: bool = False) -> bytes:
+    """A zip of some entries, as they are where `stored`; a name may come twice."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, data in entries:
-            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, **options)
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED)
     return file.getvalue()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.trace_document_mutations import DOCUMENT_KINDS, RUN, Saved, edited, packed
+from benchmarks.trace_size_mutations import SIZE_KINDS
 
 NAMES = ("../run.json", "/etc/passwd", "arrays/../../x.npy", "arrays\\a.0.npy", "C:/x", "arrays/", "run.json/", "a\0b",
          "arrays/a.0.npy.gz", "arrays/A.0.npy", "arrays/a.0.npy\n", "x" * 5000, "run.json ", "./run.json")  # fmt: skip
@@ -27,6 +28,7 @@ HEADERS = (
     ("'<f4'", "False", "(True, 20)"), ("[('a', '<f4')]", "False", None), ("'<c8'", "False", None),
     ("'>f4'", "False", None), ("'<i4'", "False", f"({2**70},)"), ("'<M8[s]'", "False", None), ("'<f4'", "0", None),
     ("'|b1'", "False", None), ("'<f4'", "False", "(__import__('os').getpid(),)"), ("'<f2'", "False", "(3.0, 4)"),
+    ("'<f4'", "False", f"({'1' * 40}"), ("'<f4'", "False", f"(1, {'2' * 40}"), ("'<f4'", "False", f"(1,{' 3,' * 40}"),
 )  # fmt: skip
 
 
@@ -188,4 +190,5 @@ KINDS: dict[str, Callable[[Saved, Random], bytes]] = {
     "array headers": _headers,
     "array values": _values,
     "arrays swapped": _swapped,
+    **SIZE_KINDS,
 }
