@@ -10,6 +10,13 @@ from typing import Literal
 
 Kind = Literal["recorded", "opened", "decoded", "replayed", "live"]
 
+KINDS: dict[str, str] = {
+    "recorded": "Decoded earlier by the real models; it comes with the program.",
+    "opened": "Read from a file.",
+    "decoded": "Decoded here by the models in memory.",
+    "replayed": "Computed from stored rows: no model ran, so there is no time.",
+    "live": "The models ran from its first own iteration on, and times are measured.",
+}
 PROMPT = -1
 MOST_DOTS = 22
 NEAR = 1
@@ -113,6 +120,7 @@ def graph_data(graph: BranchGraph) -> dict:
         "columns": [[column.iteration, column.skipped] for column in graph.columns],
         "lanes": lanes,
         "here": graph.here,
+        "kinds": KINDS,
         "summary": graph.summary,
     }
 

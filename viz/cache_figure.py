@@ -1,15 +1,17 @@
 """Key/value rows of one iteration: written by the passes, kept, moved, freed, and where they stand afterwards."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
 from decoding.trace import IterationTrace, KVTrace
+from viz.cut_short import is_cut
 from viz.theme import GREY, MARKS, style, with_alpha
-from viz.tokens import for_plotly, plural
+from viz.tokens import for_plotly, plural, visible
 
-MAX_CELLS = 96
+MAX_CELLS = 80
 COMMITTED = -1
+REST_COLUMNS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class CacheStrip:
         model: `target` or `draft`. rows_before: rows that were there and stay untouched.
         written: rows written, in order. after: rows kept, at their new place.
         not_drawn: freed rows left out because there are too many. note: one sentence with the numbers.
+        rest: tokens at the end of the text that have no row, and why; empty where all have one.
     """
 
     model: str
@@ -39,14 +42,25 @@ class CacheStrip:
     not_drawn: int
     rebuilt: bool
     note: str
+    rest: str = ""
 
 
 def cache_strips(iteration: IterationTrace) -> tuple[CacheStrip, ...]:
     """Strips of the caches that the iteration had: the target's, and the draft's if there is a draft model."""
-    strips = [cache_strip("target", iteration.kv_target)]
-    if iteration.kv_draft is not None:
-        strips.append(cache_strip("draft", iteration.kv_draft))
-    return tuple(strips)
+    caches = (("target", iteration.kv_target), ("draft", iteration.kv_draft))
+    strips = [(cache_strip(model, kv), kv) for model, kv in caches if kv is not None]
+    return tuple(replace(strip, rest=_rest(iteration, kv)) for strip, kv in strips)
+
+
+def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
+    """The end of the text that the cache does not hold: the token chosen last, and leaves that the draft never read."""
+    missing = iteration.prefix_length + len(iteration.committed_ids) - kv.rows_before - len(kv.kept_from)
+    if missing <= 0 or not iteration.committed_texts:
+        return ""
+    texts = " ".join(visible(text, REST_COLUMNS) for text in iteration.committed_texts[-missing:])
+    if missing > len(iteration.committed_texts):
+        texts = f"{missing - len(iteration.committed_texts)} earlier and {texts}"
+    return f"no row for {texts}: the text ends" if is_cut(iteration) else f"next time: {texts}"
 
 
 def cache_strip(model: str, kv: KVTrace) -> CacheStrip:
@@ -77,11 +91,10 @@ def _node_at(kv: KVTrace, row: int) -> int:
 
 def _note(kv: KVTrace, after: tuple[Cell, ...]) -> str:
     moved = sum(cell.moved for cell in after)
-    how = "recomputed by a second pass" if kv.rebuilt else f"{moved} of them moved" if moved else "none moved"
-    return (
-        f"{plural(kv.rows_written, 'row')} written, {len(after)} kept ({how}), {kv.rows_freed} freed; "
-        f"{plural(kv.rows_before, 'earlier row')} untouched"
-    )
+    how = "recomputed by a second pass" if kv.rebuilt else f"{moved} moved" if moved else "none moved"
+    if not kv.rows_written:
+        return "no new rows"
+    return f"{len(after)} of {plural(kv.rows_written, 'new row')} kept ({how}), {kv.rows_freed:,} freed"
 
 
 def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:

@@ -1,11 +1,12 @@
 """What the card of a node says: its verdict and why, both laws at its place, and the tests made there."""
 
 from decoding.trace import IterationTrace
+from viz.cut_short import is_after_end, verdict_words
 from viz.draft_rule import Places
 from viz.explain import why_final, why_not_expanded, why_verdict
-from viz.phases import FINAL_ID
+from viz.phases import FINAL_ID, removed_state
 from viz.scene import Scene
-from viz.theme import MARKS
+from viz.tested_law import law_head, preferred, target_shown, target_top
 from viz.tokens import number, visible
 from viz.why_absent import Absences, why_absent
 from viz.why_verdict import residuals
@@ -32,7 +33,7 @@ def cards(iteration: IterationTrace, scene: Scene) -> dict[str, dict]:
 
 def _final_card(iteration: IterationTrace, parent_id: int, left: "_Residuals") -> dict:
     chosen = next((s for s in iteration.steps if s.child_id is None), None)
-    value = next((p for token, _, p in iteration.target_top(parent_id) if token == iteration.committed_ids[-1]), None)
+    value = next((p for token, _, p in target_top(iteration, parent_id) if token == iteration.committed_ids[-1]), None)
     facts = [] if value is None else [["target's probability", number(value, 4)]]
     if chosen is not None and chosen.drawn is not None:
         facts.append(["what was left gave it", number(chosen.acceptance_probability)])
@@ -67,13 +68,13 @@ def _node_card(iteration: IterationTrace, node_id: int, left: "_Residuals", plac
     if node.multiplicity > 1:
         facts.append(["drawn how often", str(node.multiplicity)])
     if node.target_argmax_text is not None:
-        best = f"{visible(node.target_argmax_text, 12)} {number(node.target_argmax_probability)}"
+        best = f"{visible(node.target_argmax_text, 12)} {number(preferred(iteration, node_id))}"
         facts.append(["target wants next", best])
     facts.append(["growth", why_not_expanded(iteration, node_id, places)])
-    state = "pruned" if node.pruned else node.verdict
+    state = removed_state(iteration, node_id) if node.pruned else node.verdict
     return {
         "token": visible(node.text),
-        "kind": f"node {node_id} · depth {node.depth} · {MARKS[state].words}",
+        "kind": f"node {node_id} · depth {node.depth} · {verdict_words(iteration, node_id)}",
         "state": state,
         "why": why_verdict(iteration, node_id),
         # The root stands beside what follows it: its own law has been decided before.
@@ -119,14 +120,14 @@ def laws(iteration: IterationTrace, scene: Scene) -> dict[str, dict]:
 
 def _law(iteration: IterationTrace, absences: Absences, parent: int, children: list[int]) -> dict:
     draft = {token: (text, p) for token, text, p in iteration.draft_top(parent)}
-    target = {token: (text, p) for token, text, p in iteration.target_top(parent)}
+    target = {token: (text, p) for token, text, p in target_top(iteration, parent)}
     rows = {token: text for side in (draft, target) for token, (text, _) in side.items()}
     known: dict[int, tuple] = {}
     for child in children:
         if child >= 0:
             node = iteration.nodes[child]
             rows[node.token_id] = node.text
-            known[node.token_id] = (node.draft_probability, node.target_probability)
+            known[node.token_id] = (node.draft_probability, target_shown(node))
 
     def pair(token: int) -> tuple[float | None, float | None]:
         own = known.get(token, (None, None))
@@ -150,8 +151,11 @@ def _law(iteration: IterationTrace, absences: Absences, parent: int, children: l
         text = visible(rows[token], 16)
         return {"token_id": token, "text": text, "draft": of_draft, "target": of_target, "node": node, "absent": absent}
 
+    head, told = law_head(iteration)
     return {
         "after": visible(iteration.nodes[parent].text, 14),
+        "target_head": head,
+        "target_told": told,
         "has_draft": bool(draft),
         "has_target": bool(target),
         # What a missing number lies below: the last of the recorded top tokens.
@@ -169,14 +173,20 @@ def _tests(iteration: IterationTrace, parent: int) -> list[dict]:
         if step.node_id != parent:
             continue
         drawn = "" if step.drawn is None else f", drawn {number(step.drawn)}"
-        chosen = step.child_id is None
+        chosen, late = step.child_id is None, is_after_end(iteration, step)
         words = f"{number(step.acceptance_probability)}{drawn}"
+        state = iteration.final_kind if chosen else "accepted" if step.accepted else "rejected"
+        words = f"{iteration.final_kind}, chosen" if chosen else f"p {words}"
+        if late:
+            # What the test decided stands, but nothing of it became text.
+            state = "rejected" if state == "rejected" else "not_reached"
+            words = "after the end" if chosen else f"{words}, after the end"
         made.append(
             {
-                "node": FINAL_ID if chosen else step.child_id,
+                "node": None if late and chosen else FINAL_ID if chosen else step.child_id,
                 "token": visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16),
-                "state": iteration.final_kind if chosen else "accepted" if step.accepted else "rejected",
-                "words": f"{iteration.final_kind}, chosen" if chosen else f"p {words}",
+                "state": state,
+                "words": words,
             }
         )
     return made

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 
 import plotly.graph_objects as go
 
@@ -133,11 +134,14 @@ def accepted_length_figure(runs: Sequence[RunTrace], dark: bool = False) -> go.F
 
 
 def tokens_over_time(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
-    """Committed tokens over wall time of each run; steps, because an iteration commits all its tokens at its end."""
+    """Committed tokens over wall time of each run; steps, because an iteration commits all its tokens at its end.
+
+    A run ends there where an iteration was replayed, so that nobody knows when its tokens would have come.
+    """
     figure = go.Figure()
     for place, run in enumerate(runs):
         times, counts = [0.0], [0]
-        for iteration in run.iterations:
+        for iteration in takewhile(lambda each: each.timed, run.iterations):
             times.append(iteration.ended_s)
             counts.append(counts[-1] + len(iteration.committed_ids))
         figure.add_scatter(

@@ -10,17 +10,6 @@ from viz.tree_figure import for_plotly_keep
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A figure measured several times: its middle and the range of what was seen."""
-
-    label: str
-    median: float
-    low: float
-    high: float
-    repeats: int
-
-
-@dataclass(frozen=True, slots=True)
 class Acceptance:
     """Accepted drafted tokens of one run with both denominators; the bonus token is in none of them."""
 
@@ -39,32 +28,6 @@ class Tried:
     acceptance: float
     group: str = ""
     details: str = ""
-
-
-def throughput_figure(
-    measured: Sequence[Measured], unit: str = "tokens / s", dark: bool = False, baseline: str | None = None
-) -> go.Figure:
-    """Bars with the spread of the repeats; a line marks the baseline."""
-    figure = go.Figure()
-    figure.add_bar(
-        x=[m.median for m in measured], y=[for_plotly_keep(m.label) for m in measured], orientation="h",
-        marker={"color": ["#5B6475" if m.label == baseline else SERIES[0] for m in measured]},
-        insidetextfont={"color": "#FFFFFF"},
-        error_x={"type": "data", "symmetric": False, "array": [m.high - m.median for m in measured],
-                 "arrayminus": [m.median - m.low for m in measured], "color": palette(dark).text, "thickness": 1.5},
-        text=[f" {m.median:,.1f}" for m in measured], textposition="inside", insidetextanchor="start",
-        customdata=[[m.low, m.high, m.repeats] for m in measured],
-        hovertemplate="%{y}: median %{x:.1f}, %{customdata[0]:.1f} to %{customdata[1]:.1f} "
-                      "in %{customdata[2]} repeats<extra></extra>",
-    )  # fmt: skip
-    reference = next((m.median for m in measured if m.label == baseline), None)
-    if reference is not None:
-        figure.add_vline(x=reference, line={"color": palette(dark).muted, "dash": "dot", "width": 1.5})
-    repeats = {m.repeats for m in measured}
-    spread = f"median and range of {repeats.pop()} repeats" if len(repeats) == 1 else "median and range of the repeats"
-    figure.update_layout(height=90 + 34 * max(len(measured), 1), showlegend=False, bargap=0.3)
-    style(figure, dark).update_xaxes(title_text=f"{unit} ({spread})", rangemode="tozero")
-    return figure.update_yaxes(autorange="reversed", showgrid=False, ticks="")
 
 
 def acceptance_figure(rows: Sequence[Acceptance], dark: bool = False) -> go.Figure:

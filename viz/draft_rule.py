@@ -43,7 +43,7 @@ def rule_of(settings: Mapping) -> Rule:
 
 
 @dataclass(frozen=True)
-class Standing:
+class DraftRank:
     """What the draft thinks of a token after a node.
 
     Attributes:
@@ -57,25 +57,23 @@ class Standing:
     floor: float
 
 
-class Standings:
+class DraftRanks:
     """The draft's rank and probability of tokens, from its recorded top or, for the rank, its raw row."""
 
     def __init__(self, iteration: IterationTrace):
         self._iteration, self._known = iteration, {}
 
-    def of(self, parent: int, token: int) -> Standing:
+    def of(self, parent: int, token: int) -> DraftRank:
         """What the draft thinks of a token after a node."""
         if parent not in self._known:
             top = self._iteration.draft_top(parent)
             floor = top[-1][2] if len(top) == TOP_TOKENS else 0.0
-            told = {known: Standing(rank, p, floor) for rank, (known, _, p) in enumerate(top, start=1)}
+            told = {known: DraftRank(rank, p, floor) for rank, (known, _, p) in enumerate(top, start=1)}
             self._known[parent] = told, floor
         told, floor = self._known[parent]
         if token in told:
             return told[token]
-        rows = self._iteration.draft_logits
-        rank = None if rows is None or not told else 1 + int((rows[parent] > rows[parent, token]).sum())
-        return Standing(rank, None, floor)
+        return DraftRank(self._iteration.draft_rank(parent, token), None, floor)
 
 
 class Places:

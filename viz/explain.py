@@ -3,6 +3,7 @@ node got its verdict, why it was expanded or not, why a token was not drafted.
 """
 
 from decoding.trace import PHASES, IterationTrace, RunTrace
+from viz.cut_short import end_words, is_cut, would_have
 from viz.theme import PHASE_WORDS
 from viz.tokens import milliseconds, plural
 from viz.why_absent import why_absent
@@ -22,8 +23,10 @@ __all__ = [
     "why_verdict",
 ]
 
+FREE = "the same target pass already holds what comes next, so this token is free."
+PRUNED_LEAF = "The path ended at a leaf of the verified tree (what was drafted below it had been pruned):"
 FINAL_WORDS = {
-    "bonus": "The path ended at a leaf: the same target pass already holds what comes next, so this token is free.",
+    "bonus": f"The path ended at a leaf: {FREE}",
     "recovered": "The path ended above a leaf: the target's own token takes the place of the rejected ones.",
     "fallback": "Nothing drafted was accepted: the target's own token is committed, as plain decoding would.",
 }
@@ -32,17 +35,30 @@ FINAL_WORDS = {
 def why_final(iteration: IterationTrace) -> str:
     """One sentence on what the final token is and where it came from."""
     if iteration.final_kind == "none":
-        return "The path was cut by the end of the text or the length limit: no final token."
+        return _why_cut(iteration)
     if not iteration.drafted:
         return "Nothing was drafted: this is the target's own token, one per pass."
+    last = iteration.accepted[-1] if iteration.accepted else 0
+    if iteration.final_kind == "bonus" and any(node.parent_id == last and node.pruned for node in iteration.nodes):
+        return f"{PRUNED_LEAF} {FREE}"
     return FINAL_WORDS[iteration.final_kind]
+
+
+def _why_cut(iteration: IterationTrace) -> str:
+    """Where the text ended, and what the verifier would have committed after it."""
+    if not is_cut(iteration):
+        return "No final token: nothing was committed."
+    lost, said = would_have(iteration), end_words(iteration)
+    said = f"{said[0].upper()}{said[1:]}: no final token."
+    return f"{said} Cut off: {lost}." if lost else said
 
 
 def iteration_summary(iteration: IterationTrace) -> str:
     """One sentence that says what an iteration did, also its label for a screen reader."""
     tokens = "".join(iteration.committed_texts)
     text = iteration.final_text
-    final = "no final token" if text is None else f"{iteration.final_kind} token {quote(text)}"
+    final = f"{iteration.final_kind} token {quote(text)}" if text is not None else "no final token"
+    final += f" as {end_words(iteration)}" if is_cut(iteration) else ""
     return (
         f"Iteration {iteration.index + 1}: {plural(iteration.drafted, 'node')} drafted, {iteration.verified} verified, "
         f"{len(iteration.accepted)} accepted, {final}; {plural(len(iteration.committed_ids), 'token')} committed: "
@@ -52,7 +68,7 @@ def iteration_summary(iteration: IterationTrace) -> str:
 
 def phase_seconds(iterations: tuple[IterationTrace, ...]) -> dict[str, float]:
     """Seconds by phase over some iterations; what no phase claims is `other`."""
-    seconds = {name: sum(getattr(i.times, f"{name}_s") for i in iterations) for name in PHASES}
+    seconds = {name: sum(i.phase_s[name] for i in iterations) for name in PHASES}
     total = sum(i.times.total_s for i in iterations)
     seconds["other"] = max(0.0, total - sum(seconds.values()))
     return seconds
@@ -63,8 +79,10 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
     count = len(run.iterations)
     if not count:
         return "No iteration has been run yet."
+    if not run.timed:
+        return "An iteration of this run was replayed from stored rows: its times were not measured."
     seconds = phase_seconds(run.iterations)
-    total = sum(seconds.values()) or 1e-12
+    total = sum(seconds.values())
     tokens = sum(len(i.committed_ids) for i in run.iterations) / count
     accepted = sum(len(i.accepted) for i in run.iterations) / count
     passes = sum(i.target_passes for i in run.iterations)

@@ -10,13 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decoding.trace import IterationTrace, RunTrace
-from viz.text_strip import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans
-from viz.theme import MARKS
+from viz.glossary import explain_term
+from viz.text_strip import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
 from viz.tokens import milliseconds, number, plural, visible
 from viz.tree_diff import TreeDiff, compare_trees
 
 NO_TIME = "no model ran, no time"
 CONTEXT_TOKENS = 10
+# What each measure is, by its words.
+ABOUT: dict[str, str] = {
+    "nodes only here": "Nodes of this tree that the other one does not have: no node there has the same path.",
+    "nodes verified": "Nodes given to the target; drafted ones that were pruned before are not among them.",
+    "depth": "Tokens on the longest path of the verified tree.",
+    "tokens accepted": "Drafted tokens that the verifier kept; the final token is not counted.",
+    "tokens committed": "Tokens that this iteration added to the text, the final token included.",
+    "expected tokens": explain_term("expected tokens"),
+    "time": "Wall time of this iteration alone, as it was measured when the models ran: one measurement each, which "
+    "differs from run to run even where the work is the same.",
+}
 LONGEST_SHARED, LONGEST_OWN = 24, 40
 
 
@@ -43,12 +54,14 @@ class Continuations:
     Attributes:
         before: tokens before it. first, second: each one's own, which may have come about in other ways.
         shared: how many of them agree from the first on.
+        same_work: whether the iterations came to them by the same trees, verdicts and passes.
     """
 
     before: tuple[str, ...]
     first: tuple[Span, ...]
     second: tuple[Span, ...]
     shared: int
+    same_work: bool
 
     @property
     def same(self) -> bool:
@@ -67,10 +80,8 @@ def expected_tokens(iteration: IterationTrace) -> float | None:
     return 1.0 + sum(chances)
 
 
-def fork_measures(
-    first: IterationTrace, second: IterationTrace, first_s: float | None, second_s: float | None
-) -> tuple[Measure, ...]:
-    """What two iterations did; `first_s` and `second_s` are measured seconds, None where no model ran."""
+def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Measure, ...]:
+    """What two iterations did; one that was replayed has no time."""
     diff = compare_trees(first, second)
     only = len(diff.only_first), len(diff.only_second)
     measures = [
@@ -81,7 +92,7 @@ def fork_measures(
         _counted("tokens committed", len(first.committed_ids), len(second.committed_ids)),
         _expected(expected_tokens(first), expected_tokens(second)),
     ]
-    return (*measures, _time(first_s, second_s))
+    return (*measures, _time(first, second))
 
 
 def fork_summary(first: IterationTrace, second: IterationTrace, names: tuple[str, str] = ("A", "B")) -> str:
@@ -115,7 +126,8 @@ def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuation
     ids = [[token for each in run.iterations[since:] for token in each.committed_ids] for run in (first, second)]
     pairs = enumerate(zip(*ids, strict=False))
     part = next((place for place, (one, other) in pairs if one != other), min(map(len, ids)))
-    return Continuations(tuple(before[-CONTEXT_TOKENS:]), tuple(sides[0]), tuple(sides[1]), part)
+    work = [list(map(_work, run.iterations[since:])) for run in (first, second)]
+    return Continuations(tuple(before[-CONTEXT_TOKENS:]), *map(tuple, sides), part, work[0] == work[1])
 
 
 def parting_words(texts: Continuations, names: tuple[str, str] = ("A", "B")) -> str:
@@ -128,7 +140,15 @@ def parting_words(texts: Continuations, names: tuple[str, str] = ("A", "B")) -> 
     if len(sides[0]) != len(sides[1]):
         longer = names[0] if len(sides[0]) > len(sides[1]) else names[1]
         return f"The same text as far as both go ({plural(texts.shared, 'token')}); {longer} is further."
-    return f"The same {plural(texts.shared, 'token')}: the change altered the work, not the text."
+    changed = "nothing differs" if texts.same_work else "the change altered the work, not the text"
+    return f"The same {plural(texts.shared, 'token')}: {changed}."
+
+
+def _work(iteration: IterationTrace) -> tuple:
+    """What tells whether two iterations did the same."""
+    nodes = [(node.parent_id, node.token_id, node.verdict) for node in iteration.nodes]
+    counts = iteration.drafted, iteration.verified, iteration.draft_forwards, iteration.target_passes
+    return nodes, iteration.accepted, counts
 
 
 def continuation_html(texts: Continuations, names: tuple[str, str] = ("A", "B")) -> str:
@@ -152,7 +172,8 @@ def continuation_html(texts: Continuations, names: tuple[str, str] = ("A", "B"))
 def measures_html(measures: Sequence[Measure], names: tuple[str, str] = ("A", "B")) -> str:
     """The measures as a table: a column each, a row per branch and one for the difference."""
     heads = "".join(
-        f'<th scope="col">{html.escape(each.words)}<small>{html.escape(each.exactness)}</small></th>'
+        f'<th scope="col" title="{html.escape(ABOUT[each.words], quote=True)}">'
+        f"{html.escape(each.words)}<small>{html.escape(each.exactness)}</small></th>"
         for each in measures
     )
     rows = [
@@ -182,12 +203,14 @@ def _expected(first: float | None, second: float | None) -> Measure:
     return Measure("expected tokens", "exact, before any cut", number(first), number(second), difference)
 
 
-def _time(first: float | None, second: float | None) -> Measure:
-    shown = [NO_TIME if seconds is None else milliseconds(seconds) for seconds in (first, second)]
+def _time(first: IterationTrace, second: IterationTrace) -> Measure:
+    shown = [milliseconds(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
     difference = ""
-    if first is not None and second is not None:
-        percent = round(100 * (second / first - 1)) if first else 0
-        difference = f"{percent:+d}%".replace("-", "−") if percent else "same"
+    if first.timed and second.timed:
+        percent = round(100 * (second.times.total_s / first.times.total_s - 1))
+        difference = f"{percent:+d}%".replace("-", "−") if percent else "less than 1%"
+        if _work(first) == _work(second):
+            difference = "chance: same work"
     return Measure("time", "measured once", *shown, difference)
 
 
@@ -205,8 +228,7 @@ def _with_nodes(nodes: int, diff: TreeDiff) -> str:
 def _spans_html(spans: Sequence[Span]) -> str:
     pieces = []
     for span in spans:
-        mark = PROVENANCE_MARK.get(span.provenance)
-        color = MARKS[mark].color if mark else "currentColor"
+        line = underline(span.provenance, 2.5) if span.provenance in PROVENANCE_MARK else "border-bottom:2.5px solid"
         title = html.escape(PROVENANCE_WORDS.get(span.provenance, "cut by the end of the text"), quote=True)
-        pieces.append(f'<b style="border-color:{color}" title="{title}">{html.escape(span.shown)}</b>')
+        pieces.append(f'<b style="{line}" title="{title}">{html.escape(span.shown)}</b>')
     return "&#8203;".join(pieces)

@@ -30,7 +30,7 @@ TREE: dict[str, str] = {
     "parent": "The node directly before another one on its path.",
     "child": "A node that continues another one by one token.",
     "sibling": "A node with the same parent: another guess for the same place.",
-    "leaf": "A node without children: a path of the tree ends there.",
+    "leaf": "A node without children in the tree that was verified: a path ends there.",
     "path": "The nodes from the root down to a node, in order: one possible continuation of the text.",
     "depth": "How many drafted tokens a path has up to a node; the root has depth 0.",
     "draft probability": "What the draft gives a token after its parent.",
@@ -43,6 +43,7 @@ TREE: dict[str, str] = {
     "early stop": "A node does not grow because its path probability is below the stop probability.",
     "depth gate": "Beyond the base depth only paths of at least the deep probability go on growing.",
     "pruned": "Drafted, but taken out of the tree before verification because its path is too improbable.",
+    "forced out": "Taken out of the tree by hand on What if, before verification.",
     "node budget": "The largest number of nodes that a tree may have.",
     "draft forward": "One pass of the draft model; level by level drafters need one per depth of the tree.",
     "linear chain": "A tree without branches: the draft's one guess, K tokens in a row.",
@@ -67,7 +68,8 @@ VERIFYING: dict[str, str] = {
     "not reached": "The verifier went another way before it came to this node, so it decided nothing about it.",
     "not verified": "Drafted, but not given to the target.",
     "final token": "The last token of an iteration: it comes from the target's law, not from the draft.",
-    "bonus token": "The final token after a path that was accepted down to a leaf: the same pass already holds it.",
+    "bonus token": "The final token after a path that was accepted down to a leaf of the verified tree: the same pass "
+    "already holds it, so it is free.",
     "recovered token": "The final token where the path ended above a leaf: the target's own token in place of the "
     "rejected ones.",
     "fallback token": "The final token where nothing was accepted: one token, as plain decoding would give.",
@@ -95,12 +97,13 @@ CACHE: dict[str, str] = {
 }
 
 PHASES: dict[str, str] = {
+    "build tree": "What drafting does beside its forwards: it chooses the children of each node and keeps the tree.",
     "prune": "The phase that takes improbable nodes out of the tree before the target sees it.",
     "flatten & mask": "The phase that puts the tree into rows and builds the mask of what each row may see.",
     "verify": "The phase in which the target reads all rows in one pass.",
     "select": "The phase in which the verifier decides on each node and chooses the final token.",
     "commit & kv": "The phase that writes the accepted tokens into the text and puts the cache in order.",
-    "adapt": "The phase in which history adaptation sets the thresholds of the next iteration.",
+    "history": "The phase in which history adaptation sets the thresholds of the next iteration.",
     "other": "Time of an iteration that no phase claims, such as bringing results to the processor.",
     "time of this iteration": "Measured wall time of each phase, one after the other.",
     "iteration strip": "One column per iteration: its height is the number of accepted tokens.",
@@ -202,7 +205,6 @@ ALIASES: dict[str, str] = {
     "target wants next": "target probability",
     "tests at this place, in order": "acceptance test",
     "rebuild kv": "rebuild",
-    "history": "history adaptation",
     "text": "provenance",
     "iterations": "iteration",
     "tokens/s": "throughput",
@@ -213,6 +215,7 @@ ALIASES: dict[str, str] = {
     "accepted / drafted": "acceptance rate (drafted)",
     "accepted / verified": "acceptance rate (verified)",
     "draft forwards": "draft forward",
+    "whole draft": "draft",
     "target passes": "target pass",
     "ttft (ms)": "ttft",
     "tpot (ms)": "tpot",
@@ -229,6 +232,14 @@ ALIASES: dict[str, str] = {
     "fold": "folded nodes",
     "root node": "root",
 }
+
+
+ABBREVIATIONS = ("ttft", "tpot", "kv")
+
+
+def shown_term(term: str) -> str:
+    """A term as it is written on the screen: abbreviations in capitals."""
+    return " ".join(word.upper() if word in ABBREVIATIONS else word for word in term.split(" "))
 
 
 def explain_term(term: str) -> str:

@@ -42,7 +42,8 @@ def _fits(iteration: IterationTrace) -> bool:
         return False
     if not FEWEST_NODES <= iteration.drafted <= MOST_NODES or len(iteration.accepted) < FEWEST_ACCEPTED:
         return False
-    return any(len(iteration.children(node)) > 1 for node in (0, *iteration.accepted))
+    given = [node.parent_id for node in iteration.nodes if not node.pruned]
+    return any(given.count(node) > 1 for node in (0, *iteration.accepted))
 
 
 def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> dict:
@@ -61,7 +62,7 @@ def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> 
         node |= {"state": state, "both": node["draft"]}
     words = {"drafted": "drafted", "pruned": "pruned"}
     legend = [{"state": state, "words": words[state]} for state in words if state in states]
-    return data | {"phase": shown["key"], "cards": {}, "legend": legend}
+    return data | {"phase": shown["key"], "legend": legend}
 
 
 def _unverified(node: NodeTrace) -> NodeTrace:

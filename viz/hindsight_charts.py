@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log10
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from viz.theme import GREY, MARKS, SERIES, palette, pattern, style, with_alpha
-from viz.tokens import number, plural, visible
+from viz.tokens import number, visible
 from viz.tree_figure import for_plotly_keep
 
 TAKEN, POSSIBLE = MARKS["accepted"].color, MARKS["bonus"].color
@@ -73,21 +74,16 @@ def ranks_figure(bars: Sequence[RankBar], dark: bool = False) -> go.Figure:
     most = max((bar.rank for bar in shown if bar.rank is not None), default=1)
     style(figure, dark).update_layout(barmode="overlay", margin={"l": 56, "r": 12, "t": 44, "b": 84})
     figure.update_xaxes(
-        title_text="token that followed", tickangle=-45,
+        title_text=f"token that followed{f' (first {len(shown)} of {len(bars)})' if bars[len(shown):] else ''}",
+        tickangle=-45,
         tickvals=list(range(1, len(shown) + 1)), ticktext=[_token(bar) for bar in shown],
         range=[0.4, max(len(shown), 6) + 0.6], showgrid=False,
         tickfont={"family": "Source Code Pro, monospace", "size": 11},
     )  # fmt: skip
     return figure.update_yaxes(
         title_text="rank in the draft's law", type="log", tickvals=[tick for tick in RANK_TICKS if tick <= 3 * most],
-        ticktext=[f"{tick:,}" for tick in RANK_TICKS if tick <= 3 * most], range=[-0.25, _log_top(most)],
+        ticktext=[f"{tick:,}" for tick in RANK_TICKS if tick <= 3 * most], range=[-0.25, max(0.7, log10(most) + 0.35)],
     )  # fmt: skip
-
-
-def _log_top(most: int) -> float:
-    from math import log10
-
-    return max(0.7, log10(most) + 0.35)
 
 
 def _rank_words(bar: RankBar) -> str:
@@ -143,6 +139,6 @@ def lost_figure(
         hovertemplate="iteration %{x}: %{y:.1f} tokens/s lost (modelled)<extra></extra>",
     )  # fmt: skip
     style(figure, dark).update_layout(bargap=0.15, margin={"l": 60, "r": 12, "t": 16, "b": 48})
-    title = f"iteration ({plural(len(places), 'tree')}; light blue: this one)" if current in places else "iteration"
+    title = f"iteration ({len(places)} counted; light blue: this one)" if current in places else "iteration"
     figure.update_xaxes(title_text=title, tickformat="d")
     return figure.update_yaxes(title_text="tokens/s lost", rangemode="tozero", nticks=5)

@@ -34,12 +34,6 @@ class TreeMask:
         """Allowed cells among the tree's rows."""
         return int(self.allowed.sum())
 
-    @property
-    def density(self) -> float:
-        """Allowed share of the whole mask, prefix included."""
-        rows = len(self.order)
-        return (self.cells + rows * self.prefix_columns) / max(rows * (rows + self.prefix_columns), 1)
-
     def stats(self) -> str:
         """One line with the numbers of this mask."""
         rows = len(self.order)

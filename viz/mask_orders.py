@@ -19,7 +19,7 @@ ORDER_WORDS: dict[str, str] = {
     "run": "run",
     "breadth": "BFS",
     "depth": "DFS",
-    "heavy": "heavy",
+    "heavy": "heavy path",
 }
 ORDER_TOLD: dict[str, str] = {
     "run": "The order of the verification pass.",

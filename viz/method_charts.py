@@ -84,7 +84,7 @@ def token_cost_figure(costs: Sequence[TokenCost], dark: bool = False) -> go.Figu
     """Milliseconds per committed token, stacked by phase; a call whose inside is not known is one bar."""
     figure = go.Figure()
     labels = names([cost.label for cost in costs])
-    known = {"prefill": ("#56B4E9", ".", "prefill"), "whole": (GREY, "/", "not split (outside baseline)")}
+    known = {"prefill": (SERIES[5], ".", "prefill"), "whole": (GREY, "/", "not split (outside baseline)")}
     known |= {name: (PHASE_COLORS[name], PHASE_PATTERNS[name], PHASE_WORDS[name]) for name in PHASE_COLORS}
     for part, (color, pattern, words) in known.items():
         values = [1e3 * cost.parts.get(part, 0.0) for cost in costs]

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from io import StringIO
 
 from decoding.trace import IterationTrace, KVTrace
-from viz.explain import iteration_summary, phase_seconds, quote, why_final, why_verdict
+from viz.cut_short import end_words, is_after_end, verdict_words
+from viz.explain import iteration_summary, quote, why_final, why_verdict
 from viz.mask_figure import tree_mask
+from viz.phase_times import time_rows
 from viz.phases import FINAL_ID
-from viz.theme import MARKS, PHASE_WORDS
+from viz.tested_law import is_sampled, law_words, target_shown
+from viz.theme import MARKS
 from viz.tokens import milliseconds, number, plural, visible
 
 NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
@@ -70,8 +73,9 @@ def _node_words(iteration: IterationTrace, node_id: int) -> str:
     if not node_id:
         return f"Root {quote(node.text)}: {MARKS['root'].words}"
     drawn = f", drawn {node.multiplicity} times" if node.multiplicity > 1 else ""
-    verdict = MARKS["pruned" if node.pruned else node.verdict].words
-    laws = f"draft {number(node.draft_probability)} → target {number(node.target_probability)}"
+    verdict = verdict_words(iteration, node_id)
+    laws = f"draft {number(node.draft_probability)} → target {number(target_shown(node))}"
+    laws += f" ({law_words(iteration)})" if is_sampled(iteration) and node.target_probability is not None else ""
     return f"Node {node_id} {quote(node.text)}: {laws}{drawn}, {verdict}. {why}"
 
 
@@ -115,11 +119,15 @@ def steps_table(iteration: IterationTrace) -> Table:
         token = quote(iteration.texts.get(step.token_id, f"<{step.token_id}>"))
         tested = f"final token {token}" if step.child_id is None else f"node {step.child_id} {token}"
         outcome = "chosen" if step.kind == "choice" or step.child_id is None else _outcome(step.accepted)
+        outcome += ", not committed" if outcome != "rejected" and is_after_end(iteration, step) else ""
         kind = f"match against node {step.rival_id}" if step.kind == "match" else step.kind
         chance, drawn = number(step.acceptance_probability, 3), number(step.drawn, 3)
         rows.append((str(place), f"node {step.node_id}", tested, kind, chance, drawn, outcome))
     heads = ("Test", "After", "Tested", "Kind", "Probability", "Drawn", "Outcome")
-    return Table("Tests of the verifier, in order", heads, tuple(rows), "" if rows else "No test was recorded.")
+    note = "" if rows else "No test was recorded."
+    if any(is_after_end(iteration, step) for step in iteration.steps):
+        note = f"What was decided at the end of the text and after it was not committed: {end_words(iteration)}."
+    return Table("Tests of the verifier, in order", heads, tuple(rows), note)
 
 
 def _outcome(accepted: bool) -> str:
@@ -160,13 +168,11 @@ def cache_table(iteration: IterationTrace, model: str, kv: KVTrace) -> Table:
 
 def phase_table(iteration: IterationTrace) -> Table:
     """Measured time of each phase and its share."""
-    seconds = phase_seconds((iteration,))
-    total = sum(seconds.values())
+    times = time_rows(iteration)
+    total = sum(seconds for _, _, seconds in times)
     if not total > 0:
         return Table("Time by phase", ("Phase", "Time", "Share"), (), "No times: this iteration was not measured.")
-    rows = [
-        (PHASE_WORDS[name], milliseconds(value), f"{value / total:.0%}") for name, value in seconds.items() if value > 0
-    ]
+    rows = [(words, milliseconds(seconds), f"{seconds / total:.0%}") for _, words, seconds in times]
     rows.append(("all", milliseconds(total), "100%"))
     passes = plural(iteration.target_passes, "target pass", "target passes")
     note = f"Measured; {plural(iteration.draft_forwards, 'draft forward')}, {passes}."

@@ -1,17 +1,19 @@
 """The phases of one iteration: which nodes are there in each, in which state, and what to say about it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from decoding.trace import IterationTrace
 from viz.explain import quote, why_final
+from viz.phase_times import forwards_s, prunes, tree_s, tree_words
+from viz.tested_law import is_sampled, law_words
 from viz.tokens import milliseconds, number, plural
 
 MAX_DRAFT_PHASES = 8
 FINAL_ID = -2
 
 # What stands beside a node's text in a phase: nothing, draft probability, row of the pass, draft -> target.
-NO_DETAIL, DRAFT_DETAIL, ROW_DETAIL, BOTH_DETAIL = "", "draft", "row", "both"
+DRAFT_DETAIL, ROW_DETAIL, BOTH_DETAIL = "draft", "row", "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Phase:
     """One step of an iteration.
 
     Attributes:
-        key: `draft-1`..., `prune`, `mask`, `verify`, `select`, `commit`, `history`.
+        key: `draft-1`..., `tree`, `prune`, `mask`, `verify`, `select`, `commit`, `history`.
         title: words for the button; `seconds` the measured time, None where it has none of its own.
         caption: one sentence with numbers from the trace.
         detail: which numbers stand beside the nodes.
@@ -45,15 +47,16 @@ class Shown:
 def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase, ...]:
     """Phases of an iteration in order, only those that its method has."""
     phases = [*_draft_phases(iteration, shown)]
-    prunes = float(iteration.settings.get("prune_probability") or 0) > 0 or any(n.pruned for n in iteration.nodes)
-    if iteration.drafted and prunes:
+    if phases:
+        phases.append(_tree(iteration, shown))
+    if iteration.drafted and prunes(iteration):
         phases.append(_prune(iteration, shown))
     if iteration.drafted:
         phases.append(_mask(iteration, shown))
     phases += [_verify(iteration, shown), _select(iteration, shown), _commit(iteration, shown)]
     if iteration.history is not None:
         phases.append(_history(iteration, shown))
-    return tuple(phases)
+    return tuple(phases if iteration.timed else (replace(phase, seconds=None) for phase in phases))
 
 
 def final_state(iteration: IterationTrace, shown: Shown) -> str:
@@ -63,7 +66,12 @@ def final_state(iteration: IterationTrace, shown: Shown) -> str:
     if shown.role in ("fold", "root"):
         return shown.role
     node = iteration.nodes[shown.members[0]]
-    return "pruned" if node.pruned else node.verdict
+    return removed_state(iteration, node.node_id) if node.pruned else node.verdict
+
+
+def removed_state(iteration: IterationTrace, node_id: int) -> str:
+    """State of a node that was not verified: pruned by the drafter, or forced out by hand."""
+    return "forced_out" if node_id in iteration.forced_out else "pruned"
 
 
 def appearance_levels(iteration: IterationTrace) -> list[int]:
@@ -87,7 +95,10 @@ def _draft_phases(iteration: IterationTrace, shown: Sequence[Shown]) -> list[Pha
     for place, group in enumerate(groups, start=1):
         new = [node for node in iteration.nodes[1:] if levels[node.node_id] in group]
         states = tuple(_drafted_state(entry, levels, group) for entry in shown)
-        seconds = list(iteration.times.draft_levels_s[group[0] : group[-1] + 1])
+        # A forward that added no node belongs to the one before it, so that the phases have the time of all of them.
+        first = group[0] if place > 1 else 0
+        after = groups[place][0] if place < len(groups) else len(iteration.times.draft_levels_s)
+        seconds = list(iteration.times.draft_levels_s[first:after])
         # Named after the forwards, which start at 1 on screen, not after the group.
         named = f"{group[0] + 1}–{group[-1] + 1}" if len(group) > 1 else str(group[0] + 1)
         title = "Draft" if len(groups) == 1 else f"Draft {named}"
@@ -111,6 +122,25 @@ def _draft_caption(iteration: IterationTrace, new: list, group: list[int], secon
     return f"{added} under {plural(len(parents), 'parent')}{took}; {best_path}."
 
 
+def _tree(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+    """What drafting does beside its forwards: the rest of its time, so that the phases add up to all of it."""
+    whole_s, beside_s = forwards_s(iteration) + tree_s(iteration), tree_s(iteration)
+    caption = f"The tree has {plural(iteration.drafted, 'node')}"
+    if not iteration.timed:
+        caption += "."
+    elif forwards_s(iteration) > 0:
+        forwards = plural(len(iteration.times.draft_levels_s), "draft forward")
+        caption += (
+            f": choosing and keeping them took {milliseconds(beside_s)} beside the {forwards}; with the "
+            f"{milliseconds(forwards_s(iteration))} of those, drafting took {milliseconds(whole_s)}."
+        )
+    else:
+        caption += f"; drafting took {milliseconds(whole_s)} in all, its forwards not timed one by one."
+    levels = appearance_levels(iteration)
+    states = tuple(_drafted_state(entry, levels, [max(levels) + 1]) for entry in shown)
+    return Phase("tree", tree_words(iteration).capitalize(), beside_s, caption, DRAFT_DETAIL, states)
+
+
 def _drafted_state(entry: Shown, levels: list[int], group: list[int]) -> str:
     if entry.role == "final":
         return "hidden"
@@ -132,15 +162,17 @@ def _resting(iteration: IterationTrace, entry: Shown, state: str) -> str:
         return entry.role
     node = iteration.nodes[entry.members[0]]
     if node.pruned:
-        return "pruned"
+        return removed_state(iteration, node.node_id)
     return "not_verified" if node.verdict == "not_verified" else state
 
 
 def _prune(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
-    removed = [node for node in iteration.nodes if node.pruned]
+    forced_out = iteration.forced_out
+    removed = [node for node in iteration.nodes if node.pruned and node.node_id not in forced_out]
     limit = iteration.settings.get("prune_probability")
     rule = f"path probability < {limit:g}" if isinstance(limit, int | float) and limit else "the drafter's own rule"
     caption = f"{len(removed)} of {plural(iteration.drafted, 'node')} removed before verification: {rule}."
+    caption += f" {len(forced_out)} forced out by hand." if forced_out else ""
     states = tuple(_resting(iteration, entry, "drafted") for entry in shown)
     return Phase("prune", "Prune", iteration.times.prune_s, caption, DRAFT_DETAIL, states)
 
@@ -159,12 +191,14 @@ def _mask(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
 def _verify(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
     rows = max(len(iteration.flatten_order), 1)
     what = f"all {rows} rows" if rows > 1 else "the one new row"
-    caption = f"One target pass over {what} took {milliseconds(iteration.times.verify_s)}."
+    took = f"took {milliseconds(iteration.times.verify_s)}" if iteration.timed else "was replayed from stored rows"
+    caption = f"One target pass over {what} {took}."
     compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]
     if compared:
         agree = sum(iteration.nodes[n.parent_id].target_argmax == n.token_id for n in compared)
         caption += (
-            f" {agree} of {plural(len(compared), 'node')} are the target's favourite at their place (draft → target)."
+            f" {agree} of {plural(len(compared), 'node')} are the target's favourite at their place (draft → target"
+            f"{', ' + law_words(iteration) if is_sampled(iteration) else ''})."
         )
     states = tuple(_resting(iteration, entry, "drafted") for entry in shown)
     return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
@@ -192,6 +226,8 @@ def _commit(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
         f"Target cache: {kept} of {kv.rows_written} new rows {how}, {kv.rows_freed} freed{moved}; "
         f"it now holds {kv.rows_before + kept:,} rows."
     )
+    if kv.rebuilt and iteration.timed:
+        caption += f" The second pass took {milliseconds(iteration.times.rebuild_s)} of the time."
     states = tuple(final_state(iteration, entry) for entry in shown)
     seconds = iteration.times.commit_s + iteration.times.rebuild_s
     return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)

@@ -10,7 +10,8 @@ together, when its commit had ended. Replaying, slowed down or not, happens in t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from viz.race_lanes import Lane, check_lanes
+from viz.glossary import explain_term
+from viz.race_lanes import OWN, UNKNOWN, Lane, check_lanes
 from viz.race_words import finish_words, lane_facts, places
 from viz.theme import PHASE_COLORS, PHASE_WORDS
 from viz.tokens import visible
@@ -23,6 +24,16 @@ SHORTEST_REPLAY_S = 6.0
 MOST_TICKS = 9
 PROMPT_TAIL = 300
 LONG_STEP = 0.95
+# What a lane counts and what colours mean, where the glossary has no sentence of its own for it.
+WORDS: dict[str, str] = {
+    "tokens": "Tokens that this call had committed by the time shown, of all that it committed.",
+    "tokens/s": "Tokens so far over the recorded time so far, prefill included.",
+    "recorded time": "Time since the call began, as it was measured; however slowly it is replayed, it stays the same.",
+    "drafted": "Proposed by the draft model and accepted.",
+    OWN: "The target's own token: this call drafts nothing.",
+    UNKNOWN: "This call does not tell whether a token was drafted.",
+}
+GLOSSARY = ("bonus", "recovered", "fallback", "prefill")
 
 
 def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | None = None, hold: bool = False) -> dict:
@@ -51,6 +62,9 @@ def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | No
         "speed": default_speed(last),
         "ticks": {"time": time_ticks(last), "iteration": iteration_ticks(max(len(lane.steps) for lane in lanes))},
         "prompt": "".join(readable(text) for text in lanes[0].prompt_texts)[-PROMPT_TAIL:],
+        "terms": WORDS
+        | {name: explain_term(name) for name in GLOSSARY}
+        | {name: explain_term(PHASE_WORDS[name]) for name in PHASE_WORDS if name in present},
         "phases": [[name, PHASE_WORDS[name], PHASE_COLORS[name]] for name in PHASE_WORDS if name in present],
         "lanes": [_lane_data(lane, rank, lanes) for lane, rank in zip(lanes, ranks, strict=True)],
         "finish": asdict(finish),

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decoding.errors import require
-from decoding.trace import PHASES, IterationTrace, RunTrace
+from decoding.trace import IterationTrace, RunTrace
 from viz.text_strip import iteration_spans
 
 FEWEST, MOST = 2, 4
 OWN = "own"
 """Provenance of a token of a call that drafts nothing: the target's own."""
+UNKNOWN = "unknown"
+"""Provenance of a token of a call that drafts, but does not tell which tokens it drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +21,8 @@ class Step:
     Attributes:
         start_s, end_s: seconds since the call began; its tokens appear at `end_s`.
         token_ids: committed tokens; `tokens`: their text and provenance.
-        phases: measured seconds by phase in the order in which they passed, what none claims as `other`; empty for a
-            call that reports none.
+        phases: measured seconds by phase in the order in which they passed, what none claims as `other`; the pass that
+            reads the prompt is `prefill`. Empty for a call that reports none.
         accepted: how many of its tokens were drafted.
         target_passes: forward passes of the target, None where they are not reported.
     """
@@ -148,10 +150,10 @@ def lane_of_times(
     require(bool(seconds), f"{label} has not decoded anything: decode it before it races.")
     steps, begun, done = [], 0.0, 0
     for end, count in zip(seconds, reached, strict=True):
-        own = tokens[done:count]
-        if own:
-            texts = tuple((text, OWN) for _, text in own)
-            steps.append(Step(begun, end, tuple(token for token, _ in own), texts))
+        arrived = tokens[done:count]
+        if arrived:
+            texts = tuple((text, OWN if plain else UNKNOWN) for _, text in arrived)
+            steps.append(Step(begun, end, tuple(token for token, _ in arrived), texts))
             begun, done = end, count
     prompt_ids, prompt_texts = (tuple(column) for column in zip(*prompt, strict=True))
     return Lane(
@@ -160,10 +162,12 @@ def lane_of_times(
 
 
 def _step(iteration: IterationTrace, drafts: bool) -> Step:
-    seconds = {name: getattr(iteration.times, f"{name}_s") for name in PHASES}
+    seconds = iteration.phase_s
     claimed = sum(seconds.values())
-    # Without a draft the first pass reads the prompt and is counted as prefill: it began before `started_s`.
     start = max(0.0, min(iteration.started_s, iteration.ended_s - claimed))
+    if not iteration.index and iteration.kv_draft is None:
+        # Without a draft the first pass reads the prompt: it is the prefill, and the call began with it.
+        start, seconds = 0.0, {"prefill": seconds.pop("verify")} | seconds
     seconds["other"] = max(0.0, iteration.ended_s - start - claimed)
     spans = iteration_spans(iteration)
     return Step(

@@ -6,7 +6,7 @@ child had. What kept it out is read from the trace; whether a setting saves it i
 
 from dataclasses import dataclass
 
-from decoding.trace import IterationTrace, RunTrace, Setting
+from decoding.trace import IterationTrace, RunTrace, Setting, node_paths
 from viz.explain import quote
 from viz.tokens import number, plural
 
@@ -41,14 +41,9 @@ def missing_tokens(run: RunTrace) -> tuple[Missing, ...]:
 
 def has_token(iteration: IterationTrace, missing: Missing, base: IterationTrace) -> int | None:
     """The verified node that has the token at its place in a tree drafted again, None if there is none."""
-    wanted = [*(base.nodes[node].token_id for node in base.path(missing.parent)[1:]), missing.token_id]
-    at = 0
-    for token in wanted:
-        children = (iteration.nodes[child] for child in iteration.children(at))
-        at = next((child.node_id for child in children if child.token_id == token and not child.pruned), None)
-        if at is None:
-            return None
-    return at
+    wanted = (*node_paths(base)[missing.parent], missing.token_id)
+    nodes = zip(iteration.nodes, node_paths(iteration), strict=True)
+    return next((node.node_id for node, path in nodes if path == wanted and not node.pruned), None)
 
 
 def _missing(iteration: IterationTrace) -> Missing | None:
@@ -87,13 +82,17 @@ def _breadth(confidence: float, rank: int, settings) -> tuple[str, Setting, str]
     sure = f"with a confidence of {number(confidence)}"
     if confidence >= high:
         value = int(confidence * 100 + 1) / 100
-        rule = f"{sure} (at least {high:g}) only {plural(int(settings['branch_min']), 'child', 'children')} is tried"
+        rule = f"{sure} (at least {high:g}) {_only(settings['branch_min'])}"
         return ("confidence_high", value, rule) if rank <= settings["branch_mid"] and value < 1 else None
     if confidence >= low:
-        rule = f"{sure} ({low:g} to {high:g}) only {plural(int(settings['branch_mid']), 'child', 'children')} are tried"
+        rule = f"{sure} ({low:g} to {high:g}) {_only(settings['branch_mid'])}"
         return ("branch_mid", rank, rule) if rank <= settings["branch_max"] else None
-    rule = f"{sure} (below {low:g}) only {plural(int(settings['branch_max']), 'child', 'children')} are tried"
+    rule = f"{sure} (below {low:g}) {_only(settings['branch_max'])}"
     return ("branch_max", rank, rule) if rank <= MOST_CHILDREN else None
+
+
+def _only(children: Setting) -> str:
+    return f"only {plural(int(children), 'child', 'children')} {'is' if children == 1 else 'are'} tried"
 
 
 def _decoy(answer: dict[str, Setting]) -> str:

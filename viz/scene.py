@@ -4,31 +4,24 @@
     data = scene_to_json(scene)          # the tree part of the component's data, plain dicts and lists
     figure = tree_figure(scene, "select", dark=False)       # the same scene as an exportable Plotly figure
 
-The whole data of the component is made by `viz.scope_data`: `scope_data(run, index)` for the linked scope,
-`compact_data(iteration, scene_id=...)` for a tree alone. Ids in a scene: trace nodes keep theirs, the final token
-is `FINAL_ID` (-2), the fold below node n is `fold_id(n)` = -10 - n. The tree is laid out once: nothing moves.
+The whole data of the component is made by `viz.scope_data`. Ids in a scene: trace nodes keep theirs, the final token is
+`FINAL_ID` (-2), the fold below node n is `fold_id(n)` = -10 - n. The tree is laid out once: nothing moves.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from decoding.trace import IterationTrace, NodeTrace
+from decoding.trace import IterationTrace
 from viz.explain import iteration_summary
+from viz.folding import drawn_nodes, fold_id, fold_parent, folded_nodes, important_nodes
 from viz.phases import FINAL_ID, Phase, Shown, phases_of
+from viz.tested_law import target_shown, target_top
 from viz.tokens import columns, number, plural, visible
 from viz.tree_layout import tidy_rows
 
 LABEL_COLUMNS = 14
+LABEL_ALL = 64
 QUIET_ROW = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many nodes are drawn in which way."""
-
-    label_all: int = 64
-    draw_all: int = 300
-    draw_when_folded: int = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +82,6 @@ class Scene:
     default_selected: int
 
 
-def fold_id(node_id: int) -> int:
-    """Scene id of the fold that stands below a node."""
-    return -10 - node_id
-
-
-def fold_parent(scene_node_id: int) -> int | None:
-    """Node below which a fold stands, None if the id is no fold's."""
-    return -10 - scene_node_id if scene_node_id <= -10 else None
-
-
 def build_scene(
     iteration: IterationTrace,
     *,
@@ -106,27 +89,19 @@ def build_scene(
     title: str = "",
     selected: int | None = None,
     unfolded: Collection[int] = (),
-    limits: Limits | None = None,
 ) -> Scene:
     """The scene of an iteration; the children of nodes in `unfolded` and the way to `selected` are never folded."""
-    limits = limits or Limits()
     nodes = iteration.nodes
-    keep = _kept(iteration, selected, unfolded, limits)
-    folds = _folds(nodes, keep)
+    keep = drawn_nodes(iteration, selected, unfolded)
+    folds = folded_nodes(nodes, keep)
     entries = _entries(iteration, keep, folds)
-    important = _important(iteration, selected)
-    label_all = len(nodes) - 1 <= limits.label_all
+    important = important_nodes(iteration, selected)
+    label_all = len(nodes) - 1 <= LABEL_ALL
     labelled = [label_all or role in ("final", "root") or node_id in important for node_id, _, role in entries]
     index_of = {node_id: place for place, (node_id, _, _) in enumerate(entries)}
     parents = [-1 if parent < 0 else index_of[parent] for _, parent, _ in entries]
     roles = [role for _, _, role in entries]
-    # The selection has no say in the heights: choosing a node must not move the others.
-    settled = _important(iteration, None)
-    quiet = [
-        not (label_all or role != "node" or node_id in settled)
-        for (node_id, _, _), role in zip(entries, roles, strict=True)
-    ]
-    heights = [QUIET_ROW if flag else 1.0 for flag in quiet]
+    heights = _heights(iteration, entries, label_all)
     rows = tidy_rows(parents, heights)
     depths: list[int] = []
     for parent in parents:
@@ -152,49 +127,15 @@ def build_scene(
         total=max(len(nodes) - 1, 0),
         hidden=hidden,
         unlabelled=unlabelled,
-        note=_note(iteration, hidden, unlabelled),
+        note=_note(iteration, hidden),
         default_selected=_default_selected(iteration, keep),
     )
 
 
-def _kept(iteration: IterationTrace, selected: int | None, unfolded: Collection[int], limits: Limits) -> set[int]:
-    """Nodes drawn one by one: all of them, or the important ones and the likeliest, closed under parents."""
-    nodes = iteration.nodes
-    if len(nodes) - 1 <= limits.draw_all:
-        return set(range(len(nodes)))
-    opened = set(unfolded)
-    wanted = _important(iteration, selected) | {node.node_id for node in nodes if node.parent_id in opened}
-    likeliest = sorted(range(len(nodes)), key=lambda i: (-nodes[i].path_probability, i))
-    wanted |= set(likeliest[: limits.draw_when_folded])
-    keep: set[int] = set()
-    for node_id in wanted:
-        while node_id >= 0 and node_id not in keep:
-            keep.add(node_id)
-            node_id = nodes[node_id].parent_id
-    return keep
-
-
-def _important(iteration: IterationTrace, selected: int | None) -> set[int]:
-    """The accepted path, its siblings and the selection."""
-    nodes = iteration.nodes
-    path = {0, *iteration.accepted}
-    chosen = path | {node.node_id for node in nodes if node.parent_id in path}
-    if selected is not None and 0 <= selected < len(nodes):
-        chosen.add(selected)
-    return chosen
-
-
-def _folds(nodes: tuple[NodeTrace, ...], keep: set[int]) -> dict[int, tuple[int, ...]]:
-    """Hidden nodes by the nearest drawn ancestor."""
-    owner = [0] * len(nodes)
-    folds: dict[int, list[int]] = {}
-    for node in nodes:
-        if node.node_id in keep:
-            owner[node.node_id] = node.node_id
-            continue
-        owner[node.node_id] = owner[node.parent_id]
-        folds.setdefault(owner[node.node_id], []).append(node.node_id)
-    return {parent: tuple(members) for parent, members in folds.items()}
+def _heights(iteration: IterationTrace, entries: list[tuple[int, int, str]], label_all: bool) -> list[float]:
+    """Rows that each entry takes. The selection has no say in them: choosing a node must not move the others."""
+    settled = important_nodes(iteration, None)
+    return [1.0 if label_all or role != "node" or node_id in settled else QUIET_ROW for node_id, _, role in entries]
 
 
 def _entries(iteration: IterationTrace, keep: set[int], folds: dict) -> list[tuple[int, int, str]]:
@@ -219,7 +160,7 @@ def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state:
         )  # fmt: skip
     if role == "final":
         text = iteration.final_text or ""
-        value = next((p for i, _, p in iteration.target_top(parent_id) if i == iteration.committed_ids[-1]), None)
+        value = next((p for i, _, p in target_top(iteration, parent_id) if i == iteration.committed_ids[-1]), None)
         both = f"{iteration.final_kind} {number(value)}" if value is not None else iteration.final_kind
         title = f"{visible(text)}: {iteration.final_kind} token"
         return SceneNode(
@@ -230,7 +171,7 @@ def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state:
         return SceneNode(0, -1, 0, row, "last token", "last committed token", True, "root", "", "", "", 1.0, 0, 1)
     node = iteration.nodes[node_id]
     draft = number(node.draft_probability) if node.draft_probability is not None else ""
-    both = f"{draft} → {number(node.target_probability)}" if node.target_probability is not None else draft
+    both = f"{draft} → {number(target_shown(node))}" if node.target_probability is not None else draft
     return SceneNode(
         node_id=node_id,
         parent_id=parent_id,
@@ -264,15 +205,12 @@ def _column_chars(nodes: tuple[SceneNode, ...]) -> tuple[int, ...]:
     return tuple(widths)
 
 
-def _note(iteration: IterationTrace, hidden: int, unlabelled: int) -> str:
-    """How many nodes there are and how many of them are not to be seen."""
+def _note(iteration: IterationTrace, hidden: int) -> str:
+    """How many nodes there are and how many of them are not drawn one by one."""
     if not iteration.nodes:
         return f"{plural(iteration.drafted, 'node')} drafted, not recorded"
-    parts = [plural(len(iteration.nodes) - 1, "node")]
-    parts.append(f"{hidden:,} hidden in folds" if hidden else "none hidden")
-    if unlabelled:
-        parts.append(f"{unlabelled:,} unlabelled")
-    return " · ".join(parts)
+    nodes = plural(len(iteration.nodes) - 1, "node")
+    return f"{nodes} · {hidden:,} hidden in folds" if hidden else nodes
 
 
 def _default_selected(iteration: IterationTrace, keep: set[int]) -> int:

@@ -1,11 +1,10 @@
-"""The whole data of the scope component: one iteration of a run with every linked view, or a tree alone.
+"""The data of the scope component: one iteration of a run with every linked view, or a tree alone.
 
-data = scope_data(run, index, key="run-1")                 # the linked scope at one iteration, nothing to step to
+frame = frame_data(iteration, scene_id="run-1:3")          # every linked view of one iteration
 data = compact_data(iteration, scene_id="a:3", title="A")  # tree only, for side-by-side views
-marks_a, marks_b = diff_marks(iteration_a, iteration_b)    # {node_id: "only here"} to pass as `marks`
 
-The linked scope on a page gets a film of many iterations instead (`viz.film`): each frame is `frame_data`, and what
-belongs to the run and not to an iteration (`run_strip`, `run_text`) is there once.
+A page shows frames of many iterations as a film (`viz.film`); what belongs to the run and not to an iteration
+(`run_strip`, `run_text`, `panel_terms`) is there once.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,17 +12,20 @@ from collections.abc import Collection, Mapping
 from decoding.trace import IterationTrace, RunTrace
 from viz.cache_figure import CacheStrip, cache_strips
 from viz.cards import cards, laws
-from viz.explain import phase_seconds
 from viz.glossary import explain_term
 from viz.mask_figure import tree_mask
 from viz.mask_orders import ORDER_WORDS, row_orders
 from viz.overview import overview_data
-from viz.scene import Limits, Scene, build_scene, scene_to_json
+from viz.phase_times import time_rows
+from viz.scene import Scene, build_scene, scene_to_json
+from viz.tested_law import sampling_words
 from viz.text_strip import iteration_spans
-from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS
+from viz.theme import MARKS, PHASE_COLORS
 from viz.tokens import milliseconds, plural, visible
+from viz.words import quote
 
 TEXT_WINDOW = 240
+PROMPT_TOKENS = 16  # enough to fill what `quote` shows of a prompt
 # Panel heads whose term the component explains to the pointer.
 HEADS = {
     "mask": "tree attention mask",
@@ -33,45 +35,18 @@ HEADS = {
     "strip": "iteration strip",
     "efficiency": "block efficiency",
     "draft": "draft probability",
-    "target": "target probability",
+    "drafted": "accepted",
+    "bonus": "bonus token",
+    "recovered": "recovered token",
+    "fallback": "fallback token",
+    "tests": "acceptance test",
+    "residual": "residual",
 }
 
 
-def scope_data(
-    run: RunTrace,
-    index: int,
-    *,
-    key: str = "run",
-    selected: int | None = None,
-    phase: str | None = None,
-    unfolded: Collection[int] = (),
-    title: str = "",
-    limits: Limits | None = None,
-) -> dict:
-    """Data of the linked scope for iteration `index` of a run; `selected` and `phase` only set where it starts."""
-    frame = frame_data(
-        run.iterations[index],
-        scene_id=f"{key}:{index}",
-        title=title or run.label,
-        selected=selected,
-        unfolded=unfolded,
-        limits=limits,
-    )
-    shared = {"text": run_text(run, index, index), "strip": run_strip(run), "terms": panel_terms()}
-    return {"mode": "scope", "selected": selected, "phase": phase, **shared, **frame}
-
-
-def frame_data(
-    iteration: IterationTrace,
-    *,
-    scene_id: str,
-    title: str = "",
-    selected: int | None = None,
-    unfolded: Collection[int] = (),
-    limits: Limits | None = None,
-) -> dict:
+def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unfolded: Collection[int] = ()) -> dict:
     """What the linked scope shows of one iteration, apart from the run around it."""
-    scene = build_scene(iteration, scene_id=scene_id, title=title, selected=selected, unfolded=unfolded, limits=limits)
+    scene = build_scene(iteration, scene_id=scene_id, title=title, unfolded=unfolded)
     return {
         "index": iteration.index,
         "scene": scene_to_json(scene),
@@ -96,39 +71,22 @@ def compact_data(
     selected: int | None = None,
     marks: Mapping[int, str] | None = None,
     unfolded: Collection[int] = (),
-    limits: Limits | None = None,
 ) -> dict:
-    """Data of a tree alone. `marks` maps node ids to words such as `only in A`; marked nodes get a frame and a tag."""
-    scene = build_scene(iteration, scene_id=scene_id, title=title, selected=selected, unfolded=unfolded, limits=limits)
+    """Data of a tree alone, which shows no cards.
+
+    `marks` maps node ids to words such as `only in A`; marked nodes get a frame and a tag.
+    """
+    scene = build_scene(iteration, scene_id=scene_id, title=title, selected=selected, unfolded=unfolded)
     return {
         "mode": "compact",
         "scene": scene_to_json(scene),
         "legend": legend(scene),
         "selected": selected,
         "phase": phase,
-        "cards": cards(iteration, scene),
+        "cards": {},
         "marks": {str(node_id): words for node_id, words in (marks or {}).items()},
         "recorded": bool(iteration.nodes),
     }
-
-
-def diff_marks(
-    first: IterationTrace, second: IterationTrace, names: tuple[str, str] = ("A", "B")
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Nodes that only one of two trees has, by their path of tokens: marks for the first and for the second."""
-    paths = [_token_paths(iteration) for iteration in (first, second)]
-    marks = []
-    for mine, other, name in ((paths[0], paths[1], names[0]), (paths[1], paths[0], names[1])):
-        marks.append({node_id: f"only in {name}" for path, node_id in mine.items() if path not in other})
-    return marks[0], marks[1]
-
-
-def _token_paths(iteration: IterationTrace) -> dict[tuple, int]:
-    """Node id by path, written as (path id of the parent, token) so that comparing costs no more than the tree."""
-    paths: list[tuple] = [()]
-    for node in iteration.nodes[1:]:
-        paths.append((paths[node.parent_id], node.token_id))
-    return {path: node_id for node_id, path in enumerate(paths) if node_id}
 
 
 def legend(scene: Scene) -> list[dict]:
@@ -183,6 +141,7 @@ def _strip(strip: CacheStrip) -> dict:
         "not_drawn": strip.not_drawn,
         "rebuilt": strip.rebuilt,
         "note": strip.note,
+        "rest": strip.rest,
     }
 
 
@@ -209,19 +168,31 @@ def run_text(run: RunTrace, first: int, last: int) -> dict:
 
 def _times(iteration: IterationTrace) -> list[dict]:
     """Phases of the iteration with their measured times, the draft's forwards one by one."""
-    seconds = phase_seconds((iteration,))
     return [
         {
             "key": name,
-            "words": PHASE_WORDS[name],
-            "color": PHASE_COLORS[name],
+            "words": words,
+            "color": PHASE_COLORS["draft" if name == "tree" else name],
             "seconds": value,
             "shown": milliseconds(value),
             "parts": list(iteration.times.draft_levels_s) if name == "draft" else [],
+            "told": explain_term(words),
         }
-        for name, value in seconds.items()
-        if value > 0
+        for name, words, value in time_rows(iteration)
     ]
+
+
+def run_words(run: RunTrace) -> tuple[str, str]:
+    """Sampling and prompt of the run that is shown, in short and in full; the next one's may be others."""
+    sampling = run.sampling
+    words = ["greedy decoding" if sampling.temperature == 0 else sampling_words(sampling)]
+    if sampling.draft_temperature != 1:
+        words.append(f"draft temperature {sampling.draft_temperature:g}")
+    if sampling.temperature > 0 or sampling.draft_temperature != 1:
+        words.append(f"seed {sampling.seed}")
+    prompt = "".join(run.prompt_texts[:PROMPT_TOKENS]).strip()
+    short = ", ".join(words).replace("temperature", "T")
+    return f"{short} · {quote(prompt)}", f"The run shown: {run.label}, {', '.join(words)}, prompt {quote(prompt)}"
 
 
 def run_strip(run: RunTrace) -> dict:
@@ -232,6 +203,7 @@ def run_strip(run: RunTrace) -> dict:
     loops = sum(i.in_loop for i in run.iterations)
     return {
         "columns": [[len(i.accepted), i.final_kind, int(i.in_loop)] for i in run.iterations],
+        "about": run_words(run),
         "efficiency": f"{tokens / max(count, 1):.2f} tokens / verification",
         "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"
         + (f", {loops} in a loop" if loops else ""),

@@ -14,11 +14,15 @@ SCRIPTS = (
     "compare.js",
     "mask.js",
     "panels.js",
+    "cache.js",
     "picture.js",
     "keys.js",
+    "selection.js",
     "scope.js",
 )
-STYLES = ("scope.css", "panels.css")
+# The colours come first: every component begins with them.
+COLORS = "colors.css"
+STYLES = (COLORS, "scope.css", "panels.css")
 
 
 def scope_script() -> str:

@@ -16,6 +16,7 @@ PROVENANCE_WORDS = {
     "fallback": "fallback",
 }
 PROVENANCE_MARK = {"drafted": "accepted", "bonus": "bonus", "recovered": "recovered", "fallback": "fallback"}
+_BONUS_LINE = "color-mix(in srgb, {} 72%, currentColor)"  # the blue alone would be too pale on white
 _DASHES = {"drafted": "solid", "bonus": "double", "recovered": "dotted", "fallback": "dashed"}
 
 
@@ -58,12 +59,19 @@ def iteration_spans(iteration: IterationTrace, current: bool = False) -> list[Sp
     return spans
 
 
+def underline(provenance: str, width_px: float = 2) -> str:
+    """CSS of the line under a token of the output, in its colour and its dash."""
+    color, dash = MARKS[PROVENANCE_MARK[provenance]].color, _DASHES[provenance]
+    width_px += 2 if dash == "double" else 0  # two lines and what is between them
+    color = _BONUS_LINE.format(color) if provenance == "bonus" else color
+    return f"border-bottom:{width_px:g}px {dash} {color}"
+
+
 def text_html(spans: Sequence[Span]) -> str:
     """The spans as escaped HTML: colour and line style under each token say where it came from."""
     pieces = []
     for span in spans:
-        mark = PROVENANCE_MARK.get(span.provenance)
-        rule = f"border-bottom:2px {_DASHES[span.provenance]} {MARKS[mark].color};" if mark else "opacity:.65;"
+        rule = f"{underline(span.provenance)};" if span.provenance in PROVENANCE_MARK else "opacity:.65;"
         weight = "font-weight:700;" if span.current else ""
         where = "" if span.iteration is None else f", iteration {span.iteration + 1}"
         title = html.escape(PROVENANCE_WORDS[span.provenance] + where, quote=True)

@@ -30,6 +30,7 @@ MARKS: dict[str, Mark] = {
     "not_reached": Mark(GREY, "hollow", "circle-open", "dot", "not reached"),
     "not_verified": Mark(GREY, "ghost", "circle-open-dot", "dot", "not verified"),
     "pruned": Mark(GREY, "ghost", "circle-open-dot", "dot", "pruned"),
+    "forced_out": Mark(GREY, "ghost", "circle-open-dot", "dot", "forced out"),
     "recovered": Mark("#CC79A7", "diamond", "diamond", "dot", "recovered"),
     "bonus": Mark("#56B4E9", "star", "star", "dot", "bonus"),
     "fallback": Mark("#A6761D", "triangle", "triangle-up", "dot", "fallback"),
@@ -54,9 +55,9 @@ PHASE_WORDS: dict[str, str] = {
     "mask": "flatten & mask",
     "verify": "verify",
     "select": "select",
-    "commit": "commit",
+    "commit": "commit & KV",
     "rebuild": "rebuild KV",
-    "adapt": "adapt",
+    "adapt": "history",
     "other": "other",
 }
 

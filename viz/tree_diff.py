@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from decoding.trace import IterationTrace
+from decoding.trace import IterationTrace, node_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Change:
 
 
 def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
-    """Match the nodes of two recorded trees by their tokens from the root down."""
-    mine, others = token_paths(first), token_paths(second)
+    """Match the nodes of two recorded trees by their tokens from the root down; what was forced out is in neither."""
+    mine, others = map(_by_path, (first, second))
     length = min(len(first.committed_ids), len(second.committed_ids))
     return TreeDiff(
         only_first=tuple(node for path, node in mine.items() if path not in others),
@@ -50,6 +50,11 @@ def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
         both=tuple((node, others[path]) for path, node in mine.items() if path in others),
         same_text=first.committed_ids[:length] == second.committed_ids[:length],
     )
+
+
+def _by_path(iteration: IterationTrace) -> dict[tuple[int, ...], int]:
+    gone = iteration.forced_out
+    return {path: node for node, path in enumerate(node_paths(iteration)) if node and node not in gone}
 
 
 def what_changed(
@@ -73,11 +78,3 @@ def what_changed(
         rates = len(first.committed_ids) / first_s, len(second.committed_ids) / second_s
         changes.append(Change("tokens / s here", *rates, "1/s"))
     return tuple(changes)
-
-
-def token_paths(iteration: IterationTrace) -> dict[tuple[int, ...], int]:
-    """Node id by the tokens from the first drafted one down to it; the root is left out."""
-    paths: list[tuple[int, ...]] = [()]
-    for node in iteration.nodes[1:]:
-        paths.append((*paths[node.parent_id], node.token_id))
-    return {path: node_id for node_id, path in enumerate(paths) if node_id}

@@ -47,9 +47,11 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
         tickvals=list(range(last + 1)), ticktext=["root", *(f"depth {i}" for i in range(1, last + 1))],
     )  # fmt: skip
     figure.update_yaxes(range=[scene.rows + 0.1, -0.1], visible=False)
+    unlabelled = f" · {scene.unlabelled:,} unlabelled" if scene.unlabelled else ""
     figure.add_annotation(
-        text=f"{scene.note} · line width = path probability", xref="paper", yref="paper", x=0, y=0, yshift=-44,
-        xanchor="left", yanchor="top", showarrow=False, font={"size": 11, "color": palette(dark).muted},
+        text=f"{scene.note}{unlabelled} · line width = path probability",
+        xref="paper", yref="paper", x=0, y=0, yshift=-44, xanchor="left", yanchor="top", showarrow=False,
+        font={"size": 11, "color": palette(dark).muted},
     )  # fmt: skip
     return figure
 

@@ -13,20 +13,26 @@ TWO_LINE_ROWS = 11
 
 
 def kept_tree_data(
-    iteration: IterationTrace, *, scene_id: str, title: str, selected: int | None = None, unfolded: Collection[int] = ()
+    iteration: IterationTrace,
+    *,
+    scene_id: str,
+    title: str,
+    walker: str = "this seed",
+    selected: int | None = None,
+    unfolded: Collection[int] = (),
 ) -> dict:
     """Data of the compact scope for an iteration as a verifier replayed it (`decoding.replay.replayed_iteration`).
 
-    The node where the walk stopped is framed. The final token is left out: it hangs on another node with every verifier
-    and would move the others.
+    The node where the walk of `walker` stopped is framed. The final token is left out: it hangs on another node with
+    every verifier and would move the others.
     """
     stop = iteration.accepted[-1] if iteration.accepted else 0
     still = replace(iteration, final_kind="none")
-    marks = {stop: "this seed stops here"}
+    marks = {stop: f"{walker} stops here"}
     data = compact_data(still, scene_id=scene_id, title=title, marks=marks, selected=selected, unfolded=unfolded)
     scene = data["scene"]
     scene["summary"] = iteration_summary(iteration)
-    scene["note"] = scene["note"].removesuffix(" · none hidden") + " · number: exact acceptance"
+    scene["note"] = scene["note"] + " · number: exact acceptance"
     for node in scene["nodes"]:
         if node["node_id"] > 0:
             chance = iteration.nodes[node["node_id"]].acceptance_probability
@@ -35,7 +41,7 @@ def kept_tree_data(
         max((node["chars"] for node in scene["nodes"] if node["depth"] == depth and _has_text(node)), default=0)
         for depth in range(len(scene["column_chars"]))
     ]
-    return data | {"cards": {}}
+    return data
 
 
 def _has_text(node: dict) -> bool:

@@ -6,7 +6,7 @@ No model is run. Nothing here applies to a token that was drafted: `viz.why_verd
 """
 
 from decoding.trace import TOP_TOKENS, IterationTrace
-from viz.draft_rule import RANKED, Places, Standing, Standings, rule_of
+from viz.draft_rule import RANKED, DraftRank, DraftRanks, Places, rule_of
 from viz.tokens import number, plural
 from viz.why_growth import confidence_words, growth_words, value_of
 from viz.words import apart, beside, chance, listed, ordinal, quote
@@ -17,7 +17,7 @@ class Absences:
 
     def __init__(self, iteration: IterationTrace):
         self.iteration, self.rule = iteration, rule_of(iteration.settings)
-        self._places, self._standings = Places(iteration), Standings(iteration)
+        self._places, self._ranks = Places(iteration), DraftRanks(iteration)
         self._children: dict[int, list[int]] = {}
         for node in iteration.nodes[1:]:
             self._children.setdefault(node.parent_id, []).append(node.node_id)
@@ -30,7 +30,7 @@ class Absences:
         if parent.growth != "expanded":
             where = "the last committed token" if parent_id == 0 else quote(parent.text)
             return f"Nothing was drafted after {where}: {growth_words(iteration, parent_id, self._places)}."
-        draft = self._standings.of(parent_id, token_id)
+        draft = self._ranks.of(parent_id, token_id)
         if iteration.law != "deterministic":
             return self._not_drawn(parent_id, draft)
         if self.rule in RANKED:
@@ -48,7 +48,7 @@ class Absences:
             return "Nothing was drafted here: drafting did not promise more tokens per second than decoding without it."
         return f"Nothing was drafted here: {growth_words(self.iteration, 0, self._places)}."
 
-    def _too_low(self, parent_id: int, draft: Standing) -> str:
+    def _too_low(self, parent_id: int, draft: DraftRank) -> str:
         """Rules that take the draft's best children of every node: the rank decides, then the budget."""
         width = self.iteration.nodes[parent_id].branching or 0
         if draft.rank is not None and draft.rank <= width:
@@ -74,7 +74,7 @@ class Absences:
             return f"every node gets the draft's best {count}"
         return f"{count} {'was' if width == 1 else 'were'} drafted here"
 
-    def _pruned_anyway(self, parent_id: int, draft: Standing) -> str:
+    def _pruned_anyway(self, parent_id: int, draft: DraftRank) -> str:
         """A second hurdle that the token would have met."""
         limit = self.iteration.settings.get("prune_probability")
         if not isinstance(limit, int | float) or draft.probability is None:
@@ -84,7 +84,7 @@ class Absences:
             return ""
         return f" Its path probability {beside(path, limit)} is below prune_probability {limit:g} as well."
 
-    def _no_place(self, parent_id: int, draft: Standing) -> str:
+    def _no_place(self, parent_id: int, draft: DraftRank) -> str:
         """Rules that give places to the tokens of highest value."""
         places = self._places
         if (draft.rank or TOP_TOKENS + 1) > places.children:
@@ -114,7 +114,7 @@ class Absences:
             return f"The search stopped before its turn: the next batch promised less than gain_threshold {limit:g}."
         return f"The tree ended with {plural(self.iteration.verified, 'node')}."
 
-    def _not_drawn(self, parent_id: int, draft: Standing) -> str:
+    def _not_drawn(self, parent_id: int, draft: DraftRank) -> str:
         """Rules that draw: how likely the draws made here were to take the token, and why there were no more."""
         children = [self.iteration.nodes[child] for child in self._children.get(parent_id, [])]
         count = sum(child.multiplicity for child in children)
@@ -137,7 +137,10 @@ class Absences:
         if self.rule == "dyspec":
             more, least = apart(worth, self._places.least_draw)
             made = plural(iteration.drafted, "draw")
-            return f"One more here was worth {more}; the {made} of the tree were worth {least} or more."
+            return (
+                f"One more here counts {more}, the path probability times what the draft has left; the {made} of this "
+                f"tree counted {least} or more."
+            )
         threshold = iteration.settings.get("threshold")
         if self.rule == "dyspec_threshold" and isinstance(threshold, int | float):
             if worth < threshold:
@@ -153,7 +156,7 @@ def why_absent(iteration: IterationTrace, parent_id: int, token_id: int) -> str:
     return Absences(iteration).why(parent_id, token_id)
 
 
-def _choice(draft: Standing) -> str:
+def _choice(draft: DraftRank) -> str:
     """The draft's opinion of the token, as the beginning of a sentence."""
     if draft.rank is None:
         return f"Not among the draft's {TOP_TOKENS} likeliest tokens here{_floor(draft)}"
@@ -161,7 +164,7 @@ def _choice(draft: Standing) -> str:
     return f"The draft's {ordinal(draft.rank)} choice here{probability}"
 
 
-def _floor(draft: Standing) -> str:
+def _floor(draft: DraftRank) -> str:
     """What the recorded tokens have at least."""
     return f" (each at least {number(draft.floor, 3)})" if draft.floor >= 5e-4 else ""
 

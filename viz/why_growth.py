@@ -135,7 +135,10 @@ def _budget(iteration: IterationTrace, node: NodeTrace, places: Places) -> str:
     if rule == "dyspec":
         worth, least = number(node.path_probability, 3), number(places.least_draw, 3)
         made = plural(iteration.drafted, "draw")
-        return f"a first draw below it was worth {worth}, and the {made} made were worth {least} or more"
+        return (
+            f"its path probability {worth} is what a first draw below it counts for, and the {made} of this tree "
+            f"counted {least} or more"
+        )
     return f"the node budget{budget} was used up before its turn"
 
 

@@ -1,9 +1,11 @@
 """Why the verifier decided as it did about a node, in words and numbers of its tests."""
 
 from decoding.trace import IterationTrace, NodeTrace, VerificationStep
+from viz.cut_short import cut_nodes, end_words, is_after_end
+from viz.tested_law import certain_words, impossible_words, is_sampled, limit_words, preferred, target_shown
 from viz.tokens import number
 from viz.why_growth import why_pruned
-from viz.words import apart, chance, listed, ordinal, quote
+from viz.words import chance, limit_and_drawn, listed, ordinal, quote
 
 MOST_TOLD = 3
 
@@ -13,12 +15,23 @@ def why_verdict(iteration: IterationTrace, node_id: int) -> str:
     node = iteration.nodes[node_id]
     if node.verdict == "root":
         return "The last committed token, not drafted: this pass writes its key/value row and reads what follows it."
+    if node_id in iteration.forced_out:
+        return node.reason
     if node.verdict == "not_verified":
         return why_pruned(iteration, node_id) or node.reason or "It was drafted but not given to the target."
-    if all(step.drawn is None for step in iteration.steps):
-        return _without_draws(iteration, node)
+    if node.node_id in cut_nodes(iteration):
+        return f"The verifier accepted it, but it was not committed: {end_words(iteration)} before it."
+    if not is_sampled(iteration):
+        return _after_end(iteration, node) + _without_draws(iteration, node)
     told = _told_by_draws(iteration, node)
-    return f"{told} {_preference(iteration, node)}".strip() or node.reason or f"It was {node.verdict}."
+    said = f"{told} {_preference(iteration, node)}".strip() or node.reason or f"It was {node.verdict}."
+    return _after_end(iteration, node) + said
+
+
+def _after_end(iteration: IterationTrace, node: NodeTrace) -> str:
+    """What to say first of a node that was tested although the text had ended."""
+    tested = any(s.child_id == node.node_id and is_after_end(iteration, s) for s in iteration.steps)
+    return "After the end of the text and so without effect: " if tested else ""
 
 
 def _without_draws(iteration: IterationTrace, node: NodeTrace) -> str:
@@ -61,25 +74,21 @@ def _test_words(iteration: IterationTrace, node: NodeTrace, tests: list[Verifica
     outcome = _outcome(tests[-1], from_below)
     if len(tests) == 1:
         if tests[0].acceptance_probability == 1:
-            return f"{'Kept with its whole path' if from_below else 'Accepted'}: its test passes with certainty."
+            why = certain_words(iteration, tests[0])
+            said = "Kept with its whole path" if from_below else "Accepted"
+            return f"{said}: its test passes with certainty{', as ' + why if why else ''}."
         if tests[0].acceptance_probability == 0:
-            return f"{'Not kept' if from_below else 'Rejected'}: its test passes with probability 0."
-        limit, drawn = _limit_and_drawn(tests[0])
-        return f"{kept} if the draw is below {limit}; it was {drawn}: {outcome}."
-    limits, drawn = zip(*(_limit_and_drawn(step) for step in tests), strict=True)
+            said = f"{'Not kept' if from_below else 'Rejected'}: its test passes with probability 0."
+            return f"{said} {impossible_words(iteration, tests[0])}".strip()
+        limit, drawn = limit_and_drawn(tests[0].acceptance_probability, tests[0].drawn)
+        made_of = limit_words(iteration, tests[0])
+        return f"{kept} if the draw is below {limit}{' = ' + made_of if made_of else ''}; it was {drawn}: {outcome}."
+    limits, drawn = zip(*(limit_and_drawn(step.acceptance_probability, step.drawn) for step in tests), strict=True)
     limits = limits[:1] if len(set(limits)) == 1 else limits
     return (
         f"Tested {len(tests)} times, once for each time it was drafted: accepted if the draw is below "
         f"{listed(limits)}; the draws were {listed(drawn)}: {outcome}."
     )
-
-
-def _limit_and_drawn(step: VerificationStep) -> tuple[str, str]:
-    """Both numbers with as many decimals as tell them apart."""
-    if step.drawn is None:
-        return chance(step.acceptance_probability), "none"
-    limit, drawn = apart(step.acceptance_probability, step.drawn)
-    return (chance(step.acceptance_probability) if step.acceptance_probability in (0.0, 1.0) else limit), drawn
 
 
 def _outcome(step: VerificationStep, from_below: bool) -> str:
@@ -154,15 +163,17 @@ def _law_words(iteration: IterationTrace, place: int) -> str:
 
 
 def _preference(iteration: IterationTrace, node: NodeTrace) -> str:
-    """What the target thinks of this token, beside its favourite at the same place; at temperature 1 as recorded."""
+    """What the target thinks of this token, beside its favourite at the same place, in the law that was tested with."""
     parent = iteration.nodes[node.parent_id]
     if node.verdict == "not_reached" or parent.target_argmax is None or node.target_probability is None:
         return ""
+    best, given = number(preferred(iteration, parent.node_id)), number(target_shown(node))
+    # The test was made with another law, which an older record does not have.
+    where = "" if iteration.tested_top_probs is not None else " at temperature 1"
     if parent.target_argmax == node.token_id:
-        return f"It is the target's favourite here, at {number(parent.target_argmax_probability)}."
+        return f"It is the target's favourite here, at {best}{where}."
     favourite = quote(parent.target_argmax_text or f"<{parent.target_argmax}>")
-    best = number(parent.target_argmax_probability)
-    return f"The target gives it {number(node.target_probability)}, its favourite {favourite} {best}."
+    return f"The target gives it {given}, its favourite {favourite} {best}{where}."
 
 
 def _why_not_reached(iteration: IterationTrace, node: NodeTrace) -> str:
@@ -176,12 +187,23 @@ def _why_not_reached(iteration: IterationTrace, node: NodeTrace) -> str:
         if blocker is node:
             return "The text or its requested length ended before this token, so it was not committed."
         return f"The text or its requested length ended before its ancestor {where}."
+    if any(step.weight is not None for step in iteration.steps):
+        return _left_untested(iteration)
     if blocker is not node:
         return f"Its ancestor {where} was not accepted, so the verifier never came here."
     taken = next((n for n in iteration.nodes if n.parent_id == node.parent_id and n.node_id in accepted), None)
     if taken is not None:
         return f"Its sibling {quote(taken.text)} (node {taken.node_id}) was taken first, so it was not tested."
     return node.reason or "The verifier stopped before it came here."
+
+
+def _left_untested(iteration: IterationTrace) -> str:
+    """Bottom-up verifiers test a node before its ancestors: what they leave out is not below a node that failed."""
+    passed = next((s for s in iteration.steps if s.kind == "test" and s.accepted), None)
+    if passed is None:
+        return "Not tested: this verifier looks only at the first path that was drawn, and none of it was kept."
+    kept = iteration.nodes[passed.child_id]
+    return f"Not tested: {quote(kept.text)} (node {kept.node_id}) passed its test before, and that settled the path."
 
 
 def _walked_over(iteration: IterationTrace, node: NodeTrace) -> bool:

@@ -31,6 +31,16 @@ def chance(probability: float) -> str:
     return "less than 0.0001" if probability < 0.5 else "more than 0.9999"
 
 
+def percent(probability: float) -> str:
+    """A probability as a share: never 0% or 100% where it is neither."""
+    if probability in (0.0, 1.0):
+        return f"{100 * probability:.0f}%"
+    for digits in (1, 2):
+        if 0 < float(f"{100 * probability:.{digits}f}") < 100:
+            return f"{100 * probability:.{digits}f}%"
+    return "less than 0.01%" if probability < 0.5 else "more than 99.99%"
+
+
 def beside(value: float, *limits: float, digits: int = 3) -> str:
     """A number beside limits that it is held against, with more decimals where it would read like one of them."""
     for more in range(digits, digits + 4):
@@ -41,9 +51,23 @@ def beside(value: float, *limits: float, digits: int = 3) -> str:
 
 
 def apart(first: float, second: float) -> tuple[str, str]:
-    """Two numbers with as many decimals as show which one is larger, two at least."""
+    """Two probabilities with as many decimals as show which one is larger, two at least, and that neither is 0 or 1."""
     for digits in (2, 3, 4, 5):
-        said = f"{first:.{digits}f}", f"{second:.{digits}f}"
-        if said[0] != said[1]:
-            return said
+        if f"{first:.{digits}f}" != f"{second:.{digits}f}":
+            return _inside(first, digits), _inside(second, digits)
     return f"{first:g}", f"{second:g}"
+
+
+def limit_and_drawn(limit: float, drawn: float | None) -> tuple[str, str]:
+    """What the number drawn in a test has to be below, and that number."""
+    return (chance(limit), "none") if drawn is None else apart(limit, drawn)
+
+
+def _inside(probability: float, digits: int) -> str:
+    """A probability with more decimals where it would read 0 or 1."""
+    if probability in (0.0, 1.0):
+        return f"{probability:.0f}"
+    for more in range(digits, 9):
+        if 0 < float(f"{probability:.{more}f}") < 1:
+            return f"{probability:.{more}f}"
+    return f"{probability:.1e}" if probability < 0.5 else f"{probability:.12g}"

@@ -17,10 +17,6 @@ def fork(number: int, parent: int, at: int, iterations: int | None = None, kind=
     return Line(number, parent, at, iterations or at + 1, f"change {number}", kind)
 
 
-def rows_of(graph: BranchGraph) -> list[int]:
-    return [lane.line.number for lane in graph.lanes]
-
-
 def lane_of(graph: BranchGraph, number: int):
     return next(lane for lane in graph.lanes if lane.line.number == number)
 

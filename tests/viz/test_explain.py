@@ -3,7 +3,9 @@
 import pytest
 
 from tests import traces
+from viz.charts import tokens_over_time
 from viz.explain import iteration_summary, why_final, why_not_expanded, why_not_faster, why_pruned, why_verdict
+from viz.phases import phases_of
 
 
 def test_a_rejected_node_under_greedy_decoding():
@@ -14,7 +16,7 @@ def test_a_rejected_node_under_greedy_decoding():
 def test_a_rejected_node_with_a_draw_says_the_draw():
     said = why_verdict(traces.sampled_recovered(), 8)
     assert said.startswith("Accepted if the draw is below 0.27; it was 0.54: rejected.") and "Greedy" not in said
-    assert "The target gives it 0.17, its favourite ‘No’ 0.69." in said
+    assert "The target gives it 0.17, its favourite ‘No’ 0.69 at temperature 1." in said
     assert "below 0.87; it was 0.31: accepted" in why_verdict(traces.sampled_recovered(), 3)
     assert why_verdict(traces.sampled_recovered(), 1).startswith("Accepted: its test passes with certainty.")
 
@@ -60,13 +62,22 @@ def test_pruning_names_the_threshold():
 
 def test_final_tokens():
     assert "leaf" in why_final(traces.bonus()) and "free" in why_final(traces.bonus())
-    assert "end of the text" in why_final(traces.ended())
+    assert "the text or its requested length ended with ‘</s>’" in why_final(traces.ended()).lower()
     assert "Nothing was drafted" in why_final(traces.autoregressive())
 
 
 def test_the_summary_is_one_sentence_with_the_counts():
     said = iteration_summary(traces.dynatree_recovered())
     assert "13 nodes drafted, 13 verified, 2 accepted, recovered token ‘No’; 3 tokens committed" in said
+
+
+def test_a_replayed_iteration_has_no_times_to_explain():
+    run = traces.run_replayed()
+    assert "was replayed from stored rows: its times were not measured" in why_not_faster(run)
+    phases = phases_of(run.iterations[-1], ())
+    assert {phase.seconds for phase in phases} == {None}
+    assert "ms" not in next(phase.caption for phase in phases if phase.key == "verify")
+    assert tokens_over_time([run]).data[0].x[-1] == run.iterations[1].ended_s
 
 
 def test_why_not_faster_uses_the_measured_phases():

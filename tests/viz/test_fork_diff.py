@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.trace import ForcedTrace, node_paths
 from tests.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of, run_of, summary
 from viz.fork_diff import (
     NO_TIME,
@@ -16,11 +17,17 @@ from viz.fork_diff import (
     parting_words,
     same_prefix,
 )
+from viz.scope_data import compact_data
 
 
 def smaller_tree():
     """The hand-written tree without its last four nodes; the same two nodes are accepted."""
     return iteration_of(DYNATREE[:9], final=(3, "No", 0.69), final_kind="recovered")
+
+
+def lasting(iteration, seconds: float):
+    """An iteration that took so long in all."""
+    return replace(iteration, times=replace(iteration.times, total_s=seconds))
 
 
 def measure(measures, words: str):
@@ -43,7 +50,7 @@ def test_expected_tokens_leave_out_what_was_not_verified():
 
 
 def test_measures_say_what_differs():
-    measures = fork_measures(dynatree_recovered(), smaller_tree(), 0.012, 0.009)
+    measures = fork_measures(lasting(dynatree_recovered(), 0.012), lasting(smaller_tree(), 0.009))
     assert (measure(measures, "nodes only here").first, measure(measures, "nodes only here").second) == ("4", "0")
     assert measure(measures, "nodes only here").difference == "9 nodes in both"
     assert measure(measures, "nodes verified").difference == "−4"
@@ -52,10 +59,35 @@ def test_measures_say_what_differs():
     assert measure(measures, "time").difference == "−25%"
 
 
-@pytest.mark.parametrize("times", [(None, 0.01), (0.01, None), (None, None)])
+def test_the_time_of_the_same_work_differs_by_chance():
+    measures = fork_measures(lasting(dynatree_recovered(), 0.004), lasting(dynatree_recovered(), 0.010))
+    assert measure(measures, "time").difference == "chance: same work"
+
+
+def test_a_node_forced_out_is_not_in_both_trees():
+    whole = dynatree_recovered()
+    path = node_paths(whole)[1]
+    out = replace(whole, forced=(ForcedTrace("force_out", path),))
+    below = [node for node, each in enumerate(node_paths(whole)) if each[: len(path)] == path]
+    assert out.forced_out == set(below) and not whole.forced_out
+    assert measure(fork_measures(whole, out), "nodes only here").first == str(len(below))
+    nodes = tuple(replace(node, flat_index=None, pruned=True) if node.node_id in below else node for node in out.nodes)
+    data = compact_data(replace(out, nodes=nodes), scene_id="b", title="B")
+    states = {node["node_id"]: node["state"] for node in data["scene"]["nodes"]}
+    assert {states[node] for node in below if node in states} == {"forced_out"}
+    assert "forced out" in [each["words"] for each in data["legend"]]
+
+
+def test_nearly_the_same_time_is_not_called_the_same():
+    measures = fork_measures(lasting(dynatree_recovered(), 0.0120), lasting(smaller_tree(), 0.01201))
+    assert measure(measures, "time").difference == "less than 1%"
+
+
+@pytest.mark.parametrize("times", [(0.0, 0.01), (0.01, 0.0), (0.0, 0.0)])
 def test_a_replayed_iteration_has_no_time(times):
-    time = measure(fork_measures(dynatree_recovered(), smaller_tree(), *times), "time")
-    assert [time.first, time.second].count(NO_TIME) == times.count(None)
+    both = map(lasting, (dynatree_recovered(), smaller_tree()), times)
+    time = measure(fork_measures(*both), "time")
+    assert [time.first, time.second].count(NO_TIME) == times.count(0.0)
     assert time.difference == ""
 
 
@@ -105,6 +137,15 @@ def test_the_same_text_may_be_cut_into_other_iterations():
     assert parting_words(further) == "The same text as far as both go (1 token); A is further."
 
 
+def test_where_nothing_differs_nothing_is_said_to():
+    first, second = (run_of([dynatree_recovered(), bonus()]) for _ in range(2))
+    assert parting_words(continuations(first, second, 0)) == "The same 6 tokens: nothing differs."
+    kept = smaller_tree()
+    other = replace(kept, committed_ids=dynatree_recovered().committed_ids)
+    words = parting_words(continuations(run_of([dynatree_recovered()]), run_of([other]), 0))
+    assert words == "The same 3 tokens: the change altered the work, not the text."
+
+
 def test_bold_begins_where_the_texts_part():
     first, second = run_of([dynatree_recovered(), bonus()]), run_of([dynatree_recovered(), dynatree_recovered()])
     html = continuation_html(continuations(first, second, 0))
@@ -132,9 +173,9 @@ def test_text_of_a_model_is_escaped():
 
 
 def test_the_table_has_a_row_per_branch_and_heads_for_readers():
-    table = measures_html(fork_measures(dynatree_recovered(), smaller_tree(), None, None))
+    table = measures_html(fork_measures(lasting(dynatree_recovered(), 0.0), lasting(smaller_tree(), 0.0)))
     assert table.count('<th scope="row">') == 3
-    assert table.count('<th scope="col">') == 7
+    assert table.count('<th scope="col" title="') == 7
     assert NO_TIME in table
 
 

@@ -46,6 +46,11 @@ def test_ranks_by_what_a_tree_could_reach(dark):
     assert figure.layout.xaxis.ticktext[0] == "&lt;b&gt;" and figure.layout.xaxis.ticktext[2] == "\\n"
 
 
+def test_the_axis_says_that_only_the_first_tokens_are_drawn():
+    assert ranks_figure(BARS).layout.xaxis.title.text == "token that followed"
+    assert ranks_figure(BARS * 7).layout.xaxis.title.text == "token that followed (first 24 of 28)"
+
+
 def test_budgets_mark_the_best_and_the_whole():
     figure = budget_figure(BudgetLine((1.0, 2.0, 2.0), (0.01, 0.01, 0.02), best=1))
     rates, whole, best, tokens = figure.data

@@ -8,7 +8,7 @@ import pytest
 from decoding.recorded import RECORDINGS, home_run, recorded_run
 from tests.traces import bonus, dynatree_recovered, fallback, pruned, run_of, summary
 from viz.guess_puzzle import guessable, hidden_data, judge, path_words
-from viz.saving_puzzle import has_token, missing_tokens
+from viz.saving_puzzle import _breadth, has_token, missing_tokens
 
 
 def test_what_the_target_said_is_hidden():
@@ -52,6 +52,19 @@ def test_nothing_accepted_can_be_guessed():
 def test_iterations_without_a_choice_are_left_out():
     assert guessable(run_of([dynatree_recovered(0), bonus(1), fallback(2), summary(3)])) == (0,)
     assert guessable(home_run())
+
+
+def test_pruned_siblings_are_no_choice():
+    iteration = dynatree_recovered()
+    only = {1, 3, 8, 10, 11}  # one child each is given to the target
+    nodes = tuple(replace(node, pruned=bool(node.node_id) and node.node_id not in only) for node in iteration.nodes)
+    assert guessable(run_of([replace(iteration, nodes=nodes)])) == ()
+
+
+def test_children_are_counted_in_proper_english():
+    settings = {"confidence_high": 0.9, "confidence_low": 0.3, "branch_min": 2, "branch_mid": 3, "branch_max": 1}
+    assert _breadth(0.95, 3, settings)[2].endswith("only 2 children are tried")
+    assert _breadth(0.1, 2, settings)[2].endswith("only 1 child is tried")
 
 
 def test_a_right_guess_of_every_recorded_case_is_right():

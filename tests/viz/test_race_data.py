@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,13 +10,13 @@ from decoding.errors import SettingsError
 from decoding.recorded.race import RACERS, race_runs
 from decoding.trace import SamplingTrace
 from tests.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, summary
+from viz.component_files import component_style
 from viz.race_data import SPEEDS, default_speed, iteration_ticks, race_data, readable, time_ticks
 from viz.race_lanes import Lane, Step, check_lanes, lane_of, lane_of_times
 from viz.race_words import difference_words, doubt_words, headline, identity_words, lane_facts, places
 from viz.theme import MARKS
 
 PROMPT = ((1, "Once"), (2, " upon"))
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def lane(
@@ -84,6 +83,13 @@ def times_of(**changes) -> Lane:
     tokens = [(token, f" t{token}") for token in (1, 2, 3)]
     asked = {"prompt": PROMPT, "target": "t", "temperature": 0.0, "ended": False, "plain": True} | changes
     return lane_of_times("generate", "transformers", (0.02, 0.03, 0.05), (1, 1, 3), tokens, **asked)
+
+
+def test_without_a_draft_no_phase_of_drafting_has_time_and_the_first_pass_is_the_prefill():
+    first, *later = lane_of(run_autoregressive()).steps
+    assert first.start_s == 0 and first.phases[0][0] == "prefill"
+    assert [name for name, _ in first.phases[1:]] == ["select", "commit", "other"]
+    assert {tuple(name for name, _ in step.phases) for step in later} == {("verify", "select", "commit", "other")}
 
 
 def test_arrival_times_make_a_lane_without_phases():
@@ -214,9 +220,26 @@ def test_token_text_reads_as_prose_and_hides_nothing(text: str, shown: str):
     assert readable(text) == shown
 
 
+def test_a_call_that_drafts_without_telling_what_claims_no_token_for_the_target():
+    given = dict(prompt=[(1, "a")], target="t", temperature=0.0, ended=False)
+    tokens = [(2, "b"), (3, "c")]
+    assisted, plain = (
+        lane_of_times("HF", "", (0.1, 0.2), (1, 2), tokens, plain=plain, **given) for plain in (False, True)
+    )
+    assert {provenance for step in assisted.steps for _, provenance in step.tokens} == {"unknown"}
+    assert {provenance for step in plain.steps for _, provenance in step.tokens} == {"own"}
+
+
+def test_everything_in_the_legend_has_a_sentence():
+    data = race_data([lane_of(run_mixed()), lane_of(run_autoregressive())], "r")
+    shown = {provenance for lane in data["lanes"] for step in lane["steps"] for _, provenance, _ in step["tokens"]}
+    shown |= {name for name, *_ in data["phases"]} | {"prefill", "tokens", "tokens/s", "recorded time", "unknown"}
+    assert all(data["terms"].get(name) for name in shown)
+
+
 def test_colours_of_the_style_sheet_are_those_of_the_theme():
-    css = (ROOT / "viz" / "race" / "race.css").read_text(encoding="utf-8")
-    for name in ("accepted", "recovered", "bonus", "fallback"):
+    css = component_style("race/race.css")
+    for name in ("accepted", "rejected", "recovered", "bonus", "fallback"):
         assert re.search(rf"--{name}: (#\w+);", css).group(1) == MARKS[name].color
 
 

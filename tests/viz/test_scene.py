@@ -5,8 +5,9 @@ import json
 import pytest
 
 from tests import traces
+from viz.folding import fold_id, fold_parent
 from viz.phases import FINAL_ID
-from viz.scene import LABEL_COLUMNS, Limits, build_scene, fold_id, fold_parent, scene_to_json
+from viz.scene import LABEL_COLUMNS, build_scene, scene_to_json
 from viz.tokens import columns
 
 ALL = {
@@ -103,7 +104,6 @@ def test_up_to_64_nodes_have_every_label_and_up_to_300_only_what_matters():
     siblings = {node.node_id for node in trace.nodes if node.parent_id in path}
     assert labelled == path | siblings | {250, FINAL_ID}
     assert scene.hidden == 0 and scene.unlabelled == 301 - len(labelled - {FINAL_ID})
-    assert f"{scene.unlabelled} unlabelled" in scene.note
 
 
 def test_beyond_300_the_rest_is_folded_and_counted():
@@ -128,6 +128,15 @@ def test_nothing_is_drawn_without_its_parent():
         assert all(node.parent_id in ids for node in scene.nodes if node.parent_id != -1)
 
 
+def test_very_many_siblings_of_the_path_are_folded_but_for_the_verified_and_the_likeliest():
+    star = [traces.Spec(0, " a", 0.001 * (place % 900), 0.9, "not_reached") for place in range(900)]
+    trace = traces.iteration_of(star, final=(0, " b", 0.5), final_kind="fallback")
+    scene = build_scene(trace, scene_id="s")
+    drawn = [node for node in scene.nodes if node.node_id > 0]
+    assert len(drawn) == 300 and scene.hidden == 600
+    assert {node.node_id for node in drawn} == set(range(601, 901))
+
+
 def test_a_fold_opens_and_a_selection_is_never_folded():
     trace = traces.big(1024)
     scene = build_scene(trace, scene_id="s")
@@ -136,11 +145,6 @@ def test_a_fold_opens_and_a_selection_is_never_folded():
     hidden = {n.node_id for n in trace.nodes if n.parent_id == fold.parent_id} - set(_by_id(scene))
     assert hidden and hidden <= set(_by_id(opened))
     assert _by_id(build_scene(trace, scene_id="s", selected=1024))[1024].labelled
-
-
-def test_limits_can_draw_everything():
-    scene = build_scene(traces.big(1024), scene_id="s", limits=Limits(draw_all=2000))
-    assert scene.hidden == 0 and len(scene.nodes) == 1026
 
 
 def test_positions_do_not_depend_on_the_selection_below_the_fold_limit():

@@ -7,22 +7,26 @@ import pytest
 
 from tests import traces
 from viz.phases import FINAL_ID
-from viz.scope_data import compact_data, diff_marks, panel_terms, run_strip, run_text, scope_data
+from viz.scope_data import compact_data, frame_data, panel_terms, run_strip, run_text
 from viz.scope_files import FOLDER, SCRIPTS, STYLES, scope_script, scope_style
 from viz.theme import MARKS, PHASE_COLORS
 
 RUN = traces.run_mixed()
 
 
+def frame(run, index: int = 0) -> dict:
+    return frame_data(run.iterations[index], scene_id=f"r:{index}")
+
+
 @pytest.mark.parametrize("index", range(len(RUN.iterations)))
 def test_every_iteration_gives_plain_json_without_nan(index):
-    data = scope_data(RUN, index, key="r")
+    data = frame(RUN, index)
     text = json.dumps(data, allow_nan=False)
     assert data["scene"]["scene_id"] == f"r:{index}" and len(text) < 60_000
 
 
 def test_every_drawn_node_has_a_card_and_every_card_its_laws():
-    data = scope_data(RUN, 0)
+    data = frame(RUN)
     ids = {str(node["node_id"]) for node in data["scene"]["nodes"]}
     assert set(data["cards"]) == ids
     for card in data["cards"].values():
@@ -30,7 +34,7 @@ def test_every_drawn_node_has_a_card_and_every_card_its_laws():
 
 
 def test_laws_hold_the_node_in_question_and_both_sides():
-    law = scope_data(RUN, 0)["laws"]["3"]
+    law = frame(RUN)["laws"]["3"]
     rows = {row["text"]: row for row in law["rows"]}
     assert [rows["Yes"][name] for name in ("draft", "target", "node")] == [0.62, 0.17, 8]
     assert [rows["No"][name] for name in ("draft", "target", "node")] == [0.05, 0.69, FINAL_ID]
@@ -40,12 +44,12 @@ def test_laws_hold_the_node_in_question_and_both_sides():
 
 
 def test_the_law_of_a_place_that_nobody_computed_says_so():
-    law = scope_data(traces.run_autoregressive(), 0)["laws"]["0"]
+    law = frame(traces.run_autoregressive())["laws"]["0"]
     assert law["has_target"] and not law["has_draft"]
 
 
 def test_the_text_gives_each_token_its_iteration_and_its_node_there():
-    spans = scope_data(RUN, 1)["text"]["spans"]
+    spans = run_text(RUN, 1, 1)["spans"]
     assert [span[2] for span in spans if span[3] == 1] == [1, 3, FINAL_ID]
     assert max(span[3] for span in spans if span[3] is not None) == 1
     long = traces.run_of([traces.bonus()] * 300)
@@ -66,32 +70,27 @@ def test_the_run_strip_has_a_column_per_iteration():
 
 def test_a_big_tree_stays_small_on_the_wire():
     run = traces.run_of([traces.big(1024)])
-    assert len(json.dumps(scope_data(run, 0))) < 480_000
+    assert len(json.dumps(frame(run))) < 480_000
 
 
 def test_a_summary_says_that_it_has_no_tree():
-    data = scope_data(traces.run_of([traces.summary()]), 0)
+    data = frame(traces.run_of([traces.summary()]))
     assert data["recorded"] is False and data["mask"]["order"] == []
 
 
 def test_folded_trees_bring_all_their_nodes_as_bars():
-    data = scope_data(traces.run_of([traces.big(1024)]), 0)
+    data = frame(traces.run_of([traces.big(1024)]))
     assert data["overview"]["count"] == 1024 and len(data["overview"]["tops"]) == 1025
-    assert scope_data(RUN, 0)["overview"] is None
+    assert frame(RUN)["overview"] is None
 
 
 def test_every_panel_and_every_mark_of_the_legend_is_explained():
     assert all(panel_terms().values())
-    assert all(item["told"] for index in range(len(RUN.iterations)) for item in scope_data(RUN, index)["legend"])
+    assert all(item["told"] for index in range(len(RUN.iterations)) for item in frame(RUN, index)["legend"])
 
 
-def test_diff_marks_compare_paths_of_tokens():
-    first, second = traces.dynatree_recovered(), traces.sampled_recovered()
-    assert diff_marks(first, second) == ({}, {})
-    other = traces.iteration_of(traces.DYNATREE[:9], final=None, final_kind="none")
-    marks, none = diff_marks(first, other, names=("wide", "narrow"))
-    assert marks == dict.fromkeys((10, 11, 12, 13), "only in wide") and none == {}
-    assert compact_data(first, scene_id="a", marks=marks)["marks"]["10"] == "only in wide"
+def test_marks_go_along_with_a_tree():
+    assert compact_data(traces.bonus(), scene_id="a", marks={2: "only in A"})["marks"] == {"2": "only in A"}
 
 
 def test_the_style_sheet_uses_the_colours_of_the_theme():

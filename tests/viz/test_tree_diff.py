@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of
-from viz.tree_diff import compare_trees, token_paths, what_changed
+from viz.tree_diff import compare_trees, what_changed
 
 
 def pruned_tree(*left_out: int):
@@ -62,11 +62,6 @@ def test_text_is_the_same_as_far_as_the_shorter_goes():
     shorter = replace(tree, committed_ids=tree.committed_ids[:1])
     assert compare_trees(tree, shorter).same_text
     assert not compare_trees(tree, replace(tree, committed_ids=(9999,))).same_text
-
-
-def test_paths_leave_the_root_out():
-    tree = bonus()
-    assert set(token_paths(tree).values()) == {node.node_id for node in tree.nodes[1:]}
 
 
 def test_what_changed_counts_and_times():

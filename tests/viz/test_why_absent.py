@@ -131,6 +131,13 @@ def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
     assert checked > 5
 
 
+def test_as_many_children_are_scored_as_the_hardware_aware_search_scores():
+    from decoding.drafters.rate_search import MOST_CHILDREN
+    from viz.draft_rule import SCORED_CHILDREN
+
+    assert SCORED_CHILDREN == MOST_CHILDREN
+
+
 def test_rows_of_the_laws_name_their_node_or_say_why_there_is_none():
     trace = traces.dynatree_recovered()
     scene = build_scene(trace, scene_id="s")

@@ -73,6 +73,40 @@ def test_bottom_up_verifiers_keep_paths():
     assert why_verdict(trace, 1).startswith('‘·"’ (node 3) below it passed its test')
 
 
+def test_what_a_bottom_up_verifier_left_out_is_not_put_on_an_ancestor():
+    """It tests a node before its ancestors: an earlier test had passed, or the node is not on the first path."""
+    passed = [step(TREE, 8, 0.3, 0.8, False, weight=0.3), step(TREE, 3, 0.9, 0.1, True, weight=0.9), final(3, "No", 1)]
+    trace = sampled(passed, {1: "accepted", 3: "accepted", 8: "rejected"}, (1, 3))
+    for node in (5, 10):  # below a sibling of the path, and below a node that failed
+        said = why_verdict(trace, node)
+        assert said.startswith('Not tested: ‘·"’ (node 3) passed its test before') and "ncestor" not in said
+    failed = [step(TREE, node, 0.3, 0.8, False, weight=0.3) for node in (3, 1)] + [final(0, ".", 0.5)]
+    trace = sampled(failed, {1: "rejected", 2: "rejected", 3: "rejected"})
+    assert "looks only at the first path that was drawn, and none of it was kept" in why_verdict(trace, 5)
+
+
+@pytest.mark.parametrize("verifier", ["block", "traversal"])
+def test_every_untested_node_of_a_bottom_up_verifier_names_the_test_that_passed(verifier):
+    from decoding.methods import METHODS
+    from decoding.pair import embedded_pair
+    from decoding.sampling import Sampling
+    from decoding.session import DecodeSession, Limits
+
+    pair = embedded_pair()
+    method = METHODS["iid_paths"].with_settings(paths=4, length=4, verifier=verifier)
+    session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), Sampling(1.0, seed=1), Limits(16))
+    told = [
+        (iteration, why_verdict(iteration, node.node_id))
+        for iteration in session
+        for node in iteration.nodes
+        if node.verdict == "not_reached" and iteration.final_kind != "none"
+    ]
+    for iteration, said in told:
+        passed = [s.child_id for s in iteration.steps if s.kind == "test" and s.accepted]
+        assert (f"(node {passed[0]}) passed its test before" if passed else "only at the first path") in said
+    assert told
+
+
 def test_a_tournament_names_the_winner():
     match = step(TREE, 1, 0.38, 0.5, False, kind="match", rival_id=2)
     trace = sampled(
@@ -80,6 +114,11 @@ def test_a_tournament_names_the_winner():
     )
     assert "lost the tournament to ‘.’ (node 2), against which it wins with probability 0.38" in why_verdict(trace, 1)
     assert why_verdict(trace, 2).startswith("It won the tournament against ‘,’ (probability 0.62). Accepted if")
+
+
+def test_a_small_limit_is_not_told_as_0():
+    trace = sampled([step(TREE, 1, 0.004, 0.97, False), final(0, ".", 0.5)], {1: "rejected"})
+    assert "Accepted if the draw is below 0.004; it was 0.97: rejected." in why_verdict(trace, 1)
 
 
 def test_numbers_that_would_read_alike_are_told_apart():
@@ -92,7 +131,7 @@ def test_a_path_cut_by_the_end_of_the_text_was_not_rejected():
     nodes = (*trace.nodes[:2], replace(trace.nodes[2], verdict="not_reached"))
     steps = (VerificationStep(2, None, 1, 1.0, None, True, kind="choice"),)
     cut = replace(trace, nodes=nodes, accepted=(1,), steps=steps)
-    assert "ended before this token" in why_verdict(cut, 2)
+    assert "it was not committed: the text or its requested length ended with ‘</s>’ before it" in why_verdict(cut, 2)
 
 
 def test_residuals_follow_the_rejections_of_a_place():

@@ -1,35 +1,30 @@
-// The history of branches: a row per branch, its dots on a common axis of iterations. Joined behind scope/draw.js.
+// The history of branches: a row per branch, its dots on a common axis of iterations.
 
-const GRAPHS = new WeakMap();
 const DOT_ROW = 11; // Height of a lane's line inside its row.
 const EDGE = 9;
 const WIDEST_STEP = 19;
 
 export default function branches(component) {
-  const { data, parentElement } = component;
+  const { data } = component;
   if (!data || !data.lanes) return;
-  let graph = GRAPHS.get(parentElement);
-  if (!graph || !parentElement.contains(graph.root)) {
-    parentElement.querySelectorAll(".bg-root").forEach((old) => old.remove());
-    graph = { root: html("div", "bg-root", parentElement) };
-    graph.svg = svg("svg", { class: "lines", "aria-hidden": "true" }, graph.root);
-    graph.rows = html("ul", "rows", graph.root);
-    new ResizeObserver(() => drawLines(graph)).observe(graph.root);
-    GRAPHS.set(parentElement, graph);
-  }
-  graph.component = component;
-  const fingerprint = JSON.stringify(data);
-  if (graph.fingerprint === fingerprint) return;
-  const focused = graph.root.getRootNode().activeElement;
-  const kept = focused && graph.root.contains(focused) ? focused.dataset.id : null;
-  graph.fingerprint = fingerprint;
+  const graph = viewOf(component, "bg-root", buildGraph);
+  if (!graph) return;
   graph.data = data;
   graph.rows.setAttribute("aria-label", data.summary);
-  graph.rows.replaceChildren(...data.lanes.map((lane) => row(graph, lane)));
-  drawLines(graph);
-  if (kept) graph.root.querySelector(`[data-id="${kept}"]`)?.focus({ preventScroll: true });
+  keepingFocus(graph.root, "id", () => {
+    graph.rows.replaceChildren(...data.lanes.map((lane) => row(graph, lane)));
+    drawLines(graph);
+  });
   graph.root.dataset.lanes = data.lanes.length;
   graph.root.querySelector(".row.b")?.scrollIntoView({ block: "nearest" });
+}
+
+function buildGraph(parentElement) {
+  const graph = { root: html("div", "bg-root", parentElement) };
+  graph.svg = svg("svg", { class: "lines", "aria-hidden": "true" }, graph.root);
+  graph.rows = html("ul", "rows", graph.root);
+  new ResizeObserver(() => drawLines(graph)).observe(graph.root);
+  return graph;
 }
 
 function row(graph, lane) {
@@ -47,7 +42,7 @@ function row(graph, lane) {
   if (lane.parent !== null) html("b", "", words, `${lane.number} `);
   words.appendChild(document.createTextNode(lane.words));
   const facts = html("div", "facts", item);
-  html("span", `kind ${lane.kind}`, facts, lane.kind);
+  html("span", `kind ${lane.kind}`, facts, lane.kind).title = graph.data.kinds[lane.kind];
   html("span", "", facts, lane.note);
   if (lane.bias) html("div", "bias", item, lane.bias);
   return item;

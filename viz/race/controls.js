@@ -50,19 +50,22 @@ function buildAxis(view, parent) {
   view.ticks.setAttribute("aria-hidden", "true");
 }
 
+// Before the first iteration, or as its pass where there is no draft.
+const hasPrefill = ({ steps: [first] }) => first.start > 0 || first.phases.some(([name]) => name === "prefill");
+
 function drawLegend(view) {
   view.legend.replaceChildren();
   const seen = new Set(view.data.lanes.flatMap((lane) => lane.steps.flatMap((step) => step.tokens.map((token) => token[1]))));
-  const words = { drafted: "drafted", bonus: "bonus", recovered: "recovered", fallback: "fallback", own: "target's own" };
-  const item = (className, name) => {
+  const item = (className, name, term) => {
     const made = html("span", "key", view.legend);
+    made.title = view.data.terms[term] || "";
     const mark = html("i", className, made);
     html("span", "", made, name);
     return mark;
   };
   html("b", "", view.legend, "Tokens");
-  for (const name in words) if (seen.has(name)) item("mark m-" + name, words[name]);
+  for (const name in PROVENANCE) if (seen.has(name)) item("mark m-" + name, PROVENANCE[name], name);
   html("b", "", view.legend, "Time");
-  if (view.data.lanes.some((lane) => lane.steps[0].start > 0)) item("mark m-prefill", "prefill");
-  for (const [, name, color] of view.data.phases) item("mark", name).style.background = color;
+  if (view.data.lanes.some(hasPrefill)) item("mark m-prefill", "prefill", "prefill");
+  for (const [key, name, color] of view.data.phases) item("mark", name, key).style.background = color;
 }

@@ -5,6 +5,7 @@ const BLOCKS_HEIGHT = 24;
 const PHASES_TOP = 27;
 const PHASES_HEIGHT = 6;
 const TALLEST_BLOCK = 9;
+const PROVENANCE = { drafted: "drafted", bonus: "bonus", recovered: "recovered", fallback: "fallback", own: "target's own", unknown: "not told" };
 const ORDINALS = ["", "1st", "2nd", "3rd", "4th"];
 
 function buildLane(view, data) {
@@ -20,6 +21,7 @@ function buildLane(view, data) {
   const lane = { data, box, place, steps: data.steps, shown: 0, tokens: 0 };
   for (const [name, words] of [["count", "tokens"], ["rate", "tokens/s"], ["time", "recorded time"]]) {
     const cell = html("div", name, counters);
+    cell.title = view.data.terms[words];
     lane[name] = html("dd", "", cell);
     html("dt", "", cell, words);
   }
@@ -46,7 +48,7 @@ function spansOf(step, index) {
   const made = [];
   for (const [text, provenance, breaks] of step.tokens) {
     const span = html("span", "t p-" + provenance, null, text);
-    const words = provenance === "own" ? "the target's own token" : provenance;
+    const words = PROVENANCE[provenance];
     span.title = `${words}, iteration ${index + 1}, at ${duration(step.end)}`;
     made.push(span, document.createElement(breaks ? "br" : "wbr"));
   }
@@ -72,7 +74,7 @@ function drawStrip(view, lane) {
     let at = step.start;
     for (const [name, seconds] of step.phases) {
       const x = stripX(view, index, at, step);
-      add("ph-" + name, x, PHASES_TOP, Math.max(stripX(view, index, at + seconds, step) - x, 0.05), PHASES_HEIGHT);
+      add(name === "prefill" ? name : "ph-" + name, x, PHASES_TOP, Math.max(stripX(view, index, at + seconds, step) - x, 0.05), PHASES_HEIGHT);
       at += seconds;
     }
   });

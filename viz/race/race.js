@@ -1,30 +1,22 @@
 // The race: recorded calls replayed on one clock. Nothing here is measured: the clock only decides what is shown.
 
-const RACES = new WeakMap();
 // Iterations per second of a replay by iteration.
 const PACES = [[1, "1 per s"], [2, "2 per s"], [5, "5 per s"], [10, "10 per s"], [30, "30 per s"]];
 const USUAL_PACE = 2;
 const SLIDER_STEPS = 10000;
 
 export default function race(component) {
-  const { data, parentElement } = component;
+  const { data } = component;
   if (!data || !data.lanes) return;
-  let view = RACES.get(parentElement);
-  if (!view || !parentElement.contains(view.root)) {
-    view = buildRace(parentElement);
-    RACES.set(parentElement, view);
-  }
-  const fingerprint = JSON.stringify(data);
-  if (view.fingerprint === fingerprint) return;
+  const view = viewOf(component, "race-root", buildRace);
+  if (!view) return;
   const another = !view.data || view.data.key !== data.key;
-  view.fingerprint = fingerprint;
   view.data = data;
   if (another) begin(view);
   setHold(view, data.hold);
 }
 
 function buildRace(parentElement) {
-  parentElement.querySelectorAll(".race-root").forEach((old) => old.remove());
   const root = html("div", "race-root", parentElement);
   root.tabIndex = 0;
   root.setAttribute("role", "group");

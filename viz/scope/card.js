@@ -1,6 +1,7 @@
 // The card of a node: what it is, why it got its verdict, and both laws at its place.
 
 const LAW_ROWS = 10;
+const LAW_ROWS_LEAST = 6;
 const ROW_HEIGHT = 18;
 const ROW_HEIGHT_LEAST = 13;
 const LAW_SURROUNDINGS = 68; // padding, gaps and the line with the heads
@@ -29,13 +30,22 @@ function buildCard(view, parent) {
   }).observe(box);
 }
 
+// Draws the card; a button in it that had the focus gives it to the one in its place.
 function paintCard(view) {
+  const { box } = view.card;
+  const place = [...box.querySelectorAll("button")].indexOf(view.shadow.activeElement);
+  fillCard(view);
+  if (place >= 0) (box.querySelectorAll("button:not(:disabled)")[place] || box).focus({ preventScroll: true });
+  lightAll(view);
+}
+
+function fillCard(view) {
   const { card } = view;
   const shown = view.selected ?? view.hovered;
   const told = view.data.cards[shown];
   for (const part of [card.law, card.facts, card.tests, card.residuals, card.picture, card.compare]) part.replaceChildren();
   card.absent.textContent = "";
-  const comparing = view.second !== null && told !== undefined;
+  const comparing = view.second !== null && view.second !== shown && told !== undefined;
   card.box.classList.toggle("none", !told);
   card.box.classList.toggle("comparing", comparing);
   card.box.setAttribute("aria-label", told ? `${told.token}: ${told.kind}` : "The selected node");
@@ -51,7 +61,10 @@ function paintCard(view) {
   card.token.textContent = card.token.title = told.token;
   card.kind.textContent = card.kind.title = told.kind;
   card.why.textContent = told.why;
-  card.absent.textContent = view.absent ? view.absent.words : "";
+  if (view.absent) {
+    html("b", "", card.absent, view.absent.token);
+    card.absent.append(": " + view.absent.words);
+  }
   for (const [name, value] of told.facts) {
     html("dt", "", card.facts, name);
     html("dd", "", card.facts, value);
@@ -64,10 +77,11 @@ function paintCard(view) {
   if (lawRoom(card) < lines * ROW_HEIGHT) card.tests.replaceChildren();
   paintResiduals(view, told.residuals || []);
   if (lawRoom(card) < lines * ROW_HEIGHT) card.residuals.replaceChildren();
-  // All ten rows always: where the panel is short they stand closer together.
-  const height = clamp(Math.floor(lawRoom(card) / lines), ROW_HEIGHT_LEAST, ROW_HEIGHT);
+  // Where the panel is short the rows stand closer together, then the least likely ones go.
+  const room = lawRoom(card);
+  const height = clamp(Math.floor(room / lines), ROW_HEIGHT_LEAST, ROW_HEIGHT);
   card.law.style.setProperty("--row", height + "px");
-  paintLaw(view, law, told, LAW_ROWS);
+  paintLaw(view, law, told, clamp(LAW_ROWS + Math.floor((room - lines * height) / height), LAW_ROWS_LEAST, LAW_ROWS));
 }
 
 function lawOf(view, told) {
@@ -78,15 +92,13 @@ function lawOf(view, told) {
 function paintTests(view, tests) {
   if (!tests.length) return;
   const box = view.card.tests;
-  html("h3", "", box, "tests at this place, in order");
+  html("h3", "", box, "tests at this place, in order").title = view.terms.tests || "";
   for (const test of tests) {
     const line = button("test", box, "", null, () => {});
-    const picture = svg("svg", { width: 16, height: 16, viewBox: "-10 -10 20 20", class: "n s-" + test.state }, line);
-    marker(test.state, picture);
+    markPicture(line, test.state);
     html("span", "name", line, test.token);
     html("span", "numbers", line, test.words);
-    link(view, line, test.node);
-    if (test.node === view.selected) line.classList.add("sel");
+    link(line, test.node);
   }
 }
 
@@ -94,7 +106,7 @@ function paintTests(view, tests) {
 function paintResiduals(view, residuals) {
   const box = view.card.residuals;
   for (const { after, rows } of residuals) {
-    html("h3", "", box, after);
+    html("h3", "", box, after).title = view.terms.residual || "";
     const line = html("p", "residual", box);
     for (const [text, value] of rows) {
       const one = html("span", "", line);
@@ -115,7 +127,7 @@ function paintLaw(view, law, told, room) {
   html("span", "head left", grid, law.has_draft ? "draft" : "").title = view.terms.draft || "";
   const middle = html("span", "head", grid, "after " + law.after);
   middle.title = middle.textContent;
-  html("span", "head right", grid, law.has_target ? "target" : "").title = view.terms.target || "";
+  html("span", "head right", grid, law.has_target ? law.target_head : "").title = law.target_told;
   const own = law.rows.findIndex((row) => row.token_id === told.token_id);
   // The node's own token always has its row, even far down the list.
   const rows = law.rows.filter((row, place) => place < room || place === own);
@@ -137,10 +149,11 @@ function paintLaw(view, law, told, room) {
 function lawToken(view, grid, told, row, mark) {
   const there = row.node !== null && row.node !== undefined;
   const name = button("name" + mark + (there ? "" : " no-node"), grid, row.text, null, () => {
-    if (!there && row.absent) showAbsent(view, { parent: told.law, token_id: row.token_id, words: row.absent });
+    const { token_id, text, absent } = row;
+    if (!there && absent) showAbsent(view, { parent: told.law, token_id, token: text, words: absent });
   });
   name.title = there ? `${row.text}: node ${row.node < 0 ? "of the final token" : row.node}` : row.absent || row.text;
-  if (there) link(view, name, row.node);
+  if (there) link(name, row.node);
   else if (!row.absent) name.disabled = true;
 }
 

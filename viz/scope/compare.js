@@ -1,18 +1,19 @@
 // Two nodes side by side: the pinned one and a second one, with the difference of every number that both have.
 
-// Marks a second node everywhere; null lets go of it. From the mask both nodes of a cell come at once.
+// Marks a second node everywhere; null, or the same one again, lets go of it. From the mask both nodes of a cell come.
 function compareWith(view, id, first) {
   const known = (node) => view.data.cards[node] && !(view.tree.marks.get(node) || { node: {} }).node.folded;
   if (id !== null && !known(id)) return;
   if (first !== undefined && first !== id && known(first)) setSelected(view, first);
-  if (view.second !== null) lightAll(view, view.second, "second", false);
-  const same = id === view.selected || id === view.second;
-  view.second = same || id === null ? null : id;
-  if (view.selected === null && id !== null) {
-    view.second = null;
-    return select(view, id);
-  }
-  view.root.dataset.second = view.second === null ? "" : view.second;
+  if (view.selected === null && id !== null) return select(view, id);
+  view.second = id === view.selected || id === view.second ? null : id;
+  paintSelection(view);
+}
+
+// By keyboard: what the focus or the pointer is on; else the pinned node is held, and the next ones stand beside it.
+function compareHere(view) {
+  if (view.hovered !== null) return compareWith(view, view.hovered);
+  view.second = view.second === null ? view.selected : null;
   paintSelection(view);
 }
 
@@ -79,8 +80,7 @@ function sideOf(view, id) {
 function tokenHead(row, side) {
   const cell = html("th", "", row);
   cell.scope = "col";
-  const picture = svg("svg", { width: 16, height: 16, viewBox: "-10 -10 20 20", class: "n s-" + side.state, "aria-hidden": "true" }, cell);
-  marker(side.state, picture);
+  markPicture(cell, side.state);
   html("span", "name", cell, side.token).title = side.token;
 }
 
@@ -97,7 +97,14 @@ function numberRow(body, name, sides, value, shown) {
   const values = sides.map(value);
   sides.forEach((side, place) => html("td", "", row, shown ? (shown(side) ?? "–") : probability(values[place], 0)));
   const both = values.every((one) => one !== null && one !== undefined);
-  const difference = both ? values[1] - values[0] : null;
-  const sign = difference > 0 ? "+" : difference < 0 ? "−" : "";
-  html("td", "difference", row, both ? sign + Math.abs(difference).toFixed(2) : "");
+  // As many decimals as the numbers beside it have.
+  const decimals = shown ? Math.max(...sides.map((side) => (String(shown(side)).split(".")[1] || "").length)) : 2;
+  html("td", "difference", row, both ? signed(values[1] - values[0], decimals) : "");
+}
+
+function signed(difference, decimals) {
+  if (difference === 0) return "0";
+  const size = Math.abs(difference);
+  const least = 10 ** -decimals;
+  return (difference > 0 ? "+" : "−") + (size < least / 2 ? "<" + least.toFixed(decimals) : size.toFixed(decimals));
 }

@@ -1,7 +1,6 @@
 // Small helpers that every part of the scope draws with. Token text only ever goes through textContent.
 
 const SVG_NS = "http://www.w3.org/2000/svg";
-const FINAL_ID = -2;
 
 function svg(tag, attributes, parent) {
   const element = document.createElementNS(SVG_NS, tag);
@@ -67,11 +66,26 @@ function focusable(element, label) {
   element.setAttribute("aria-label", label);
 }
 
-// Ties an element to a node: pointing at it or clicking it lights the node everywhere.
-function link(view, element, nodeId) {
-  element.dataset.node = nodeId;
-  if (!view.links.has(nodeId)) view.links.set(nodeId, []);
-  view.links.get(nodeId).push(element);
+// Ties an element to a node: pointing at it or clicking it lights the node everywhere. No node unties it.
+function link(element, nodeId) {
+  if (nodeId === null || nodeId === undefined) delete element.dataset.node;
+  else if (element.dataset.node !== String(nodeId)) element.dataset.node = nodeId;
+}
+
+// Writes only what changes: the same value again would make the browser lay out and paint the element anew.
+function set(element, name, value) {
+  if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+}
+
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// The children of an element, brought to `count`: made where they are missing, taken away where there are too many.
+function reuse(parent, count, make) {
+  while (parent.children.length > count) parent.lastElementChild.remove();
+  while (parent.children.length < count) make(parent.children.length);
+  return parent.children;
 }
 
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -107,6 +121,7 @@ const SHAPES = {
   not_reached: DISC,
   not_verified: DISC,
   pruned: DISC,
+  forced_out: DISC,
   drafted: DISC,
   new: DISC,
   recovered: "M0,-7.5L7.5,0L0,7.5L-7.5,0Z",
@@ -117,6 +132,12 @@ const SHAPES = {
 
 function marker(state, parent) {
   return svg("path", { class: "mk", d: SHAPES[state] || DISC }, parent);
+}
+
+// A mark on its own, beside a token's text.
+function markPicture(parent, state) {
+  const box = { width: 16, height: 16, viewBox: "-10 -10 20 20", class: "n s-" + state, "aria-hidden": "true" };
+  marker(state, svg("svg", box, parent));
 }
 
 function legendItem(parent, { state, words, told }) {

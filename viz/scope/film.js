@@ -59,6 +59,7 @@ function updateFilm(view, data) {
   if (obey) {
     cancelReport(view);
     view.wanted = null;
+    if (newRun && !view.film.single) recallZoom(view);
     if (ask.phase) view.phaseKey = ask.phase;
     showFrame(view, ask.iteration ?? view.index ?? view.film.first, ask.node);
     return;
@@ -78,9 +79,7 @@ function updateFilm(view, data) {
 function refreshFrame(view) {
   const frame = frameAt(view, view.index);
   if (frame.version !== view.drawnVersion) {
-    const keep = view.selectedNode ?? view.selected;
-    view.selectedNode = null;
-    showFrame(view, view.index, keep, true);
+    showFrame(view, view.index, view.selectedNode ?? view.selected, true);
   } else if (view.film.sharedVersion !== view.drawnShared) {
     view.data = frameData(view, frame);
     view.drawnShared = view.film.sharedVersion;
@@ -101,7 +100,6 @@ function showFrame(view, index, node, same) {
     view.wanted = index;
     return;
   }
-  const started = performance.now();
   const { scene } = frame.data;
   const known = new Set(scene.nodes.map((one) => one.node_id));
   view.index = index;
@@ -111,8 +109,9 @@ function showFrame(view, index, node, same) {
   if (!same) view.second = null;
   view.absent = null;
   view.selected = known.has(node) ? node : same && node === null ? null : scene.default_selected;
+  view.selectedNode = null;
   if (view.second !== null && !known.has(view.second)) view.second = null;
-  drawFrame(view, started);
+  drawFrame(view);
 }
 
 // Steps to an iteration: at once if it is at hand, else as soon as Python has sent it.
@@ -143,7 +142,7 @@ function reportIteration(view, delay) {
   const send = () => {
     view.reportTimer = null;
     const iteration = view.wanted ?? view.index;
-    view.component.setStateValue("iteration", { run: view.film.key, iteration });
+    view.component.setStateValue("iteration", { run: view.film.key, iteration, serial: view.serial });
   };
   if (delay === 0) return send();
   if (delay === EDGE_MS && !view.askedForMore) {
@@ -158,8 +157,9 @@ function cancelReport(view) {
   view.reportTimer = null;
 }
 
-// What a report is about: the scene, and in a film the iteration, which Python may not have heard of yet.
+// What a report is about: the scene, and in a film the iteration, which Python may not have heard of yet. The serial is
+// the last ask that was heard: Python, which may have asked again meanwhile, knows a report that comes too late by it.
 function placeOf(view) {
   const scene = view.data.scene.scene_id;
-  return view.film && !view.film.single ? { scene, iteration: view.index } : { scene };
+  return view.film && !view.film.single ? { scene, iteration: view.index, serial: view.serial } : { scene };
 }

@@ -4,9 +4,10 @@ const PLAY_MS = 1100;
 const HINT = "← → phase · ↑ ↓ iteration · Home End first, last · space plays · ⇧ arrows node · esc lets go";
 const HINT_MORE =
   "Left and right arrow: phase; [ and ]: first and last phase. Up and down: iteration; Home and End: first and last. " +
-  "Space: play on through phases and iterations, or one step where reduced motion is asked for. Shift and arrows: walk " +
-  "the tree. Shift and click, or Shift and Enter on the node pointed at: compare with a second node. Escape: let go of " +
-  "the comparison, then of the pinned node. 0: whole tree.";
+  "Space: play on through phases and iterations, or one step where reduced motion is asked for. Shift and arrows: " +
+  "walk the tree. Enter: open the fold below the pinned node. Shift and click: compare with a second node; Shift " +
+  "and Enter: hold the pinned node beside the ones you walk to. Escape: let go of the comparison, then of the node. " +
+  "+ and −: zoom; 0: whole tree.";
 
 function pressKey(view, event) {
   if (event.altKey || event.ctrlKey || event.metaKey) return;
@@ -21,13 +22,43 @@ function pressKey(view, event) {
   action();
 }
 
+// Where the focus takes none of these keys for itself: nowhere, on the page as a whole, on a plain button or a link.
+const IDLE = "body, html, section[data-testid=stMain], button:not([role]):not([aria-haspopup]), a[href]";
+// What has keys of its own while it is open, or around a button.
+const BUSY = "[role=dialog], [role=menu], [role=listbox], [data-testid=stPopoverBody]";
+const GROUPS = "[role=radiogroup], [role=tablist], [role=toolbar], [role=grid]";
+
+// The keys of the linked scope work for the page it fills, as long as it is in view and nothing else wants them.
+function listenToPage(view) {
+  if (view.mode !== "scope") return;
+  if (!view.onPageKey) {
+    new IntersectionObserver(([entry]) => (view.inView = entry.intersectionRatio >= 0.4), { threshold: 0.4 }).observe(view.root);
+    view.onPageKey = (event) => {
+      const { target } = event;
+      if (event.defaultPrevented || !view.inView || !view.root.isConnected || !target.matches) return;
+      if (!target.matches(IDLE) || target.shadowRoot || target.closest(GROUPS) || document.querySelector(BUSY)) return;
+      if ((event.key === " " || event.key === "Enter") && target.matches("a")) return;
+      pressKey(view, event);
+    };
+  }
+  document.addEventListener("keydown", view.onPageKey);
+}
+
+const foldBelow = (node) => -10 - node;
+
+function zoomHere(view, factor) {
+  if (view.showBars && view.data.overview) zoomBars(view, 1 / factor, view.tree.size.height / 2);
+  else zoomBy(view, factor);
+}
+
 function shiftedKeys(view) {
   return {
     ArrowLeft: () => walk(view, "parent"),
     ArrowRight: () => walk(view, "child"),
     ArrowUp: () => walk(view, "up"),
     ArrowDown: () => walk(view, "down"),
-    Enter: () => view.hovered !== null && compareWith(view, view.hovered),
+    Enter: () => view.mode === "scope" && compareHere(view),
+    "+": () => zoomHere(view, 1.3),
   };
 }
 
@@ -40,6 +71,9 @@ function plainKeys(view) {
     Escape: () => letGo(view),
     " ": () => play(view),
     0: () => resetZoom(view),
+    "+": () => zoomHere(view, 1.3),
+    "-": () => zoomHere(view, 1 / 1.3),
+    Enter: () => view.tree.marks.has(foldBelow(view.selected)) && unfold(view, view.selected),
   };
   if (view.mode !== "scope") return { ...keys, Home: keys["["], End: keys["]"] };
   const at = view.wanted ?? view.index;

@@ -120,18 +120,21 @@ function cellColor(view) {
 }
 
 function paintOrders(view, orders, shown) {
-  const box = view.mask.orders;
-  box.replaceChildren();
-  for (const order of orders) {
-    const one = button("order", box, "", null, () => {
-      view.maskOrder = order.name;
+  const made = reuse(view.mask.orders, orders.length, (place) => {
+    const one = button("order", view.mask.orders, "", null, () => {
+      view.maskOrder = view.data.mask.orders[place].name;
       paintMask(view);
     });
-    html("span", "", one, order.words);
-    html("b", "", one, order.blocks.toLocaleString("en"));
-    one.title = order.told + " The KV strip and the row numbers keep the order of the pass.";
-    one.setAttribute("aria-pressed", order === shown);
-  }
+    html("span", "", one);
+    html("b", "", one);
+  });
+  orders.forEach((order, place) => {
+    const [words, blocks] = made[place].children;
+    write(words, order.words);
+    write(blocks, order.blocks.toLocaleString("en"));
+    made[place].title = order.told + " The KV strip and the row numbers keep the order of the pass.";
+    made[place].setAttribute("aria-pressed", order === shown);
+  });
 }
 
 // Why a cell is open or closed.
@@ -178,14 +181,15 @@ function lightMask(view) {
     svg("rect", { class: "lit-cell", x: x + 0.5, y: y + 0.5, width: side, height: side }, mask.light);
   }
   const column = view.hoveredColumn;
+  const other = column ?? (view.hovered === null ? view.second : null); // two compared nodes are a cell as well
   let words = `node ${node} sees ${prefix.toLocaleString("en")} prefix rows and ${seen.join(" ")}`;
   if (mask.pointed && column === null) words = `${node} sees all ${prefix.toLocaleString("en")} prefix rows`;
   if (column !== null && mask.place.has(column)) {
     const x = left + mask.place.get(column) * cell;
     svg("rect", { class: "lit-column", x, y: 1, width: cell, height: size }, mask.light);
     svg("rect", { class: "lit-cross", x, y, width: cell, height: cell }, mask.light);
-    words = cellWords(view, node, column);
   }
+  if (other !== null && mask.place.has(other)) words = cellWords(view, node, other);
   mask.words.textContent = words;
-  mask.words.title = words + cellTokens(view, column === null || column === node ? [node] : [node, column]);
+  mask.words.title = words + cellTokens(view, other === null || other === node ? [node] : [node, other]);
 }

@@ -25,7 +25,14 @@ function buildOverview(view, tree, tools) {
     if (event.shiftKey) compareWith(view, node);
     else select(view, node);
   });
-  canvas.addEventListener("wheel", (event) => zoomBars(view, event), { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      zoomBars(view, Math.exp(event.deltaY * 0.0016), event.offsetY);
+    },
+    { passive: false },
+  );
   canvas.addEventListener("dblclick", () => resetBars(view));
 }
 
@@ -46,7 +53,6 @@ function drawOverview(view) {
   bars.canvas.width = size.width * scale;
   bars.canvas.height = size.height * scale;
   bars.canvas.setAttribute("aria-label", barsSummary(view));
-  bars.colors = barColors(view);
   overview.deepest = Math.max(...overview.depths);
   paintBars(view);
 }
@@ -86,7 +92,6 @@ function barBox(view, node) {
 }
 
 function paintBars(view) {
-  const started = performance.now();
   const { overview } = view.data;
   const { canvas } = view.tree.bars;
   const context = canvas.getContext("2d");
@@ -95,7 +100,7 @@ function paintBars(view) {
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.clearRect(0, 0, width, height);
   const style = getComputedStyle(view.root);
-  const { colors } = view.tree.bars;
+  const colors = barColors(view, style.color);
   context.save();
   context.beginPath();
   context.rect(0, 22, width, height - 30);
@@ -112,11 +117,12 @@ function paintBars(view) {
     const column = (width - 8) / (overview.deepest + 1);
     context.fillText(depth ? "depth " + depth : "root", 6 + depth * column, 15);
   }
-  view.root.dataset.barsMs = (performance.now() - started).toFixed(1);
 }
 
-// A canvas takes no mixed colours from variables: an element that wears them tells what they come to.
-function barColors(view) {
+// A canvas takes no mixed colours from variables: an element that wears them tells what they come to, once per theme.
+function barColors(view, text) {
+  const { bars } = view.tree;
+  if (bars.text === text) return bars.colors;
   const probe = html("span", "", view.root);
   const colors = {};
   for (const name of ["text", "accepted", "rejected", "grey", "line", "paper", "muted", "select", "second"]) {
@@ -124,7 +130,7 @@ function barColors(view) {
     colors[name] = getComputedStyle(probe).color;
   }
   probe.remove();
-  return colors;
+  return Object.assign(bars, { text, colors }).colors;
 }
 
 // Accepted is full, rejected struck out, not reached an outline with a light fill, pruned and not verified dashed.
@@ -211,11 +217,11 @@ function resetBars(view) {
   paintBars(view);
 }
 
-function zoomBars(view, event) {
-  event.preventDefault();
+// Shows `factor` times as much, with what lies at a height in pixels kept there.
+function zoomBars(view, factor, atY) {
   const { bars, size } = view.tree;
-  const at = bars.from + (bars.span * (event.offsetY - 24)) / (size.height - 34);
-  const span = clamp(bars.span * Math.exp(event.deltaY * 0.0016), 0.002, 1);
+  const at = bars.from + (bars.span * (atY - 24)) / (size.height - 34);
+  const span = clamp(bars.span * factor, 0.002, 1);
   bars.from = clamp(at - ((at - bars.from) * span) / bars.span, 0, 1 - span);
   bars.span = span;
   paintBars(view);

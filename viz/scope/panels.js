@@ -1,4 +1,4 @@
-// The linked panels: run strip, key/value rows, text, phase times.
+// The linked panels: run strip, text, phase times.
 
 const STRIP_COLUMNS = 160;
 const TEXT_TOKENS = 240;
@@ -9,6 +9,7 @@ function buildStrip(view, parent) {
   const left = html("div", "words", box);
   const title = html("strong", "", left);
   const position = html("span", "", left);
+  const about = html("span", "about", left);
   const columns = html("div", "columns", box);
   const right = html("div", "words end", box);
   const [efficiency, totals] = [html("strong", "", right), html("span", "", right)];
@@ -17,20 +18,21 @@ function buildStrip(view, parent) {
     view.strip.painted = "";
     paintStrip(view);
   });
-  view.strip = { box, title, position, columns, room, efficiency, totals, from: 0, painted: "" };
+  view.strip = { box, title, position, about, columns, room, efficiency, totals, from: 0, painted: "" };
 }
 
 function paintStrip(view) {
   const { strip } = view;
-  const { columns, efficiency, totals } = view.data.strip;
+  const { columns, about, efficiency, totals } = view.data.strip;
   strip.title.textContent = strip.title.title = view.data.scene.title;
   const before = view.data.position.toLocaleString("en");
   strip.position.textContent = `iteration ${view.index + 1} of ${columns.length} · ${before} tokens before it`;
+  [strip.about.textContent, strip.about.title] = about;
   strip.efficiency.textContent = efficiency;
   strip.totals.textContent = totals;
   strip.efficiency.title = view.data.terms.efficiency;
   strip.columns.title = view.data.terms.strip;
-  strip.box.setAttribute("aria-label", `Run: ${strip.position.textContent}, ${efficiency}, ${totals}`);
+  strip.box.setAttribute("aria-label", `${about[1]}, ${strip.position.textContent}, ${efficiency}, ${totals}`);
   // The columns shown stay while the iteration is well inside them, so that they do not slide at every step.
   const slack = Math.min(20, Math.floor(STRIP_COLUMNS / 4));
   const inside = view.index >= strip.from + slack && view.index < strip.from + STRIP_COLUMNS - slack;
@@ -70,49 +72,12 @@ function markWanted(view) {
   });
 }
 
-function buildCache(view, parent) {
-  view.cache = panel(view, parent, "kv", "KV rows", "kv");
-  focusable(view.cache.body, "Key/value rows");
-}
-
-function paintCache(view) {
-  const { cache } = view;
-  cache.body.replaceChildren();
-  const [target] = view.data.kv;
-  cache.side.textContent = `target kept ${target.after.length} of ${target.written.length + target.not_drawn}`;
-  for (const strip of view.data.kv) {
-    const box = html("div", "kv-strip", cache.body);
-    box.title = strip.note + ". In the order of the pass.";
-    kvLine(view, box, strip, strip.written, strip.model, "written");
-    kvLine(view, box, strip, strip.after, strip.rebuilt ? "rebuilt" : "after", "after");
-  }
-  html("footer", "", cache.body, target.note);
-  cache.box.setAttribute("aria-label", `Key/value rows of the target: ${target.note}`);
-}
-
-function kvLine(view, parent, strip, cells, words, className) {
-  const line = html("div", "kv-line " + className, parent);
-  html("span", "kv-name", line, words);
-  const crowded = view.data.kv.some((other) => other.written.length > 24);
-  const lane = html("div", "kv-lane " + (crowded ? "dense" : ""), line);
-  const before = html("span", "kv-before", lane, strip.rows_before.toLocaleString("en"));
-  before.title = strip.rows_before.toLocaleString("en") + " earlier rows, untouched";
-  for (const [row, node, kept, moved] of cells) {
-    const state = kept ? (moved ? "kept moved" : "kept") : "freed";
-    const square = html("span", "kv-cell " + state, lane, node < 0 ? "c" : node);
-    const what = node < 0 ? "committed text that was still missing" : "node " + node;
-    square.title = `row ${row}: ${what}, ${state}`;
-    if (node >= 0) link(view, square, node);
-  }
-  if (className === "written" && strip.not_drawn) html("span", "kv-more", lane, `+${strip.not_drawn} freed`);
-}
-
 function buildText(view, parent) {
   view.text = panel(view, parent, "text", "Text", "text");
   focusable(view.text.body, "Text of the run up to this iteration");
   const words = { drafted: "drafted", bonus: "bonus", recovered: "recovered", fallback: "fallback" };
   const foot = html("footer", "", view.text.box);
-  for (const name in words) html("span", "key p-" + name, foot, words[name]);
+  for (const name in words) html("span", "key p-" + name, foot, words[name]).title = view.terms[name] || "";
 }
 
 // All tokens of the film are there; a step only shows more or fewer of them.
@@ -134,10 +99,11 @@ function paintText(view) {
     span.hidden = end.hidden = place < from || place >= shown;
     const now = iteration === view.index;
     if (now) {
-      link(view, span, node);
       committed.push(token.shown);
-    } else delete span.dataset.node;
-    span.className = `t p-${token.provenance}${now ? " now" : ""}`;
+    }
+    link(span, now ? node : null);
+    const className = `t p-${token.provenance}${now ? " now" : ""}`;
+    if (span.className !== className) span.className = className;
   });
   text.box.setAttribute("aria-label", `Text. This iteration stands at position ${position} and adds ${committed.join(" ")}`);
   // After the layout of the frame, so as not to ask for one of its own.
@@ -172,9 +138,14 @@ function markTime(view) {
 function paintTimes(view) {
   const { times } = view;
   const rows = view.data.times;
-  const total = rows.reduce((sum, row) => sum + row.seconds, 0) || 1;
-  times.side.textContent = duration(total);
   times.body.replaceChildren();
+  if (!rows.length) { // replayed from stored rows
+    times.side.textContent = "not measured";
+    times.box.setAttribute("aria-label", "Time of this iteration: not measured");
+    return;
+  }
+  const total = rows.reduce((sum, row) => sum + row.seconds, 0);
+  times.side.textContent = duration(total);
   const told = rows.map((row) => `${row.words} ${row.shown}`).join(", ");
   times.box.setAttribute("aria-label", `Time of this iteration, measured: ${duration(total)}: ${told}`);
   const laneWidth = Math.max(times.room.now().width - 170, 40); // beside name and value
@@ -182,7 +153,8 @@ function paintTimes(view) {
   for (const row of rows) {
     const line = html("div", "time", times.body);
     line.dataset.phase = row.key;
-    line.title = `${row.words}: ${row.shown}, ${((100 * row.seconds) / total).toFixed(0)}% of the iteration`;
+    const percent = (100 * row.seconds) / total;
+    line.title = `${row.words}: ${row.shown}, ${percent < 0.5 ? "<1" : percent.toFixed(0)}% of the iteration. ${row.told}`;
     html("span", "time-name", line, row.words);
     const lane = html("span", "time-lane", line);
     const bar = html("span", "time-bar", lane);

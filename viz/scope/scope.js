@@ -2,7 +2,7 @@
 // round trip.
 
 const VIEWS = new WeakMap();
-const STAGES = ["draft", "prune", "mask", "verify", "select", "commit", "history"];
+const STAGES = ["draft", "tree", "prune", "mask", "verify", "select", "commit", "history"];
 const FIRST_PHASE = "first"; // no phase has this key, so the first one is taken
 
 export default function scope(component) {
@@ -14,6 +14,7 @@ export default function scope(component) {
     VIEWS.set(parentElement, view);
   }
   view.component = component;
+  listenToPage(view);
   // The same answer again (a rerun for another reason) draws nothing.
   const version = data.version || JSON.stringify(data);
   if (view.version !== version) {
@@ -24,6 +25,7 @@ export default function scope(component) {
   return () => {
     stopPlaying(view);
     cancelReport(view);
+    document.removeEventListener("keydown", view.onPageKey);
   };
 }
 
@@ -33,7 +35,7 @@ function buildView(parentElement, data) {
   parentElement.appendChild(root);
   const terms = (data.film ? JSON.parse(data.film.shared).terms : data.terms) || {};
   const view = {
-    root, terms, shadow: root.getRootNode(), mode: data.mode, links: new Map(), marks: {},
+    root, terms, shadow: root.getRootNode(), mode: data.mode, marks: {},
     selected: null, second: null, hovered: null, hoveredColumn: null, wanted: null, absent: null, playing: null,
   };
   view.phaseKey = data.phase || "select";
@@ -69,7 +71,6 @@ function measure(view) {
 
 // A tree alone: `selected` and `phase` of the data count where a new scene starts, or where Python changed them.
 function updateTree(view, data) {
-  const started = performance.now();
   const asked = data.selected ?? null;
   const moved = !view.drawn || view.data.scene.scene_id !== data.scene.scene_id;
   const askedAnew = asked !== null && asked !== view.asked && asked !== view.reported;
@@ -79,16 +80,15 @@ function updateTree(view, data) {
   if (moved || askedAnew) view.selected = asked;
   if (!data.scene.nodes.some((node) => node.node_id === view.selected)) view.selected = null;
   if (moved && data.phase && data.phase !== view.askedPhase) view.phaseKey = view.askedPhase = data.phase;
-  drawFrame(view, started);
+  drawFrame(view);
 }
 
 // Draws everything of the iteration in `view.data`.
-function drawFrame(view, started) {
+function drawFrame(view) {
   const { data } = view;
   const hadFocus = view.root.contains(view.shadow.activeElement);
-  const focusedTab = view.steps && view.steps.contains(view.shadow.activeElement);
-  view.links = new Map();
   view.hovered = view.hoveredColumn = null;
+  if (view.mask) view.mask.pointed = null;
   view.root.setAttribute("aria-label", data.scene.summary);
   drawTree(view);
   if (view.mode === "scope") {
@@ -99,16 +99,12 @@ function drawFrame(view, started) {
     paintTimes(view);
     paintMask(view);
   }
-  setPhase(view, phaseIndex(view), focusedTab);
+  setPhase(view, phaseIndex(view));
   paintSelection(view);
   view.drawn = true;
   // What had the focus may just have been drawn anew; the keys must go on working.
   if (hadFocus && !view.root.contains(view.shadow.activeElement)) view.root.focus({ preventScroll: true });
-  view.root.dataset.paintMs = (performance.now() - started).toFixed(1);
-  requestAnimationFrame(() => {
-    view.root.dataset.drawMs = (performance.now() - started).toFixed(1);
-    view.root.dataset.drawnScene = data.scene.scene_id;
-  });
+  view.root.dataset.drawnScene = data.scene.scene_id;
 }
 
 // The phase stays the same across iterations; one that this iteration lacks becomes the nearest before it.
@@ -136,15 +132,22 @@ function buildPhases(view, parent) {
 }
 
 function drawPhases(view) {
-  view.steps.replaceChildren();
-  view.data.scene.phases.forEach((phase, place) => {
-    const step = button("step", view.steps, "", null, () => choosePhase(view, place));
-    html("span", "step-title", step, phase.title);
-    html("span", "step-time", step, phase.seconds === null ? "" : duration(phase.seconds));
-    step.setAttribute("role", "tab");
-    step.setAttribute("aria-controls", "tree-panel");
-    step.title = phase.caption;
+  const { phases } = view.data.scene;
+  const steps = reuse(view.steps, phases.length, (place) => buildStep(view, place));
+  phases.forEach((phase, place) => {
+    const [title, time] = steps[place].children;
+    write(title, phase.title);
+    write(time, phase.seconds === null ? "" : duration(phase.seconds));
+    steps[place].title = phase.caption;
   });
+}
+
+function buildStep(view, place) {
+  const step = button("step", view.steps, "", null, () => choosePhase(view, place));
+  html("span", "step-title", step);
+  html("span", "step-time", step);
+  step.setAttribute("role", "tab");
+  step.setAttribute("aria-controls", "tree-panel");
 }
 
 function choosePhase(view, place) {
@@ -152,7 +155,7 @@ function choosePhase(view, place) {
   if (view.data.report_phase) view.component.setStateValue("phase", view.phaseKey);
 }
 
-function setPhase(view, place, focus) {
+function setPhase(view, place) {
   const { phases } = view.data.scene;
   view.phase = clamp(place, 0, phases.length - 1);
   const phase = phases[view.phase];
@@ -164,7 +167,7 @@ function setPhase(view, place, focus) {
   paintTree(view);
   if (view.mode !== "scope") return;
   view.caption.textContent = view.caption.title = phase.caption;
-  const moveFocus = focus || view.steps.contains(view.shadow.activeElement);
+  const moveFocus = view.steps.contains(view.shadow.activeElement);
   [...view.steps.children].forEach((step, index) => {
     const current = index === view.phase;
     step.classList.toggle("current", current);
@@ -174,62 +177,6 @@ function setPhase(view, place, focus) {
     if (current && moveFocus) step.focus({ preventScroll: true });
   });
   markTime(view);
-}
-
-function lightAll(view, id, className, on) {
-  for (const element of view.links.get(id) || []) element.classList.toggle(className, on);
-}
-
-// Points at a node, and in the mask at the node of a column as well.
-function hover(view, id, column = null) {
-  if (view.hovered === id && view.hoveredColumn === column) return;
-  if (view.hovered !== null) lightAll(view, view.hovered, "lit", false);
-  if (view.hoveredColumn !== null) lightAll(view, view.hoveredColumn, "lit-too", false);
-  view.hovered = id;
-  view.hoveredColumn = column === id ? null : column;
-  if (view.mask && column !== null) view.hoveredColumn = column;
-  if (id !== null) lightAll(view, id, "lit", true);
-  if (column !== null && column !== id) lightAll(view, column, "lit-too", true);
-  view.root.dataset.hovered = id === null ? "" : id;
-  lightMask(view);
-  lightOverview(view);
-  if (view.mode === "scope" && view.selected === null) paintCard(view);
-}
-
-// A choice of the user: shown at once, then reported to Python.
-function select(view, id) {
-  const mark = view.tree.marks.get(id);
-  if (mark && mark.node.folded) return unfold(view, -10 - id);
-  if (!mark && view.data.overview) {
-    // Folded away: it is chosen as soon as Python has opened its place.
-    view.selectedNode = id;
-    return unfold(view, view.data.overview.parents[id]);
-  }
-  setSelected(view, id);
-  view.reported = id;
-  view.component.setStateValue("selected", { ...placeOf(view), node: id });
-}
-
-function unfold(view, node) {
-  view.component.setTriggerValue("unfold", { ...placeOf(view), node });
-}
-
-function setSelected(view, id) {
-  if (view.selected !== null) lightAll(view, view.selected, "sel", false);
-  view.selected = id;
-  view.absent = null;
-  paintSelection(view);
-}
-
-function paintSelection(view) {
-  if (view.selected !== null) lightAll(view, view.selected, "sel", true);
-  if (view.second !== null) lightAll(view, view.second, "second", true);
-  view.root.dataset.selected = view.selected === null ? "" : view.selected;
-  showLabels(view);
-  lightOverview(view);
-  if (view.mode !== "scope") return;
-  paintCard(view);
-  lightMask(view);
 }
 
 function listen(view) {
@@ -243,6 +190,9 @@ function listen(view) {
     hover(view, nodeOf(event));
   });
   view.root.addEventListener("pointerleave", () => hover(view, null));
+  // With the keyboard the focus points; the scope itself gets the focus from every click and points at nothing.
+  view.root.addEventListener("focusin", (event) => event.target !== view.root && hover(view, nodeOf(event)));
+  view.root.addEventListener("pointerdown", () => (view.dragged = false), true);
   view.root.addEventListener("click", (event) => {
     const id = nodeOf(event);
     const dragged = view.dragged;

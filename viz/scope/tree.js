@@ -1,9 +1,13 @@
-// The tree: laid out once per scene and panel size; phases only change classes, so nothing jumps.
+// The tree: laid out once per scene and panel size; phases only change classes, so nothing jumps. The marks of one
+// iteration become those of the next: making some hundreds of elements anew would take longer than a frame.
 
 const ROW_MIN = 13;
 const ROW_MAX = 56;
-const DETAIL_ROW = 25;
+const DETAIL_ROW = 22;
 const LABEL_FIT = 0.7; // labels are readable down to this scale
+const SMALLEST_TEXT = 0.85;
+const MANY = 30; // from this many nodes on the note is long
+const HIT = 10; // radius in which the pointer finds a mark
 const PAD = { left: 22, right: 14, top: 30, bottom: 12 };
 
 function buildTreePanel(view, parent) {
@@ -14,7 +18,7 @@ function buildTreePanel(view, parent) {
   tree.stage = html("div", "stage", tree.box);
   tree.svg = svg("svg", { class: "tree-svg", role: "img" }, tree.stage);
   tree.guides = svg("g", { class: "guides" }, tree.svg);
-  tree.world = svg("g", {}, tree.svg);
+  tree.world = svg("g", { class: "world" }, tree.svg);
   tree.edges = svg("g", {}, tree.world);
   tree.nodes = svg("g", {}, tree.world);
   tree.heads = svg("g", { class: "heads" }, tree.svg);
@@ -31,6 +35,7 @@ function buildTreePanel(view, parent) {
   if (view.mode === "scope") button("tool words tree-only", tools, "svg", "Save this picture as SVG", () => savePicture(view, "svg"));
   button("tool words", tools, "png", "Save this picture as PNG", () => savePicture(view, "png"));
   tree.zoom = { kx: 1, ky: 1, x: 0, y: 0, user: false };
+  tree.pool = [];
   view.tree = tree;
   listenZoom(view);
   tree.size = watchSize(tree.stage, () => {
@@ -45,33 +50,51 @@ function drawTree(view) {
   const { scene } = view.data;
   if (tree.title) tree.title.textContent = tree.title.title = scene.title;
   tree.svg.setAttribute("aria-label", scene.summary);
+  tree.box.classList.toggle("many", scene.total > MANY);
   tree.box.setAttribute("aria-label", `Draft tree: ${scene.note}`);
-  tree.edges.replaceChildren();
-  tree.nodes.replaceChildren();
+  tree.pool.splice(scene.nodes.length).forEach(({ group, edge }) => (group.remove(), edge.remove()));
   tree.marks = new Map();
-  for (const node of scene.nodes) {
-    const thick = (0.9 + 5.1 * node.width).toFixed(2);
-    const edge = node.parent_id === -1 ? null : svg("path", { class: "e", "stroke-width": thick }, tree.edges);
-    const group = svg("g", { class: "n" }, tree.nodes);
-    const inner = svg("g", { class: "scaled" }, group);
-    svg("title", {}, group).textContent = node.title;
-    const pin = svg("g", { class: "pin" }, inner);
-    svg("circle", { class: "ring", r: 10 }, pin);
-    if (view.marks[node.node_id]) svg("rect", { class: "diff", x: -9, y: -9, width: 18, height: 18, rx: 4 }, pin);
-    const mark = marker(node.state, pin);
-    svg("circle", { class: "hit", r: 11 }, pin);
-    const label = svg("text", { class: "label", x: 14 }, inner);
-    label.textContent = node.label + (node.multiplicity > 1 ? " ×" + node.multiplicity : "");
-    const detail = svg("text", { class: "detail", x: 14, y: 12 }, inner);
-    link(view, group, node.node_id);
-    if (edge) link(view, edge, node.node_id);
-    tree.marks.set(node.node_id, { node, edge, group, mark, label, detail });
-  }
+  scene.nodes.forEach((node, place) => {
+    const mark = (tree.pool[place] ??= buildMark(tree, place));
+    mark.node = node;
+    drawMark(mark, Boolean(view.marks[node.node_id]));
+    tree.marks.set(node.node_id, mark);
+  });
   tree.empty.textContent = view.data.recorded
     ? ""
     : "This iteration was recorded as a summary, without its tree. Record the run in full, or step to it live, to see the tree.";
   placeTree(view, true);
   drawOverview(view);
+}
+
+// The root comes first, and it alone has no edge.
+function buildMark(tree, place) {
+  const edge = place ? svg("path", { class: "e" }, tree.edges) : null;
+  const group = svg("g", { class: "n" }, tree.nodes);
+  const title = svg("title", {}, group);
+  const shape = marker("", group);
+  svg("circle", { class: "hit", r: HIT }, group);
+  const label = svg("text", { class: "label", x: 14 }, group);
+  const detail = svg("text", { class: "detail", x: 14, y: 12 }, group);
+  return { edge, group, title, shape, label, detail, diff: null, state: null };
+}
+
+// What a mark says of its node in every phase.
+function drawMark(mark, framed) {
+  const { node, edge } = mark;
+  link(mark.group, node.node_id);
+  write(mark.title, node.title);
+  mark.words = node.label + (node.multiplicity > 1 ? " ×" + node.multiplicity : ""); // `cutLabels` writes them
+  if (framed && !mark.diff) {
+    mark.diff = svg("rect", { class: "diff", x: -9, y: -9, width: 18, height: 18, rx: 4 });
+    mark.shape.before(mark.diff);
+  } else if (!framed && mark.diff) {
+    mark.diff.remove();
+    mark.diff = null;
+  }
+  if (!edge) return;
+  link(edge, node.node_id);
+  set(edge, "stroke-width", (0.9 + 5.1 * node.width).toFixed(2));
 }
 
 // Positions in pixels at zoom 1: columns as wide as their widest text, edges fan out only in the gutters between them.
@@ -107,7 +130,7 @@ function placeTree(view, force) {
   tree.fit = fit;
   view.root.classList.toggle("no-detail", row < DETAIL_ROW);
   for (const mark of tree.marks.values()) placeMark(tree, mark, row, charWidth);
-  if (!tree.zoom.user) fitView(view, tree.crowded ? 0 : LABEL_FIT);
+  if (!tree.zoom.user) fitView(view, tree.crowded ? 0 : LABEL_FIT, TIGHT);
   applyZoom(view);
 }
 
@@ -116,8 +139,7 @@ function placeMark(tree, mark, row, charWidth) {
   const column = tree.columns[node.depth];
   mark.x = column.x;
   mark.y = node.row * row;
-  mark.group.setAttribute("transform", `translate(${mark.x},${mark.y})`);
-  mark.label.setAttribute("y", row < DETAIL_ROW ? 4 : 1);
+  set(mark.label, "y", row < DETAIL_ROW ? 4 : 1);
   mark.wide = 17 + node.chars * charWidth;
   if (!mark.edge) return;
   const parent = tree.marks.get(node.parent_id);
@@ -125,13 +147,10 @@ function placeMark(tree, mark, row, charWidth) {
   const turn = Math.max(tree.columns[parent.node.depth].right, start);
   const end = mark.x - 9;
   const middle = (turn + end) / 2;
-  mark.edge.setAttribute(
-    "d",
-    `M${start},${parent.y}H${turn}C${middle},${parent.y} ${middle},${mark.y} ${end},${mark.y}`,
-  );
+  set(mark.edge, "d", `M${start},${parent.y}H${turn}C${middle},${parent.y} ${middle},${mark.y} ${end},${mark.y}`);
 }
 
-const textSize = (tree) => clamp(tree.zoom.kx, 0.85, 1.5);
+const textSize = (tree) => clamp(tree.zoom.kx, SMALLEST_TEXT, 1.5);
 
 function drawHeads(view) {
   const { tree } = view;
@@ -150,6 +169,23 @@ function drawHeads(view) {
   });
 }
 
+// Where columns are squeezed a label ends before the next column begins, except in the last one.
+function cutLabels(view) {
+  const { tree } = view;
+  const { kx } = tree.zoom;
+  const tight = kx < TIGHT;
+  const letter = view.charWidth * textSize(tree);
+  const rooms = tree.columns.map(({ x }, depth) => {
+    const next = tree.columns[depth + 1];
+    return tight && next ? Math.floor(((next.x - x) * kx - 26) / letter) : Infinity;
+  });
+  for (const { label, words, node } of tree.marks.values()) {
+    const room = rooms[node.depth];
+    write(label, words.length <= room ? words : room < 2 ? "" : words.slice(0, room - 1) + "…");
+  }
+  tree.svg.classList.toggle("tight", tight);
+}
+
 // Of labels that would lie on each other the less important wait for more room.
 function showLabels(view) {
   const { tree } = view;
@@ -158,6 +194,8 @@ function showLabels(view) {
   const crowded = tree.crowded || Math.min(kx, ky) < 0.8;
   const taken = new Map();
   const marks = [...tree.marks.values()];
+  const named = marks.filter(({ node }) => node.node_id > 0 && !node.folded);
+  let quiet = 0;
   if (crowded) marks.sort((a, b) => labelRank(view, b) - labelRank(view, a));
   for (const mark of marks) {
     let free = mark.node.labelled || mark.node.folded || labelRank(view, mark) >= 90 || ky * tree.row * 0.5 >= 11;
@@ -168,8 +206,11 @@ function showLabels(view) {
       if (free) taken.set(mark.node.depth, boxes.concat([[top, bottom]]));
     }
     mark.group.classList.toggle("quiet", !free);
+    if (!free && mark.node.node_id > 0) quiet += 1;
   }
   tree.svg.classList.toggle("crowded", crowded);
+  tree.labels = quiet ? ` · ${named.length - quiet} of ${named.length} labels shown` : "";
+  paintNote(view);
 }
 
 function labelRank(view, mark) {
@@ -191,10 +232,16 @@ function paintFoot(view) {
   }
   legend.replaceChildren();
   for (const item of view.data.legend) if (there && there.has(item.state)) legendItem(legend, item);
+  paintNote(view);
+}
+
+function paintNote(view) {
+  const { note, labels } = view.tree;
+  if (view.showBars && view.data.overview) return;
   const marked = Object.keys(view.marks).length;
   const diff = marked ? " · " + marked + " framed: " + Object.values(view.marks)[0] : "";
-  note.textContent = view.data.scene.note + diff + " · width = path probability";
-  note.title = note.textContent + ". Click a fold to open it, point at a node to read it.";
+  write(note, view.data.scene.note + (labels || "") + diff + " · width = path probability");
+  set(note, "title", note.textContent + ". Click a fold to open it, point at a node to read it, zoom in for more labels.");
 }
 
 function paintTree(view) {
@@ -205,12 +252,13 @@ function paintTree(view) {
   view.data.scene.nodes.forEach((node, place) => {
     const mark = view.tree.marks.get(node.node_id);
     const state = phase.states[place];
+    write(mark.detail, { draft: node.draft, row: node.position, both: node.both }[phase.detail] || "");
+    if (mark.state === state) return;
+    for (const element of mark.edge ? [mark.group, mark.edge] : [mark.group]) {
+      element.classList.remove("s-" + mark.state);
+      element.classList.add("s-" + state);
+    }
+    set(mark.shape, "d", SHAPES[state] || DISC);
     mark.state = state;
-    const keep = ["quiet", "lit", "lit-too", "sel", "second"].filter((name) => mark.group.classList.contains(name)).join(" ");
-    mark.group.setAttribute("class", `n s-${state} ${keep}`);
-    mark.mark.setAttribute("d", SHAPES[state] || DISC);
-    const detail = { draft: node.draft, row: node.position, both: node.both }[phase.detail] || "";
-    if (mark.detail.textContent !== detail) mark.detail.textContent = detail;
-    if (mark.edge) mark.edge.setAttribute("class", "e s-" + state);
   });
 }

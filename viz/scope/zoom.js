@@ -1,42 +1,73 @@
-// Zoom and drag of the tree: what the user set stays across phases and iterations.
+// Zoom and drag of the tree: what the user set stays across phases and iterations, and with its run when pages change.
 
-// The whole tree if its labels stay readable, else the accepted path at a readable size.
-function fitView(view, floor) {
+const ZOOMS = new Map(); // by run
+const COMMITTED = new Set(["accepted", "recovered", "bonus", "fallback"]);
+const TIGHT = 0.6; // columns closer than this would lay labels on the marks after them: labels are cut
+const LEAST_COLUMN = 26; // pixels between columns that a tree is never squeezed below by itself
+const MARK_ROW = 11; // rows closer than this get smaller marks
+
+function recallZoom(view) {
+  view.tree.zoom = ZOOMS.get(view.film.key) || { kx: 1, ky: 1, x: 0, y: 0, user: false };
+}
+
+// The whole tree if its labels stay readable, else the root and what was committed, squeezed as far as that needs;
+// where even that is too wide, the end of it.
+function fitView(view, floor, floorX) {
   const { tree } = view;
-  const k = Math.max(tree.fit, floor);
-  const focus = focusPoint(view);
-  const spanX = tree.extent.width * k;
-  const spanY = tree.extent.height * k;
+  const path = committedBox(view);
   const roomX = tree.width - PAD.left - PAD.right;
   const roomY = tree.height - PAD.top - PAD.bottom;
-  const x = spanX <= roomX + 1 ? PAD.left : PAD.left - clamp(focus.x * k - roomX * 0.7, 0, spanX - roomX);
+  const readable = Math.max(tree.fit, floor);
+  const ky = clamp((roomY - 16) / Math.max(path.bottom - path.top, 1), tree.fit, readable);
+  const step = Math.min(...tree.columns.slice(1).map((column, depth) => column.x - tree.columns[depth].x));
+  const kx = Math.min(Math.max(readable, floorX), Math.max(path.widest(roomX), LEAST_COLUMN / step));
+  const hidden = path.right(kx) - roomX;
+  const x = PAD.left - (hidden > 1 ? hidden : 0);
+  const spanY = tree.extent.height * ky;
+  const middle = (path.bottom - path.top) * ky <= roomY ? (path.top + path.bottom) / 2 : path.end;
   const y =
     spanY <= roomY + 1
       ? PAD.top + (roomY - spanY) / 2
-      : PAD.top - clamp(focus.y * k - roomY / 2, 0, spanY - roomY);
-  tree.zoom = { kx: k, ky: k, x, y, user: false };
+      : PAD.top - clamp(middle * ky - roomY / 2, 0, spanY - roomY);
+  tree.zoom = { kx, ky, x, y, user: false };
 }
 
-function focusPoint(view) {
-  const points = [...view.tree.marks.values()].filter((mark) => mark.node.state === "accepted" || mark.node.node_id < 1);
-  const last = points.reduce((best, mark) => (mark.x > best.x ? mark : best), points[0] || { x: 0, y: 0 });
-  return { x: last.x, y: last.y };
+// The room that root, accepted nodes and final token take with their labels: `right` at a zoom, `widest` the zoom at
+// which they fit a width; `end` is the height of the last of them. Text never gets smaller than `SMALLEST_TEXT`.
+function committedBox(view) {
+  const marks = [...view.tree.marks.values()].filter(({ node }) => !node.node_id || COMMITTED.has(node.state));
+  if (!marks.length) return { right: () => 1, widest: () => 1, top: 0, bottom: 0, end: 0 }; // recorded without its tree
+  const heights = marks.map((mark) => mark.y);
+  const last = marks.reduce((best, mark) => (mark.x > best.x ? mark : best));
+  const right = (kx) => Math.max(...marks.map((mark) => mark.x * kx + mark.wide * Math.max(kx, SMALLEST_TEXT)));
+  const widest = (room) => {
+    const scaled = Math.min(...marks.map((mark) => room / (mark.x + mark.wide)));
+    if (scaled >= SMALLEST_TEXT) return scaled;
+    return Math.min(...marks.map((mark) => (room - mark.wide * SMALLEST_TEXT) / Math.max(mark.x, 1)));
+  };
+  return { right, widest, top: Math.min(...heights), bottom: Math.max(...heights), end: last.y };
 }
 
 // Marks and text keep a readable size at any zoom: they are scaled back by what the world is scaled.
 function applyZoom(view) {
   const { tree } = view;
   const { kx, ky, x, y } = tree.zoom;
+  if (view.film) ZOOMS.set(view.film.key, tree.zoom);
   const size = textSize(tree);
-  const pin = tree.crowded ? clamp((tree.row * ky) / 12, 0.42, size) : size;
-  tree.world.setAttribute("transform", `translate(${x},${y}) scale(${kx},${ky})`);
-  tree.svg.style.setProperty("--scaled-x", size / kx);
-  tree.svg.style.setProperty("--scaled-y", size / ky);
-  tree.svg.style.setProperty("--pin", pin / size);
+  const row = tree.row * ky;
+  const pin = tree.crowded || row < MARK_ROW ? clamp(row / 12, 0.42, size) : size;
+  set(tree.world, "transform", `translate(${x},${y}) scale(${kx},${ky})`);
+  for (const mark of tree.marks.values()) {
+    set(mark.group, "transform", `translate(${mark.x},${mark.y}) scale(${size / kx},${size / ky})`);
+  }
+  tree.world.style.setProperty("--pin", pin === size ? "none" : `scale(${pin / size})`);
+  // Where marks stand close the pointer finds the nearest: what it hits ends halfway to the next one.
+  tree.world.style.setProperty("--hit", row < 2 * HIT * size ? `scale(${Math.max(row / 2, 2.5) / HIT / size})` : "none");
   const right = x + tree.extent.width * kx > tree.width + 4;
   const below = y + tree.extent.height * ky > tree.height + 4;
   tree.more.classList.toggle("shown", right || below || x < 0 || y < PAD.top - 24);
   drawHeads(view);
+  cutLabels(view);
   showLabels(view);
 }
 
@@ -90,6 +121,6 @@ function zoomBy(view, factor, atX, atY) {
 
 function resetZoom(view) {
   if (view.showBars && view.data.overview) return resetBars(view);
-  fitView(view, 0);
+  fitView(view, 0, 0);
   applyZoom(view);
 }

@@ -1,45 +1,37 @@
 // The table of all verifiers on one tree. Python sends what to draw; token text only ever goes through textContent.
 
-const TABLES = new WeakMap();
 const LEAST_TICK = 0.005;
 
 export default function verifierTable(component) {
-  const { data, parentElement } = component;
+  const { data } = component;
   if (!data || !data.rows) return;
-  let table = TABLES.get(parentElement);
-  if (!table || !parentElement.contains(table.root)) {
-    parentElement.querySelectorAll(".vt-root").forEach((old) => old.remove());
-    const root = add("div", "vt-root", parentElement);
-    root.setAttribute("role", "grid");
-    root.setAttribute("aria-label", "Verifiers on this tree");
-    table = { root };
-    TABLES.set(parentElement, table);
-    listen(table);
-  }
-  table.component = component;
-  const fingerprint = JSON.stringify(data);
-  if (table.fingerprint === fingerprint) return;
-  const focused = table.root.getRootNode().activeElement;
-  const name = focused && table.root.contains(focused) ? focused.dataset.name : null;
-  table.fingerprint = fingerprint;
+  const table = viewOf(component, "vt-root", buildTable);
+  if (!table) return;
   table.data = data;
   table.selected = data.selected;
-  draw(table);
-  if (name) table.rows.get(name)?.focus({ preventScroll: true });
+  keepingFocus(table.root, "name", () => draw(table));
+}
+
+function buildTable(parentElement) {
+  const table = { root: html("div", "vt-root", parentElement) };
+  table.root.setAttribute("role", "grid");
+  table.root.setAttribute("aria-label", "Verifiers on this tree");
+  listen(table);
+  return table;
 }
 
 function draw(table) {
   const { root, data } = table;
   root.replaceChildren();
-  const head = add("div", "vt-head", root);
+  const head = html("div", "vt-head", root);
   head.setAttribute("role", "row");
   for (const { title, said, about, key } of data.heads) {
-    const cell = add("div", "", head);
+    const cell = html("div", "", head);
     cell.setAttribute("role", "columnheader");
     cell.title = about;
-    add("b", "", cell, title);
-    const line = add("span", key ? "key" : "", cell, said);
-    for (const words of key || []) add("span", "", line, words);
+    html("b", "", cell, title);
+    const line = html("span", key ? "key" : "", cell, said);
+    for (const words of key || []) html("span", "", line, words);
   }
   table.rows = new Map();
   for (const row of data.rows) table.rows.set(row.name, drawRow(table, row));
@@ -47,13 +39,13 @@ function draw(table) {
 }
 
 function drawRow(table, row) {
-  const line = add("div", row.refusal ? "vt-row refused" : "vt-row", table.root);
+  const line = html("div", "vt-row" + (row.refusal ? " refused" : "") + (row.own ? " own" : ""), table.root);
   line.setAttribute("role", "row");
   line.dataset.name = row.name;
   line.title = row.about;
   const name = cell("name", line);
-  add("span", "", name, row.label);
-  if (row.own) add("i", "", name, "run").title = "The verifier that this tree was verified with when it was decoded";
+  html("span", "", name, row.label);
+  if (row.own) html("i", "", name, row.own).title = "The verifier that this tree was verified with, and the draws it made then";
   if (row.refusal) {
     cell("reason", line).textContent = row.refusal;
     line.setAttribute("aria-disabled", "true");
@@ -61,15 +53,15 @@ function drawRow(table, row) {
   }
   line.tabIndex = 0;
   const expected = cell("expected", line);
-  add("b", row.best ? "best" : "", expected, row.expected.toFixed(2));
-  const lane = add("span", "lane", expected);
-  add("span", "bar", lane).style.width = (100 * row.expected) / table.data.most + "%";
+  html("b", row.best ? "best" : "", expected, row.expected.toFixed(2));
+  const lane = html("span", "lane", expected);
+  html("span", "bar", lane).style.width = (100 * row.expected) / table.data.most + "%";
   const seed = cell("seed", line);
-  add("b", "", seed, String(row.path.length + 1));
-  const text = add("span", "tokens", seed);
-  for (const token of row.path) add("span", "t accepted", text, token);
-  add("span", "t " + row.kind, text, row.final).title = row.kind + " token";
-  add("small", "", seed, row.stop);
+  html("b", "", seed, String(row.tokens));
+  const text = html("span", "tokens", seed);
+  for (const token of row.path) html("span", "t accepted", text, token);
+  if (row.final) html("span", "t " + row.kind, text, row.final).title = row.kind + " token";
+  html("small", "", seed, row.stop);
   seed.title = row.walk;
   spread(line, row, table.data.longest);
   return line;
@@ -80,11 +72,11 @@ function spread(line, row, longest) {
   const box = cell("spread", line);
   const most = Math.max(...row.exact, ...(row.rolled || []), 0.01);
   for (let place = 0; place < longest; place++) {
-    const column = add("span", "column", box);
+    const column = html("span", "column", box);
     const exact = row.exact[place] || 0;
     const rolled = row.rolled ? row.rolled[place] || 0 : null;
-    if (rolled) add("span", "bar", column).style.height = (100 * rolled) / most + "%";
-    if (exact >= LEAST_TICK) add("span", "tick", column).style.bottom = (100 * exact) / most + "%";
+    if (rolled) html("span", "bar", column).style.height = (100 * rolled) / most + "%";
+    if (exact >= LEAST_TICK) html("span", "tick", column).style.bottom = (100 * exact) / most + "%";
     const words = [`${place + 1} ${place ? "tokens" : "token"}: exact ${exact.toFixed(3)}`];
     if (rolled !== null) words.push(`re-rolled ${rolled.toFixed(3)}`);
     column.title = words.join(", ");
@@ -125,15 +117,7 @@ function paintSelection(table) {
 }
 
 function cell(className, line) {
-  const box = add("div", className, line);
+  const box = html("div", className, line);
   box.setAttribute("role", "gridcell");
   return box;
-}
-
-function add(tag, className, parent, text) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  if (text !== undefined) element.textContent = text;
-  parent.appendChild(element);
-  return element;
 }

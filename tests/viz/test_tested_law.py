@@ -1,0 +1,94 @@
+"""The target's law beside a test is the one that the test was made with, and its quotient is the test's probability."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from decoding.recorded import recorded_run
+from decoding.trace import IterationTrace, SamplingTrace
+from tests import traces
+from viz.cards import cards, laws
+from viz.outline import tree_outline
+from viz.scene import build_scene
+from viz.scope_data import run_words
+from viz.tested_law import law_head, limit_words, target_shown
+from viz.why_verdict import why_verdict
+
+
+def at_temperature(iteration: IterationTrace, tested: dict[int, float]) -> IterationTrace:
+    """The iteration with the law that it was tested with, half of the target's at temperature 1 elsewhere."""
+    nodes = tuple(
+        node if node.target_probability is None
+        else replace(node, tested_probability=tested.get(node.node_id, node.target_probability / 2))
+        for node in iteration.nodes
+    )  # fmt: skip
+    tops = np.array(iteration.target_top_probs) / 2
+    return replace(iteration, nodes=nodes, tested_top_probs=tops, sampling=SamplingTrace(0.8, 0.9))
+
+
+def test_tree_card_and_outline_show_the_law_of_the_tests():
+    trace = at_temperature(traces.sampled_recovered(), {})
+    scene = build_scene(trace, scene_id="s")
+    node = trace.nodes[8]
+    half = f"{node.target_probability / 2:.2f}"
+    assert next(each.both for each in scene.nodes if each.node_id == 8).endswith(f"→ {half}")
+    law = laws(trace, scene)[str(node.parent_id)]
+    assert law["target_head"] == "target · T 0.8 · p 0.9" and "temperature 0.8, top-p 0.9" in law["target_told"]
+    row = next(row for row in law["rows"] if row["token_id"] == node.token_id)
+    assert row["target"] == pytest.approx(node.target_probability / 2, abs=1e-5)
+    assert f"target {half} (temperature 0.8, top-p 0.9)" in next(
+        line.words for line in tree_outline(trace) if line.node_id == 8
+    )
+    assert f"The target gives it {half}" in cards(trace, scene)["8"]["why"]
+
+
+def test_a_record_without_that_law_says_which_one_it_shows():
+    trace = traces.sampled_recovered()
+    head, told = law_head(trace)
+    assert head == "target · T 1" and "own temperature" in told
+    assert target_shown(trace.nodes[8]) == trace.nodes[8].target_probability
+    assert "at temperature 1" in why_verdict(trace, 8)
+    assert law_head(traces.dynatree_recovered())[0] == "target"
+
+
+def test_the_probability_of_a_test_is_told_as_its_quotient():
+    trace = traces.sampled_recovered()
+    step = next(step for step in trace.steps if step.child_id == 8)
+    draft = trace.nodes[8].draft_probability
+    fits = at_temperature(trace, {8: draft * step.acceptance_probability})
+    assert f" = target {draft * step.acceptance_probability:.3f} / draft {draft:.3f}; it was" in why_verdict(fits, 8)
+    # Another law than the one that was tested with is not put forward as the reason.
+    assert limit_words(at_temperature(trace, {8: draft * 0.9}), step) == ""
+
+
+def test_every_test_of_the_recorded_sampled_run_follows_from_what_stands_beside_it():
+    tests = [
+        why_verdict(iteration, step.child_id)
+        for iteration in recorded_run("sampled").iterations
+        for step in iteration.steps
+        if step.kind == "test"
+    ]
+    reasons = (" = target ", " = what is left of the target ", "with certainty, as ", "is left for it")
+    told = [any(reason in words for reason in reasons) for words in tests]
+    assert sum(told) >= 0.95 * len(tests)
+
+
+def test_a_test_that_cannot_pass_says_why():
+    said = [
+        why_verdict(iteration, step.child_id)
+        for iteration in recorded_run("sampled").iterations
+        for step in iteration.steps
+        if step.kind == "test" and step.acceptance_probability == 0
+    ]
+    assert said and all("nothing of the target's probability is left for it" in each for each in said)
+    assert any("no less than the target's" in each for each in said)
+
+
+def test_the_strip_names_prompt_and_sampling_of_the_run_shown():
+    run = recorded_run("sampled")
+    short, full = run_words(run)
+    assert short.startswith("T 0.8, draft T 0.6, seed 2 · ‘") and run.prompt_texts[0].strip() in short
+    assert run.label in full and "temperature 0.8" in full
+    greedy = replace(run, sampling=SamplingTrace())
+    assert run_words(greedy)[0].startswith("greedy decoding · ‘")
