@@ -1,17 +1,24 @@
 """Compare: two to six methods on one prompt, interleaved, with the same check of their output."""
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from decoding.errors import DraftscopeError
-from pages.ui.compare import MOST_REPEATS, MOST_WARMUP, Outcome, Plan, run_comparison
-from pages.ui.compare_contestants import chosen_contestants, contestant_bar
-from pages.ui.controls import DEFAULT_PROMPT, length_control, prompt_picker, prompt_words
+from pages.ui.compare import Outcome, Plan, run_comparison
+from pages.ui.contestants import COMPARE, chosen_contestants, contestant_bar
+from pages.ui.controls import prompt_words
 from pages.ui.errors import escape_markdown, show_error
-from pages.ui.setting_widgets import DEFAULT_NEW_TOKENS, picked_sampling, sampling_controls, sampling_words, seed
+from pages.ui.plan_controls import plan_controls
+from pages.ui.setting_widgets import seed
 from pages.ui.setup import setup
 from pages.ui.torch_there import need_torch
 from pages.ui.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
+from viz.glossary import explain_term
 from viz.tokens import plural
+
+if TYPE_CHECKING:
+    from decoding.contestants import Contestant
 
 SLOT = "compare"
 LOOP_FREE, WHOLE = "without loops", "whole output"
@@ -24,7 +31,11 @@ def main() -> None:
         return
     outcome = take_outcome()
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
-        plan = choices()
+        plan = plan_controls(
+            SLOT,
+            "Speeds and latencies are medians over the repeats.",
+            "Sampled outputs differ by chance, so they are not compared token by token.",
+        )
         start = st.button(
             "Compare", type="primary", key="compare_start", disabled=is_busy(SLOT), icon=":material/play_arrow:"
         )
@@ -32,54 +43,38 @@ def main() -> None:
             if not job_progress(SLOT) and outcome is not None:
                 st.caption(escape_markdown(summary(outcome)))
         files(outcome)
-    contestant_bar()
-    ready = begin(plan, start)
+    contestant_bar(COMPARE)
+    contestants = begin(plan, start)
     job_error(SLOT)
     if outcome is not None:
+        with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
+            if contestants is not None and not is_busy(SLOT):
+                tell_changed(outcome, plan, contestants)
         results(outcome)
-    elif ready:
+    elif contestants is not None:
         hint()
 
 
-def choices() -> Plan:
-    """Prompt, length and repeats, in two popovers that say what is chosen."""
-    name = prompt_words(st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT)
-    with st.popover(escape_markdown(name), key="compare_prompt_open", icon=":material/edit_note:"):
-        prompt = prompt_picker("prompt")
-    seed("compare_repeats", 3)
-    seed("compare_warmup", 1)
-    tokens = st.session_state.get("max_new_tokens", DEFAULT_NEW_TOKENS)
-    words = f"{tokens} tokens × {plural(st.session_state['compare_repeats'], 'repeat')}"
-    with st.popover(words, key="compare_plan_open", icon=":material/repeat:"):
-        tokens = length_control()
-        repeats = st.number_input(
-            "Measured repeats", 1, MOST_REPEATS, key="compare_repeats", persist_state="session",
-            help="Every method runs once per repeat, one after the other, so that drift of the machine hits all alike.",
-        )  # fmt: skip
-        warmup = st.number_input(
-            "Warm-up rounds", 0, MOST_WARMUP, key="compare_warmup", persist_state="session",
-            help="Rounds before the measured ones; their times are thrown away.",
-        )  # fmt: skip
-    with (
-        st.popover(sampling_words(picked_sampling()), key="compare_sampling_open", icon=":material/casino:"),
-        st.container(width=520),
-    ):
-        sampling = sampling_controls()
-        st.caption("For all methods alike. Sampled outputs differ by chance, so they are not compared token by token.")
-    return Plan(prompt, tokens, int(repeats), int(warmup), sampling)
-
-
-def begin(plan: Plan, start: bool) -> bool:
-    """Say what stands against a comparison; start it when asked. Returns whether nothing does."""
+def begin(plan: Plan, start: bool) -> "tuple[Contestant, ...] | None":
+    """Say what stands against a comparison; start it when asked. Returns who takes part, None if something does."""
     try:
-        contestants = chosen_contestants()
+        contestants = chosen_contestants(COMPARE)
     except DraftscopeError as error:
         show_error(error)
-        return False
+        return None
     if start:
         start_job(SLOT, "Comparing", lambda job: run_comparison(job, plan, contestants), grace_s=0.2)
         st.rerun()
-    return True
+    return tuple(contestants)
+
+
+def tell_changed(outcome: Outcome, plan: Plan, contestants: "tuple[Contestant, ...]") -> None:
+    """Mark figures of another setting than the one picked by now."""
+    from pages.ui.compare_words import changed_words
+
+    said = changed_words(outcome, plan, contestants)
+    if said:
+        st.warning(escape_markdown(said), icon=":material/history:")
 
 
 def take_outcome() -> Outcome | None:
@@ -104,7 +99,7 @@ def files(outcome: Outcome | None) -> None:
         st.download_button("JSON, everything", as_json(outcome), "comparison.json", "application/json",
                            key="compare_json", width="stretch", on_click="ignore")  # fmt: skip
         st.markdown("**Copy as command**")
-        st.code(command(outcome), language="bash", wrap_lines=True)
+        st.code(command(outcome), language=None, wrap_lines=True)
 
 
 def hint() -> None:
@@ -145,6 +140,7 @@ def results(outcome: Outcome) -> None:
             "Figures", [LOOP_FREE, WHOLE], key="compare_loops", label_visibility="collapsed", required=True,
             persist_state="session", disabled=view in ("Outputs", "Trees"),
         )  # fmt: skip
+        st.caption("A loop begins where the last 16 tokens were there before.", help=explain_term("loop"))
     draw[view](score(outcome.comparison, loop_free=figures == LOOP_FREE), outcome)
 
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.ui.setup import setup
 from pages.ui.tour import all_steps, current_tour, show_step, start_tour
-from viz.glossary import GROUPS, TERMS
+from viz.glossary import GROUPS, TERMS, shown_term
 
 TOUR, RUNS, PUZZLES, GLOSSARY = "Tour", "Recorded runs", "Puzzles", "Glossary"
 ALL = "All"
@@ -98,7 +98,8 @@ def glossary_view() -> None:
 
 def _terms_html(title: str, terms: dict[str, str]) -> str:
     rows = "".join(
-        f"<div><dt>{html.escape(term)}</dt><dd>{html.escape(words)}</dd></div>" for term, words in terms.items()
+        f"<div><dt>{html.escape(shown_term(term))}</dt><dd>{html.escape(words)}</dd></div>"
+        for term, words in terms.items()
     )
     heading = f"<h4>{html.escape(title)}</h4>" if title else ""
     return f'{heading}<dl class="ds-terms">{rows}</dl>'

@@ -3,19 +3,17 @@
 import streamlit as st
 
 from decoding.errors import DraftscopeError
-from pages.ui.compare import MOST_REPEATS, MOST_WARMUP, Outcome, Plan, run_comparison
-from pages.ui.controls import length_control, picked_prompt_words, prompt_picker
+from pages.ui.compare import Outcome, Plan, run_comparison
+from pages.ui.contestants import RACE, chosen_contestants, contestant_bar
 from pages.ui.errors import escape_markdown, show_error
+from pages.ui.plan_controls import plan_controls
 from pages.ui.race import Race, race_of, recorded_race
 from pages.ui.race_component import race as race_component
-from pages.ui.race_contestants import race_bar, racers
 from pages.ui.race_runs import runs_menu
-from pages.ui.setting_widgets import DEFAULT_NEW_TOKENS, picked_sampling, sampling_controls, sampling_words, seed
 from pages.ui.setup import setup
 from pages.ui.torch_there import need_torch, torch_there
 from pages.ui.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
 from viz.race_data import race_data
-from viz.tokens import plural
 
 SLOT = "race"
 
@@ -41,7 +39,12 @@ def main() -> None:
             need_torch()
         return
     with toolbar:
-        plan = choices()
+        plan = plan_controls(
+            SLOT,
+            "The median repeat of each is replayed.",
+            "Sampled texts differ by chance: each method makes its own draws.",
+            bind_prompt=False,
+        )
         start = st.button(
             "Record a race", type="primary", key="race_start", disabled=is_busy(SLOT), icon=":material/flag:"
         )
@@ -50,7 +53,7 @@ def main() -> None:
                 st.caption(escape_markdown(race.title))
         runs_menu()
     with methods:
-        race_bar()
+        contestant_bar(RACE)
     with messages:
         begin(plan, start)
         job_error(SLOT)
@@ -60,37 +63,10 @@ def main() -> None:
             st.warning(escape_markdown(sentence), icon=":material/info:")
 
 
-def choices() -> Plan:
-    """Prompt, length and repeats, sampling, in popovers that say what is chosen."""
-    with st.popover(escape_markdown(picked_prompt_words()), key="race_prompt_open", icon=":material/edit_note:"):
-        prompt = prompt_picker("prompt", bind=False)
-    seed("race_repeats", 3)
-    seed("race_warmup", 1)
-    tokens = st.session_state.get("max_new_tokens", DEFAULT_NEW_TOKENS)
-    words = f"{tokens} tokens × {plural(st.session_state['race_repeats'], 'repeat')}"
-    with st.popover(words, key="race_plan_open", icon=":material/repeat:"):
-        tokens = length_control()
-        repeats = st.number_input(
-            "Measured repeats", 1, MOST_REPEATS, key="race_repeats", persist_state="session",
-            help="Every method runs once per repeat, one after the other; the median repeat of each is replayed.",
-        )  # fmt: skip
-        warmup = st.number_input(
-            "Warm-up rounds", 0, MOST_WARMUP, key="race_warmup", persist_state="session",
-            help="Rounds before the measured ones; their times are thrown away.",
-        )  # fmt: skip
-    with (
-        st.popover(sampling_words(picked_sampling()), key="race_sampling_open", icon=":material/casino:"),
-        st.container(width=520),
-    ):
-        sampling = sampling_controls()
-        st.caption("For all methods alike. Sampled texts differ by chance: each method makes its own draws.")
-    return Plan(prompt, tokens, int(repeats), int(warmup), sampling)
-
-
 def begin(plan: Plan, start: bool) -> None:
     """Say what stands against a race; record it when asked."""
     try:
-        contestants = racers()
+        contestants = chosen_contestants(RACE)
     except DraftscopeError as error:
         show_error(error)
         return

@@ -163,7 +163,7 @@ def status_words(run: Run) -> str:
     if contradiction is not None:
         return str(contradiction)
     if run.source == "recorded":
-        return f"A recorded run. {'Press Start to decode your own.' if torch_there() else NEEDS_TORCH}"
+        return f"A recorded run. {'Press Start to decode what is chosen here.' if torch_there() else NEEDS_TORCH}"
     if run.source == "opened":
         return f"Opened from a file: {run.trace.pair.name}, {run.trace.created[:10]}"
     if run.source == "forked":

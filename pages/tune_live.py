@@ -23,7 +23,7 @@ from pages.ui.tune_controls import (
     settings_sliders,
     try_elsewhere,
 )
-from pages.ui.tune_view import STYLE, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
+from pages.ui.tune_view import STYLE, contradiction_html, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def workplace() -> None:
     wish = Wish(source, position(), pinned_method(sampling), method, sampling) if method is not None else None
     drawn = wish is not None and fulfil(bench, wish)
     with trees:
-        draw_trees(bench)
+        draw_trees(bench, fits=contradiction is None)
     if not first:
         draw_settings(settings, bench, source)
     if drawn:
@@ -72,6 +72,8 @@ def workplace() -> None:
     with told:
         if contradiction is not None:
             show_error(contradiction)
+            if bench.shown is not None:
+                st.html(contradiction_html())
         elif drawn:
             draw_told(bench)
         else:

@@ -4,11 +4,12 @@ from importlib import import_module
 
 import streamlit as st
 
+from decoding.errors import NEEDS_TORCH
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.errors import escape_markdown
 from pages.ui.setup import setup
 from pages.ui.state import Run, keep_run
-from pages.ui.torch_there import need_torch
+from pages.ui.torch_there import torch_there
 from pages.ui.verify_controls import (
     back_button,
     iteration_control,
@@ -20,15 +21,14 @@ from pages.ui.verify_draft import SLOT, decode_buttons, draft_popover
 from pages.ui.verify_run import draw_run_theory
 from pages.ui.verify_state import Looked, replay_all, rolled_tokens, tree_in_view
 from pages.ui.verify_steps import draw_steps
-from pages.ui.verify_table import chosen_verifier, verifier_table
+from pages.ui.verify_table import OWN, chosen_row, own_words, verifier_table, walks
 from pages.ui.verify_tree import draw_bare_tree, draw_tree, node_in_view, tested_at
 from pages.ui.worker import job_error, job_progress, take_result
 from viz.tokens import plural
 
-NEVER_KEPT = (
-    "This run was recorded without the full rows of both models, and without them no verifier can be replayed. Decode "
-    "its prompt here and keep every row: the new run then also stands in Step through."
-)
+NEVER_KEPT = "This run was recorded without the full rows of both models, and without them no verifier can be replayed."
+DECODE = "Decode its prompt here and keep every row: the new run then also stands in Step through."
+OPEN = f"Open a file that was saved with full rows in Step through. {NEEDS_TORCH}"
 LET_GO = (
     "The full rows of this iteration were let go to keep memory within bounds: choose a later iteration, or press "
     "Draft again for a tree on the same prefix."
@@ -58,9 +58,7 @@ def main() -> None:
     """Toolbar; table and tree; the node looked at; the whole run."""
     setup("Verifiers")
     st.html(STYLE)
-    if not need_torch():
-        return
-    with st.spinner("Loading torch, a few seconds"):  # only the first page of a server's life is seen to wait here
+    with st.spinner("Getting ready, a few seconds"):  # torch; only the first page of a server's life waits for it
         import_module("decoding.replay_steps")
     adopt()
     if tree_in_view() is None:
@@ -103,16 +101,19 @@ def adopt() -> None:
 
 def draw_tree_and_table(looked: Looked, sampling, rerolls: int) -> None:
     """All verifiers on the tree, the tree under the chosen one, and its tests at the chosen node."""
-    told = replay_all(looked, sampling)
-    chosen = chosen_verifier(looked, told)
+    rows = walks(looked, replay_all(looked, sampling))
+    name = chosen_row(looked, rows)
+    own, chosen = name == OWN, rows[name]
+    walker = own_words(looked) if own else f"seed {sampling.seed}"
     with st.container(key="verify_both"):
         left, right = st.columns([1.25, 1], gap="small")
         with left:
-            verifier_table(looked, told, rolled_tokens(looked, sampling, rerolls), chosen.verifier.name, rerolls)
+            verifier_table(looked, rows, rolled_tokens(looked, sampling, rerolls), name, rerolls)
         with right:
-            draw_tree(looked, chosen, sampling.seed)
+            draw_tree(looked, chosen, walker, recorded=own)
     with st.container(key="verify_steps"):
-        draw_steps(looked, sampling, chosen, tested_at(looked, node_in_view(looked)))
+        at = tested_at(looked, node_in_view(looked))
+        draw_steps(looked, looked.sampling if own else sampling, chosen, at, walker)
 
 
 def has_rows(looked: Looked) -> bool:
@@ -128,7 +129,8 @@ def draw_missing(looked: Looked) -> None:
     with st.container(key="verify_both"):
         left, right = st.columns([1.25, 1], gap="small")
         with left:
-            st.info(LET_GO if let_go else NEVER_KEPT, icon=":material/info:")
+            never_kept = f"{NEVER_KEPT} {DECODE if torch_there() else escape_markdown(OPEN)}"
+            st.info(LET_GO if let_go else never_kept, icon=":material/info:")
             if not let_go:
                 decode_buttons(looked.run)
         with right:
@@ -148,7 +150,8 @@ def status_words(looked: Looked, ready: bool) -> str:
     said = f"{looked.label}, {where} · {nodes} · {kind}, at draft temperature {looked.sampling.draft_temperature:g}"
     if ready and iteration.law == "deterministic":
         return f"{said} · only NSS and Greedy fit it: Draft again gives a sampled tree for the others"
-    return f"{said} · all below is replayed from its stored rows, no model is run" if ready else said
+    replayed = "replayed from its stored rows, no model is run; the first row is as recorded"
+    return f"{said} · {replayed}" if ready else said
 
 
 main()

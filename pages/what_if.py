@@ -5,7 +5,6 @@ import streamlit as st
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.setup import setup
 from pages.ui.state import Run, current_run, keep_run
-from pages.ui.torch_there import need_torch
 from pages.ui.what_if import SLOT, current_history
 from pages.ui.what_if_change import draw_pending, editor, fork_button, iteration_input
 from pages.ui.what_if_nodes import node_buttons
@@ -20,8 +19,6 @@ def main() -> None:
     """Menu, then one fragment: a fork draws trees and history anew and leaves the rest alone."""
     setup("What if")
     st.html(STYLE)
-    if not need_torch():
-        return
     run = current_run()
     if run is None or not run.trace.iterations:
         recorded = home_run()

@@ -131,7 +131,12 @@ def link_here(asked: Asked | None) -> Link:
         name = next((name for name in recorded_runs() if recorded_run(name) is run.trace), None)
         if name is not None:
             return encode(View(recorded=name, **picks, **place))
-    lacks = "No link can hold this run, which comes from a file or was changed by hand: save it and pass the file on."
+    reason = (
+        "whose prompt is known by its tokens alone"
+        if run.source == "decoded"
+        else "which comes from a file or was changed by hand"
+    )
+    lacks = f"No link can hold this run, {reason}: save it and pass the file on."
     return Link(encode(View(**picks)).query, lacks)
 
 

@@ -91,7 +91,11 @@ def run_table(run: RunTrace) -> Table:
             ("Accepted / verified", _share(measured.accepted, measured.verified)),
             ("Draft forwards, target passes", f"{measured.draft_forwards:,}, {measured.target_passes:,}"),
         ]
-    if totals.wall_s > 0:
+    if run.bias:
+        rows.append(("Law of the text", run.bias))
+    if not run.timed:
+        rows.append(("Times", "not measured: an iteration was replayed from stored rows"))
+    elif totals.wall_s > 0:
         rows += [
             ("Wall time of the call", milliseconds(totals.wall_s)),
             ("Prefill", milliseconds(totals.prefill_s)),
@@ -106,7 +110,7 @@ def iterations_table(run: RunTrace) -> Table:
     rows = [
         (
             str(each.index + 1), str(each.drafted), str(each.verified), str(len(each.accepted)), each.final_kind,
-            str(len(each.committed_ids)), milliseconds(each.times.total_s) if each.times.total_s > 0 else "–",
+            str(len(each.committed_ids)), milliseconds(each.times.total_s) if each.timed else "–",
         )
         for each in run.iterations
     ]  # fmt: skip

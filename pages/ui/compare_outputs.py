@@ -13,18 +13,18 @@ from pages.ui.errors import escape_markdown, guarded
 from pages.ui.scope import scope
 from pages.ui.worker import run_now
 from viz.scope_data import compact_data
-from viz.text_strip import iteration_spans, provenance_counts, text_html
+from viz.text_strip import iteration_spans, provenance_counts, text_html, underline
 from viz.tokens import milliseconds, plural, visible
 
 OUTPUT_HEIGHT = 250
-TREE_HEIGHT = 360
+TREE_HEIGHT = 320
 KEPT_TREES = 12
 CONTEXT_TOKENS = 14
 
 
 def draw_outputs(scores: tuple[Score, ...], outcome: Outcome) -> None:
     """Outputs side by side: who wrote each token, and where an output first parts from the reference."""
-    st.html(LEGEND)
+    st.html(legend_html())
     columns = 2 if len(scores) in (2, 4) else 3
     for row in range(0, len(scores), columns):
         for place, entry in zip(st.columns(columns), scores[row : row + columns], strict=False):
@@ -32,15 +32,19 @@ def draw_outputs(scores: tuple[Score, ...], outcome: Outcome) -> None:
                 _draw_output(entry, outcome)
 
 
-LEGEND = """
-<div style="font-size:0.84rem;display:flex;flex-wrap:wrap;gap:0.3rem 1.4rem">
-<span><span style="border-bottom:2px solid #009E73">drafted and accepted</span></span>
-<span><span style="border-bottom:2px double #56B4E9">bonus</span>: the target's token behind a leaf</span>
-<span><span style="border-bottom:2px dotted #CC79A7">recovered</span>: the target's token after a rejection</span>
-<span><span style="border-bottom:2px dashed #A6761D">fallback</span>: the target's token, nothing accepted</span>
-<span>bold and framed: first difference</span>
-</div>
-"""
+def legend_html() -> str:
+    """What the lines under the tokens say, and what a text is checked against."""
+    about = {
+        "drafted": ("drafted and accepted", ""),
+        "bonus": ("bonus", ": the target's token behind a leaf"),
+        "recovered": ("recovered", ": the target's token after a rejection"),
+        "fallback": ("fallback", ": the target's token, nothing accepted"),
+    }
+    lines = {name: underline(name) for name in about}
+    items = [f'<span><span style="{lines[name]}">{word}</span>{rest}</span>' for name, (word, rest) in about.items()]
+    items.append("<span>bold and framed: first difference from the reference</span>")
+    style = "font-size:0.84rem;display:flex;flex-wrap:wrap;gap:0.3rem 1.4rem"
+    return f'<div style="{style}">{"".join(items)}</div>'
 
 
 def _draw_output(entry: Score, outcome: Outcome) -> None:
@@ -102,7 +106,7 @@ def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
     trees = _trees_at(outcome, length)
     if trees is None:
         return
-    columns = {1: 1, 2: 2, 4: 2}.get(len(trees), 3)
+    columns = min(len(trees), 2)  # three beside each other would cut trees off on a small screen
     pairs = list(zip(contestants, trees, strict=True))
     for row in range(0, len(pairs), columns):
         for place, (contestant, tree) in zip(st.columns(columns), pairs[row : row + columns], strict=False):

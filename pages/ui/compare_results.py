@@ -8,11 +8,12 @@ import streamlit as st
 from decoding.scoreboard import Score
 from pages.ui.compare import Outcome
 from pages.ui.compare_table import table_html
-from pages.ui.compare_words import findings, is_plain, label_of, memory_words
+from pages.ui.compare_words import PAIRED, findings, is_plain, label_of, memory_words, times_words
 from pages.ui.errors import escape_markdown
 from pages.ui.run_view import chart, is_dark
 from viz.charts import accepted_length_figure
 from viz.compare_charts import Acceptance, acceptance_figure
+from viz.glossary import explain_term
 from viz.method_charts import (
     Bar,
     Curve,
@@ -23,15 +24,20 @@ from viz.method_charts import (
     speed_figure,
     token_cost_figure,
 )
+from viz.theme import PHASE_WORDS
 
 THINNEST = 0.015
+MEDIAN_REPEAT = "Of each method the call whose tokens per second are the median of its repeats, the lower one of two."
 
 
 def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:
     """Speed with its spread, what it comes from in words, and the table."""
     left, right = st.columns([11, 9], gap="medium")
     with left:
-        st.markdown("**Tokens per second**")
+        st.markdown(
+            "**Tokens per second** · dotted: plain decoding · ×: median of paired ratios",
+            help=f"{explain_term('throughput')}\n\n{PAIRED}",
+        )
         measured = [entry for entry in scores if entry.measured]
         bars = [_speed_bar(entry, scores) for entry in measured]
         chart(speed_figure(bars, is_dark()), key="compare_speed", height=chart_height(len(bars)))
@@ -46,8 +52,7 @@ def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:
 def _speed_bar(entry: Score, scores: tuple[Score, ...]) -> Bar:
     speed = entry.spread_of("throughput")
     over = entry.over_autoregressive or entry.over_hf
-    word = "×" if over and not is_plain(entry) else ""
-    shown = f"{speed.median:.1f}" + (f" · {over.median:.2f}{word}" if word else "")
+    shown = f"{speed.median:.1f}" + (f" · {times_words(over)}" if over and not is_plain(entry) else "")
     return Bar(label_of(entry), speed.median, speed.low, speed.high, shown, is_plain(entry))
 
 
@@ -57,14 +62,18 @@ def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
     dark = is_dark()
     left, right = st.columns(2, gap="medium")
     with left:
-        st.markdown("**Tokens over time** · the median repeat of each")
+        st.markdown("**Tokens over time** · the median repeat of each", help=MEDIAN_REPEAT)
         curves = [Curve(label_of(e), e.typical.timeline.seconds, e.typical.timeline.tokens) for e in measured]
         chart(progress_figure(curves, dark), key="compare_progress", height=400)
     with right:
-        st.markdown("**Where the time goes** · per committed token, the median repeat")
+        phases = [f"**{words}**: {explain_term(words)}" for words in ("prefill", *PHASE_WORDS.values())]
+        st.markdown("**Where the time goes** · per committed token, the median repeat", help="\n\n".join(phases))
         costs = [TokenCost(label_of(entry), _token_cost(entry)) for entry in measured]
         chart(token_cost_figure(costs, dark), key="compare_cost", height=max(400, chart_height(len(costs)) + 60))
-    st.markdown("**Latency** · median and quartiles over the repeats")
+    st.markdown(
+        "**Latency** · median and quartiles over the repeats",
+        help="\n\n".join(f"**{word}**: {explain_term(word)}" for word in ("TTFT", "TPOT", "quartiles")),
+    )
     timed = [entry for entry in measured if entry.spread_of("tpot_s")]
     if not timed:
         st.caption("Every method ended within its first iteration: there is no time per later token.")
@@ -97,13 +106,15 @@ def draw_acceptance(scores: tuple[Score, ...], outcome: Outcome) -> None:
         return
     left, right = st.columns(2, gap="medium")
     with left:
-        st.markdown("**Accepted length** · drafted tokens accepted per iteration, share of iterations")
+        st.markdown(
+            "**Accepted length** · drafted tokens accepted per iteration, share of iterations", help=MEDIAN_REPEAT
+        )
         runs = [replace(entry.run, label=label_of(entry)) for entry in drafted]
         chart(accepted_length_figure(runs, is_dark()), key="compare_lengths", height=400)
         means = ", ".join(f"{label_of(e)} {e.typical.accepted_mean:.2f}" for e in drafted)
         st.caption(escape_markdown(f"Mean: {means}."))
     with right:
-        st.markdown("**Acceptance** · of drafted and of verified nodes, the bonus token in neither")
+        st.markdown("**Acceptance** · of drafted and of verified nodes, the final token in neither", help=MEDIAN_REPEAT)
         rows = [Acceptance(label_of(e), e.typical.accepted, e.typical.drafted, e.typical.verified) for e in drafted]
         chart(acceptance_figure(rows, is_dark()), key="compare_acceptance", height=400)
         st.caption("Drafted nodes that are pruned before verification count in the first, not in the second.")

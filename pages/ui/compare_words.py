@@ -1,11 +1,23 @@
 """What the measurements of a comparison say in sentences; pure functions of the scores."""
 
+from collections.abc import Sequence
+
+from decoding.comparison import Contestant
+from decoding.metrics import Spread
 from decoding.scoreboard import Score, without_prefill
-from pages.ui.compare import Outcome
+from pages.ui.compare import Outcome, Plan
+from pages.ui.controls import prompt_words
+from pages.ui.setting_widgets import sampling_words
 from viz.explain import why_not_faster
-from viz.tokens import milliseconds
+from viz.tokens import milliseconds, plural
 
 UNREST = 1.5
+EVEN = 0.005
+"""A speed-up this close to 1 is none."""
+PAIRED = (
+    "× is the median over the repeats of this method's tokens/s over those of plain decoding in the same repeat, so "
+    "that drift of the machine cancels. It need not be the ratio of the two medians drawn as bars."
+)
 
 
 def label_of(entry: Score) -> str:
@@ -20,6 +32,29 @@ def is_plain(entry: Score) -> bool:
     )
 
 
+def times_words(ratio: Spread) -> str:
+    """A speed-up; where it is none, so said, with one digit more."""
+    even = abs(ratio.median - 1) < EVEN
+    return f"about even ({ratio.median:.3f}×)" if even else f"{ratio.median:.2f}×"
+
+
+def changed_words(outcome: Outcome, plan: Plan, contestants: Sequence[Contestant]) -> str:
+    """What was set when the figures were measured, where something else is set by now; empty if nothing is."""
+    old, methods = outcome.plan, outcome.comparison.contestants
+    said = []
+    if tuple(methods) != tuple(contestants):
+        said.append(", ".join(contestant.label for contestant in methods))
+    if old.prompt != plan.prompt:
+        said.append(prompt_words(old.prompt.name))
+    if (old.max_new_tokens, old.repeats, old.warmup) != (plan.max_new_tokens, plan.repeats, plan.warmup):
+        said.append(f"{old.max_new_tokens} tokens × {plural(old.repeats, 'repeat')} after {old.warmup} warm-up")
+    if old.sampling != plan.sampling:
+        said.append(sampling_words(old.sampling))
+    if not said:
+        return ""
+    return f"These figures were measured with another setting ({'; '.join(said)}): press Compare to measure again."
+
+
 def findings(scores: tuple[Score, ...]) -> list[str]:
     """Sentences: who is fastest, why others are not faster than plain decoding, what could not be measured."""
     plain = next((s for s in scores if s.measured and s.run and is_plain(s)), None)
@@ -29,12 +64,13 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
     if len(ours) > 1:
         best = max(ours, key=lambda s: s.spread_of("throughput").median)
         ratios = [
-            f"{ratio.median:.2f}× {name}"
+            f"{times_words(ratio)} {name}"
             for ratio, name in ((best.over_autoregressive, "autoregressive"), (best.over_hf, "Hugging Face generate"))
             if ratio
         ]
         against = f": {' and '.join(ratios)}" if ratios and not is_plain(best) else ""
-        said.append(f"{label_of(best)} is fastest at {best.spread_of('throughput').median:.1f} tokens/s{against}.")
+        fastest = f"{label_of(best)} is fastest at {best.spread_of('throughput').median:.1f} tokens/s{against}."
+        said.append(f"{fastest}{doubt_words(best, ours)}")
     for entry in scores:
         if entry.failure:
             said.append(entry.failure)
@@ -46,6 +82,20 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
         elif plain is not None and not is_plain(entry):
             said += slower_words(entry, plain)
     return said
+
+
+def doubt_words(best: Score, measured: list[Score]) -> str:
+    """Which contestants may be as fast as the fastest one, because some of their repeats were; empty for none."""
+    slowest = min(call.throughput for call in best.calls.values())
+    rivals = [
+        label_of(entry)
+        for entry in measured
+        if entry is not best and max(call.throughput for call in entry.calls.values()) >= slowest
+    ]
+    if not rivals or len(best.calls) < 2:
+        return ""
+    named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if rivals[1:] else rivals)
+    return f" Its repeats overlap with those of {named}: their order is not certain."
 
 
 def unrest_words(measured: list[Score]) -> list[str]:
@@ -65,7 +115,10 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
     ratio = entry.over_autoregressive if plain.run else entry.over_hf
     if ratio is None or ratio.median > 1:
         return []
-    said = f"{label_of(entry)} is not faster ({ratio.median:.2f}× {label_of(plain)})"
+    if abs(ratio.median - 1) < EVEN:
+        said = f"{label_of(entry)} is about even with {label_of(plain)} ({ratio.median:.3f}×)"
+    else:
+        said = f"{label_of(entry)} is not faster ({ratio.median:.2f}× {label_of(plain)})"
     if ratio.high > 1:
         said += ", though the quartiles of the repeats reach both sides of 1"
     if entry.run is None:
@@ -76,7 +129,11 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
         prefill = milliseconds(entry.typical.prefill_s)
         return [f"{said} Without prefill it is faster ({later:.2f}×): the prefill of both models takes {prefill}."]
     reached = entry.typical.tokens_per_iteration
-    return [f"{said} To break even, an iteration has to commit {reached / later:.2f} tokens; it commits {reached:.2f}."]
+    if 1 - later < EVEN:
+        return [f"{said} Without prefill it is even as well ({later:.3f}×)."]
+    digits = 2 if 1 - later > 0.01 else 3  # enough of them to tell both numbers apart
+    needed = f"{reached / later:.{digits}f} tokens; it commits {reached:.{digits}f}"
+    return [f"{said} To break even, an iteration has to commit {needed}."]
 
 
 def memory_words(outcome: Outcome) -> str:

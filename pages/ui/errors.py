@@ -5,7 +5,15 @@ from contextlib import contextmanager
 
 import streamlit as st
 
-from decoding.errors import MEMORY_SIGNS, NEEDS_TORCH, DraftscopeError, OutOfMemoryError, TorchMissingError
+from decoding.errors import (
+    MEMORY_SIGNS,
+    NEEDS_TORCH,
+    DraftscopeError,
+    OutOfMemoryError,
+    SettingsError,
+    TorchMissingError,
+)
+from pages.ui.setting_info import as_labelled
 
 OUT_OF_MEMORY = (
     "The device ran out of memory: shorten the prompt, lower node_budget or max_new_tokens, or load a smaller pair."
@@ -22,6 +30,8 @@ def show_error(error: BaseException, place=None) -> None:
 
 def sentence(error: BaseException) -> str:
     """What to say about an error: its own words if they were written for the screen, escaped for Markdown."""
+    if isinstance(error, SettingsError):
+        return escape_markdown(as_labelled(str(error)))
     if isinstance(error, DraftscopeError):
         return escape_markdown(str(error))
     if is_out_of_memory(error):

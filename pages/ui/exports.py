@@ -1,7 +1,8 @@
 """What a run can be taken along as: pages of its own, tables, a timeline. Each file is made when it is asked for."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -22,6 +23,21 @@ SCOPE_KEY = "scope"
 
 
 @dataclass(frozen=True)
+class Shown:
+    """What an export is about, read while its button is drawn: its file is made in a thread without a session.
+
+    Attributes:
+        index, node: the iteration and the node looked at.
+        unfolded: nodes of each iteration whose folded children were asked for.
+    """
+
+    run: Run
+    index: int = 0
+    node: int | None = None
+    unfolded: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Export:
     """One kind of file: its button, its name on disk, what makes it."""
 
@@ -31,16 +47,17 @@ class Export:
     mime: str
     icon: str
     help: str
-    make: Callable[[Run], str | bytes]
+    make: Callable[[Shown], str | bytes]
 
 
 def export_buttons(run: Run) -> None:
     """A button per kind of file, in two columns."""
+    shown = Shown(run, selected_iteration(), selected_node(), film_state(SCOPE_KEY, run).unfolded)
     places = st.columns(2, gap="small")
     for number, export in enumerate(EXPORTS):
         places[number % 2].download_button(
             export.label,
-            lambda make=export.make: make(run),
+            partial(export.make, shown),
             file_name=f"{run.trace.method}-{run.key}{export.suffix}",
             mime=export.mime,
             key=f"export_{export.key}",
@@ -52,18 +69,17 @@ def export_buttons(run: Run) -> None:
         )
 
 
-def scope_page(run: Run) -> str:
+def scope_page(shown: Shown) -> str:
     """The scope at the iteration on screen as a page of its own; folds that were opened stay open."""
-    unfolded = film_state(SCOPE_KEY, run).unfolded
-    return scope_html(run.trace, selected_iteration(), node=selected_node(), unfolded=unfolded)
+    return scope_html(shown.run.trace, shown.index, node=shown.node, unfolded=shown.unfolded)
 
 
-def figures_page(run: Run) -> str:
+def figures_page(shown: Shown) -> str:
     """Every figure of the run, and of the iteration on screen, on a page where each can be saved as a picture."""
-    index = selected_iteration()
-    both = zip(run_figures(run.trace, index, False), run_figures(run.trace, index, True), strict=True)
-    figures = [(heading, light, dark) for (heading, light), (_, dark) in both]
-    return figures_html(figures, f"{run.trace.label} · {run.trace.pair.name} · {run.trace.created[:10]}")
+    trace = shown.run.trace
+    light, dark = (run_figures(trace, shown.index, dark) for dark in (False, True))
+    figures = [(heading, figure, darker) for (heading, figure), (_, darker) in zip(light, dark, strict=True)]
+    return figures_html(figures, f"{trace.label} · {trace.pair.name} · {trace.created[:10]}")
 
 
 def run_figures(trace: RunTrace, index: int, dark: bool) -> list[tuple[str, go.Figure]]:
@@ -106,16 +122,16 @@ EXPORTS = (
     Export(
         "nodes", "Nodes, CSV", "-nodes.csv", "text/csv", ":material/table:",
         "One line per node. A token that a spreadsheet would take for a formula gets an apostrophe in front.",
-        lambda run: _for_spreadsheets(nodes_csv(run.trace)),
+        lambda shown: _for_spreadsheets(nodes_csv(shown.run.trace)),
     ),
     Export(
         "iterations", "Iterations, CSV", "-iterations.csv", "text/csv", ":material/table_rows:",
         "One line per iteration: counts, measured seconds of each phase, cache rows, settings in force.",
-        lambda run: _for_spreadsheets(iterations_csv(run.trace)),
+        lambda shown: _for_spreadsheets(iterations_csv(shown.run.trace)),
     ),
     Export(
         "timeline", "Timeline, JSON", "-timeline.json", "application/json", ":material/timeline:",
         "The measured times of iterations, phases and draft passes, for ui.perfetto.dev or chrome://tracing.",
-        lambda run: perfetto_json([run.trace]),
+        lambda shown: perfetto_json([shown.run.trace]),
     ),
 )  # fmt: skip

@@ -46,6 +46,7 @@ STYLE = """
 }
 .home-text { font-family: "Source Code Pro", "DejaVu Sans Mono", monospace; font-size: 0.9rem; line-height: 1.9; }
 .home-text .prompt { opacity: 0.7; }
+.home-key { font-size: 0.85rem; opacity: 0.75; }
 .home-text .now { padding: 0.1rem 0; border-bottom: 3px solid; font-weight: 700; }
 .home-step {
   border-left: 4px solid color-mix(in srgb, currentColor 16%, transparent); padding: 0.1rem 0 0.1rem 0.8rem;
@@ -135,8 +136,8 @@ def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
         "A mask lets each node see the text and its own ancestors only.",
         "3 Accept": f"Where both agree the tokens stay: {len(iteration.accepted)} of them, ‘{accepted}’. Where they "
         f"part, the target's own token ‘{final}’ comes for free.",
-        "4 Commit": f"{committed} for one pass. {len(cache.kept_from)} of {cache.rows_written} new cache rows are "
-        "kept, the rest freed, and the next tree starts here.",
+        "4 Commit": f"{committed} for one pass. {len(cache.kept_from)} of {cache.rows_written} new cache rows stay: "
+        f"root and {len(iteration.accepted)} accepted nodes. ‘{final}’ gets its row in the next pass, as its root.",
     }
 
 
@@ -155,4 +156,5 @@ def _text_html(run: RunTrace, iteration: IterationTrace) -> str:
     for span in iteration_spans(iteration, True):
         color = MARKS["accepted" if span.provenance == "drafted" else span.provenance].color
         spans.append(f'<span class="now" style="border-color:{color}">{html.escape(span.shown)}</span>')
-    return f'<div class="home-text">{"".join(spans)}</div>'
+    key = "Beside a token of the tree: the draft's probability → the target's. ‘·’ is a space."
+    return f'<div class="home-text">{"".join(spans)}</div><div class="home-key">{key}</div>'

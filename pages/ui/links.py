@@ -11,6 +11,7 @@ does not pass is left out, and one sentence says so. Setting names are the progr
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,6 +78,8 @@ class Link:
 
 def encode(view: View) -> Link:
     """The shortest parameters from which `decode` makes the same view; without a place where they would lead astray."""
+    if view.text is not None and _has_control_characters(view.text):
+        return Link("", "The prompt has control characters, which no link can hold: save the run instead.")
     if view.text is not None and len(quote_plus(view.text)) > MAX_TEXT:
         lacks = f"The prompt is too long for a link, which holds {MAX_TEXT:,} encoded characters: save the run instead."
         return Link("", lacks)
@@ -229,11 +232,16 @@ def _number(kind: type, text: str, low: float, high: float) -> int | float:
 
 
 def _own_text(text: str, most: int = MAX_TEXT) -> str:
+    if not text.strip() or _has_control_characters(text):
+        raise NotInAddressError("text without control characters")
     if len(quote_plus(text)) > most:
         raise NotInAddressError(f"at most {most:,} encoded characters")
-    if not text.strip() or any(not (sign.isprintable() or sign in "\n\t") for sign in text):
-        raise NotInAddressError("text without control characters")
     return text
+
+
+def _has_control_characters(text: str) -> bool:
+    """Whether a text has more than letters, signs, any kind of space and what joins them: they mean nothing in it."""
+    return any(unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t" for sign in text)
 
 
 def _quoted(name: str) -> str:

@@ -45,18 +45,19 @@ def draw_saving() -> None:
         )
         changes = {setting: _slider(setting, base.settings[setting], number) for setting in missing.settings}
         changed = any(value != base.settings[setting] for setting, value in changes.items())
-        tree = base
+        tree = None
         with guarded():
             tree = _drafted(number, run, missing, changes) if changed else base
-        node = has_token(tree, missing, base)
+        node = None if tree is None else has_token(tree, missing, base)
         with st.container(horizontal=True):
             another_button("save", pool)
-        _tell(number, missing, base, tree, node, changed)
+        if tree is not None:
+            _tell(number, missing, base, tree, node, changed)
         st.caption(score_words("save"))
     with left, st.container(key="puzzle_tree_save"):
-        marks = {missing.parent: "here"} if tree is base else {} if node is None else {node: "saved"}
-        scene = f"{name}:{missing.iteration}:{sorted(changes.items())}"
-        data = compact_data(tree, scene_id=scene, phase="select", marks=marks)
+        marks = {missing.parent: "here"} if tree in (base, None) else {} if node is None else {node: "saved"}
+        scene = f"{name}:{missing.iteration}:{sorted(changes.items())}:{tree is None}"
+        data = compact_data(tree or base, scene_id=scene, phase="select", marks=marks)
         scope(data, key="save_tree", height=TREE_HEIGHT)
 
 

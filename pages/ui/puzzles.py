@@ -96,7 +96,8 @@ def draw_guess() -> None:
     number, (name, index) = drawn("guess", pool)
     run = recorded_run(name)
     iteration, widget = run.iterations[index], f"guess_{number}"
-    checked = st.session_state.get("guess_checked") == number
+    at, judged_guess = st.session_state.get("guess_checked", (None, None))
+    checked = at == number
     left, right = st.columns([2.1, 1], gap="medium")
     with right:
         st.markdown(f"**{GUESS}** · {escape_markdown(run.label)}, iteration {index + 1}")
@@ -105,11 +106,12 @@ def draw_guess() -> None:
         guess = st.selectbox(
             "The accepted path", given, index=None, key=widget,
             format_func=lambda node: path_words(iteration, node), disabled=checked,
-            placeholder="Click a node of the tree, or choose a path here",
+            placeholder="Click a node of the tree, or choose a path here", persist_state="session",
         )  # fmt: skip
+        guess = judged_guess if checked else guess
         with st.container(horizontal=True):
             if st.button("Check", key="guess_check", type="primary", disabled=guess is None or checked):
-                st.session_state["guess_checked"] = number
+                st.session_state["guess_checked"] = number, guess
                 keep_result("guess", number, judge(iteration, guess).right)
                 st.rerun()
             another_button("guess", pool)

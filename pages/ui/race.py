@@ -46,7 +46,7 @@ def recorded_race() -> Race | None:
     lanes = tuple(lane_of(run, note=f"median of {REPEATS} repeats") for run in runs)
     about = (
         f"Not measured on this machine: {hardware_words(runs[0].hardware)}, {runs[0].created[:10]}. Each method ran "
-        f"alone, {REPEATS} times in turn after {WARMUP} warm-up rounds; its median call is replayed."
+        f"alone, {REPEATS} times in turn after {WARMUP} warm-up rounds; {replayed_words(REPEATS)}."
     )
     return Race(lanes, f"{prompt_words(PROMPT)} · comes with the program", about, key="recorded")
 
@@ -61,7 +61,7 @@ def race_of(outcome: "Outcome") -> Race:
     plan = outcome.plan
     about = (
         f"Measured here: {hardware_words(outcome.hardware)}. Each method ran alone, {plural(plan.repeats, 'time')} in "
-        f"turn after {plural(plan.warmup, 'warm-up round')}; its median call is replayed."
+        f"turn after {plural(plan.warmup, 'warm-up round')}; {replayed_words(plan.repeats)}."
     )
     early = " · cancelled early" if outcome.cancelled else ""
     _check(lanes, missing)
@@ -91,7 +91,7 @@ def _lane(entry: "Score", outcome: "Outcome") -> Lane:
     """The median repeat of one method."""
     repeats, label = entry.calls, entry.contestant.label
     number = next(repeat for repeat, call in repeats.items() if call is entry.typical)
-    which = f"repeat {number + 1} of {len(repeats)}, the median" if len(repeats) > 1 else "one call"
+    which = f"repeat {number + 1} of {len(repeats)}, {middle_words(len(repeats))}" if len(repeats) > 1 else "one call"
     speeds = tuple(call.throughput for call in repeats.values()) if len(repeats) > 1 else ()
     if entry.run is not None:
         return lane_of(entry.run, label, which, speeds)
@@ -111,6 +111,13 @@ def _lane(entry: "Score", outcome: "Outcome") -> Lane:
     )
 
 
+def middle_words(repeats: int) -> str:
+    """Which of a method's repeats is replayed; an even number has no call in the middle."""
+    if repeats == 2:
+        return "the slower"
+    return "the median" if repeats % 2 else "the slower of the middle two"
+
+
 def race_of_runs(runs: Sequence[tuple[str, RunTrace]]) -> Race:
     """The race of runs that were decoded apart from one another, by label.
 
@@ -122,6 +129,15 @@ def race_of_runs(runs: Sequence[tuple[str, RunTrace]]) -> Race:
     machines = list(dict.fromkeys(hardware_words(run.hardware) for _, run in runs))
     about = f"Decoded apart from one another, one call each, times as recorded on {' and on '.join(machines)}."
     return Race(lanes, f"{len(lanes)} runs", about)
+
+
+def replayed_words(repeats: int) -> str:
+    """Which call of each method is replayed."""
+    if repeats == 1:
+        return "its only call is replayed"
+    if repeats % 2:
+        return "its median call is replayed"
+    return f"the slower of its {'' if repeats == 2 else 'middle '}two calls is replayed"
 
 
 def hardware_words(hardware: Mapping[str, str]) -> str:

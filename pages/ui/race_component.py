@@ -6,18 +6,14 @@ For tests the root element `.race-root` carries `data-race`, `data-mode`, `data-
 every `.lane` the number of its tokens on screen as `data-tokens`.
 """
 
-from pathlib import Path
-
 import streamlit as st
 
-_VIZ = Path(__file__).resolve().parents[2] / "viz"
-# Plain scripts, joined into the one module that Streamlit takes; the first holds the helpers shared with the scope.
-_SCRIPTS = ("scope/draw.js", "race/lanes.js", "race/controls.js", "race/race.js")
+from viz.component_files import component_script, component_style
 
 _component = st.components.v2.component(
     "draftscope_race",
-    js="\n".join((_VIZ / name).read_text(encoding="utf-8") for name in _SCRIPTS),
-    css=(_VIZ / "race" / "race.css").read_text(encoding="utf-8"),
+    js=component_script("race/lanes.js", "race/controls.js", "race/race.js"),
+    css=component_style("race/race.css"),
 )
 HEIGHT = 600
 # What the window holds besides the race: menu, toolbar, methods, and the line below it unless four lanes need the room.

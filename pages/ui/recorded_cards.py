@@ -149,12 +149,12 @@ def draw_cards() -> None:
         for place, card in zip(st.columns(COLUMNS), told[row : row + COLUMNS], strict=False):
             with place.container(border=True, key=f"card_{card.name}"):
                 _draw_card(card)
-    hardware = home_run().hardware
+    compared = next(recorded_run(card.name) for card in told if card.beside)
     st.caption(
         escape_markdown(
-            f"Decoded by the embedded pair and stored; found by search over the sample prompts "
-            f"(python -m decoding.record_presets). Times were measured on {hardware.get('processor', '')}, "
-            f"{hardware.get('threads', '?')} threads; runs that are compared were taken in turn."
+            "Decoded by the embedded pair and stored; found by search over the sample prompts "
+            "(python -m decoding.record_presets). Runs whose speeds are compared were taken in turn, on "
+            f"{compared.hardware.get('processor', '')}, {plural(int(compared.hardware.get('threads', 1)), 'thread')}."
         )
     )
 

@@ -20,14 +20,13 @@ PLACED = ("comparison", "compare_slots", "compare_view", "prompt", "prompt_text"
 
 def place_comparison(name: str) -> dict[str, Any]:
     """Show the recorded calls on Compare, methods and prompt picked; returns what was put where in the session."""
-    from pages.ui.compare_contestants import add_slot
+    from pages.ui.contestants import COMPARE, add_slot
 
     outcome = recorded_outcome(name)
     state = st.session_state
     state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
     for contestant in outcome.comparison.contestants:
-        add_slot(contestant.method.name)
-        set_method(state["compare_slots"][-1], contestant.method)
+        set_method(add_slot(COMPARE, contestant.method.name), contestant.method)
     state["prompt"], state["prompt_text"] = outcome.plan.prompt.name, outcome.plan.prompt.text
     state["max_new_tokens"] = outcome.plan.max_new_tokens
     return {key: state[key] for key in PLACED}

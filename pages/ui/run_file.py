@@ -1,14 +1,16 @@
 """Save the run on screen, take it along in other forms, open one, compare with one. A bad file changes nothing."""
 
 import io
+from functools import partial
 
 import streamlit as st
 
 from decoding.diff import RunDiff, compare_runs
 from decoding.diff_words import diff_lines, parting_words
 from decoding.errors import TraceFileError
+from decoding.row_memory import trace_bytes
 from decoding.trace import RunTrace
-from decoding.trace_file import load_run, save_run
+from decoding.trace_file import MAX_ROW_BYTES, load_run, save_run
 from pages.ui.address import link_box
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.exports import export_buttons
@@ -18,7 +20,7 @@ from viz.tokens import plural
 
 SUFFIX = "dscope"
 ERROR = "file_error"
-RIVAL = "file_rival"
+RIVAL, DIFF, DIFF_OF = "file_rival", "file_diff", "file_diff_of"
 WITH_ROWS = "save_with_rows"
 
 
@@ -56,18 +58,18 @@ def file_messages() -> None:
         _draw_comparison(current_run())
 
 
-def run_bytes(run: Run) -> bytes:
-    """A run as the bytes of its file; the raw logits go in only where asked for."""
+def run_bytes(run: Run, with_rows: bool) -> bytes:
+    """A run as the bytes of its file, with or without the raw logits; called in a thread without a session."""
     buffer = io.BytesIO()
-    save_run(run.trace if st.session_state.get(WITH_ROWS) else run.trace.without_rows(), buffer)
+    save_run(run.trace if with_rows else run.trace.without_rows(), buffer)
     return buffer.getvalue()
 
 
 def _save_button(run: Run | None) -> None:
-    rows = sum(each.target_logits is not None for each in run.trace.iterations) if run else 0
+    with_rows = run is not None and _rows_toggle(run)
     st.download_button(
         "Run, .dscope",
-        lambda: run_bytes(run),
+        partial(run_bytes, run, with_rows),
         file_name=f"{run.trace.method if run else 'run'}-{run.key if run else ''}.{SUFFIX}",
         mime="application/octet-stream",
         key="save_run",
@@ -77,21 +79,33 @@ def _save_button(run: Run | None) -> None:
         help="One file with every iteration; it opens without the models.",
         width="stretch",
     )
-    if rows:
-        st.toggle(
-            f"With the full laws of {plural(rows, 'iteration')}",
-            key=WITH_ROWS,
-            help="Needed to look at other verifiers where the file is opened; makes it much larger.",
-        )
+
+
+def _rows_toggle(run: Run) -> bool:
+    """Whether the raw logits go into the file; nothing to choose where none were kept or no file can hold them."""
+    held = [trace_bytes(each) for each in run.trace.iterations if each.target_logits is not None]
+    if not held:
+        return False
+    fits = sum(held) <= MAX_ROW_BYTES
+    chosen = st.toggle(
+        f"With the full laws of {plural(len(held), 'iteration')}",
+        key=WITH_ROWS,
+        disabled=not fits,
+        help="Needed to look at other verifiers where the file is opened; makes it much larger.",
+    )
+    if not fits:
+        sizes = f"take {sum(held) // 2**20:,} MB, and a file holds {MAX_ROW_BYTES // 2**20:,} MB of them"
+        st.caption(f"The full laws {sizes}: decode fewer tokens to save them.")
+    return fits and chosen
 
 
 def _draw_comparison(run: Run) -> None:
     """Where the run on screen and the chosen one part, in a sentence; the rest behind it."""
     name, rival = st.session_state[RIVAL]
-    shown = (run.key, len(run.trace.iterations), id(rival))
-    if st.session_state.get("file_diff_of") != shown:
-        st.session_state["file_diff_of"], st.session_state["file_diff"] = shown, compare_runs(run.trace, rival)
-    diff: RunDiff = st.session_state["file_diff"]
+    shown = (run.key, len(run.trace.iterations), rival)
+    if st.session_state.get(DIFF_OF) != shown:
+        st.session_state[DIFF_OF], st.session_state[DIFF] = shown, compare_runs(run.trace, rival)
+    diff: RunDiff = st.session_state[DIFF]
     with st.container(key="file_comparison", horizontal=True, vertical_alignment="center", gap="small"):
         words = escape_markdown(f"A is the run on screen, B is {name}. {parting_words(diff)}")
         st.info(words, icon=":material/difference:", width="stretch")
@@ -101,7 +115,14 @@ def _draw_comparison(run: Run) -> None:
 
 
 def _forget_rival() -> None:
-    st.session_state[RIVAL] = None
+    _keep_rival(None)
+
+
+def _keep_rival(rival: tuple[str, RunTrace] | None) -> None:
+    """Compare with this run from then on; what is kept of the one before goes, it may hold many rows."""
+    st.session_state[RIVAL] = rival
+    for kept in (DIFF_OF, DIFF):
+        st.session_state.pop(kept, None)
 
 
 def _open() -> None:
@@ -114,7 +135,7 @@ def _open() -> None:
 def _compare() -> None:
     """Keep an uploaded run beside the one on screen; taking the file away ends the comparison."""
     trace = _uploaded("compare_run")
-    st.session_state[RIVAL] = None if trace is None else (st.session_state["compare_run"].name, trace)
+    _keep_rival(None if trace is None else (st.session_state["compare_run"].name, trace))
 
 
 def _uploaded(key: str) -> RunTrace | None:

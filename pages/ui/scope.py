@@ -1,12 +1,13 @@
 """The scope component: the one linked view of a run, or a tree alone.
 
     from pages.ui.scope import scope
-    from viz.scope_data import compact_data, diff_marks
+    from viz.scope_data import compact_data
+    from viz.tree_diff import compare_trees
 
     result = scope(film(run, "scope"), key="scope", height=700, on_iteration=seen, on_unfold=open_fold)
     result.selected     # node id the user chose in the iteration shown, -2 = the final token, None = none chosen yet
 
-    compact = compact_data(iteration, scene_id="a:3", title="DynaTree", marks=diff_marks(mine, other)[0])
+    compact = compact_data(iteration, scene_id="a:3", marks=compare_trees(mine, other).marks("A", "B")[0])
     scope(compact, key="tree-a", height=320)
 
 Data with a film (`pages.ui.film`) are many iterations: the browser steps through them by itself, reports where it
@@ -64,10 +65,12 @@ def scope(
     callback: the browser may have moved since Python last heard of it.
     """
 
+    serial = data["ask"]["serial"] if "ask" in data else None
+
     def call(name: str, function: Callable | None, part: str | None = None) -> Callable[[], None]:
         def callback() -> None:
             value = _value(st.session_state.get(key), name)
-            if value is None:
+            if value is None or _is_late(value, serial):
                 return
             if on_iteration is not None and value.get("iteration") is not None:
                 on_iteration(value["iteration"])
@@ -97,11 +100,16 @@ def scope(
     )
 
 
+def _is_late(value: dict, serial: int | None) -> bool:
+    """Whether a report was sent before the browser had heard of the last ask, which has taken it elsewhere since."""
+    return serial is not None and value.get("serial") is not None and value["serial"] < serial
+
+
 def _scene_shown(data: dict, place: dict | None) -> str:
     """Scene that a film stands at, as far as Python knows: reported by the browser, or where it was told to go."""
-    run = data["film"]["key"]
-    known = place is not None and place["run"] == run
-    return f"{run}:{place['iteration'] if known else data['ask']['iteration']}"
+    run, ask = data["film"]["key"], data["ask"]
+    known = place is not None and place["run"] == run and not _is_late(place, ask["serial"])
+    return f"{run}:{place['iteration'] if known else ask['iteration']}"
 
 
 def _digest(data: dict) -> str:

@@ -3,6 +3,7 @@
 A new drafter's settings get their lines here; a setting without one is shown by its name alone.
 """
 
+import re
 from dataclasses import dataclass
 
 from decoding.trace import Setting
@@ -215,6 +216,9 @@ CODE_DEFAULTS: dict[str, tuple[str, ...]] = {
         "history_probability_step",
     ),
 }
+# Settings of a call, whose widgets are not a method's.
+CALL_LABELS = {"draft_temperature": "Draft temperature", "top_p": "Top-p", "max_new_tokens": "New tokens at most"}
+GREEK = {"tau": "τ", "rho": "ρ"}
 DEFAULT_WORDS = {
     "paper": "Default of the paper",
     "code": "Default of the paper's public code",
@@ -227,6 +231,22 @@ def default_source(method_name: str, name: str) -> str:
     if name in PAPER_DEFAULTS.get(method_name, ()):
         return "paper"
     return "code" if name in CODE_DEFAULTS.get(method_name, ()) else "default"
+
+
+def as_labelled(sentence: str) -> str:
+    """A sentence of the engine with settings named as their widgets name them: `“Children, sure (B_min)”`."""
+
+    def label(found: re.Match) -> str:
+        name, opening = found.groups()
+        if name in CALL_LABELS:
+            return f"“{CALL_LABELS[name]}”{opening}"
+        info = SETTING_INFO[name]
+        # What follows in brackets is the symbol, or the value with it.
+        return f"“{info.label}”{opening}" if opening else f"“{info.title}”"
+
+    names = "|".join(name for name in (*SETTING_INFO, *CALL_LABELS) if "_" in name)
+    shown = re.sub(rf"\b({names})\b( \(|)", label, sentence)
+    return re.sub(r"\b(tau|rho)(?=_|\b)", lambda found: GREEK[found[1]], shown)
 
 
 def info_of(name: str, value: Setting) -> SettingInfo:

@@ -78,7 +78,9 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
     if refusal is not None:
         st.error(escape_markdown(f"{refusal} Choose one of the verifiers that are not grey."), icon=":material/block:")
     else:
-        st.caption(escape_markdown(f"{VERIFIERS[chosen].summary} {VERIFIERS[chosen].paper}."))
+        grey = any(kind().refusal(law, sampling) is not None for kind in VERIFIERS.values())
+        why = " The grey ones do not fit this tree and sampling: each says why when pointed at." if grey else ""
+        st.caption(escape_markdown(f"{VERIFIERS[chosen].summary} {VERIFIERS[chosen].paper}.{why}"))
     return chosen
 
 

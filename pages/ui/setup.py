@@ -31,6 +31,9 @@ STYLE = """
 [data-testid=stHeader] { height: 3rem; min-height: 0; background: transparent; z-index: 5; }
 [data-testid=stHeader], [data-testid=stHeader] * { pointer-events: none; }
 [data-testid=stHeader] button, [data-testid=stHeader] button *, [data-testid=stStatusWidget] { pointer-events: auto; }
+/* The page's own menu stays in place while the page scrolls: in the margin, so that it never lies on a panel. */
+[data-testid=stMainMenu] { width: 20px; margin-right: -4px; }
+[data-testid=stMainMenu] [data-testid=stMainMenuButton] { width: 20px; min-width: 0; padding: 0; }
 .st-key-menu { min-height: 2.3rem; padding-right: 2.2rem; }
 .st-key-menu p { margin: 0; }
 .st-key-menu [data-testid=stMarkdownContainer] { margin: 0; }

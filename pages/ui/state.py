@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import streamlit as st
 
 from decoding.errors import PromptError
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace import RunTrace
+from decoding.trace_file import MAX_ROW_BYTES
 
 if TYPE_CHECKING:
     from decoding.methods import Method
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from pages.ui.worker import Job
 
 
-# Raw logits kept per run for looking at other verifiers; the oldest iterations let go of theirs first.
-ROW_BYTES = 1 << 30
+# Raw logits kept per run for looking at other verifiers, as many as its file can hold; the oldest iterations let go of
+# theirs first.
+ROW_BYTES = MAX_ROW_BYTES
 
 
 @dataclass(eq=False)
@@ -141,12 +143,6 @@ def select_iteration(index: int) -> None:
     if index != st.session_state.get("iteration"):
         st.session_state["node"] = None
     st.session_state["iteration"] = index
-
-
-def current_iteration() -> IterationTrace | None:
-    """The iteration looked at, None if nothing is decoded yet."""
-    run = current_run()
-    return run.trace.iterations[selected_iteration()] if run and run.trace.iterations else None
 
 
 def selected_node() -> int | None:

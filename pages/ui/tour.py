@@ -12,6 +12,7 @@ import streamlit as st
 
 from decoding.recorded import recorded_run, rivals
 from decoding.recorded.criteria import best_rescue
+from pages.ui.recorded_compare import PLACED, place_comparison
 from pages.ui.set_aside import set_aside
 from pages.ui.setup import PAGES, ROOT
 from pages.ui.state import Run, ask_view, current_run
@@ -20,7 +21,6 @@ from viz.tour import ADAPTING, COMPARE, COMPARED, STORY, WHAT_IF, Story, TourSte
 
 KEY = "tour"
 RUN_KEYS = ("run", "iteration", "node", "what_if")
-COMPARE_KEYS = ("comparison", "compare_slots", "compare_view", "prompt", "prompt_text", "max_new_tokens")
 STYLE = """
 <style>
 .st-key-tour_bar {
@@ -83,7 +83,7 @@ def all_steps() -> tuple[TourStep, ...]:
 def start_tour() -> NoReturn:
     """Remember what is on screen and show the first stop."""
     tour = st.session_state[KEY] = Tour(all_steps())
-    tour.before = {key: st.session_state[key] for key in (*RUN_KEYS, *COMPARE_KEYS) if key in st.session_state}
+    tour.before = {key: st.session_state[key] for key in (*RUN_KEYS, *PLACED) if key in st.session_state}
     show_step()
 
 
@@ -99,8 +99,6 @@ def show_step(title: str = "") -> NoReturn:
 
         ask_what_if(step.iteration, step.node)
     if step.page == COMPARE and "comparison" not in tour.placed:
-        from pages.ui.recorded_compare import place_comparison
-
         tour.placed |= place_comparison(COMPARED)
     if step.page == title:
         st.rerun()
@@ -163,7 +161,9 @@ def tour_bar(title: str) -> None:
             end_tour()
             st.session_state["learn_view"] = "Puzzles"
             _go_to("Learn")
-        if st.button("End tour", key="tour_end", help="Your own run comes back on screen"):
+        own = tour.before.get("run")
+        comes_back = own is not None and own.source != "recorded"
+        if st.button("End tour", key="tour_end", help="Your own run comes back on screen" if comes_back else None):
             end_tour()
             st.rerun()
 

@@ -230,6 +230,11 @@ def settings_sliders() -> None:
     method = METHODS[st.session_state[KEY]]
     defaults = shown_settings(method.name, KEY)
     switched_off: set[str] = set()
+    sources = {default_source(method.name, name) for name in defaults}
+    if "code" in sources:
+        st.caption("Right of each: its default, from the **paper** or, where it names none, from the paper’s **code**.")
+    elif "paper" in sources:
+        st.caption("Right of each: its default, from the **paper** where it names one.")
     # What shapes the tree comes first here; how it is verified changes no node of it.
     for group in sorted(GROUPS, key=(VERIFICATION, ENGINE).__contains__):
         # Switches first: what they switch off stands below them and is disabled.

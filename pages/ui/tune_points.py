@@ -84,6 +84,7 @@ def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> st
         f"{metrics.throughput:,.0f} with it; {metrics.new_tokens} tokens in {plural(metrics.iterations, 'iteration')}, "
         f"{metrics.tokens_per_iteration:.2f} tokens each."
     ]
+    parts.append("It averages over all of them; “tokens / s here” is one iteration, at one place.")
     if loops:
         parts.append(f"{plural(loops, 'iteration')} inside a repeated passage flatter{'s' if loops == 1 else ''} it.")
     if parted is None:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 PREFIX_CHARACTERS = 64
 GREEDY = "Greedy output never depends on these settings."
+LAST = "The last settings that fit"
+TIMED = "After every change both trees are timed again, in turn, so the pinned one's time moves a little too."
+HERE = "Tokens that this one iteration commits, over its time; a whole generation averages over good and bad places."
+ABOUT = {"s": TIMED, "1/s": HERE}
 TREE_HEIGHT, CHART_HEIGHT = 380, 205
 # Streamlit knows no heights but pixels: settings and trees fill the window, within reason.
 STYLE = """
@@ -73,14 +77,21 @@ STYLE = """
 """
 
 
-def draw_trees(bench: Bench) -> None:
-    """The pinned tree and the present one, side by side; nodes that only one of them has are framed."""
+def draw_trees(bench: Bench, fits: bool = True) -> None:
+    """The pinned tree and the present one, side by side; nodes that only one of them has are framed.
+
+    Args:
+        fits: the settings do not contradict one another; otherwise the tree of the last ones that fit is said to be it.
+    """
     if bench.shown is None:
         st.caption("The trees appear here once the models are loaded and the prefix is decoded.")
         return
     pinned, now = bench.shown
     marks = compare_trees(pinned.iteration, now.iteration).marks("the pinned tree", "this tree")
-    sides = ((pinned, "Pinned", "tune_tree_pinned", marks[0]), (now, "Now", "tune_tree_now", marks[1]))
+    sides = (
+        (pinned, "Pinned", "tune_tree_pinned", marks[0]),
+        (now, "Now" if fits else LAST, "tune_tree_now", marks[1]),
+    )
     for place, (trial, word, key, framed) in zip(st.columns(2, gap="small"), sides, strict=True):
         with place:
             data = tree_data(bench, trial, word, framed)
@@ -89,16 +100,15 @@ def draw_trees(bench: Bench) -> None:
 
 
 def tree_data(bench: Bench, trial: Trial, word: str, framed: dict[int, str]) -> dict:
-    """What the component draws; the cards are left out, a tree alone shows none."""
+    """What the component draws."""
     opened = st.session_state.setdefault("tune_unfolded", {}).get(trial.number, ())
-    data = compact_data(
+    return compact_data(
         trial.iteration,
         scene_id=f"tune:{id(bench)}:{trial.number}",
         title=f"{word} · {label_of(trial.method)}",
         marks=framed,
         unfolded=opened,
     )
-    return data | {"cards": {}}
 
 
 def _unfold(number: int, node: int) -> None:
@@ -157,6 +167,11 @@ def draw_chart(bench: Bench) -> None:
     chart(figure, key="tune_chart", height=CHART_HEIGHT)
 
 
+def contradiction_html() -> str:
+    """What the trees show while the settings contradict one another."""
+    return f'<div class="tune-line">The right tree is still that of the {LAST.removeprefix("The ")}.</div>'
+
+
 def draw_whole(bench: Bench, method: "Method | None") -> None:
     """A whole generation with the present settings: its length, its button, its progress, its figures."""
     st.caption("A whole generation from the prompt with these settings, new tokens at most:")
@@ -187,17 +202,18 @@ def told_html(changes: Sequence[Change], repeats: int = 0) -> str:
         words = change.words
         if change.unit == "s":
             first, second = milliseconds(change.first), milliseconds(change.second)
-            words = f"measured {words} · median of {repeats}"
+            words = f"{words}, both timed again · median of {repeats}"
         if change.unit:
             delta = _share(change.first, change.second)
-        cells.append(_cell(words, first, second, delta))
+        cells.append(_cell(words, first, second, delta, ABOUT.get(change.unit, "")))
     return f'<div class="tune-told">{"".join(cells)}</div>'
 
 
-def _cell(name: str, first: str, second: str, delta: str) -> str:
+def _cell(name: str, first: str, second: str, delta: str, about: str = "") -> str:
     value = f"{second}" if first == second else f"<small>{first} →</small> {second}"
+    hint = f' title="{html.escape(about, quote=True)}"' if about else ""
     return (
-        f'<div><div class="name">{html.escape(name)}</div><div class="value">{value}</div>'
+        f'<div{hint}><div class="name">{html.escape(name)}</div><div class="value">{value}</div>'
         f'<div class="delta">{html.escape(delta)}</div></div>'
     )
 

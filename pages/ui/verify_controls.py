@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from decoding.sampling import Sampling
 
 REROLLS = (100, 1000, 5000)
+DRAWN_ANEW = (
+    "The verifier's draws begin here with this seed. The run drew its tree from its seed first, so the same seed gives "
+    "other numbers there: what the run did stands in the first row."
+)
 REPLAYED = "The tree does not depend on it, so the same tree is replayed: no model is run."
 
 
@@ -45,7 +49,8 @@ def replay_controls(looked: Looked, disabled: bool) -> "Sampling":
         disabled=disabled or temperature == 0, help=f"{meaning} {REPLAYED}",
     )  # fmt: skip
     seed = st.number_input(
-        "Seed · replayed", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=126, disabled=disabled
+        "Seed · drawn anew", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=140, disabled=disabled,
+        help=DRAWN_ANEW,
     )  # fmt: skip
     return replace(looked.sampling, temperature=temperature, top_p=top_p, seed=int(seed))
 

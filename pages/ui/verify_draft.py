@@ -15,6 +15,7 @@ from pages.ui.models import manager
 from pages.ui.setting_info import ENGINE, GROUPS, VERIFICATION
 from pages.ui.setting_widgets import SAMPLING, seed, settings_form
 from pages.ui.state import ROW_BYTES, Run, decode_more
+from pages.ui.torch_there import torch_there, why_not
 from pages.ui.verify_state import Looked, sampling_of
 from pages.ui.worker import Job, is_busy, start_job
 
@@ -33,8 +34,9 @@ TREE_GROUPS = tuple(group for group in GROUPS if group not in (VERIFICATION, ENG
 def draft_popover(looked: Looked) -> None:
     """Another tree on this very prefix: method, its settings, the draft's temperature, a seed."""
     with st.popover(
-        "Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun", disabled=is_busy(SLOT)
-    ) as place:
+        "Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun", help=why_not() or None,
+        disabled=is_busy(SLOT) or not torch_there(),
+    ) as place:  # fmt: skip
         if not place.open:
             return
         with st.container(width=640):
@@ -132,7 +134,8 @@ def decode_buttons(run: Run) -> None:
             ("verify_as_it_was", f"Decode as it was: {run.trace.label}", lambda: _as_it_was(run)),
         ):
             if st.button(
-                escape_markdown(label), key=key, disabled=is_busy(SLOT), icon=":material/play_arrow:",
+                escape_markdown(label), key=key, icon=":material/play_arrow:", help=why_not() or None,
+                disabled=is_busy(SLOT) or not torch_there(),
                 type="primary" if key == "verify_sampled" else "secondary",
             ):  # fmt: skip
                 start_job(SLOT, "Decoding", partial(decode_prompt, run, choose))

@@ -79,7 +79,16 @@ def text_reader(looked: Looked) -> Callable[[int], str]:
     if models.info is not None and models.info.name == run.trace.pair.name:
         return models.pair().vocabulary.text
     texts = looked.iteration.texts
-    return lambda token: texts.get(token, f"<{token}>")
+    return lambda token: texts[token] if token in texts else run_texts(run).get(token, f"<{token}>")
+
+
+def run_texts(run: Run) -> dict[int, str]:
+    """Text by token id, as the whole record tells it."""
+
+    def gather() -> dict[int, str]:
+        return {token: text for each in run.trace.iterations for token, text in each.texts.items()}
+
+    return kept(("texts", run.key, len(run.trace.iterations)), gather)
 
 
 def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
@@ -87,6 +96,16 @@ def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
     from decoding.replay import replay
 
     return kept(("exact", looked.key, sampling), lambda: replay(looked.iteration, sampling, rerolls=0))
+
+
+def own_walk(looked: Looked) -> "Replayed | None":
+    """What the verifier that the tree was verified with did then, with its recorded draws; None if it refuses."""
+    from dataclasses import replace
+
+    from decoding.replay import recorded_outcome
+
+    own = next(each for each in replay_all(looked, looked.sampling) if each.verifier.name == looked.verifier)
+    return None if own.refusal is not None else replace(own, outcome=recorded_outcome(looked.iteration))
 
 
 def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: bool = False) -> dict | None:

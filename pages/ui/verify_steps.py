@@ -30,7 +30,7 @@ HOW = {
     "greedy": "takes the child that is the target's favourite.",
 }
 LAWS_HEIGHT = 310
-COLUMNS = ("", "entry", "draft", "target", "passes", "taken", "this seed")
+COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
 MEANINGS = (
     "Place in the order in which the entries were drawn",
     "A child drawn twice has two entries",
@@ -58,26 +58,26 @@ STYLE = """
 """
 
 
-def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int) -> None:
-    """Words and table on the left, laws on the right."""
-    steps = steps_at(looked, sampling, replayed, node)
+def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> None:
+    """Words and table on the left, laws on the right; `walker` says whose draws they are."""
+    steps = steps_at(looked, sampling, replayed, node, walker)
     left, right = st.columns([1, 1.9], gap="medium")
     with left:
         if steps is None:
             st.caption("Nothing was drafted below this node, so there is nothing to test.")
             return
-        st.html(STYLE + words_html(looked, replayed, steps) + table_html(steps))
+        st.html(STYLE + words_html(looked, replayed, steps) + table_html(steps, walker))
     with right:
         panels = [panel_of(stage, steps, replayed.verifier.name) for stage in steps.stages]
         figure = laws_figure(steps.texts, panels, draft_words(replayed.verifier.name), is_dark())
         chart(figure, key="verify_laws", height=LAWS_HEIGHT)
 
 
-def steps_at(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int) -> "NodeSteps | None":
+def steps_at(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> "NodeSteps | None":
     """The steps at a node, kept for when they are asked for again."""
     from decoding.replay_steps import node_steps
 
-    key = ("steps", looked.key, sampling, replayed.verifier.name, node)
+    key = ("steps", looked.key, sampling, replayed.verifier.name, node, walker)
     return kept(key, lambda: node_steps(looked.iteration, sampling, replayed, node, text_reader(looked)))
 
 
@@ -122,11 +122,10 @@ def _rate_words(steps: "NodeSteps") -> str:
     )
 
 
-def table_html(steps: "NodeSteps") -> str:
-    """The entries in draw order; every token is escaped."""
-    heads = "".join(
-        f'<th title="{html.escape(meaning)}">{name}</th>' for name, meaning in zip(COLUMNS, MEANINGS, strict=True)
-    )
+def table_html(steps: "NodeSteps", walker: str) -> str:
+    """The entries in draw order, and what `walker` drew against them; every token is escaped."""
+    columns = zip((*COLUMNS, walker), MEANINGS, strict=True)
+    heads = "".join(f'<th title="{html.escape(meaning)}">{html.escape(name)}</th>' for name, meaning in columns)
     body = "".join(_row_html(place, entry) for place, entry in enumerate(steps.entries, start=1))
     table = f'<table class="vs-table"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="vs-box">{table}</div>'

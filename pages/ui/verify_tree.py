@@ -17,18 +17,24 @@ if TYPE_CHECKING:
 TREE_HEIGHT = 330
 
 
-def draw_tree(looked: Looked, replayed: "Replayed", seed: int) -> None:
-    """The tree with every node's exact probability; a click chooses the node whose tests are shown."""
+def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool = False) -> None:
+    """The tree with every node's exact probability; a click chooses the node whose tests are shown.
+
+    Args:
+        walker: whose draws they are. recorded: the walk is that of the record.
+    """
     from decoding.replay import replayed_iteration
 
-    iteration = replayed_iteration(looked.iteration, replayed, text_reader(looked))
+    iteration = looked.iteration if recorded else replayed_iteration(looked.iteration, replayed, text_reader(looked))
     opened = st.session_state.setdefault("verify_unfolded", {}).get(looked.key, ())
     final = visible(iteration.final_text or "", 14)
-    accepted = plural(len(iteration.accepted), "node")
+    said = f"{walker}: {plural(len(iteration.accepted), 'node')} accepted"
+    said += f", then {final} ({iteration.final_kind})" if final else ""
     data = kept_tree_data(
         iteration,
         scene_id="verify:" + ":".join(map(str, looked.key)),
-        title=f"{replayed.verifier.label} · seed {seed}: {accepted} accepted, then {final} ({iteration.final_kind})",
+        title=f"{replayed.verifier.label} · {said}",
+        walker="the recorded walk" if recorded else walker,
         selected=node_in_view(looked),
         unfolded=opened,
     )
@@ -43,7 +49,7 @@ def draw_bare_tree(looked: Looked) -> None:
     """The tree as the run left it, where no probability can be computed."""
     iteration, key = looked.iteration, ":".join(map(str, looked.key))
     data = compact_data(iteration, scene_id=f"verify:{key}", title=f"{looked.label} · as it was verified in the run")
-    scope(data | {"cards": {}}, key="verify_tree", height=TREE_HEIGHT)
+    scope(data, key="verify_tree", height=TREE_HEIGHT)
 
 
 def choose(looked: Looked, node: int) -> None:

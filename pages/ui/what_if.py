@@ -4,120 +4,28 @@ history = current_history()                  # follows the run on screen
 history.show(2, "B", index=4)                # what is looked at; `pages.ui.what_if_work` adds branches
 """
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
 
 import streamlit as st
 
 from decoding.trace import IterationTrace
-from pages.ui.state import Run, current_run, selected_iteration
-from viz.branch_graph import Line
-from viz.tokens import milliseconds, visible
-
-if TYPE_CHECKING:
-    from decoding.forks import Change, Fork
-    from decoding.methods import Method
-    from decoding.sampling import Sampling
+from pages.ui.state import current_run, selected_iteration
+from pages.ui.what_if_branch import Branch, Edit
+from viz.tokens import plural
 
 SLOT = "what_if"
 KEY = "what_if"
 ASKED = "what_if_asked"
-Force = Literal["force_in", "force_out", "accept", "reject"]
-FORCE_WORDS: dict[str, str] = {
-    "force_in": "add {}",
-    "force_out": "force {} out",
-    "accept": "force accept of {}",
-    "reject": "force reject of {}",
-}
 
 
 @dataclass(frozen=True)
-class Edit:
-    """A node that is forced: named by its token ids from the root, the root left out; `text` is its token's."""
+class Deleted:
+    """What a history was before branches were deleted from it; `words` names them."""
 
-    kind: Force
-    path: tuple[int, ...]
-    text: str
-
-    @property
-    def words(self) -> str:
-        """What it does, for the screen."""
-        return FORCE_WORDS[self.kind].format(f"‘{visible(self.text, 16)}’")
-
-
-@dataclass(frozen=True)
-class Wish:
-    """A fork as it is asked for: from which branch, at which iteration, with what changed."""
-
-    branch: int
-    index: int
-    method: "Method | None" = None
-    sampling: "Sampling | None" = None
-    edits: tuple[Edit, ...] = ()
-    live: bool = False
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is changed."""
-        return self.method is None and self.sampling is None and not self.edits
-
-    def change(self) -> "Change":
-        """The change as the engine takes it."""
-        from decoding.edits import Edits
-        from decoding.forks import Change
-
-        paths = {kind: tuple(edit.path for edit in self.edits if edit.kind == kind) for kind in FORCE_WORDS}
-        return Change(self.method, self.sampling, Edits(**paths))
-
-
-@dataclass(eq=False)
-class Branch:
-    """The run itself (`fork` is None) or a fork of it; `run` is what Step through shows of it."""
-
-    number: int
-    run: Run
-    parent: int | None = None
-    fork: "Fork | None" = None
-
-    @property
-    def at(self) -> int:
-        """Index of its first own iteration."""
-        return self.fork.at if self.fork else 0
-
-    @property
-    def bias(self) -> str:
-        """Why its output is no longer the target's, empty if it still is."""
-        return (self.fork.bias or "") if self.fork else ""
-
-    @property
-    def label(self) -> str:
-        """Number and what was changed."""
-        return f"{self.number} · {self.fork.words}" if self.fork else f"Run · {self.run.trace.label}"
-
-    @property
-    def can_go_on(self) -> bool:
-        """Whether one more iteration can be decoded; a replayed fork is then run by the session it comes from."""
-        if self.fork is None or self.fork.kind == "live":
-            return self.run.can_continue
-        session = self.fork.origin.session
-        return (
-            session is not None and not session.pair.target.released and self.run.trace.totals.stopped == "unfinished"
-        )
-
-    def as_it_is(self) -> "Fork":
-        """The fork with what Step through may have decoded of it meanwhile."""
-        return replace(self.fork, trace=self.run.trace)
-
-    def line(self) -> Line:
-        """What the drawn history says about it."""
-        count = len(self.run.trace.iterations)
-        if self.fork is None:
-            kind = "decoded" if self.run.source == "forked" else self.run.source
-            return Line(0, None, 0, count, self.run.trace.label, kind)
-        note = f"from iteration {self.at + 1}"
-        if count == self.at + 1:
-            note += f" · made in {milliseconds(self.fork.made_s)}"
-        return Line(self.number, self.parent, self.at, count, self.fork.words, self.fork.kind, note, self.bias)
+    branches: dict[int, Branch]
+    a: int
+    b: int | None
+    words: str
 
 
 @dataclass(eq=False)
@@ -129,7 +37,8 @@ class History:
         a, b: branches that stand side by side. index: iteration looked at in both.
         nodes: node chosen in A and in B, None where none is.
         edits: nodes to be forced in the next fork.
-        count: branches ever made. edited: branch whose settings stand in the widgets, None before they are opened.
+        count: branches ever made. uses: how often one was decoded. deleted: what can be brought back.
+        edited: branch whose settings stand in the widgets, None before they are opened.
         screen: key of the run on screen when the page was drawn last.
     """
 
@@ -140,6 +49,8 @@ class History:
     nodes: dict[str, int | None] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()
     count: int = 0
+    uses: int = 0
+    deleted: Deleted | None = None
     edited: int | None = None
     screen: str = ""
 
@@ -171,12 +82,6 @@ class History:
         """The branch that is forked: the one in which A's iteration looked at was made."""
         return self.owner(self.a, self.index)
 
-    def seconds(self, number: int) -> float | None:
-        """Measured time of the iteration looked at, None where it was replayed."""
-        owner, iteration = self.owner(number, self.index), self.iteration(number)
-        replayed = owner.fork is not None and owner.fork.kind == "replayed" and self.index == owner.at
-        return None if iteration is None or replayed else iteration.times.total_s
-
     def part_at(self) -> int:
         """Index of the first iteration that A and B do not share."""
         index = 0
@@ -205,17 +110,26 @@ class History:
             self.index, self.nodes, self.edits = index, {}, ()
 
     def delete(self, number: int) -> None:
-        """Forget a branch and those that were made from it."""
+        """Take a branch and those that were made from it out; the latest that went can be brought back."""
         gone = {number}
         for branch in self.branches.values():  # parents stand before their forks
             if branch.parent in gone:
                 gone.add(branch.number)
+        others = len(gone) - 1
+        words = f"branch {number}" + (f" and {plural(others, 'branch', 'branches')} made from it" if others else "")
+        self.deleted = Deleted(self.branches, self.a, self.b, words)
         self.branches = {kept: branch for kept, branch in self.branches.items() if kept not in gone}
         if self.a in gone:
             self.a, self.edits, self.edited, self.nodes = 0, (), None, {}
         if self.b in gone or self.b == self.a:
             self.b = next((kept for kept in reversed(self.branches) if kept != self.a), None)
         self.look_at(self.index)
+
+    def bring_back(self) -> None:
+        """Undo the latest deletion."""
+        if self.deleted is not None:
+            self.branches, self.a, self.b = self.deleted.branches, self.deleted.a, self.deleted.b
+            self.deleted, self.nodes, self.edits, self.edited = None, {}, (), None
 
 
 def current_history() -> History:

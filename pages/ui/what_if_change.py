@@ -16,7 +16,9 @@ from pages.ui.setting_widgets import (
     setting_key,
     setting_words,
 )
-from pages.ui.what_if import SLOT, History, Wish
+from pages.ui.torch_there import torch_there, why_not
+from pages.ui.what_if import SLOT, History
+from pages.ui.what_if_branch import Wish
 from pages.ui.what_if_nodes import CHILD
 from pages.ui.what_if_work import start_fork
 from pages.ui.worker import is_busy
@@ -208,8 +210,11 @@ def draw_pending(history: History) -> None:
             "Run the models",
             key="what_if_live",
             persist_state="session",
-            help="Off: replayed from stored rows where they suffice, in an instant and without a time. "
-            "On: the models run, and the time is measured.",
+            disabled=not torch_there(),
+            help=why_not(
+                "Off: replayed from stored rows where they suffice, in an instant and without a time. "
+                "On: the models run, and the time is measured."
+            ),
         )
 
 
@@ -221,6 +226,13 @@ def pending_words(history: History) -> None:
         st.markdown(f":red[{escape_markdown(str(error))}]", width="content")
         return
     words = [*filter(None, [editor_words(history)]), *(edit.words for edit in history.edits)]
+    if not words and history.deleted is not None:
+        st.markdown(f"Deleted: {history.deleted.words}. Until the next fork this can be undone.", width="content")
+        st.button(
+            "Undo", key="what_if_undo", type="tertiary", on_click=history.bring_back, icon=":material/undo:",
+            disabled=is_busy(SLOT),
+        )  # fmt: skip
+        return
     if not words:
         st.markdown(HELP, width="content")
         return

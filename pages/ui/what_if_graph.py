@@ -1,19 +1,14 @@
 """The history of branches on screen: a drawing with a button per branch; a click on a dot goes to its iteration."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import streamlit as st
 
 from viz.branch_graph import BranchGraph, graph_data
-
-_FOLDER = Path(__file__).resolve().parents[2] / "viz"
-_SCRIPTS = ("scope/draw.js", "branches/graph.js")
+from viz.component_files import component_script, component_style
 
 _component = st.components.v2.component(
-    "draftscope_branches",
-    js="\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS),
-    css=(_FOLDER / "branches" / "graph.css").read_text(encoding="utf-8"),
+    "draftscope_branches", js=component_script("branches/graph.js"), css=component_style("branches/graph.css")
 )
 
 

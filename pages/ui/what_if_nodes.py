@@ -4,7 +4,8 @@ import streamlit as st
 
 from decoding.trace import IterationTrace, NodeTrace
 from pages.ui.errors import escape_markdown
-from pages.ui.what_if import Edit, Force, History
+from pages.ui.what_if import History
+from pages.ui.what_if_branch import Edit, Force
 from viz.tokens import number, visible
 
 CHILD = "what_if_child_open"

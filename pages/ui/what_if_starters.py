@@ -6,7 +6,8 @@ import streamlit as st
 
 from decoding.trace import IterationTrace, Setting
 from pages.ui.errors import escape_markdown, guarded
-from pages.ui.what_if import SLOT, Edit, History, Wish
+from pages.ui.what_if import SLOT, History
+from pages.ui.what_if_branch import Edit, Wish
 from pages.ui.what_if_nodes import path_of
 from pages.ui.what_if_work import start_fork
 from pages.ui.worker import is_busy
@@ -30,7 +31,7 @@ def starters(iteration: IterationTrace, settings: dict[str, Setting]) -> list[St
         found.append(Starter(f"Draft {plural(half, 'node')} at most, not {iteration.drafted}", {"node_budget": half}))
     missing = missing_token(iteration)
     if missing is not None:
-        found.append(Starter(f"Put the missing token {_quoted(missing.text)} into the tree", edits=(missing,)))
+        found.append(Starter(missing_words(iteration, missing), edits=(missing,)))
     rejected = next((node for node in iteration.nodes if node.verdict == "rejected"), None)
     if rejected is not None:
         edit = Edit("accept", path_of(iteration, rejected.node_id), rejected.text)
@@ -48,6 +49,14 @@ def missing_token(iteration: IterationTrace) -> Edit | None:
     if any(child.token_id == token and child.flat_index is not None for child in siblings):
         return None
     return Edit("force_in", (*path_of(iteration, last), token), iteration.committed_texts[-1])
+
+
+def missing_words(iteration: IterationTrace, missing: Edit) -> str:
+    """What putting a missing token in means: it may have been drafted and pruned."""
+    drafted = any(path_of(iteration, node.node_id) == missing.path for node in iteration.nodes)
+    if drafted:
+        return f"Verify {_quoted(missing.text)}, which was drafted but pruned"
+    return f"Put the missing token {_quoted(missing.text)} into the tree"
 
 
 def draw_starters(history: History) -> None:
@@ -69,7 +78,8 @@ def _press(history: History, starter: Starter) -> None:
 
     with guarded():
         method = method_of(history.base.run.trace).with_settings(**starter.settings) if starter.settings else None
-        start_fork(history, Wish(history.base.number, history.index, method, None, starter.edits))
+        live = bool(st.session_state.get("what_if_live"))
+        start_fork(history, Wish(history.base.number, history.index, method, None, starter.edits, live))
 
 
 def _quoted(text: str) -> str:

@@ -13,7 +13,7 @@ STYLE = """
 .st-key-what_if_pending [data-testid=stButton] { display: flex; }
 .st-key-what_if_again_area button { min-height: 2.1rem; height: 2.1rem; }
 .st-key-what_if_graph, .st-key-what_if_history [class*=stBidiComponent] {
-  flex: none !important; height: clamp(420px, calc(100vh - 12.5rem), 1000px) !important;
+  flex: none !important; height: clamp(390px, calc(100vh - 14.6rem), 1000px) !important;
 }
 .st-key-what_if_history { gap: 0.3rem; }
 .st-key-what_if_history p { font-size: 0.84rem; line-height: 1.3; }
@@ -62,7 +62,7 @@ STYLE = """
 .fork-line { display: flex; gap: 0.5rem; align-items: baseline; font-size: 0.84rem; margin-top: 0.2rem; }
 .fork-text { font-family: "Source Code Pro", "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; line-height: 1.5; }
 .fork-text .said { opacity: 0.65; }
-.fork-text b { font-weight: 400; border-bottom: 2.5px solid; white-space: pre-wrap; }
+.fork-text b { font-weight: 400; white-space: pre-wrap; }
 .fork-text .parted b { font-weight: 700; }
 </style>
 """

@@ -41,9 +41,7 @@ def draw_told(history: History) -> None:
             if branch.bias:
                 parts.append(f'<div class="fork-bias" role="note"><b>{side}:</b> {html.escape(branch.bias)}</div>')
         if one is not None and other is not None:
-            parts.append(
-                measures_html(fork_measures(one, other, history.seconds(history.a), history.seconds(history.b)))
-            )
+            parts.append(measures_html(fork_measures(one, other)))
         a, b = history.shown()
         texts = continuations(a.run.trace, b.run.trace, part)
         parts.append(continuation_html(texts))
@@ -58,6 +56,10 @@ def summary_words(history: History, part: int) -> str:
         return f"Iteration {history.index + 1} is the same in A and B: they part at iteration {part + 1}."
     if one is None or other is None:
         missing = "A" if one is None else "B"
+        branch = history.shown()[missing == "B"]
+        if branch.ended:
+            last = len(branch.run.trace.iterations)
+            return f"{missing} ended at iteration {last} and has no iteration {history.index + 1} to compare."
         return f"{missing} has not come to iteration {history.index + 1}: there is nothing to compare here."
     if not one.nodes or not other.nodes:
         return "The trees of this iteration were not recorded: only the texts can be compared."

@@ -4,21 +4,31 @@ import html
 
 import streamlit as st
 
+from decoding.errors import NEEDS_TORCH
 from decoding.trace import IterationTrace
 from pages.ui.errors import escape_markdown
 from pages.ui.scope import scope
 from pages.ui.state import Run, keep_run
-from pages.ui.what_if import SLOT, Branch, History
+from pages.ui.torch_there import torch_there, why_not
+from pages.ui.what_if import SLOT, History
+from pages.ui.what_if_branch import Branch
 from pages.ui.what_if_graph import branch_history
+from pages.ui.what_if_memory import MOST_HELD, memory_words
 from pages.ui.what_if_starters import draw_starters
 from pages.ui.what_if_work import start_again, start_go_on
 from pages.ui.worker import is_busy
 from viz.branch_graph import branch_graph
 from viz.explain import why_final, why_verdict
 from viz.phases import FINAL_ID
-from viz.scope_data import compact_data, diff_marks
+from viz.scope_data import compact_data
+from viz.tree_diff import compare_trees
 
 TREE_HEIGHT, GRAPH_HEIGHT = 320, 560
+ABOUT_MEMORY = (
+    "The KV cache is what both models have computed for a branch's text. Of more than "
+    f"{MOST_HELD} live branches those decoded longest ago let go of theirs: their trees, texts and times stay, and to "
+    "go on the models read the text again first. Replayed branches keep none."
+)
 EDIT_MARKS = {"force_in": "to be put in", "force_out": "to be taken out", "accept": "to pass", "reject": "to fail"}
 
 
@@ -29,12 +39,13 @@ def draw_history(history: History) -> None:
         lines = [branch.line() for branch in history.branches.values()]
         graph = branch_graph(lines, history.index, history.a, history.b)
         branch_history(graph, "what_if_graph", GRAPH_HEIGHT, history.show)
+        st.caption(memory_words(history), help=ABOUT_MEMORY)
 
 
 def draw_sides(history: History) -> None:
     """Trees A and B at the same iteration; nodes that only one of them has are framed."""
     one, other = history.iteration(history.a), history.iteration(history.b)
-    marks = diff_marks(one, other) if one and other and one is not other else ({}, {})
+    marks = compare_trees(one, other).marks("A", "B") if one and other and one is not other else ({}, {})
     if history.edits:  # what is about to change must not drown among the differences
         marks = edit_marks(history, one), marks[1]
     with st.container(key="what_if_trees"):
@@ -61,14 +72,13 @@ def draw_head(history: History, side: str, number: int | None) -> None:
             disabled=len(history.branches) == 1,
             label_visibility="collapsed",
         )
-        ready = branch is not None and branch.can_go_on and not is_busy(SLOT)
-        words = "" if branch is None or ready else why_not_on(branch)
+        ready = branch is not None and branch.can_go_on
         for count, label in ((1, "Step"), (None, "To the end")):
             st.button(
                 label,
                 key=f"what_if_{'step' if count else 'end'}_{low}",
-                disabled=not ready,
-                help=escape_markdown(words or f"Decode {side} {'one iteration further' if count else 'to its end'}"),
+                disabled=not ready or is_busy(SLOT),
+                help=escape_markdown(going_on_words(side, branch, count)),
                 on_click=start_go_on,
                 args=(history, number, count),
             )
@@ -84,10 +94,24 @@ def draw_head(history: History, side: str, number: int | None) -> None:
             ":material/delete:",
             key=f"what_if_delete_{low}",
             disabled=branch is None or branch.fork is None or is_busy(SLOT),
-            help="Delete this branch and the branches made from it",
+            help="Delete this branch and the branches made from it; until the next fork it can be undone",
             on_click=history.delete,
             args=(number,),
         )
+
+
+def going_on_words(side: str, branch: Branch | None, iterations: int | None) -> str:
+    """What a button that decodes a branch further will do, or why it cannot."""
+    said = f"Decode {side} {'one iteration further' if iterations else 'to its end'}"
+    if branch is None:
+        return said
+    if not branch.can_go_on:
+        return why_not_on(branch)
+    if branch.fork is not None and branch.fork.kind == "replayed":
+        return f"{said}; it was replayed, so the models run its iteration {branch.at + 1} first"
+    if branch.fork is not None and not branch.holds_caches:
+        return f"{said}; its KV cache was let go, so the models read its text again first"
+    return said
 
 
 def why_not_on(branch: Branch) -> str:
@@ -103,29 +127,32 @@ def draw_tree(
     history: History, side: str, number: int | None, iteration: IterationTrace | None, marks: dict[int, str]
 ) -> None:
     """The tree of one side, and below it why the chosen node was accepted or not."""
-    low = side.lower()
+    low, index, ended = side.lower(), history.index, ""
+    if number is not None and iteration is None and history.branches[number].ended:
+        iterations = history.branches[number].run.trace.iterations
+        index, iteration, ended = len(iterations) - 1, iterations[-1], f", where {side} ended"
     if number is None or iteration is None:
         draw_empty(history, side, number)
         return
-    owner = history.owner(number, history.index)
-    scene_id = f"what_if:{owner.run.key}:{history.index}"
+    owner = history.owner(number, index)
+    scene_id = f"what_if:{owner.run.key}:{index}"
     opened = st.session_state.setdefault("what_if_unfolded", {})
     data = compact_data(
         iteration,
         scene_id=scene_id,
-        title=f"Iteration {history.index + 1} of {'the run' if owner.fork is None else f'branch {owner.number}'}",
-        selected=history.nodes.get(side),
+        title=f"Iteration {index + 1} of {'the run' if owner.fork is None else f'branch {owner.number}'}{ended}",
+        selected=None if ended else history.nodes.get(side),
         marks=marks,
         unfolded=opened.get(scene_id, ()),
     )
     scope(
-        data | {"cards": {}},
+        data,
         f"what_if_tree_{low}",
         TREE_HEIGHT,
         on_unfold=lambda node: opened.update({scene_id: (*opened.get(scene_id, ()), node)}),
         on_select=lambda node: history.nodes.update({side: node}),
     )
-    words = html.escape(why_words(iteration, history.nodes.get(side)))
+    words = html.escape(why_words(iteration, None if ended else history.nodes.get(side)))
     st.html(f'<div class="fork-why" title="{words}">{words}</div>')
 
 
@@ -138,7 +165,8 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
             )
             return
         if not can_be_forked(history.branches[0].run):
-            st.markdown("The other course will stand here, once this run has been decoded again.")
+            way = "this run has been decoded again" if torch_there() else "a run saved with full rows is opened"
+            st.markdown(f"The other course will stand here, once {way}.")
             return
         st.markdown("The other course will stand here. Try one of these, or make a change of your own above:")
         draw_starters(history)
@@ -184,21 +212,25 @@ def draw_models_missing(history: History) -> None:
     run = history.branches[0].run
     if has_models(run):
         return
-    words = (
-        "No models stand behind this run: forks are replayed from its stored rows, and what those do not know needs "
-    )
-    words += "the run decoded again."
-    if not can_be_forked(run):
-        words = "This run was recorded without its full rows, and no models stand behind it: it can be looked at, not "
-        words += "forked. Decode it again here, or start a run of your own in Step through."
     with st.container(key="what_if_again_area", horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(words, width="content")
+        st.markdown(models_missing_words(run), width="content")
         st.button(
             "Decode it again",
             key="what_if_again",
             type="secondary" if can_be_forked(run) else "primary",
             icon=":material/replay:",
-            disabled=is_busy(SLOT),
+            disabled=is_busy(SLOT) or not torch_there(),
+            help=why_not() or None,
             on_click=start_again,
             args=(run.trace,),
         )
+
+
+def models_missing_words(run: Run) -> str:
+    """What a run without models can and cannot do, and what to do about it."""
+    if can_be_forked(run):
+        said = "No models stand behind this run: forks are replayed from its stored rows, and what those do not know "
+        return f"{said}needs the run decoded again{'' if torch_there() else ', which takes torch'}."
+    said = "This run was recorded without its full rows and has no models behind it: it can be looked at, not forked."
+    way = "Decode it again here, or start a run of your own in Step through."
+    return f"{said} {way if torch_there() else escape_markdown(NEEDS_TORCH)}"

@@ -6,14 +6,22 @@
 Each waits a moment for the work, so that what is drawn next has it already; longer work shows its progress.
 """
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from decoding.errors import require
 from decoding.trace import RunTrace
+from pages.ui.controls import OWN_TEXT, sample_prompts
 from pages.ui.models import manager
-from pages.ui.state import ROW_BYTES, Run, decode_more, keep_run
-from pages.ui.what_if import KEY, SLOT, Branch, History, Wish
+from pages.ui.state import ROW_BYTES, Asked, PromptChoice, Run, decode_more, keep_run
+from pages.ui.what_if import KEY, SLOT, History
+from pages.ui.what_if_branch import Branch, Wish
+from pages.ui.what_if_memory import mark_used
 from pages.ui.worker import Job, start_job
+
+if TYPE_CHECKING:
+    from decoding.pair import Pair
 
 
 def start_fork(history: History, wish: Wish) -> None:
@@ -47,11 +55,15 @@ def make_fork(history: History, wish: Wish, job: Job) -> None:
     history.branches = {**history.branches, branch.number: branch}  # a page may be going through the old one
     history.b, history.index = history.count, wish.index
     history.nodes.pop("B", None)
-    history.edits, history.edited = (), None
+    history.edits, history.edited, history.deleted = (), None, None
+    mark_used(history, branch.number)
 
 
 def go_on_with(history: History, number: int, iterations: int | None, job: Job) -> None:
-    """Decode further on a branch and look at its last iteration. Call it in the worker."""
+    """Decode further on a branch and look at its last iteration, or at the last that both sides can have.
+
+    Call it in the worker.
+    """
     branch = history.branches[number]
     if branch.fork is None:
         decode_more(branch.run, iterations, job)
@@ -64,7 +76,9 @@ def go_on_with(history: History, number: int, iterations: int | None, job: Job) 
 
         branch.fork = go_on(branch.as_it_is(), iterations, proceed)
         branch.run.trace, branch.run.session = branch.fork.trace, branch.fork.session
-    history.look_at(len(branch.run.trace.iterations) - 1)
+        mark_used(history, number)
+    ended = [other for other in history.shown() if other.ended]
+    history.look_at(min(len(each.run.trace.iterations) for each in (branch, *ended)) - 1)
 
 
 def start_again(trace: RunTrace) -> None:
@@ -90,10 +104,20 @@ def decode_again(trace: RunTrace, job: Job) -> Run:
         "button above, or start a run in Step through.",
     )
     limits = Limits(trace.max_new_tokens, rows="full", row_bytes=ROW_BYTES)
-    session = DecodeSession(pair, method_of(trace), list(trace.prompt_ids), sampling_of(trace), limits)
-    run = Run(session.trace(), session=session)
+    method, sampling, prompt_ids = method_of(trace), sampling_of(trace), list(trace.prompt_ids)
+    session = DecodeSession(pair, method, prompt_ids, sampling, limits)
+    prompt = prompt_of(pair, prompt_ids)
+    asked = None if prompt is None else Asked(prompt, method, sampling, trace.max_new_tokens)
+    run = Run(session.trace(), session=session, asked=asked)
     decode_more(run, len(trace.iterations), job)
     return run
+
+
+def prompt_of(pair: "Pair", prompt_ids: list[int]) -> PromptChoice | None:
+    """The prompt of a record as it would be picked or typed, None where its text gives other tokens."""
+    text = pair.vocabulary.decode(prompt_ids)
+    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
+    return PromptChoice(name, text) if pair.vocabulary.encode(text) == prompt_ids else None
 
 
 def adopt(result: object) -> None:

@@ -6,13 +6,15 @@ import streamlit as st
 
 from decoding.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
 from decoding.errors import DraftscopeError
+from decoding.trace import RunTrace
 from pages.ui.as_text import chart
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.models import manager
 from pages.ui.run_view import is_dark
 from pages.ui.state import Run
-from pages.ui.why_state import NO_TORCH, keep, kept, known_results, torch_missing
-from pages.ui.worker import Job, is_busy, job_error, job_progress, run_now, start_job, take_result
+from pages.ui.torch_there import torch_there
+from pages.ui.why_state import NO_TORCH, keep, kept, known_results, trace_at
+from pages.ui.worker import Job, is_busy, run_now, start_job, take_result
 from viz.hindsight_charts import BudgetLine, budget_figure, lost_figure
 from viz.tokens import plural
 
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 
 SLOT = "why_possible"
 CHART_HEIGHT, LOST_HEIGHT = 290, 190
+LEFT_OUT = "rows not kept, or another method's before a fork"
+NOT_OWN = (
+    "Another verifier or temperature than the run's decided this iteration, before a fork: look at the run that it was "
+    "forked from for what smaller budgets would commit."
+)
 
 
 def take_budgets() -> None:
@@ -32,25 +39,28 @@ def take_budgets() -> None:
 
 def draw_budgets(run: Run, index: int, costs: "CostModel") -> None:
     """Tokens per second by budget; without rows that are needed, how to get them."""
-    key = ("budgets", run.key, index, costs.measured)
-    if not can_tell(run.trace, run.trace.iterations[index]):
+    key, trace = ("budgets", run.key, index, costs.measured), trace_at(run, index)
+    if needs_rows(trace) and not can_tell(trace, trace.iterations[index]):
         st.caption(
             "What smaller budgets would commit needs the full rows of this iteration, which were not kept: decode the "
             "run here."
         )
         return
-    if needs_rows(run.trace):
+    if needs_rows(trace):
         if key not in known_results():
-            ask_for_budgets(run, index, key, costs)
+            ask_for_budgets(trace, index, key, costs)
             return
         told = known_results()[key]
     else:
-        told = kept(key, lambda: budgets(run.trace, index, costs))
+        told = kept(key, lambda: budgets(trace, index, costs))
+    if told is None:
+        st.caption(NOT_OWN)
+        return
     st.markdown(budget_words(told))
     line = BudgetLine(tuple(told.tokens.tolist()), tuple(told.seconds.tolist()), told.best)
-    exact = run.trace.sampling.temperature > 0
+    exact = trace.sampling.temperature > 0
     chart(kept((*key, is_dark()), lambda: budget_figure(line, is_dark(), exact)), "why_budgets", CHART_HEIGHT)
-    st.caption(escape_markdown(budget_notes(run, exact)))
+    st.caption(escape_markdown(budget_notes(trace, exact)))
 
 
 def usable_costs(run: Run) -> "CostModel | None":
@@ -66,7 +76,7 @@ def usable_costs(run: Run) -> "CostModel | None":
         return None
     if models.costs is not None:
         return models.costs
-    if torch_missing():
+    if not torch_there():
         st.caption(NO_TORCH)
         return None
     st.caption("The best budget is read off what passes cost on this machine, which is not measured yet.")
@@ -80,17 +90,12 @@ def usable_costs(run: Run) -> "CostModel | None":
     return None
 
 
-def ask_for_budgets(run: Run, index: int, key: tuple, costs: "CostModel") -> None:
+def ask_for_budgets(trace: RunTrace, index: int, key: tuple, costs: "CostModel") -> None:
     """Every part of the tree is verified anew, which takes a moment: on a button."""
-    if torch_missing():
-        st.caption(NO_TORCH)
-        return
     st.caption("With this verifier every part of the tree has to be verified anew, from the stored rows.")
     if st.button("Find the best budget", key="why_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
-        start_job(SLOT, "Verifying parts of the tree", lambda job: (key, budgets(run.trace, index, costs)))
+        start_job(SLOT, "Verifying parts of the tree", lambda job: (key, budgets(trace, index, costs)))
         st.rerun(scope="app")
-    job_progress(SLOT)
-    job_error(SLOT)
 
 
 def budget_words(told: Budgets) -> str:
@@ -105,9 +110,9 @@ def budget_words(told: Budgets) -> str:
     return f"**{chosen}: {rates[told.best]:.0f} tokens/s**; {whole}. *Modelled from measured costs.*"
 
 
-def budget_notes(run: Run, exact: bool) -> str:
+def budget_notes(trace: RunTrace, exact: bool) -> str:
     """Which parts these are and where tokens and seconds come from."""
-    which = "the nodes drawn first" if needs_rows(run.trace) else "the nodes of highest path probability"
+    which = "the nodes drawn first" if needs_rows(trace) else "the nodes of highest path probability"
     tokens = "exact expectation over the verifier's draws" if exact else "what the walk would have committed (replayed)"
     return f"Parts of the tree: {which}. Tokens: {tokens}. Seconds: one pass over a part and the draft levels it needs."
 
@@ -115,18 +120,23 @@ def budget_notes(run: Run, exact: bool) -> str:
 def draw_run_budgets(run: Run, index: int, costs: "CostModel") -> None:
     """What the run lost by its budgets: at once where it is cheap, else on a button."""
     key = ("run_budgets", run.key, len(run.trace.iterations), costs.measured)
-    if not needs_rows(run.trace):
-        whole = kept(key, lambda: run_budgets(run.trace, costs))
-    else:
-        whole = known_results().get(key)
-        if whole is None:
+    whole, iterations = known_results().get(key), run.trace.iterations
+    if whole is None:
+        made = [trace_at(run, place) for place in range(len(iterations))]
+        if any(
+            each.verified and needs_rows(trace) and can_tell(trace, each)
+            for trace, each in zip(made, iterations, strict=True)
+        ):
             if st.button("Over the run", key="why_run_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
-                start_job(SLOT, "Budgets over the run", lambda job: find_run_budgets(run, key, costs, job))
+                start_job(SLOT, "Budgets over the run", lambda job: find_run_budgets(run, made, key, costs, job))
                 st.rerun(scope="app")
-            job_progress(SLOT)
-            job_error(SLOT)
             return
-    if whole is None or not whole.each:
+        whole = kept(key, lambda: run_budgets(run.trace, costs, made=made.__getitem__))
+    if not whole.trees:
+        st.caption(
+            "What the run lost by its budgets cannot be told: the full rows of its iterations were not kept, or "
+            "another method made them before a fork."
+        )
         return
     st.markdown(run_words(whole))
     lost = [each.lost for each in whole.each]
@@ -134,14 +144,16 @@ def draw_run_budgets(run: Run, index: int, costs: "CostModel") -> None:
     chart(figure, "why_lost", LOST_HEIGHT)
 
 
-def find_run_budgets(run: Run, key: tuple, costs: "CostModel", job: Job) -> tuple[tuple, RunBudgets] | None:
+def find_run_budgets(
+    run: Run, made: list[RunTrace], key: tuple, costs: "CostModel", job: Job
+) -> tuple[tuple, RunBudgets] | None:
     """The budgets of every iteration; for the worker."""
 
     def proceed(done: int, total: int) -> bool:
-        job.report(done, total, f"tree {done} of {total}")
+        job.report(done, total, f"iteration {done} of {total}")
         return not job.cancelled
 
-    whole = run_budgets(run.trace, costs, proceed)
+    whole = run_budgets(run.trace, costs, proceed, made.__getitem__)
     return None if whole is None else (key, whole)
 
 
@@ -150,7 +162,7 @@ def run_words(whole: RunBudgets) -> str:
     cap = whole.best_cap
     at_most = f"at most {plural(cap, 'node')}" if cap else "no drafting"
     said = (
-        f"**Over the run: {whole.rate:.0f} tokens/s**; with the best budget in every iteration {whole.best_rate:.0f}, "
-        f"with {at_most} in all {whole.capped_rate(cap):.0f}. *Modelled, each iteration by itself.*"
+        f"**Over the run: {whole.rate:.0f} tokens/s**; with the best budget for each iteration {whole.best_rate:.0f}, "
+        f"with {at_most} in all {whole.capped_rate(cap):.0f}. *Modelled, on the text as it was.*"
     )
-    return said + (f" {plural(whole.left_out, 'tree')} left out: rows not kept." if whole.left_out else "")
+    return said + (f" {plural(whole.left_out, 'tree')} left out: {LEFT_OUT}." if whole.left_out else "")

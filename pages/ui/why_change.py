@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.trace import IterationTrace, Setting
+from decoding.trace import IterationTrace, Setting, node_paths
 from pages.ui.controls import set_method
 from pages.ui.errors import escape_markdown
 from pages.ui.setting_info import info_of
 from pages.ui.setting_widgets import SAMPLING, setting_words
 from pages.ui.state import Run
+from pages.ui.torch_there import torch_there
 from pages.ui.tune_controls import FROM_RUN
 from pages.ui.tune_controls import KEY as TUNE
-from pages.ui.why_state import NO_TORCH, Subject, keep, known_results, pair_of, torch_missing
+from pages.ui.why_state import NO_TORCH, Subject, has_pair, keep, known_results, pair_of, trace_at
 from pages.ui.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from viz.phases import FINAL_ID
 from viz.tokens import plural
@@ -32,21 +33,23 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
     if result is not None:
         keep(*result)
     if not asks_for_change(iteration, subject):
-        st.caption(_decided_elsewhere(subject))
+        st.caption(_decided_elsewhere(iteration, subject))
         return
-    key = ("change", run.key, subject.index, path_to(iteration, subject))
-    found = known_results().get(key)
+    path = path_to(iteration, subject)
+    found = known_results().get(key_of(run, subject.index, path))
     if found is not None:
-        show_changes(run, iteration, subject, found)
-        return
-    if torch_missing():
+        show_changes(run, iteration, found)
+        if not found.untried:
+            return
+    if iteration.draft_logits is None and not torch_there():
         st.caption(NO_TORCH)
         return
     if st.button(
-        "Which setting would have kept it?", key="why_change", disabled=is_busy(SLOT), icon=":material/tune:",
+        "Search again" if found else "Which setting would have kept it?", key="why_change", disabled=is_busy(SLOT),
+        icon=":material/tune:",
         help="Varies every setting of the drafter by itself and drafts this tree again with each value",
     ):  # fmt: skip
-        start_job(SLOT, "Trying settings", lambda job: find(run, subject.index, key, job))
+        start_job(SLOT, "Trying settings", lambda job: find(run, subject.index, path, job))
         st.rerun(scope="app")
     job_progress(SLOT)
     job_error(SLOT)
@@ -58,34 +61,38 @@ def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
         return False
     if subject.in_tree:
         return iteration.nodes[subject.node].flat_index is None
-    here = {node.token_id for node in iteration.nodes if node.parent_id == subject.parent}
-    return subject.token_id not in here
+    verified = (node for node in iteration.nodes if node.parent_id == subject.parent and node.flat_index is not None)
+    return all(node.token_id != subject.token_id for node in verified)
 
 
-def _decided_elsewhere(subject: Subject) -> str:
+def key_of(run: Run, index: int, path: tuple[int, ...]) -> tuple:
+    """What an answer is kept under: with the run's pair in memory more can be tried."""
+    return ("change", run.key, index, path, has_pair(run))
+
+
+def _decided_elsewhere(iteration: IterationTrace, subject: Subject) -> str:
+    if not iteration.drafted:
+        return "Nothing was drafted in this iteration."
     if subject.node == FINAL_ID:
         return "A node has this token too: the verifier decided here, no setting of the tree."
     if subject.parent < 0:
         return "The root is the last committed token: it is always there."
-    if subject.in_tree:
-        return (
-            "It was in the verified tree, so the verifier decided, not the tree's settings: *Verifiers* shows what "
-            "every other one does with it, *What if* goes on from here another way."
-        )
-    return "Nothing was drafted in this iteration."
+    return (
+        "It was in the verified tree, so the verifier decided, not the tree's settings: *Verifiers* shows what "
+        "every other one does with it, *What if* goes on from here another way."
+    )
 
 
 def path_to(iteration: IterationTrace, subject: Subject) -> tuple[int, ...]:
     """Token ids from the root, left out, down to the token."""
-    above = tuple(iteration.nodes[node].token_id for node in iteration.path(subject.parent)[1:])
-    return (*above, subject.token_id)
+    return (*node_paths(iteration)[subject.parent], subject.token_id)
 
 
-def find(run: Run, index: int, key: tuple, job: Job) -> "tuple[tuple, SmallestChanges]":
+def find(run: Run, index: int, path: tuple[int, ...], job: Job) -> "tuple[tuple, SmallestChanges]":
     """Look for the changes; for the worker.
 
     Raises:
-        DraftscopeError: rows are missing and the run's pair is not in memory.
+        DraftscopeError: rows are missing and the run's pair is not in memory, or another method made the tree.
     """
     from decoding.smallest_change import change_search, smallest_changes
 
@@ -96,13 +103,15 @@ def find(run: Run, index: int, key: tuple, job: Job) -> "tuple[tuple, SmallestCh
     rows = run.trace.iterations[index].draft_logits is not None
     job.report(0, 0, "" if rows else "loading the models, a few seconds")
     pair = pair_of(run, load=not rows)
-    return key, smallest_changes(change_search(run.trace, index, pair), key[-1], proceed)
+    found = smallest_changes(change_search(trace_at(run, index), index, pair), path, proceed)
+    return key_of(run, index, path), found
 
 
-def show_changes(run: Run, iteration: IterationTrace, subject: Subject, found: "SmallestChanges") -> None:
+def show_changes(run: Run, iteration: IterationTrace, found: "SmallestChanges") -> None:
     """What was found: smallest change first, each with what the tree becomes, and a way to try it."""
     if not found.changes:
-        st.markdown("**No single setting keeps it.**")
+        whole = not (found.unknown or found.too_large or found.untried)
+        st.markdown(f"**No {'single setting' if whole else 'setting tried'} keeps it.**")
     else:
         st.markdown("**Smallest changes that keep it**", help=_searched(found))
     for place, change in enumerate(found.changes[:TRIED]):
@@ -120,24 +129,25 @@ def show_changes(run: Run, iteration: IterationTrace, subject: Subject, found: "
 def change_html(found: "SmallestChanges", change: "SettingChange") -> str:
     """One change and what it costs."""
     info = info_of(change.setting, change.before)
-    size = "" if isinstance(change.before, bool) else f" ({change.size:.0%})"
+    size = f" ({change.size:.0%})" if change.before and not isinstance(change.before, bool) else ""
     nodes = f"{plural(change.verified, 'node')} verified instead of {found.verified:,}"
     if change.drafted != found.drafted:
         nodes += f", {change.drafted:,} drafted instead of {found.drafted:,}"
     told = f"{nodes} · {ASKED[change.asked]}" + ("" if change.sure else " · a nearer value could not be tried")
-    arrow = f"{value_words(change.before)} → <b>{value_words(change.after)}</b>{size}"
+    before, after = (value_words(change.setting, value) for value in (change.before, change.after))
+    arrow = f"{before} → <b>{after}</b>{size}"
     return f'<div><b>{html.escape(info.title)}</b> {arrow}<br><span class="quiet">{told}</span></div>'
 
 
-def value_words(value: Setting) -> str:
+def value_words(name: str, value: Setting) -> str:
     """A value of a setting."""
-    return html.escape(setting_words(value))
+    return "no limit" if name == "children" and not value else html.escape(setting_words(value))
 
 
 def _searched(found: "SmallestChanges") -> str:
     return (
-        f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time from the values in force; the size "
-        "is the change as a share of the value before. Draws stay those of the run."
+        f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time from the values in force; ordered "
+        "by the change as a share of the value before, from 0 as a share of the whole range. Draws stay the run's."
     )
 
 
@@ -154,10 +164,15 @@ def _rest_words(found: "SmallestChanges") -> str:
             f"Not every value could be tried: {'; '.join(_label(name) for name in found.unknown)}. Only the models "
             "know the rows that other trees need: load the run's pair."
         )
+    if found.too_large:
+        parts.append(
+            f"Not every value could be tried: {'; '.join(_label(name) for name in found.too_large)}. Their trees ask "
+            "the draft about more nodes than one search has room for."
+        )
     if not found.changes:
         parts.append(f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time.")
-    if not found.finished:
-        parts.append("The search was ended early.")
+    if found.untried:
+        parts.append(f"Ended before its turn: {'; '.join(_label(name) for name in found.untried)}.")
     return " ".join(parts)
 
 
@@ -172,13 +187,14 @@ def try_change(run: Run, iteration: IterationTrace, change: "SettingChange") -> 
     """
     from decoding.stored_state import method_of
 
-    method = method_of(run.trace)
+    made = trace_at(run, iteration.index)
+    method = method_of(made)
     own = method.drafter.settings()
     in_force = {name: value for name, value in iteration.settings.items() if name in own}
     method = method.with_settings(**in_force)
     set_method(TUNE, method.with_settings(**{change.setting: change.after}))
     st.session_state["tune_pinned"] = method
     for name in SAMPLING:
-        st.session_state[f"sampling_{name}"] = getattr(run.trace.sampling, name)
+        st.session_state[f"sampling_{name}"] = getattr(made.sampling, name)
     st.session_state["tune_source"] = FROM_RUN
     st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)

@@ -10,11 +10,12 @@ from pages.ui.as_text import chart
 from pages.ui.errors import escape_markdown
 from pages.ui.run_view import is_dark
 from pages.ui.state import Run, selected_iteration
-from pages.ui.why_state import NO_TORCH, keep, kept, known_results, torch_missing
+from pages.ui.torch_there import torch_there
+from pages.ui.why_state import keep, kept, known_results, trace_at
 from pages.ui.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from viz.luck_charts import run_luck_figure, token_law_figure
 from viz.tokens import plural, visible
-from viz.words import chance
+from viz.words import chance, percent
 
 SLOT = "why_luck"
 CHART_HEIGHT = 290
@@ -48,7 +49,8 @@ def draw_luck(run: Run) -> None:
             chart(figure, "why_law", CHART_HEIGHT)
         reroll_button(run, iteration, rolled is not None)
     with right:
-        st.html(f'<div class="why told">{run_html(whole)}</div>')
+        committed = sum(len(run.trace.iterations[place].committed_ids) for place in whole.places)
+        st.html(f'<div class="why told">{run_html(whole, whole.happened - committed)}</div>')
         series = whole.places, whole.tokens, whole.expected, whole.variances
         key = ("run_luck", run.key, len(run.trace.iterations), index, is_dark())
         figure = kept(key, lambda: run_luck_figure(*series, iteration.index, is_dark()))
@@ -68,11 +70,14 @@ def nothing_left(run: Run) -> str:
 
 def luck_html(iteration: IterationTrace, luck: Luck) -> str:
     """The iteration in words, and its nodes by their exact probability."""
-    happens = "more than 99.99%" if luck.as_many > 0.9999 else f"{100 * luck.as_many:.3g}%"
+    shares = f"{percent(luck.as_many)} of all draws, more in {percent(luck.more)}, fewer in {percent(luck.fewer)}"
     said = (
         f"<b>{plural(luck.tokens, 'token')}</b> from this tree, {luck.expected:.2f} expected (exact): so many come in "
-        f"{happens} of all draws, more in {100 * luck.more:.3g}%, fewer in {100 * luck.fewer:.3g}%."
+        f"{'all draws' if luck.certain else shares}."
     )
+    committed = len(iteration.committed_ids)
+    if committed < luck.tokens:
+        said += f" The text or its requested length ended after {committed} of them."
     return f"<p>{said}</p>{_path_html(iteration)}"
 
 
@@ -97,16 +102,29 @@ def _path_html(iteration: IterationTrace) -> str:
     return "".join(f'<p class="quiet">{each}</p>' for each in told)
 
 
-def run_html(whole: RunLuck) -> str:
-    """The run in words."""
+def run_html(whole: RunLuck, cut: int) -> str:
+    """The run in words.
+
+    Args:
+        cut: tokens of the walks that the end of the text kept out of it.
+    """
     ahead, sign = whole.happened - whole.mean, "ahead of" if whole.happened >= whole.mean else "behind"
     rest = f"{abs(whole.score):.1f} standard deviations"
     words = "as good as what" if abs(ahead) < 0.05 else f"{abs(ahead):.1f} {sign} what"
     return (
         f"<p><b>{plural(whole.happened, 'token')}</b> from {plural(len(whole.places), 'tree')}, {whole.mean:.1f} ± "
         f"{whole.deviation:.1f} expected (exact, given the trees): {words} was to be expected, {rest}.</p>"
-        '<p class="quiet">Tokens of the verifier\'s walks; an end of the text cuts none off. The draws that made the '
-        "trees are not counted.</p>"
+        f'<p class="quiet">{_cut_words(cut)} The draws that made the trees are not counted.</p>'
+    )
+
+
+def _cut_words(cut: int) -> str:
+    """How many tokens of the walks the text does not have."""
+    if not cut:
+        return "All of these tokens are in the text."
+    return (
+        f"The text has {plural(cut, 'token')} fewer: it or its requested length ended before the last walk did, and "
+        "the walk counts in full."
     )
 
 
@@ -115,14 +133,11 @@ def reroll_button(run: Run, iteration: IterationTrace, done: bool) -> None:
     if done:
         st.caption(f"Re-rolled: seeds 0 to {REROLLS - 1:,} over the same tree, from its stored rows.")
         return
-    if torch_missing():
-        st.caption(NO_TORCH)
-        return
     if iteration.target_logits is None:
         st.caption(
             escape_markdown(
-                "To re-roll draws the full rows of both models are needed, and this iteration's were not kept: decode "
-                "the run here."
+                "To re-roll draws the full rows of both models are needed, and this iteration's were not kept: "
+                f"{'decode the run here.' if torch_there() else 'open a file saved with them.'}"
             )
         )
         return
@@ -139,4 +154,4 @@ def roll(run: Run, key: tuple, job: Job) -> tuple[tuple, dict[int, int]]:
     from decoding.luck import rerolled
 
     job.report(0, 0, f"{REROLLS:,} draws over one tree")
-    return key, rerolled(run.trace, run.trace.iterations[key[-1]].index)
+    return key, rerolled(trace_at(run, key[-1]), run.trace.iterations[key[-1]].index)

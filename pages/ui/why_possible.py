@@ -7,8 +7,9 @@ from pages.ui.as_text import chart
 from pages.ui.errors import escape_markdown
 from pages.ui.run_view import is_dark
 from pages.ui.state import Run, selected_iteration
-from pages.ui.why_budgets import draw_budgets, draw_run_budgets, take_budgets, usable_costs
+from pages.ui.why_budgets import SLOT, draw_budgets, draw_run_budgets, take_budgets, usable_costs
 from pages.ui.why_state import kept
+from pages.ui.worker import job_bar
 from viz.hindsight_charts import RankBar, ranks_figure
 from viz.tokens import plural
 
@@ -22,11 +23,12 @@ def draw_possible(run: Run) -> None:
     known = kept(("ranks", run.key, count), lambda: ranks_along(run.trace))
     told = kept(("hindsight", run.key, count, index), lambda: hindsight(run.trace, index, known))
     if told is None:
-        st.caption("Nothing was drafted in this iteration, so there was no other tree of its size.")
+        done = "verified" if run.trace.iterations[index].drafted else "drafted"
+        st.caption(f"Nothing was {done} in this iteration, so there was no other tree of its size.")
         return
     left, right = st.columns(2, gap="large")
     with left:
-        st.markdown(hindsight_words(run, told))
+        st.markdown(hindsight_words(run, index, told))
         key = ("ranks_figure", run.key, count, index, is_dark())
         chart(kept(key, lambda: ranks_figure(rank_bars(told, index), is_dark())), "why_ranks", CHART_HEIGHT)
         st.caption(escape_markdown(definition(told)))
@@ -37,19 +39,34 @@ def draw_possible(run: Run) -> None:
     with left:
         if costs is not None:
             draw_run_budgets(run, index, costs)
+    job_bar(SLOT)
 
 
-def hindsight_words(run: Run, told: Hindsight) -> str:
+def hindsight_words(run: Run, index: int, told: Hindsight) -> str:
     """This tree against the best of its size and the ceiling."""
     best = plural(told.best, "token")
     best = f"**{best}**" if told.complete else f"**at least {best}**"
     said = f"This tree of {plural(told.nodes, 'node')} committed **{plural(told.committed, 'token')}**. "
-    if told.committed > told.best:
-        said += f"The best one of this size in the draft's own order reaches {best}: the draws did better. "
-    else:
-        said += f"The best one of this size in the draft's own order reaches {best} of the text that followed. "
+    said += f"The best one of this size in the draft's own order reaches {best}"
+    if told.committed <= told.best:
+        said += " of the text that followed. "
+    elif run.trace.iterations[index].law != "deterministic":
+        said += ": the draws did better. "
+    else:  # a rank that is not known leaves it open
+        said += ", but this tree is not in that order. " if told.complete else ". "
     said += f"Ceiling, a chain of the text itself: {plural(told.ceiling, 'token')}."
-    return said + (" The run has no more text: decode on to see further." if told.ends else "")
+    return said + (f" {end_words(run)}" if told.ends else "")
+
+
+def end_words(run: Run) -> str:
+    """Why there is no more text to hold a tree against."""
+    if run.can_continue:
+        return "The run has no more text: decode on to see further."
+    return {
+        "end_of_text": "The text ends there.",
+        "length": "The run ends there, at the length that was asked for.",
+        "unfinished": "The record ends there.",
+    }[run.trace.totals.stopped]
 
 
 def definition(told: Hindsight) -> str:

@@ -8,15 +8,17 @@ from decoding.trace import IterationTrace, VerificationStep
 from pages.ui.errors import escape_markdown
 from pages.ui.state import Run
 from pages.ui.why_change import draw_change
-from pages.ui.why_state import Subject, ask_about, subject_of
-from viz.draft_rule import Standing, Standings
-from viz.explain import why_final, why_not_expanded, why_verdict
+from pages.ui.why_state import Subject, absent_subject, ask_about, subject_of
+from viz.cut_short import is_after_end, verdict_words
+from viz.draft_rule import DraftRank, DraftRanks
+from viz.explain import why_final, why_not_expanded, why_pruned, why_verdict
+from viz.glossary import explain_term
 from viz.phases import FINAL_ID
-from viz.theme import MARKS
+from viz.tested_law import law_head, law_words, target_shown, target_top
 from viz.tokens import number, visible
 from viz.why_absent import why_absent
 from viz.why_verdict import residuals
-from viz.words import apart, chance, ordinal, quote
+from viz.words import chance, limit_and_drawn, ordinal, quote
 
 MOST_ABSENT = 10
 
@@ -53,12 +55,13 @@ def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
     if subject.node == FINAL_ID:
         told = [why_final(iteration)]
         parent = iteration.nodes[subject.parent]
-        drafted = any(
-            node.parent_id == subject.parent and node.token_id == subject.token_id for node in iteration.nodes
-        )
-        if not drafted and (parent.growth == "expanded" or iteration.drafted == 0):
+        drafted = absent_subject(iteration, subject.index, subject.parent, subject.token_id).node
+        if drafted is not None:
+            removed = why_pruned(iteration, drafted)
+            told.append(f"Node {drafted} had this token. {removed}" if removed else "")
+        elif parent.growth == "expanded" or iteration.drafted == 0:
             told.append(why_absent(iteration, subject.parent, subject.token_id))
-        return told
+        return [sentence for sentence in told if sentence]
     if subject.node is None:
         return [why_absent(iteration, subject.parent, subject.token_id)]
     told = [why_verdict(iteration, subject.node)]
@@ -71,8 +74,7 @@ def _head(iteration: IterationTrace, subject: Subject) -> str:
     token = f'<code class="token">{html.escape(visible(subject.text, 24))}</code>'
     if subject.in_tree:
         node = iteration.nodes[subject.node]
-        state = "pruned" if node.pruned else node.verdict
-        where = f"node {node.node_id} · depth {node.depth} · {MARKS[state].words}"
+        where = f"node {node.node_id} · depth {node.depth} · {verdict_words(iteration, node.node_id)}"
     else:
         after = "the last committed token" if subject.parent == 0 else f"node {subject.parent}"
         kind = f"{iteration.final_kind} token" if subject.node == FINAL_ID else "not in the draft tree"
@@ -85,21 +87,21 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
     if subject.parent < 0:
         return ""
     pairs = []
-    draft = Standings(iteration).of(subject.parent, subject.token_id)
+    draft = DraftRanks(iteration).of(subject.parent, subject.token_id)
     node = iteration.nodes[subject.node] if subject.in_tree else None
     given = node.draft_probability if node is not None else draft.probability
     if given is not None or draft.rank is not None:
-        pairs.append(("draft", _standing_words(given, draft)))
+        pairs.append(("draft", _rank_words(given, draft)))
     if given is not None:
         pairs.append(("path probability", number(iteration.nodes[subject.parent].path_probability * given, 4)))
     target = next(
-        ((rank, p) for rank, (t, _, p) in enumerate(iteration.target_top(subject.parent), 1) if t == subject.token_id),
+        ((rank, p) for rank, (t, _, p) in enumerate(target_top(iteration, subject.parent), 1) if t == subject.token_id),
         None,
     )
     if target is not None:
-        pairs.append(("target, temperature 1", f"{number(target[1], 4)} · {ordinal(target[0])}"))
+        pairs.append((f"target, {law_words(iteration)}", f"{number(target[1], 4)} · {ordinal(target[0])}"))
     elif node is not None and node.target_probability is not None:
-        pairs.append(("target, temperature 1", number(node.target_probability, 4)))
+        pairs.append((f"target, {law_words(iteration)}", number(target_shown(node), 4)))
     certain = all(step.drawn is None for step in iteration.steps)
     if node is not None and node.acceptance_probability is not None and not certain:
         pairs.append(("reached and accepted, exact", chance(node.acceptance_probability)))
@@ -109,7 +111,7 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
     return f"<dl>{told}</dl>" if told else ""
 
 
-def _standing_words(given: float | None, draft: Standing) -> str:
+def _rank_words(given: float | None, draft: DraftRank) -> str:
     place = f"{ordinal(draft.rank)} choice" if draft.rank is not None else "not among its 20 likeliest"
     return place if given is None else f"{number(given, 4)} · {place}"
 
@@ -121,9 +123,17 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
         return ""
     drawn = any(step.drawn is not None for step in iteration.steps)
     body = "".join(_test_row(iteration, step, drawn, step.token_id == subject.token_id) for step in steps)
-    heads = [("token", ""), ("draft", "number"), ("target", "number")]
-    heads += [("passes", "number"), ("drawn", "number")] if drawn else []
-    told = "".join(f'<th class="{kind}">{name}</th>' for name, kind in [*heads, ("outcome", "")])
+    law, law_told = law_head(iteration)
+    heads = [("token", "", ""), ("draft", "number", explain_term("draft probability")), (law, "number", law_told)]
+    if drawn:
+        heads += [
+            ("passes", "number", explain_term("acceptance probability")),
+            ("drawn", "number", explain_term("draw")),
+        ]
+    told = "".join(
+        f'<th class="{kind}" title="{html.escape(words)}">{name}</th>'
+        for name, kind, words in [*heads, ("outcome", "", "")]
+    )
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
     title = "Tests" if drawn else "Compared with the target's favourite"
     return f"<h5>{title} after {html.escape(after)}, in order</h5><table><tr>{told}</tr>{body}</table>"
@@ -132,16 +142,15 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
 def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, here: bool) -> str:
     """One test, match or choice."""
     child = None if step.child_id is None else iteration.nodes[step.child_id]
-    target = next((p for token, _, p in iteration.target_top(step.node_id) if token == step.token_id), None)
+    target = next((p for token, _, p in target_top(iteration, step.node_id) if token == step.token_id), None)
     if child is not None and target is None:
-        target = child.target_probability
-    draft = Standings(iteration).of(step.node_id, step.token_id).probability
+        target = target_shown(child)
+    draft = DraftRanks(iteration).of(step.node_id, step.token_id).probability
     limits = ["", ""]
     if drawn and step.kind == "choice":
         limits[0] = chance(step.acceptance_probability)
-    elif drawn and step.drawn is not None:
-        limit, number_drawn = apart(step.acceptance_probability, step.drawn)
-        limits = [chance(step.acceptance_probability) if limit in ("0.00", "1.00") else limit, number_drawn]
+    elif drawn:
+        limits = list(limit_and_drawn(step.acceptance_probability, step.drawn))
     cells = [number(child.draft_probability if child is not None else draft, 3), number(target, 3)]
     cells += limits if drawn else []
     told = "".join(f'<td class="number">{html.escape(cell)}</td>' for cell in cells)
@@ -155,18 +164,21 @@ def _outcome(iteration: IterationTrace, step: VerificationStep, drawn: bool) -> 
     if step.kind == "match":
         rival = visible(iteration.nodes[step.rival_id].text, 12)
         return f"{'beats' if step.accepted else 'loses to'} ‘{rival}’"
+    late = ", but the text had ended" if is_after_end(iteration, step) else ""
     if step.kind == "choice" and step.child_id is None:
-        return f"{iteration.final_kind} token{', drawn' if drawn else ''}"
+        kind = "final" if iteration.final_kind == "none" else iteration.final_kind
+        return f"{kind} token{', drawn' if drawn else ''}{late}"
     if step.kind == "choice":
-        return "drawn from the law"
-    return "accepted" if step.accepted else "rejected"
+        return f"drawn from the law{late}"
+    return f"accepted{late}" if step.accepted else "rejected"
 
 
 def residuals_html(iteration: IterationTrace, place: int) -> str:
     """What the rejections at a place left of the target's law, the first ones and the last; empty without any."""
     told = residuals(iteration, place, 6)
     shown = told if len(told) <= 3 else [*told[:2], told[-1]]
-    said = "<h5>Left of the target's law</h5>" if shown else ""
+    said = f'<h5 title="{html.escape(explain_term("residual"))}">What rejections here left of the target</h5>'
+    said = said if shown else ""
     for each in shown:
         tokens = ", ".join(f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"])
         after = each["after"].removeprefix("left of the target's law ")

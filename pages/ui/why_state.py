@@ -6,12 +6,11 @@ found = kept(("luck", run.key, index), make)    # computed once per browser sess
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from decoding.trace import IterationTrace
+from decoding.trace import IterationTrace, RunTrace
 from pages.ui.models import manager
 from pages.ui.state import Run, selected_iteration, selected_node
 from viz.phases import FINAL_ID
@@ -21,7 +20,10 @@ if TYPE_CHECKING:
     from decoding.pair import Pair
 
 KEPT_RESULTS = 300
-NO_TORCH = "This needs PyTorch, which is not installed here: install the packages of requirements.txt."
+NO_TORCH = (
+    "This needs the models, and torch to run them, which is not installed here: install the packages of "
+    "requirements.txt."
+)
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,22 @@ def known_results() -> dict:
     return st.session_state.setdefault("why_results", {})
 
 
-def torch_missing() -> bool:
-    """Whether whatever needs PyTorch cannot be done here."""
-    return find_spec("torch") is None
+def trace_at(run: Run, index: int) -> RunTrace:
+    """The record with method and sampling as they stood at an iteration: before a fork they may be others.
+
+    A run without a session has one method and sampling for all iterations; what they did not make is found out later.
+    """
+    if run.session is None:
+        return run.trace
+    from decoding.stored_state import as_made  # brings torch where it is installed
+
+    return as_made(run.trace, run.session.standing(index))
+
+
+def has_pair(run: Run) -> bool:
+    """Whether `pair_of` has a pair to give; never waits."""
+    info = manager().info
+    return (run.session is not None and not run.released) or (info is not None and info.name == run.trace.pair.name)
 
 
 def pair_of(run: Run, load: bool = False) -> "Pair | None":

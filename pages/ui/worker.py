@@ -35,6 +35,7 @@ class Job:
         done, total, note: progress; total 0 where it is not known.
         state: `waiting`, `working`, `done`, `cancelled` or `failed`.
         result: what its function returned. error: what went wrong, ready to be shown.
+        missed: whether a script looked for the result too early, and has yet to be drawn anew.
     """
 
     title: str
@@ -46,6 +47,7 @@ class Job:
     result: Any = None
     error: DraftscopeError | None = None
     ended_s: float = 0.0
+    missed: bool = False
     _cancel: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -134,7 +136,10 @@ def job_in(slot: str) -> Job | None:
 def take_result(slot: str) -> Any:
     """What the slot's job returned, once: later calls give None, as do jobs that work, failed or were never begun."""
     job = job_in(slot)
-    if job is None or job.active:
+    if job is None:
+        return None
+    job.missed = job.active
+    if job.missed:
         return None
     result, job.result = job.result, None
     return result
@@ -154,9 +159,16 @@ def job_bar(slot: str) -> None:
 
 def job_progress(slot: str) -> bool:
     """Progress and a cancel button, only while the slot's job works; returns whether it does."""
-    if is_busy(slot):
+    job = job_in(slot)
+    if job is None:
+        return False
+    if job.active:
         _watch(slot)
         return True
+    if job.missed:
+        # It has ended since this script looked for its result: nothing watches it, so the page is drawn anew here.
+        job.missed = False
+        st.rerun()
     return False
 
 

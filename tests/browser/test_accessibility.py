@@ -10,7 +10,9 @@ from tests.browser.axe import axe_script, violations
 
 WAIT_MS = 60_000
 POPOVER = "[data-testid=stPopoverBody]"
+DIALOG = "[role=dialog]"
 DRAWN = ".ds-root[data-drawn-scene]"
+RACE = ".race-root"
 
 
 def settle(page) -> None:
@@ -51,16 +53,96 @@ def tune_live(page, judge: Callable) -> None:
 
 
 def learn(page, judge: Callable) -> None:
-    """Its views, one after the other."""
+    """Its views, one after the other, and a stop of the guided tour."""
     views = page.locator(".st-key-learn_view button").all_inner_texts()
     for name in views:
         page.locator(".st-key-learn_view button", has_text=name).click()
         settle(page)
         judge(name)
+    page.locator(".st-key-learn_view button", has_text=views[0]).click()
+    page.click(".st-key-tour_start button")
+    page.locator("[data-tour]").wait_for(timeout=WAIT_MS)
+    page.locator(DRAWN).first.wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("first stop of the tour")
 
 
-# What is done on a page before it is judged; a page without an entry is judged as it opens.
-JOURNEYS = {"Learn": learn, "Step through": step_through, "Tune live": tune_live, "Verifiers": verifiers}
+def home(page, judge: Callable) -> None:
+    """As it opens, and the choice of a pair."""
+    judge("as it opens")
+    page.click(".st-key-pair_open button")
+    page.locator(DIALOG).wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("choice of a pair", DIALOG)
+
+
+def race(page, judge: Callable) -> None:
+    """In the middle, where tokens have just appeared, and at the end."""
+    page.locator(RACE).wait_for(timeout=WAIT_MS)
+    settle(page)
+    page.locator(RACE).focus()
+    page.keyboard.press("Home")
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    judge("lanes in the middle")
+    page.locator(RACE).focus()
+    page.keyboard.press("End")
+    page.locator(f"{RACE}[data-done=true]").wait_for(timeout=WAIT_MS)
+    judge("finished")
+
+
+def compare(page, judge: Callable) -> None:
+    """A small comparison: table, charts, outputs, trees, and what can be taken along."""
+    judge("as it opens")
+    page.locator(".st-key-compare_plan_open button").first.click()
+    for key, value in (("max_new_tokens", 12), ("compare_repeats", 1), ("compare_warmup", 0)):
+        field = page.locator(f".st-key-{key} input")
+        field.fill(str(value))
+        field.press("Enter")
+        settle(page)
+    page.keyboard.press("Escape")
+    page.click(".st-key-compare_start button")
+    page.locator(".ds-table").wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("overview")
+    for name in ("Time", "Outputs", "Trees"):
+        page.locator(".st-key-compare_view").get_by_text(name, exact=True).click()
+        settle(page)
+        judge(name)
+    page.click(".st-key-compare_files button")
+    page.locator(".st-key-compare_csv").wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("export", POPOVER)
+
+
+def what_if(page, judge: Callable) -> None:
+    """As it opens, with a replayed branch, with a live one whose text is biased beside it."""
+    page.locator(DRAWN).wait_for(timeout=WAIT_MS)
+    judge("as it opens")
+    page.click(".st-key-what_if_again button")
+    page.click(".st-key-what_if_starter_0 button")
+    page.locator(".bg-root[data-lanes='2']").wait_for(timeout=WAIT_MS)
+    page.locator(".st-key-what_if_tree_a .n.s-rejected").first.click()
+    page.click(".st-key-what_if_accept button:enabled")
+    settle(page)
+    judge("a replayed branch and a change to come")
+    page.click(".st-key-what_if_fork button:enabled")
+    page.locator(".bg-root[data-lanes='3']").wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("two branches")
+
+
+# What is done on a page, and in which states it is judged.
+JOURNEYS = {
+    "Home": home,
+    "Learn": learn,
+    "Step through": step_through,
+    "What if": what_if,
+    "Tune live": tune_live,
+    "Verifiers": verifiers,
+    "Compare": compare,
+    "Race": race,
+}
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
@@ -78,7 +160,7 @@ def test_no_grave_violation_on_any_page(browser, app_server, scheme):
         def judge(state: str, within: str | None = None, title: str = title) -> None:
             found.extend(violations(page, f"{title}, {state}, {scheme}", within))
 
-        JOURNEYS.get(title, lambda page, judge: judge("as it opens"))(page, judge)
+        JOURNEYS[title](page, judge)
     context.close()
     assert not found, "\n".join(map(str, found))
 

@@ -35,17 +35,22 @@ def shown(open_page):
     return page
 
 
+def open_file(page, path) -> None:
+    """Open a saved run on Step through, and close the panel of the file again."""
+    page.click(".st-key-file_open button")
+    page.set_input_files(".st-key-open_run input[type=file]", str(path))
+    page.get_by_text("Opened from a file").wait_for()
+    page.wait_for_selector(SETTLED)
+    page.keyboard.press("Escape")
+
+
 @pytest.fixture
 def big(open_page, tmp_path):
     """A run of three trees of 1,024 nodes, opened from a file."""
     path = tmp_path / "big.dscope"
     save_run(traces.run_of([traces.big(1024, seed) for seed in range(3)]), path)
     page = open_page("/step_through")
-    page.click(".st-key-file_open button")
-    page.set_input_files(".st-key-open_run input[type=file]", str(path))
-    page.get_by_text("Opened from a file").wait_for()
-    page.wait_for_selector(SETTLED)
-    page.keyboard.press("Escape")
+    open_file(page, path)
     page.wait_for_selector(f"{SCOPE} .legend-item")
     return page
 
@@ -88,16 +93,18 @@ def test_a_late_answer_does_not_throw_the_browser_back(shown):
     assert scene(page) == "8"
 
 
-def test_the_iteration_survives_another_page(shown):
+def test_iteration_and_zoom_survive_another_page(shown):
     page = shown
-    press(page, *["ArrowDown"] * 3)
+    press(page, *["ArrowDown"] * 3, "+", "+")
     page.wait_for_timeout(400)
     page.wait_for_selector(SETTLED)
+    zoomed = page.locator(f"{SCOPE} .world").get_attribute("transform")
     page.get_by_role("link", name="Home").first.click()
     page.get_by_text("tree speculative decoding").first.wait_for()
     page.get_by_role("link", name="Step through").first.click()
     page.wait_for_selector(f"{SCOPE}.ds-scope[data-drawn-scene]")
     page.get_by_text(re.compile("iteration 4 of")).wait_for()
+    assert page.locator(f"{SCOPE} .world").get_attribute("transform") == zoomed
 
 
 def test_playing_goes_on_into_the_next_iteration(shown):
@@ -147,6 +154,40 @@ def test_two_nodes_are_compared_and_escape_lets_go(shown):
     assert value(page, "selected") == ""
 
 
+def test_two_nodes_are_compared_without_a_mouse(shown):
+    page = shown
+    held = value(page, "selected")
+    press(page, "Shift+Enter", "Shift+ArrowLeft")
+    node = value(page, "selected")
+    assert node != held and value(page, "second") == held
+    assert "difference" in page.locator(f"{SCOPE} .compare").inner_text()
+    # The two nodes are a row and a column of the mask.
+    assert page.locator(f"{SCOPE} .mask footer").inner_text() == f"{node} does not see {held}: its descendant"
+    press(page, "Escape")
+    assert (value(page, "selected"), value(page, "second")) == (node, "")
+
+
+def test_a_button_keeps_the_focus_when_it_is_drawn_anew(shown):
+    page = shown
+    focused = "root => { const at = root.getRootNode().activeElement; return at.className + at.textContent }"
+    for place in (".order[aria-pressed=false]", ".law button.no-node:enabled"):
+        button = page.locator(f"{SCOPE} {place}").first
+        button.focus()
+        before = page.locator(SCOPE).evaluate(focused)
+        press(page, "Enter")
+        assert page.locator(SCOPE).evaluate(focused) == before, place
+
+
+def test_the_marks_of_one_iteration_become_those_of_the_next(shown):
+    page = shown
+    marks = page.locator(f"{SCOPE} .tree g.n").element_handles()
+    press(page, "ArrowDown", "ArrowUp", "ArrowDown")
+    now = page.locator(f"{SCOPE} .tree g.n").count()
+    assert [mark.evaluate("mark => mark.isConnected") for mark in marks[:2]] == [True, True]
+    assert page.locator(f"{SCOPE} .tree .e").count() == now - 1
+    assert page.locator(f"{SCOPE} .tree g.n.sel").count() == 1
+
+
 def test_the_bars_hold_every_node_and_open_the_place_of_a_hidden_one(big):
     page = big
     page.locator(f"{SCOPE} .tool", has_text="all 1,024").click()
@@ -186,11 +227,7 @@ def test_many_iterations_come_in_windows(open_page, tmp_path):
     trees = [traces.big(300, seed) for seed in range(3)]
     save_run(traces.run_of([trees[place % 3] for place in range(12)]), path)
     page = open_page("/step_through")
-    page.click(".st-key-file_open button")
-    page.set_input_files(".st-key-open_run input[type=file]", str(path))
-    page.get_by_text("Opened from a file").wait_for()
-    page.wait_for_selector(SETTLED)
-    page.keyboard.press("Escape")
+    open_file(page, path)
     page.locator(SCOPE).focus()
     press(page, "End")
     page.get_by_text("iteration 12 of 12").wait_for()
@@ -199,3 +236,51 @@ def test_many_iterations_come_in_windows(open_page, tmp_path):
     page.wait_for_timeout(300)
     page.wait_for_selector(SETTLED)
     assert scene(page) == "4"
+
+
+def test_the_keys_work_before_anything_is_clicked(open_page):
+    page = open_page("/step_through")
+    page.wait_for_selector(f"{SCOPE}[data-drawn-scene]")
+    page.wait_for_selector(SETTLED)
+    assert page.evaluate("document.activeElement === document.body")
+    before, phase = int(scene(page)), value(page, "phase")
+    press(page, "ArrowDown")
+    assert int(scene(page)) == before + 1
+    press(page, "ArrowUp", "ArrowRight")
+    assert int(scene(page)) == before and value(page, "phase") != phase
+    # Fields and open panels keep their own keys.
+    page.click(".st-key-prompt_open button")
+    page.locator("[data-testid=stPopoverBody] textarea, [data-testid=stPopoverBody] input").first.focus()
+    press(page, "ArrowDown", "ArrowUp", "ArrowUp")
+    assert int(scene(page)) == before
+    page.mouse.click(1100, 72)  # beside it, on nothing: the panel closes
+    page.locator("[data-testid=stPopoverBody]").wait_for(state="detached")
+    page.mouse.move(640, 400)
+    page.mouse.wheel(0, 5000)
+    page.wait_for_timeout(300)
+    press(page, "ArrowDown")
+    assert int(scene(page)) == before, "out of view the keys scroll the page"
+
+
+def test_root_and_accepted_path_are_in_view_where_the_tree_is_larger(open_page, tmp_path):
+    path = tmp_path / "chain.dscope"
+    words = [f" word{place}" for place in range(18)]
+    verdicts = ["accepted"] * 9 + ["rejected"] + ["not_reached"] * 8
+    specs = [traces.Spec(place, word, 0.5, 0.5, verdicts[place]) for place, word in enumerate(words)]
+    save_run(traces.run_of([traces.iteration_of(specs, final=(9, " end", 0.4), final_kind="recovered")]), path)
+    page = open_page("/step_through")
+    open_file(page, path)
+    stage = page.locator(f"{SCOPE} .stage").bounding_box()
+    for node in (0, 9, -2):
+        mark = page.locator(f"{SCOPE} .tree g.n[data-node='{node}'] .mk").bounding_box()
+        assert stage["x"] <= mark["x"] and mark["x"] + mark["width"] <= stage["x"] + stage["width"], node
+        assert stage["y"] <= mark["y"] and mark["y"] + mark["height"] <= stage["y"] + stage["height"], node
+
+
+def test_pointing_at_a_cache_row_says_what_became_of_it(shown):
+    page = shown
+    press(page, "]")
+    page.locator(f"{SCOPE} .kv-line.written .kv-cell.kept").first.hover()
+    told = page.locator(f"{SCOPE} .kv footer").inner_text()
+    assert re.fullmatch(r"row \d+: node 0 .*, kept", told)
+    assert "next time: " in page.locator(f"{SCOPE} .kv-line.after").first.inner_text()

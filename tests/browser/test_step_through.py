@@ -112,7 +112,7 @@ def test_bad_settings_are_one_sentence_and_the_run_stays(started):
         slider.press("ArrowRight")
         expect(slider).to_have_value(str(depth))
         settled(page)
-    page.locator("[data-testid=stAlert]").get_by_text("base_depth").wait_for()
+    page.locator("[data-testid=stAlert]").get_by_text("“Base depth").wait_for()
     assert page.locator(".st-key-start button").first.is_disabled()
     shows_iteration(page, 1, 1)
     no_stack_trace(page)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
+from pages.ui.contestants import Field
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -15,9 +17,26 @@ def open_page(page: str | None = None) -> AppTest:
     return at.run()
 
 
+def open_field(field: Field, *names: str, max_new_tokens: int, **state) -> AppTest:
+    """Compare or Race with a short plan, and these contestants if any are given."""
+    at = open_page(f"pages/{field.name}.py")
+    plan = {"max_new_tokens": max_new_tokens, f"{field.name}_repeats": 1, f"{field.name}_warmup": 0}
+    keys = [f"{field.slot}_{90 + number}" for number in range(len(names))]
+    chosen = {f"{field.name}_slots": keys, **dict(zip(keys, names, strict=True))} if names else {}
+    for key, value in (plan | chosen | state).items():
+        at.session_state[key] = value
+    return at.run()
+
+
+def press_start(at: AppTest, slot: str) -> AppTest:
+    """Start the job of a page with a slot of that name, and wait for it."""
+    at.button(key=f"{slot}_start").click().run()
+    return finish(at, slot)
+
+
 def finish(at: AppTest, slot: str) -> AppTest:
     """Wait until a slot's job has ended and draw the page again; fragments never poll in these tests."""
-    assert at.session_state[f"job_{slot}"].wait(60), "the job does not end"
+    assert at.session_state[f"job_{slot}"].wait(90), "the job does not end"
     return at.run()
 
 

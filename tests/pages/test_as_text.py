@@ -58,5 +58,8 @@ def test_the_figures_of_a_run_have_their_denominators():
     assert rows["Accepted / drafted"].endswith(f"({accepted} / {drafted})")
     assert rows["New tokens"].startswith(f"{run.totals.new_tokens} of at most ")
     assert len(iterations_table(run).rows) == len(run.iterations)
+    for count in (1, 2):
+        replayed = dict(run_table(traces.run_replayed(count)).rows)
+        assert "replayed" in replayed["Times"] and not any("Tokens/s" in name or "Wall" in name for name in replayed)
     plain = dict(run_table(traces.run_autoregressive()).rows)
     assert plain["Accepted / drafted"] == "–"

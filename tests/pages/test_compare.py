@@ -5,7 +5,6 @@ import io
 import json
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -16,59 +15,33 @@ from decoding.errors import SettingsError
 from decoding.identity import Difference
 from decoding.metrics import Spread
 from decoding.scoreboard import score
-from pages.ui.compare_contestants import check_contestants, short_label
 from pages.ui.compare_files import as_csv, as_json, command
 from pages.ui.compare_table import table_html
-from pages.ui.compare_words import findings, slower_words, unrest_words
+from pages.ui.compare_words import doubt_words, findings, slower_words, times_words, unrest_words
+from pages.ui.contestants import COMPARE, check_contestants, short_label
 from pages.ui.errors import sentence
+from tests.pages.apptest import open_field, press_start, sentences
 
-ROOT = Path(__file__).resolve().parents[2]
 TOKENS = 24
 
 
-def open_compare(**state) -> AppTest:
-    """The page with a short plan and three contestants."""
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
-    app.run()
-    app.switch_page("pages/compare.py")
-    start = {"max_new_tokens": TOKENS, "compare_repeats": 1, "compare_warmup": 0}
-    for key, value in (start | state).items():
-        app.session_state[key] = value
-    return app.run()
-
-
-def choose(app: AppTest, *names: str) -> AppTest:
-    """These contestants instead of the default ones."""
-    app.session_state["compare_slots"] = [f"contestant_{90 + number}" for number in range(len(names))]
-    for number, name in enumerate(names):
-        app.session_state[f"contestant_{90 + number}"] = name
-    return app.run()
-
-
-def compare_now(app: AppTest) -> AppTest:
-    """Press Compare and wait for the worker."""
-    app.button(key="compare_start").click().run()
-    assert app.session_state["job_compare"].wait(90)
-    return app.run()
-
-
-def errors(app: AppTest) -> list[str]:
-    assert not app.exception, app.exception
-    return [error.value.replace("\\", "") for error in app.error]
+def open_compare(*names: str, **state) -> AppTest:
+    """The page with a short plan, and these contestants instead of the default ones."""
+    return open_field(COMPARE, *names, **{"max_new_tokens": TOKENS} | state)
 
 
 @pytest.fixture(scope="module")
 def done() -> AppTest:
     """One finished comparison; the tests look at it in different ways and leave the comparison itself alone."""
-    app = choose(open_compare(), "autoregressive", "hf_generate", "fixed_tree", "dynatree")
-    app = compare_now(app)
-    assert not errors(app)
+    app = open_compare("autoregressive", "hf_generate", "fixed_tree", "dynatree")
+    app = press_start(app, "compare")
+    assert not sentences(app)
     return app
 
 
 def test_an_empty_page_says_what_to_do_and_offers_five_methods():
     app = open_compare()
-    assert not errors(app)
+    assert not sentences(app)
     assert "press Compare" in app.info[0].value
     names = [app.session_state[key] for key in app.session_state["compare_slots"]]
     assert names == ["autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree"]
@@ -86,14 +59,14 @@ def test_a_comparison_measures_everyone_and_outputs_agree(done: AppTest):
 def test_every_view_draws(done: AppTest, view: str, figures: str):
     done.session_state["compare_view"], done.session_state["compare_loops"] = view, figures
     done.run()
-    assert not errors(done)
+    assert not sentences(done)
 
 
 def test_trees_are_drawn_on_the_prefix_that_the_slider_says(done: AppTest):
     done.session_state["compare_view"] = "Trees"
     done.run()
     done.slider(key="compare_prefix").set_value(5).run()
-    assert not errors(done)
+    assert not sentences(done)
     outcome = done.session_state["comparison"]
     fixed, dyna = outcome.trees[5]
     assert fixed.prefix_length == dyna.prefix_length == len(outcome.prompt_ids) + 5
@@ -140,7 +113,7 @@ def test_the_table_escapes_and_names_its_reference(done: AppTest):
 
 
 def test_a_cancelled_run_keeps_what_was_measured():
-    app = choose(open_compare(compare_repeats=20), "autoregressive", "linear")
+    app = open_compare("autoregressive", "linear", compare_repeats=20)
     app.button(key="compare_start").click().run()
     job = app.session_state["job_compare"]
     while job.active and job.done < 2:
@@ -148,33 +121,33 @@ def test_a_cancelled_run_keeps_what_was_measured():
     job.cancel()
     assert job.wait(30) and job.state == "cancelled"
     app.run()
-    assert not errors(app)
+    assert not sentences(app)
     outcome = app.session_state["comparison"]
     assert outcome.cancelled and 2 <= len(outcome.comparison.results) < 40
     assert any("cancelled early" in caption.value for caption in app.caption)
 
 
 def test_a_run_that_is_cancelled_at_once_says_so():
-    app = choose(open_compare(), "autoregressive", "linear")
+    app = open_compare("autoregressive", "linear")
     app.button(key="compare_start").click().run()
     job = app.session_state["job_compare"]
     job.cancel()
     assert job.wait(60)
     if "comparison" not in app.run().session_state:
         assert "Cancelled before" in app.info[0].value
-    assert not errors(app)
+    assert not sentences(app)
 
 
 def test_an_empty_prompt_is_told_in_a_sentence():
-    app = choose(open_compare(prompt="own text", prompt_text="  "), "autoregressive", "linear")
-    assert errors(compare_now(app)) == ["The prompt is empty: type some text or pick a sample prompt."]
+    app = open_compare("autoregressive", "linear", prompt="own text", prompt_text="  ")
+    assert sentences(press_start(app, "compare")) == ["The prompt is empty: type some text or pick a sample prompt."]
     assert "comparison" not in app.session_state
 
 
 def test_a_prompt_that_is_too_long_is_told_and_results_stay(done: AppTest):
     before = done.session_state["comparison"]
     app = open_compare(comparison=before, prompt="own text", prompt_text="a frog " * 3000)
-    (said,) = errors(compare_now(app))
+    (said,) = sentences(press_start(app, "compare"))
     assert "context" in said and "shorten" in said
     assert app.session_state["comparison"] is before
 
@@ -188,8 +161,8 @@ def test_a_prompt_that_is_too_long_is_told_and_results_stay(done: AppTest):
     ],
 )
 def test_too_few_or_the_same_twice_is_told_before_the_start(names: list[str], words: str):
-    app = choose(open_compare(), *names)
-    (said,) = errors(app)
+    app = open_compare(*names)
+    (said,) = sentences(app)
     assert words in said
     app.button(key="compare_start").click().run()
     assert "job_compare" not in app.session_state
@@ -198,27 +171,27 @@ def test_too_few_or_the_same_twice_is_told_before_the_start(names: list[str], wo
 def test_more_than_six_are_told():
     seven = [parse_contestant(f"linear:length={number}") for number in range(1, 8)]
     with pytest.raises(SettingsError, match="at most 6 methods and there are 7"):
-        check_contestants(seven)
+        check_contestants(COMPARE, seven)
 
 
 def test_settings_that_contradict_one_another_are_told_and_stay_editable():
     app = open_compare(contestant_4_dynatree_base_depth=9, contestant_4_dynatree_max_depth=4, contestant_4_open=True)
-    said = errors(app)
-    assert said and all("base_depth" in words for words in said)
+    said = sentences(app)
+    assert said and all("“Base depth”" in words for words in said)
     assert app.slider(key="contestant_4_dynatree_base_depth").value == 9
     app.slider(key="contestant_4_dynatree_base_depth").set_value(3).run()
-    assert not errors(app)
+    assert not sentences(app)
 
 
 def test_a_contestant_is_added_changed_and_taken_out():
     app = open_compare(compare_add=True)
-    app.button(key="add_hf_assisted").click().run()
+    app.button(key="compare_add_hf_assisted").click().run()
     key = app.session_state["compare_slots"][-1]
     assert app.session_state[key] == "hf_assisted" and len(app.session_state["compare_slots"]) == 6
     app.session_state[f"{key}_open"] = True
     app.run()
     app.button(key=f"{key}_remove").click().run()
-    assert len(app.session_state["compare_slots"]) == 5 and not errors(app)
+    assert len(app.session_state["compare_slots"]) == 5 and not sentences(app)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +216,7 @@ def test_another_pair_in_memory_is_told_in_place_of_trees(done: AppTest):
     generation, outcome.generation = outcome.generation, -1
     outcome.trees.clear()
     done.session_state["compare_view"] = "Trees"
-    said = errors(done.run())
+    said = sentences(done.run())
     outcome.generation = generation
     assert "Another pair has been loaded since: run the comparison again to see trees." in said
 
@@ -255,7 +228,7 @@ def test_a_first_difference_is_marked_and_explained(done: AppTest):
     outcome.comparison = replace(same, differences=((2, 0, difference), (1, 0, replace(difference, margin=1e-5))))
     done.session_state["compare_view"] = "Outputs"
     done.run()
-    assert not errors(done)
+    assert not sentences(done)
     captions = [caption.value.replace("\\", "") for caption in done.caption]
     assert captions.count("Against Autoregressive: Token 4 is 'a' instead of 'b'.") == 2
     table = table_html(score(outcome.comparison), outcome)
@@ -272,6 +245,36 @@ def test_a_slower_method_is_explained_by_its_measured_phases(done: AppTest):
     unsure = replace(fixed, over_autoregressive=Spread(0.99, 0.9, 1.1, 3))
     assert "both sides of 1" in slower_words(unsure, plain)[0]
     assert slower_words(replace(fixed, over_autoregressive=Spread(1.2, 1.1, 1.3, 3)), plain) == []
+    even = Spread(0.998, 0.99, 1.0, 3)
+    assert "about even with Autoregressive (0.998×)" in slower_words(replace(fixed, over_autoregressive=even), plain)[0]
+    assert times_words(even) == "about even (0.998×)" and times_words(Spread(0.99, 0.9, 1.1, 3)) == "0.99×"
+
+
+def test_figures_of_an_earlier_setting_are_marked(done: AppTest):
+    assert not done.warning
+    done.number_input(key="compare_repeats").set_value(2).run()
+    said = done.warning[0].value.replace("\\", "")
+    assert "another setting (24 tokens × 1 repeat" in said and "press Compare" in said
+    done.number_input(key="compare_repeats").set_value(1).run()
+    assert not done.warning
+
+
+def test_an_order_that_the_repeats_do_not_settle_is_called_uncertain(done: AppTest):
+    first, second = score(done.session_state["comparison"].comparison)[2:]
+
+    def measured(entry, *speeds: float):
+        calls = {number: replace(entry.typical, throughput=speed) for number, speed in enumerate(speeds)}
+        return replace(entry, calls=calls)
+
+    best = measured(first, 90.0, 100.0, 110.0)
+    assert doubt_words(best, [best, measured(second, 70.0, 80.0, 89.0)]) == ""
+    overlapping = measured(second, 70.0, 80.0, 90.0)
+    assert f"overlap with those of {second.contestant.label}: their order is not certain" in doubt_words(
+        best, [best, overlapping]
+    )
+    assert "their order is not certain" in " ".join(findings((best, overlapping)))
+    once = measured(first, 100.0)
+    assert doubt_words(once, [once, measured(second, 100.0)]) == "", "one call has no spread to judge by"
 
 
 def test_repeats_that_differ_widely_are_pointed_out(done: AppTest):

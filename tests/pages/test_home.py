@@ -1,10 +1,8 @@
 """Home: one screen around a real iteration, drawn before torch is loaded."""
 
-import subprocess
-import sys
-
 from decoding.recorded import home_run, telling_iteration
-from tests.pages.apptest import ROOT, open_page, sentences
+from tests.pages.apptest import open_page, sentences
+from tests.process import printed
 
 
 def test_home_draws_without_torch():
@@ -16,9 +14,7 @@ def test_home_draws_without_torch():
         "assert at.title[0].value\n"
         "print(*sorted(m for m in sys.modules if m in ('torch', 'transformers')))"
     )
-    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=90)
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    assert answer.stdout.strip() == ""
+    assert printed(code).strip() == ""
 
 
 def test_the_shown_iteration_tells_the_story():

@@ -1,5 +1,6 @@
 """Links: a view goes into an address and comes back; what a stranger writes there does nothing but a sentence."""
 
+from types import SimpleNamespace
 from urllib.parse import parse_qs, quote_plus
 
 import pytest
@@ -15,6 +16,7 @@ VIEWS = [
     View(),
     View(recorded="home", iteration=3, node=0),
     View(prompt="code/grid_paths", method="linear", settings={"length": 4, "sampled": True}, iteration=1, node=-2),
+    View(text="a\u00a0b\u3000c\td 👩\u200d👩\u200d👧 می\u200cخواهم \ufeff\u00ad"),
     View(text="Zwölf Boxkämpfer\n<b>&=+ #?", chat=False, method="specinfer", settings={"widths": "2,2"}),
     View(
         prompt="stories/frog_and_boat",
@@ -57,6 +59,13 @@ def test_a_long_prompt_is_refused_both_ways():
     assert "at most 2,000 encoded characters" in said
 
 
+@pytest.mark.parametrize("sign", ["\x1b", "\r", "\x7f", "\ud800"])
+def test_a_prompt_that_no_link_can_hold_is_told_where_it_is_made(sign: str):
+    link = encode(View(text=f"a{sign}b", method="linear", iteration=3))
+    assert link.query == ""
+    assert "control characters, which no link can hold" in link.lacks
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -65,6 +74,8 @@ def test_a_long_prompt_is_refused_both_ways():
         ("method", "__class__"),
         ("recorded", "../home"),
         ("text", "\x00\x1b[31m"),
+        ("text", "a\x85b"),
+        ("text", "a\ud800b"),
         ("text", " "),
         ("chat", "maybe"),
         ("temperature", "NaN"),
@@ -178,7 +189,7 @@ def test_a_place_that_is_not_there_is_told(query, words):
 
 def test_settings_that_contradict_one_another_decode_nothing():
     at = opened("method=DynaTree&base_depth=9&max_depth=6&iteration=4")
-    assert any("base_depth" in sentence for sentence in sentences(at))
+    assert any("“Base depth”" in sentence for sentence in sentences(at))
     assert at.session_state["run"].source == "recorded"
     assert "job_step" not in at.session_state
 
@@ -238,3 +249,21 @@ def test_a_run_from_a_file_has_no_link():
     at.run()
     assert len(at.code) == 0
     assert any("No link can hold this run" in element.value for element in at.caption)
+
+
+def test_a_run_decoded_again_says_why_it_has_no_link_where_its_prompt_is_no_text():
+    from decoding.recorded import home_run
+    from pages.ui.state import Run
+    from pages.ui.what_if_work import prompt_of
+
+    class Words:
+        """A pair that reads two spaces as one token where a model wrote two."""
+
+        vocabulary = SimpleNamespace(decode=lambda ids: " " * len(ids), encode=lambda text: [len(text)])
+
+    assert prompt_of(Words, [2]) is None
+    assert prompt_of(Words, [1]).text == " "
+    at = open_page(PAGE)
+    at.session_state["run"] = Run(home_run(), "decoded")
+    at.run()
+    assert any("known by its tokens alone" in element.value for element in at.caption)

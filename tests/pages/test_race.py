@@ -13,10 +13,11 @@ from decoding.methods import METHODS
 from decoding.metrics import measure_run
 from decoding.trace_file import save_run
 from pages.ui.compare import Outcome, Plan
-from pages.ui.race import race_of, race_of_runs, recorded_race
+from pages.ui.contestants import RACE
+from pages.ui.race import race_of, race_of_runs, recorded_race, replayed_words
 from pages.ui.race_runs import available
 from pages.ui.state import PromptChoice, Run
-from tests.pages.apptest import finish, open_page, sentences
+from tests.pages.apptest import finish, open_field, press_start, sentences
 from tests.traces import PAIR, run_autoregressive, run_mixed
 
 TOKENS = 16
@@ -24,25 +25,13 @@ TOKENS = 16
 
 def open_race(*racers: str, **state) -> AppTest:
     """The page with a short plan and these methods."""
-    at = open_page("pages/race.py")
-    for key, value in ({"max_new_tokens": TOKENS, "race_repeats": 1, "race_warmup": 0} | state).items():
-        at.session_state[key] = value
-    if racers:
-        at.session_state["race_slots"] = [f"racer_{90 + number}" for number in range(len(racers))]
-        for number, name in enumerate(racers):
-            at.session_state[f"racer_{90 + number}"] = name
-    return at.run()
-
-
-def record(at: AppTest) -> AppTest:
-    at.button(key="race_start").click().run()
-    return finish(at, "race")
+    return open_field(RACE, *racers, **{"max_new_tokens": TOKENS} | state)
 
 
 @pytest.fixture(scope="module")
 def recorded() -> AppTest:
     """One race of three methods, an outside baseline among them."""
-    at = record(open_race("autoregressive", "hf_generate", "linear", race_repeats=3))
+    at = press_start(open_race("autoregressive", "hf_generate", "linear", race_repeats=3), "race")
     assert sentences(at) == []
     return at
 
@@ -90,7 +79,7 @@ def test_what_cannot_race_is_told_before_anything_runs(racers, words):
 
 
 def test_an_empty_prompt_is_told_in_a_sentence():
-    at = record(open_race("autoregressive", "linear", prompt="own text", prompt_text="  "))
+    at = press_start(open_race("autoregressive", "linear", prompt="own text", prompt_text="  "), "race")
     assert any("The prompt is empty" in sentence for sentence in sentences(at))
     assert "race" not in at.session_state
 
@@ -128,6 +117,19 @@ def test_why_a_text_parts_is_taken_from_the_measurement():
     difference = Difference(0, 1, 2, 3e-5, True, "Token 1 is a near tie.")
     race = race_of(outcome_of([run_autoregressive(), run_mixed()], ((1, 0, difference),)))
     assert race.explained == {1: "Token 1 is a near tie."}
+
+
+@pytest.mark.parametrize(
+    ("repeats", "words"),
+    [
+        (1, "its only call is replayed"),
+        (2, "the slower of its two calls is replayed"),
+        (3, "its median call is replayed"),
+        (4, "the slower of its middle two calls is replayed"),
+    ],
+)
+def test_it_says_which_call_is_replayed(repeats: int, words: str):
+    assert replayed_words(repeats) == words
 
 
 def test_a_method_without_a_lane_is_named():

@@ -2,16 +2,23 @@
 
 import io
 import json
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import numpy as np
 import pytest
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from decoding.trace_file import save_run
-from pages.ui import exports, film, run_file
-from pages.ui.exports import EXPORTS
-from pages.ui.state import Run
-from tests.pages.apptest import open_page, sentences
-from tests.traces import big, run_mixed, run_of, summary
-from viz.scene import build_scene, fold_parent
+from decoding.trace_file import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
+from pages.ui import film, run_file
+from pages.ui.exports import EXPORTS, SCOPE_KEY, Shown
+from pages.ui.state import ROW_BYTES, Run
+from tests.pages.apptest import ROOT, open_page, sentences
+from tests.traces import big, bonus, run_mixed, run_of, summary
+from viz.folding import fold_parent
+from viz.scene import build_scene
 
 PAGE = "pages/step_through.py"
 
@@ -54,12 +61,8 @@ def test_the_menu_offers_every_export(page):
 
 @pytest.mark.parametrize("trace", [run_mixed(), run_of([summary(0)])])
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda export: export.key)
-def test_every_export_is_made(export, trace, monkeypatch: pytest.MonkeyPatch):
-    session = {"iteration": 0, "node": None}
-    run = Run(trace, "opened")
-    session["run"] = run
-    monkeypatch.setattr(exports.st, "session_state", session)
-    made = export.make(run)
+def test_every_export_is_made(export, trace):
+    made = export.make(Shown(Run(trace, "opened")))
     data = made if isinstance(made, bytes) else made.encode()
     assert len(data) > 100
     if export.suffix.endswith(".csv"):
@@ -68,6 +71,83 @@ def test_every_export_is_made(export, trace, monkeypatch: pytest.MonkeyPatch):
         assert json.loads(data)["traceEvents"]
     if export.suffix.endswith(".html"):
         assert data.startswith(b"<!doctype html>")
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> dict:
+    """What makes the file of each download button that is drawn, by its key."""
+    made = {}
+
+    def noting(draw):
+        def noted(*args, **kwargs):
+            made[kwargs["key"]] = args[-1]
+            return draw(*args, **kwargs)
+
+        return noted
+
+    for place in (st, DeltaGenerator):
+        monkeypatch.setattr(place, "download_button", noting(place.download_button))
+    return made
+
+
+def elsewhere(make) -> str | bytes:
+    """What Streamlit does when a file is asked for: a thread that belongs to no session."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(make).result()
+
+
+def test_exports_show_what_is_on_screen(offered: dict, page):
+    page.session_state["node"] = 2
+    page.run()
+    assert '"ask":{"serial":1,"iteration":2,"node":2,' in elsewhere(offered["export_scope"])
+    assert "Draft tree, iteration 3" in elsewhere(offered["export_figures"])
+
+
+def test_a_fold_that_was_opened_is_open_in_the_export(offered: dict):
+    run = Run(run_of([big(400)]), "opened")
+    at = open_page(PAGE)
+    at.session_state["run"], at.session_state["iteration"] = run, 0
+    at.run()
+    closed = elsewhere(offered["export_scope"])
+    scene = build_scene(run.trace.iterations[0], scene_id="x")
+    below = next(fold_parent(node.node_id) for node in scene.nodes if node.folded)
+    film.unfold(at.session_state[f"{SCOPE_KEY}_film"], 0, below)
+    at.run()
+    assert len(elsewhere(offered["export_scope"])) > len(closed)
+
+
+def with_rows(rows: int = 50):
+    """A run whose first iteration has kept its raw logits."""
+    first = bonus()
+    logits = np.zeros((len(first.nodes), rows), np.float32)
+    return run_of([replace(first, draft_logits=logits, target_logits=logits), bonus()])
+
+
+def test_rows_are_saved_only_where_asked_for(offered: dict):
+    at = open_page(PAGE)
+    at.session_state["run"] = Run(with_rows(), "opened")
+    at.run()
+    assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits is None
+    at.toggle(key=run_file.WITH_ROWS).set_value(True).run()
+    assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits.shape == (4, 50)
+
+
+def test_rows_that_no_file_can_hold_are_told_before_saving(offered: dict, monkeypatch: pytest.MonkeyPatch):
+    at = open_page(PAGE)
+    at.session_state["run"] = Run(with_rows(), "opened")
+    at.run()
+    at.toggle(key=run_file.WITH_ROWS).set_value(True).run()
+    monkeypatch.setattr(run_file, "MAX_ROW_BYTES", 1000)
+    at.run()
+    assert at.toggle(key=run_file.WITH_ROWS).disabled
+    assert any("decode fewer tokens to save them" in caption.value for caption in at.caption)
+    assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits is None
+
+
+def test_what_is_kept_can_be_saved_and_what_is_saved_can_be_opened():
+    assert ROW_BYTES == MAX_ROW_BYTES <= MAX_BYTES - MAX_JSON_BYTES
+    config = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
+    assert config["server"]["maxUploadSize"] * 2**20 == MAX_BYTES
 
 
 def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch):
@@ -81,6 +161,25 @@ def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch
     page.button(key="file_comparison_close").click().run()
     assert page.session_state[run_file.RIVAL] is None
     assert len(page.info) == 0
+
+
+def test_another_rival_is_compared_anew(page, monkeypatch: pytest.MonkeyPatch):
+    """Even where it lies at the address of the one before."""
+    monkeypatch.setattr(run_file, "id", lambda _: 7, raising=False)
+    page.session_state[run_file.RIVAL] = ("other", run_of(run_mixed().iterations[:3]))
+    page.run()
+    assert "same for 9 tokens" in page.info[0].value
+    page.session_state[run_file.RIVAL] = ("other", run_mixed())
+    page.run()
+    assert "Both runs wrote the same 23 tokens" in page.info[0].value
+
+
+def test_a_comparison_that_is_closed_leaves_nothing_behind(page):
+    rival = run_of(run_mixed().iterations[:3])
+    page.session_state[run_file.RIVAL] = ("other", rival)
+    page.run()
+    page.button(key="file_comparison_close").click().run()
+    assert run_file.DIFF not in page.session_state and run_file.DIFF_OF not in page.session_state
 
 
 def test_a_chosen_file_is_compared_not_opened(monkeypatch: pytest.MonkeyPatch):
@@ -100,15 +199,3 @@ def test_a_damaged_file_is_one_sentence(key: str, page, monkeypatch: pytest.Monk
     page.session_state[run_file.ERROR] = session[run_file.ERROR]
     assert len(sentences(page.run())) == 1
     assert page.session_state["run"] is before
-
-
-def test_a_fold_that_was_opened_is_open_in_the_export(monkeypatch: pytest.MonkeyPatch):
-    run = Run(run_of([big(400)]), "opened")
-    session = {"iteration": 0, "node": None, "run": run}
-    for module in (exports, film):
-        monkeypatch.setattr(module.st, "session_state", session)
-    closed = exports.scope_page(run)
-    scene = build_scene(run.trace.iterations[0], scene_id="x")
-    below = next(fold_parent(node.node_id) for node in scene.nodes if node.folded)
-    film.unfold(film.film_state(exports.SCOPE_KEY, run), 0, below)
-    assert len(exports.scope_page(run)) > len(closed)

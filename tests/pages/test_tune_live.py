@@ -125,8 +125,9 @@ def test_a_contradiction_is_one_sentence_and_keeps_the_tree(page):
     slider(page, "base_depth").set_value(9).run()
     settle(page)
     assert len(sentences(page)) == 1
-    assert "below max_depth" in sentences(page)[0]
+    assert "below “Maximum depth”" in sentences(page)[0].replace("\\", "")
     assert bench_of(page).shown == before
+    assert "last settings that fit" in told(page)
     assert page.button(key="tune_whole_run").disabled
     slider(page, "max_depth").set_value(12).run()
     settle(page)

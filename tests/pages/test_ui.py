@@ -189,6 +189,16 @@ def test_sliders_hold_every_configuration_of_the_papers():
                 assert info.low <= value <= info.high, (label, name)
 
 
+def test_an_error_names_settings_as_their_widgets_do():
+    with pytest.raises(SettingsError) as wrong:
+        METHODS["dynatree"].with_settings(branch_mid=4)
+    said = sentence(wrong.value).replace("\\", "")
+    assert said.startswith("“Children, sure (B_min)”, “Children, in between (B_mid)” and “Children, unsure (B_max)”")
+    with pytest.raises(SettingsError) as wrong:
+        METHODS["dynatree"].with_settings(confidence_low=0.95)
+    assert "“Low confidence” (τ_l = 0.95)" in sentence(wrong.value).replace("\\", "")
+
+
 def test_the_source_of_every_default_is_told():
     for defaults in (PAPER_DEFAULTS, CODE_DEFAULTS):
         for method, names in defaults.items():

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.replay import replay
+from decoding.replay import recorded_outcome, replay
 from decoding.replay_steps import node_steps
 from decoding.verifiers import VERIFIERS
 from pages.ui.state import Run
 from pages.ui.verify_state import Looked
 from pages.ui.verify_steps import table_html, words_html
-from pages.ui.verify_table import table_data
+from pages.ui.verify_table import OWN, table_data
 from tests.pages.apptest import finish, open_page, sentences
+from tests.traces import ended
 
 PAGE = "pages/verifiers.py"
 
@@ -91,6 +92,22 @@ def test_every_verifier_has_its_exact_and_its_replayed_figures(page):
     (rolled,) = results(page, "rolled").values()
     assert set(rolled) == set(VERIFIERS) - {"greedy"}
     assert all(sum(counts.values()) == 1000 for counts in rolled.values())
+
+
+def test_the_first_row_is_what_the_run_did(page):
+    iteration = looked_at(page).iteration
+    walk = recorded_outcome(iteration)
+    assert (walk.accepted, walk.final_token) == (iteration.accepted, iteration.committed_ids[-1])
+    assert "what the run did" in told(page), "at first the table of tests tells of the draws of the run"
+    page.session_state["verify_verifier"] = "traversal"
+    page.run()
+    assert "what the run did" not in told(page)
+    assert f"seed {page.number_input(key='verify_seed').value}" in told(page)
+
+
+def test_a_walk_cut_by_the_end_of_the_text_has_no_final_token():
+    walk = recorded_outcome(ended())
+    assert (walk.final_kind, walk.final_token, walk.tokens) == ("none", -1, len(ended().committed_ids))
 
 
 def test_a_slider_replays_the_same_tree(page):
@@ -236,7 +253,7 @@ def test_autoregressive_iterations_have_one_token_with_every_verifier(page):
     looked = looked_at(at)
     bare = replace(
         looked.iteration, nodes=looked.iteration.nodes[:1], flatten_order=(0,), drafted=0, verified=0, tree_depth=0,
-        law="none", drawn=(), draft_logits=None,
+        law="none", drawn=(), draft_logits=None, accepted=(), steps=(),
     )  # fmt: skip
     trace = replace(run_of(at).trace, iterations=(bare, *run_of(at).trace.iterations[1:]))
     at.session_state["run"], at.session_state["iteration"] = Run(trace), 0
@@ -250,9 +267,11 @@ def test_autoregressive_iterations_have_one_token_with_every_verifier(page):
 def test_the_table_holds_plain_texts_and_both_laws_of_the_count(page):
     looked = looked_at(page)
     exact = replay(looked.iteration, looked.sampling, rerolls=0)
-    data = table_data(looked, exact, {each.verifier.name: {1: 60, 2: 40} for each in exact}, "spectr", 100)
+    walked = {each.verifier.name: each for each in exact}
+    walked = {OWN: replace(walked["traversal"], outcome=recorded_outcome(looked.iteration))} | walked
+    data = table_data(looked, walked, {each.verifier.name: {1: 60, 2: 40} for each in exact}, "spectr", 100)
     rows = {row["name"]: row for row in data["rows"]}
-    assert list(rows) == list(VERIFIERS) and data["selected"] == "spectr"
+    assert list(rows) == [OWN, *VERIFIERS] and data["selected"] == "spectr"
     assert "needs temperature 0" in rows["greedy"]["refusal"] and "expected" not in rows["greedy"]
     for each in exact[1:]:
         row = rows[each.verifier.name]
@@ -261,8 +280,8 @@ def test_the_table_holds_plain_texts_and_both_laws_of_the_count(page):
         assert row["rolled"][:2] == [0.6, 0.4]
         assert len(row["path"]) == len(each.outcome.accepted)
     assert data["most"] == max(row["expected"] for row in rows.values() if not row["refusal"])
-    assert [row["own"] for row in rows.values()].count(True) == 1
-    waiting = table_data(looked, exact, None, "spectr", 100)
+    assert [name for name, row in rows.items() if row["own"]] == [OWN]
+    waiting = table_data(looked, walked, None, "spectr", 100)
     assert {row.get("rolled") for row in waiting["rows"]} == {None}
 
 
@@ -273,5 +292,5 @@ def test_token_text_in_words_and_table_is_escaped(page):
     looked = replace(looked, iteration=replace(looked.iteration, nodes=nodes))
     replayed = replay(looked.iteration, looked.sampling, [VERIFIERS["nss"]()], rerolls=0)[0]
     steps = node_steps(looked.iteration, looked.sampling, replayed, 0, lambda token: evil)
-    markup = words_html(looked, replayed, steps) + table_html(steps)
+    markup = words_html(looked, replayed, steps) + table_html(steps, "seed 0")
     assert "<img" not in markup and "&lt;img" in markup

@@ -2,6 +2,7 @@
 
 import html
 import io
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,12 +10,15 @@ import pytest
 from decoding.methods import METHODS
 from decoding.session import DecodeSession, Limits
 from decoding.trace_file import load_run, save_run
+from pages.ui.controls import DEFAULT_PROMPT
 from pages.ui.models import manager
 from pages.ui.setting_widgets import setting_key
 from pages.ui.state import Run
-from pages.ui.what_if import KEY, Edit
+from pages.ui.what_if import KEY
+from pages.ui.what_if_branch import Branch, Edit
+from pages.ui.what_if_memory import MOST_HELD, held, memory_words
 from pages.ui.what_if_nodes import child_tokens, path_of
-from pages.ui.what_if_starters import missing_token, starters
+from pages.ui.what_if_starters import missing_token, missing_words, starters
 from tests import traces
 from tests.pages.apptest import finish, open_page, sentences
 from viz.fork_diff import fork_summary
@@ -83,11 +87,12 @@ def test_a_recorded_run_without_rows_says_what_to_do_and_is_decoded_again():
     assert sentences(at) == []
     before = at.session_state["run"]
     assert before.source == "recorded"
-    assert "no models stand behind it" in " ".join(element.value for element in at.markdown)
+    assert "no models behind it" in " ".join(element.value for element in at.markdown)
     press(at, "what_if_again")
     run = at.session_state["run"]
     assert run.source == "decoded" and run is not before
     assert run.trace.output_ids[: len(before.trace.output_ids)] == before.trace.output_ids
+    assert (run.asked.prompt.name, run.asked.method.name) == (DEFAULT_PROMPT, run.trace.method), "a link can hold it"
     assert history_of(at).branches[0].run is run
     assert "what_if_again" not in {button.key for button in at.button}
 
@@ -123,14 +128,22 @@ def test_the_models_run_where_that_is_asked_for(page):
     press(page, "what_if_fork")
     history = history_of(page)
     assert history.branches[1].fork.kind == "live"
-    assert history.seconds(1) > 0
+    assert history.iteration(1).timed
     assert "no model ran" not in told(page)
+
+
+def test_the_models_also_run_for_a_change_that_is_offered(page):
+    page.toggle(key="what_if_live").set_value(True).run()
+    press(page, "what_if_starter_0")
+    assert history_of(page).branches[1].fork.kind == "live"
+    page.button(key="what_if_delete_b").click().run()
+    assert "1 branch keeps its KV cache" in memory_words(history_of(page)), "it is held as long as it can come back"
 
 
 def test_a_contradiction_in_the_settings_cannot_be_forked(page):
     change_setting(page, setting_key("what_if_method", "dynatree", "base_depth"), 8)
     change_setting(page, setting_key("what_if_method", "dynatree", "max_depth"), 3)
-    assert any("base_depth" in sentence for sentence in sentences(page))
+    assert any("“Base depth”" in sentence for sentence in sentences(page))
     assert page.button(key="what_if_fork").disabled
 
 
@@ -147,6 +160,16 @@ def test_forced_nodes_become_a_branch_that_says_what_it_breaks():
     assert FORCED in told(page)
     assert FORCED in history.branches[1].line().bias
     assert history.edits == ()
+
+
+def test_a_fork_opened_from_a_file_says_what_it_broke_and_that_it_was_replayed():
+    at = open_with(decoded(), 0)
+    force(at, "accept", history_of(at).iteration(0).children(0)[0])
+    made = press(at, "what_if_fork").session_state[KEY].branches[1].run.trace
+    file = io.BytesIO()
+    save_run(made, file)
+    line = Branch(0, Run(load_run(file), "opened")).line()
+    assert FORCED in line.bias and line.kind == "replayed"
 
 
 def test_a_node_is_taken_out_and_the_text_stays_the_targets(page):
@@ -208,6 +231,30 @@ def test_a_replayed_branch_goes_on_with_the_models(page):
     assert history.index == len(branch.run.trace.iterations) - 1
 
 
+def test_the_end_of_one_side_leaves_the_other_on_an_iteration_that_it_has(page):
+    press(page, "what_if_starter_0")
+    press(page, "what_if_end_a")
+    press(page, "what_if_end_b")
+    history = history_of(page)
+    ends = [len(branch.run.trace.iterations) for branch in history.shown()]
+    assert all(branch.ended for branch in history.shown()) and ends[0] < ends[1]
+    assert history.index == ends[0] - 1
+    history.look_at(ends[1] - 1)
+    page.run()
+    assert sentences(page) == []
+    assert f"A ended at iteration {ends[0]} and has no iteration {ends[1]}" in told(page)
+    assert page.button(key="what_if_fork").disabled
+
+
+def test_a_missing_token_that_was_pruned_is_called_so():
+    cut = traces.pruned()
+    child = next(node for node in cut.nodes if node.pruned and node.parent_id == cut.accepted[-1])
+    asked = Edit("force_in", path_of(cut, child.node_id), child.text)
+    assert missing_words(cut, asked).endswith("which was drafted but pruned")
+    other = replace(asked, path=(*path_of(cut, child.parent_id), -5))
+    assert missing_words(cut, other).startswith("Put the missing token")
+
+
 def test_the_run_itself_goes_on_too(page):
     press(page, "what_if_step_a")
     assert len(page.session_state["run"].trace.iterations) == 6
@@ -260,6 +307,48 @@ def test_a_deleted_branch_takes_its_forks_with_it(page):
     assert list(history.branches) == [0]
     assert (history.a, history.b) == (0, None)
     assert page.button(key="what_if_delete_a").disabled
+
+
+def test_a_deletion_can_be_undone_until_the_next_fork(page):
+    press(page, "what_if_starter_0")
+    history = history_of(page)
+    before, seen = dict(history.branches), (history.a, history.b)
+    page.button(key="what_if_delete_b").click().run()
+    assert "Deleted: branch 1. Until the next fork" in " ".join(element.value for element in page.markdown)
+    page.button(key="what_if_undo").click().run()
+    assert sentences(page) == []
+    assert history.branches == before and (history.a, history.b) == seen
+    assert "what_if_undo" not in {button.key for button in page.button}
+    page.button(key="what_if_delete_b").click().run()
+    press(page, "what_if_starter_0")
+    assert list(history.branches) == [0, 2]
+    assert history.deleted is None
+
+
+def test_few_branches_keep_their_caches_and_the_others_read_their_text_again(page):
+    page.toggle(key="what_if_live").set_value(True).run()
+    for number in range(1, MOST_HELD + 2):
+        history_of(page).look_at(1)
+        force(page, "reject", 1)
+        press(page, "what_if_fork")
+        history_of(page).show(0, "A")
+        assert sentences(page) == [], number
+    history = history_of(page)
+    assert [branch.number for branch in held(history)] == list(range(2, MOST_HELD + 2))
+    assert "older ones let go of it" in memory_words(history)
+    oldest, other = history.branches[1], history.branches[2]
+    assert "cache let go" in oldest.line().note and "cache let go" not in other.line().note
+    history.show(1, "B")
+    page.run()
+    assert "read its text again" in page.button(key="what_if_step_b").proto.help
+    press(page, "what_if_step_b")
+    history.show(2, "B")
+    page.run()
+    press(page, "what_if_step_b")
+    assert [branch.number for branch in held(history)][-2:] == [1, 2]
+    assert len(held(history)) == MOST_HELD
+    assert oldest.run.trace.iterations[2].committed_ids == other.run.trace.iterations[2].committed_ids
+    assert "cache let go" in history.branches[3].line().note
 
 
 def test_a_branch_becomes_the_run_on_screen_and_comes_back(page):

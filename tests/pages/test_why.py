@@ -1,13 +1,22 @@
 """The part below the scope: it follows the scope, answers on a button, and says what to do where it cannot."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from decoding.hindsight import hindsight
+from decoding.luck import Luck
 from decoding.recorded import home_run, telling_iteration
+from decoding.smallest_change import SettingChange, SmallestChanges
+from pages.ui.models import manager
 from pages.ui.state import Run
-from pages.ui.why_change import asks_for_change, path_to
+from pages.ui.why_change import asks_for_change, change_html, key_of, path_to
+from pages.ui.why_luck import luck_html
+from pages.ui.why_possible import hindsight_words
+from pages.ui.why_reasons import sentences as reasons
 from pages.ui.why_state import absent_subject, final_subject
+from pages.ui.worker import Job
 from tests import traces
 from tests.pages.apptest import finish, open_page, sentences
 
@@ -88,6 +97,51 @@ def test_only_tokens_outside_the_verified_tree_ask_for_a_change():
     assert not asks_for_change(traces.autoregressive(), final_subject(traces.autoregressive(), 0))
 
 
+def test_a_final_token_whose_node_was_pruned_asks_for_a_change():
+    iteration = traces.pruned()
+    gone = iteration.nodes[4]
+    ended = replace(
+        iteration,
+        committed_ids=(*iteration.committed_ids[:-1], gone.token_id),
+        committed_texts=(*iteration.committed_texts[:-1], gone.text),
+    )
+    subject = final_subject(ended, 0)
+    assert asks_for_change(ended, subject)
+    assert any(
+        "path probability" in sentence and "prune_probability" in sentence for sentence in reasons(ended, subject)
+    )
+    said = texts(show(open_page(PAGE), traces.run_of([traces.autoregressive()]), node=-2))
+    assert "Nothing was drafted in this iteration." in said and "A node has this token too" not in said
+
+
+def test_an_answer_is_kept_for_what_could_be_tried(monkeypatch):
+    """Without the pair some values stay unknown; with it the same question is asked again."""
+    run = Run(traces.run_of([traces.dynatree_recovered()]))
+    monkeypatch.setattr("pages.ui.why_state.manager", lambda: SimpleNamespace(info=None))
+    without = key_of(run, 0, (1, 2))
+    monkeypatch.setattr("pages.ui.why_state.manager", lambda: SimpleNamespace(info=run.trace.pair))
+    assert key_of(run, 0, (1, 2)) != without
+
+
+def test_a_search_that_was_ended_can_be_done_again():
+    at, trace = open_page(PAGE), traces.run_of([traces.dynatree_recovered()])
+    show(at, trace)
+    run = at.session_state["run"]
+    subject = absent_subject(trace.iterations[0], 0, 3, traces._token_id("No"))
+    at.session_state["absent"] = (run.key, 0, 3, subject.token_id)
+    ended = SmallestChanges((), ("decay",), (), ("children",), ("max_depth",), 13, 13, 5)
+    at.session_state["why_results"] = {key_of(run, 0, path_to(trace.iterations[0], subject)): ended}
+    said = texts(at.run())
+    assert "No setting tried keeps it" in said and "Ended before its turn: " in said
+    assert "more nodes than one search has room for" in said and "load the run's pair" not in said
+    assert at.button(key="why_change").label == "Search again"
+
+
+def test_changes_from_zero_are_not_told_as_a_share():
+    change = SettingChange("children", 0, 3, 0.05, 13, 13, "replayed")
+    assert "no limit → <b>3</b><br>" in change_html(SmallestChanges((), (), (), (), (), 13, 13, 5), change)
+
+
 def test_the_smallest_change_is_looked_for_and_can_be_tried():
     """The recorded run has no rows: its pair is loaded and its draft asked."""
     at, run = open_page(PAGE), home_run()
@@ -112,6 +166,14 @@ def test_greedy_decoding_says_that_nothing_is_left_to_luck():
     assert "Greedy decoding leaves nothing to luck" in texts(show(at, home_run(), "Lucky or not"))
 
 
+def test_shares_of_all_draws_are_never_all_or_nothing_by_rounding():
+    iteration = traces.sampled_recovered()
+    likely = Luck(3, {2: 1e-7, 3: 1 - 3e-5, 4: 3e-5 - 1e-7}, 3.0, 0.01)
+    said = luck_html(iteration, likely)
+    assert "more than 99.99% of all draws, more in less than 0.01%, fewer in less than 0.01%" in said
+    assert "so many come in all draws." in luck_html(iteration, Luck(3, {3: 1.0}, 3.0, 0.0))
+
+
 def test_luck_is_exact_and_can_be_rerolled(sampled):
     at = open_page(PAGE)
     said = texts(show(at, sampled, "Lucky or not"))
@@ -127,12 +189,52 @@ def test_what_was_possible_along_the_text():
     said = texts(show(at, home_run(), "What was possible", iteration=telling_iteration(home_run())))
     assert "in the draft's own order reaches" in said and "Ceiling, a chain of the text itself" in said
     run = traces.run_of([traces.autoregressive()])
-    assert "no other tree of its size" in texts(show(at, run, "What was possible"))
+    assert "Nothing was drafted in this iteration" in texts(show(at, run, "What was possible"))
+    bare = traces.dynatree_recovered()
+    gone = tuple(replace(node, pruned=bool(node.node_id), flat_index=None) for node in bare.nodes)
+    run = traces.run_of([replace(bare, nodes=gone, verified=0, flatten_order=(0,), accepted=(), steps=())])
+    assert "Nothing was verified in this iteration" in texts(show(at, run, "What was possible"))
+
+
+def test_hindsight_says_why_there_is_no_more_text_and_what_did_better():
+    trace = traces.run_of([traces.dynatree_recovered()])
+    told = replace(hindsight(trace, 0), committed=5, best=3, ends=True, complete=True)
+
+    def said(stopped, law="deterministic", **changes):
+        totals, first = replace(trace.totals, stopped=stopped), replace(trace.iterations[0], law=law)
+        run = Run(replace(trace, totals=totals, iterations=(first,)), "recorded")
+        return hindsight_words(run, 0, replace(told, **changes))
+
+    assert "decode on" not in said("end_of_text") and said("end_of_text").endswith("The text ends there.")
+    assert said("length").endswith("at the length that was asked for.")
+    assert said("unfinished").endswith("The record ends there.")
+    assert "the draws did better" in said("length", "iid") and "the draws" not in said("length")
+    assert "this tree is not in that order" in said("length") and "order. C" not in said("length", complete=False)
+
+
+def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled):
+    """A job that outlives the moment that is waited for it."""
+    at = open_page(PAGE)
+    show(at, sampled, "What was possible")
+    if manager().costs is None:
+        at.button(key="why_measure").click().run()
+    at.session_state["job_why_possible"] = Job("Budgets", lambda job: None)
+    at.run()
+    assert not at.exception and at.button(key="why_budget").disabled and at.button(key="why_run_budget").disabled
+    at.session_state["job_why_possible"].run()
+
+
+def test_budgets_of_a_run_without_rows_say_so_and_offer_no_button(sampled):
+    at = open_page(PAGE)
+    show(at, sampled.without_rows(), "What was possible")
+    if manager().costs is None:
+        at.button(key="why_measure").click().run()
+    said = texts(at)
+    assert "What the run lost by its budgets cannot be told" in said and "needs the full rows of this iteration" in said
+    assert not any(button.key == "why_run_budget" for button in at.button)
 
 
 def test_budgets_need_costs_of_the_runs_own_pair(sampled):
-    from pages.ui.models import manager
-
     at = open_page(PAGE)
     show(at, sampled, "What was possible")
     if manager().costs is None:
