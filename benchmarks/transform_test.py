@@ -25,8 +25,8 @@ from benchmarks.common import choose_prompts, print_table, save_figures
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
 from benchmarks.memo_rows import KeptLaws, MemoRows, MemoSource
 from decoding.drafters.base import Draft, ProbabilitySource
+from decoding.draws import GeneratorDraws
 from decoding.pair import Pair, embedded_pair
-from decoding.sampling import GeneratorDraws
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import Verification
 from decoding.verifiers.verified_tree import VerifiedTree

@@ -16,8 +16,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from benchmarks.common import arguments, print_table, run_main, save_figures
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.drafters.base import Draft, Drafter
+from decoding.draws import GeneratorDraws
 from decoding.presets import EMBEDDED_FOLDER
-from decoding.sampling import GeneratorDraws, Sampling, TargetRows
+from decoding.sampling import Sampling, TargetRows
 from decoding.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.khisti import forget_rounds

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.draws import Draws, GeneratorDraws
 from decoding.errors import require
 from decoding.kept import keep, recall
 from decoding.pair import Model, Pair, match_vocabulary
 from decoding.prompts import load_prompts
-from decoding.sampling import Draws, GeneratorDraws, Sampling, exact_dtype, target_law
+from decoding.sampling import Sampling, exact_dtype, target_law
 from decoding.tree_attention import causal_visibility, tree_forward
 
 RANKS = 16

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from decoding.draws import GeneratorDraws
 from decoding.errors import require
 from decoding.methods import Method
-from decoding.sampling import GeneratorDraws, Sampling
+from decoding.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)

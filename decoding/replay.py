@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from decoding.drafters.base import Draft
+from decoding.draws import GeneratorDraws
 from decoding.errors import SettingsError
 from decoding.optional_torch import torch
 from decoding.reroll import reroll
-from decoding.sampling import GeneratorDraws, Sampling, TargetRows
+from decoding.sampling import Sampling, TargetRows
 from decoding.token_tree import TokenTree
 from decoding.trace import IterationTrace, VerificationStep
 from decoding.verifiers import VERIFIERS, Verifier

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.draws import GeneratorDraws
 from decoding.optional_torch import Tensor
-from decoding.sampling import GeneratorDraws, exact_dtype
+from decoding.sampling import exact_dtype
 from decoding.verifiers.base import Decision, Verification
 
 LONG_LAW = 256  # shorter laws are summed sooner than looked up

@@ -10,6 +10,7 @@ from decoding.cached_models import CachedModels
 from decoding.checkpoints import Checkpoint, Checkpoints, Standing, advanced
 from decoding.clock import PhaseClock, phase_times
 from decoding.drafters.base import Draft
+from decoding.draws import GeneratorDraws
 from decoding.edited_tree import explain_edits
 from decoding.edits import Edits, edits_at
 from decoding.errors import OutOfMemoryError, PairError, require
@@ -22,7 +23,7 @@ from decoding.pair_checks import is_out_of_memory
 from decoding.pair_loading import drop_frames
 from decoding.recorder import Step, write_iteration
 from decoding.row_memory import drop_old_rows, trace_bytes
-from decoding.sampling import GeneratorDraws, Sampling, TargetRows
+from decoding.sampling import Sampling, TargetRows
 from decoding.session_trace import session_trace
 from decoding.trace import IterationTrace, RunTrace
 

@@ -11,9 +11,10 @@ from decoding.drafters.base import Drafter, Outcome
 from decoding.drafters.dynatree import Adapted, DynaTreeDrafter
 from decoding.drafters.hardware_aware import FORGETTING, HardwareAwareDrafter, Learned
 from decoding.drafters.rate_search import acceptance, tree_costs
+from decoding.draws import GeneratorDraws
 from decoding.errors import SettingsError
 from decoding.methods import METHODS, Method
-from decoding.sampling import GeneratorDraws, Sampling
+from decoding.sampling import Sampling
 from decoding.token_tree import TokenTree
 from decoding.trace import IterationTrace, RunTrace, SamplingTrace
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from decoding.drafters.base import Draft, Drafter
+from decoding.draws import enumerate_draws
 from decoding.optional_torch import torch
-from decoding.sampling import Sampling, TargetRows, enumerate_draws
+from decoding.sampling import Sampling, TargetRows
 from decoding.verifiers.base import Verifier
 from decoding.verifiers.verified_tree import VerifiedTree
 from tests.tables import TableSource, path_tokens

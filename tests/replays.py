@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
+from decoding.draws import GeneratorDraws, enumerate_draws
 from decoding.edits import Edits, node_paths
 from decoding.errors import DraftscopeError
 from decoding.forks import Change, fork
@@ -22,7 +23,7 @@ from decoding.optional_torch import Tensor, torch
 from decoding.replay import replay, replayed_iteration
 from decoding.replay_steps import node_steps
 from decoding.run_theory import run_theory
-from decoding.sampling import GeneratorDraws, Sampling, enumerate_draws
+from decoding.sampling import Sampling
 from decoding.smallest_change import change_search, smallest_changes
 from decoding.stored_state import method_of, sampling_of
 from decoding.theory import entropy

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from decoding.draws import GeneratorDraws
 from decoding.errors import SettingsError
 from decoding.luck import token_law
 from decoding.methods import METHODS
@@ -15,7 +16,7 @@ from decoding.replay import Replayed, outcome_of, replay, replayed_iteration, st
 from decoding.replay_steps import MOST_STAGES, SHOWN_TOKENS, node_steps
 from decoding.reroll import LONG_LAW, reroll
 from decoding.run_theory import BINS, run_theory
-from decoding.sampling import GeneratorDraws, Sampling
+from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
 from decoding.theory import SOLVERS, acceptance_rate, best_acceptance, l1_distance
 from decoding.verifiers import VERIFIERS

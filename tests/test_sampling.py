@@ -3,18 +3,9 @@
 import pytest
 import torch
 
+from decoding.draws import GeneratorDraws, ReplayDraws, _invert, _invert_on_host, enumerate_draws
 from decoding.errors import SettingsError
-from decoding.sampling import (
-    GeneratorDraws,
-    ReplayDraws,
-    Sampling,
-    TargetRows,
-    _invert,
-    _invert_on_host,
-    enumerate_draws,
-    nucleus,
-    target_law,
-)
+from decoding.sampling import Sampling, TargetRows, nucleus, target_law
 
 
 def test_greedy_law_is_the_argmax():

@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from decoding.draws import GeneratorDraws
 from decoding.edits import Edits, edits_at, node_paths
 from decoding.errors import SettingsError
 from decoding.forks import Change, fork, fork_again, go_on
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
-from decoding.sampling import GeneratorDraws, Sampling
+from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
 from decoding.stored_rows import RowsMissing
 from decoding.stored_state import draws_before

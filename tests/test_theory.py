@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.sampling import enumerate_draws
+from decoding.draws import enumerate_draws
 from decoding.theory import SOLVERS, acceptance_rate, best_acceptance, branching, entropy, l1_distance
 from decoding.verifiers import VERIFIERS, KhistiVerifier
 

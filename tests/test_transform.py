@@ -13,8 +13,9 @@ from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAM
 from benchmarks.memo_rows import KeptLaws, MemoRows
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
+from decoding.draws import GeneratorDraws
 from decoding.pair import embedded_pair
-from decoding.sampling import GeneratorDraws, Sampling
+from decoding.sampling import Sampling
 from decoding.token_tree import TokenTree
 from decoding.tree_attention import causal_visibility, tree_forward
 from decoding.verifiers import VERIFIERS

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from decoding.draws import GeneratorDraws
 from decoding.recorded import recorded_run
-from decoding.sampling import GeneratorDraws
 from decoding.uniforms import Uniforms, uniform_numbers
 
 SEEDS = (0, 1, 5489, 2**31, 2**32 - 1, 2**32, 2**40 + 12345, 2**63 - 1)

@@ -173,7 +173,8 @@ import sys
 from decoding.errors import NEEDS_TORCH, TorchMissingError
 from decoding.methods import METHODS
 from decoding.optional_torch import torch
-from decoding.sampling import GeneratorDraws, Sampling
+from decoding.draws import GeneratorDraws
+from decoding.sampling import Sampling
 from pages.ui.errors import as_draftscope_error, sentence
 
 for method in METHODS.values():

@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from decoding.draws import Draws
 from decoding.optional_torch import Tensor
 from decoding.row_search import topk_rows
-from decoding.sampling import Draws, Sampling
+from decoding.sampling import Sampling
 from decoding.token_tree import TokenTree
 from decoding.trace import HistoryTrace, Setting, TreeLaw
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from decoding.draws import Draws
 from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
-from decoding.sampling import Draws
 from decoding.token_tree import NOT_DRAFTED, TokenTree
 
 ROWS_AT_ONCE = 64  # every row drawn from is copied: a whole level of a wide vocabulary would fill the memory

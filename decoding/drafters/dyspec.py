@@ -8,8 +8,8 @@ import numpy as np
 
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.drawing import check_drawn_tree, note_growth
+from decoding.draws import Draws
 from decoding.optional_torch import Tensor
-from decoding.sampling import Draws
 
 
 class RemainingLaw:

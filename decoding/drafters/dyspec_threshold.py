@@ -6,8 +6,8 @@ import numpy as np
 
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.drawing import RemainingLaws, check_drawn_tree, note_growth
+from decoding.draws import Draws
 from decoding.errors import require
-from decoding.sampling import Draws
 from decoding.token_tree import TokenTree
 
 

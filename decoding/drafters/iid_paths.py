@@ -7,8 +7,8 @@ import numpy as np
 
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.drawing import draw_rows, note_growth
+from decoding.draws import Draws
 from decoding.errors import require
-from decoding.sampling import Draws
 
 
 def grow_iid(growing: Growing, widths: Sequence[int], draws: Draws) -> None:

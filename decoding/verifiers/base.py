@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from decoding.drafters.base import Draft, TreeLaw
+from decoding.draws import Draws
 from decoding.optional_torch import Tensor
-from decoding.sampling import Draws, Sampling, TargetRows
+from decoding.sampling import Sampling, TargetRows
 from decoding.trace import FinalKind, Setting, StepKind, VerificationStep
 from decoding.verifiers.verified_tree import VerifiedTree
 

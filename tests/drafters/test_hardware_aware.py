@@ -13,10 +13,11 @@ from decoding.drafters import HardwareAwareDrafter
 from decoding.drafters.base import Outcome
 from decoding.drafters.hardware_aware import RETRY
 from decoding.drafters.rate_search import MOST_CHILDREN, RateSearch, tree_costs
+from decoding.draws import enumerate_draws
 from decoding.errors import SettingsError
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
-from decoding.sampling import Sampling, TargetRows, enumerate_draws
+from decoding.sampling import Sampling, TargetRows
 from decoding.session import DecodeSession, Limits
 from decoding.trace import GROWTHS
 from decoding.verifiers import NSSVerifier

@@ -15,8 +15,8 @@ from decoding.drafters.iid_paths import IIDPathsDrafter
 from decoding.drafters.linear import LinearDrafter
 from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.drafters.specinfer_widths import SpecInferWidthsDrafter
+from decoding.draws import GeneratorDraws, ReplayDraws, enumerate_draws
 from decoding.errors import SettingsError
-from decoding.sampling import GeneratorDraws, ReplayDraws, enumerate_draws
 from decoding.trace import GROWTHS, DrawTrace
 from tests.tables import TableSource, path_tokens
 

@@ -13,10 +13,11 @@ import torch
 
 from decoding import calibration, kept
 from decoding.drafters.sequoia import SequoiaDrafter, best_shape
+from decoding.draws import GeneratorDraws, ReplayDraws
 from decoding.errors import SettingsError
 from decoding.pair import embedded_pair
 from decoding.prompts import load_prompts
-from decoding.sampling import GeneratorDraws, ReplayDraws, Sampling
+from decoding.sampling import Sampling
 from decoding.trace import GROWTHS, DrawTrace
 from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
 from tests.tables import TableSource, path_tokens

@@ -14,8 +14,9 @@ from decoding.drafters import (
     LinearDrafter,
     SequoiaDrafter,
 )
+from decoding.draws import GeneratorDraws, ReplayDraws, enumerate_draws
 from decoding.errors import SettingsError
-from decoding.sampling import GeneratorDraws, ReplayDraws, TargetRows, enumerate_draws
+from decoding.sampling import TargetRows
 from decoding.verifiers import VERIFIERS, KhistiVerifier
 from decoding.verifiers.verified_tree import VerifiedTree
 from tests.enumeration import SAMPLED, all_drafts, bias, block_law, emitted_law
