@@ -30,6 +30,12 @@ def goal_ms(name: str) -> float | None:
     return goal if nodes.isdigit() and int(nodes) in sizes else None
 
 
+def goal_words(name: str) -> str:
+    """The goal of a figure for a table."""
+    goal = goal_ms(name)
+    return "-" if goal is None else f"{goal:.0f}"
+
+
 def verdicts(medians_ms: Mapping[str, float]) -> Iterator[str]:
     """One line per figure that has a goal: whether its median reaches it."""
     for name, median in medians_ms.items():

@@ -7,13 +7,14 @@ is drawn. Replayed and live forks of the same iterations take turns.
 import numpy as np
 import torch
 
-from benchmarks.answer_times import SIZES, full_tree, goal_ms, verdicts
+from benchmarks.answer_times import SIZES, full_tree, goal_words, verdicts
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
-from decoding.edits import Edits, node_paths
+from decoding.edits import Edits
 from decoding.forks import Change, fork
 from decoding.metrics import spread
 from decoding.pair import Pair, embedded_pair
 from decoding.session import DecodeSession, Limits
+from decoding.trace import node_paths
 
 KINDS = ("replayed", "live")
 WARMUP = 2
@@ -56,7 +57,7 @@ def main() -> int:
     }
     print_table(
         ("fork", "median ms", "95th percentile ms", "goal ms"),
-        [(name, f"{f['median_ms']:.1f}", f"{f['p95_ms']:.1f}", goal_ms(name) or "-") for name, f in figures.items()],
+        [(name, f"{f['median_ms']:.1f}", f"{f['p95_ms']:.1f}", goal_words(name)) for name, f in figures.items()],
     )
     print("\n".join(verdicts({name: f["median_ms"] for name, f in figures.items()})))
     save_figures(args, "forks", {"figures": figures}, torch.device("cpu"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.answer_times import SIZES, full_tree, goal_ms, verdicts
+from benchmarks.answer_times import SIZES, full_tree, goal_words, verdicts
 from benchmarks.browser_clock import NODE_PLACES, open_page, timed
 from benchmarks.browser_forks import measure_forks
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
@@ -208,7 +208,7 @@ def main() -> int:
     }
     print_table(
         ("interaction", "median ms", "95th percentile ms", "goal ms"),
-        [(name, f"{f['median_ms']:.0f}", f"{f['p95_ms']:.0f}", goal_ms(name) or "-") for name, f in figures.items()],
+        [(name, f"{f['median_ms']:.0f}", f"{f['p95_ms']:.0f}", goal_words(name)) for name, f in figures.items()],
     )
     print_table(
         (f"browser heap, {HEAP_STEPS} iteration steps", "growth MB", "goal MB"),

@@ -248,6 +248,10 @@ def _expected(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.nda
     def expected(count: int) -> float:
         return verifier.decide(stored_tree(parts.part(count), sampling)).expected_tokens
 
-    if verifier.refusal(iteration.law, sampling) or not agrees(iteration, whole := expected(len(parts.order))):
+    if (
+        iteration.forced_verdicts
+        or verifier.refusal(iteration.law, sampling)
+        or not agrees(iteration, whole := expected(len(parts.order)))
+    ):
         return None
     return np.array([*(expected(count) for count in range(len(parts.order))), whole])

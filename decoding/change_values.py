@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator
 
-from decoding.edits import Path, node_paths
-from decoding.trace import IterationTrace, Setting
+from decoding.edits import Path
+from decoding.trace import IterationTrace, Setting, node_paths
 
 # What is searched, by setting: the drafters accept no more, and larger trees would be out of all proportion.
 RANGES: dict[str, tuple[float, float]] = {

@@ -89,8 +89,3 @@ class Standing:
         kept = method.drafter == self.method.drafter
         draws = self.draws if sampling.seed == self.sampling.seed else GeneratorDraws(sampling.seed)
         return Standing(method, sampling, self.state if kept else method.drafter.start([]), draws)
-
-
-def advanced(draws: GeneratorDraws, count: int) -> GeneratorDraws:
-    """A copy of draws that has gone on by `count` decisions: each takes one number."""
-    return draws.fork(count)

@@ -7,12 +7,12 @@ import numpy as np
 
 from decoding.drafters.base import Draft, ProbabilitySource
 from decoding.drafters.hardware_aware import Learned
-from decoding.edits import ChangedRows, Edits, Path, node_paths, touches_first_child
+from decoding.edits import ChangedRows, Edits, Path, touches_first_child
 from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
 from decoding.sampling import Sampling
 from decoding.token_tree import TokenTree, TreePaths
-from decoding.trace import ForcedTrace, IterationTrace, NodeTrace
+from decoding.trace import ForcedTrace, IterationTrace, NodeTrace, node_paths
 from decoding.verifiers.base import Verifier
 
 
@@ -142,7 +142,8 @@ def _named(path: Path, text_of: Callable[[int], str]) -> str:
 def _reason(
     node: NodeTrace, path: Path, iteration: IterationTrace, edits: Edits, rows: ChangedRows, greedy: bool
 ) -> str:
-    said, gives = node.reason, f"{node.target_probability or 0.0:.2f}"
+    given = node.target_probability if node.tested_probability is None else node.tested_probability
+    said, gives = node.reason, f"{given or 0.0:.2f}"
     if any(path[: len(out)] == out for out in edits.force_out):
         above = "" if path in edits.force_out else "A node above it was "
         return f"{above}{'F' if not above else 'f'}orced out of the tree before verification."

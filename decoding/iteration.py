@@ -4,6 +4,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from decoding.cache_update import keep_committed_rows
 from decoding.cached_models import CachedModels
 from decoding.checkpoints import Standing
@@ -73,11 +75,16 @@ class Iteration:
         clock.mark("draft_logic")
         return draft, source
 
+    def verified_rows(self, draft: Draft, clock: PhaseClock) -> tuple[Tensor, Tensor]:
+        """Step 2: the target's logits of the verified nodes, and as the verifier is to see them after edits."""
+        logits = self.models.verify(draft, self.tokens, clock)
+        return logits, edit_rows(logits, draft, self.edits)
+
     def _draft_and_verify(self, step: Step, clock: PhaseClock) -> None:
         """Steps 1 to 3 with the drafter's and the verifier's own code."""
         step.draft, step.source = self.draft(clock)
-        step.logits = self.models.verify(step.draft, self.tokens, clock)
-        target = TargetRows(edit_rows(step.logits, step.draft, self.edits), self.standing.sampling)
+        step.logits, edited = self.verified_rows(step.draft, clock)
+        target = TargetRows(edited, self.standing.sampling)
         step.verification = self.standing.method.verifier.verify(step.draft, target, self.standing.draws)
         clock.mark("select")
 

@@ -159,6 +159,11 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
     from decoding.stored_state import iteration_at, method_of, sampling_of
 
     iteration = iteration_at(run, index)
+    require(
+        not iteration.forced_verdicts,
+        f"A verdict of iteration {index + 1} was forced by hand: its stored rows have the target's own law, not the "
+        "one that was tested.",
+    )
     told = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
     require(
         told.refusal is None and agrees(iteration, told.expected_tokens),

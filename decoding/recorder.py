@@ -23,7 +23,6 @@ from decoding.trace import (
     NodeTrace,
     PhaseTimes,
     Record,
-    SamplingTrace,
     VerificationStep,
 )
 from decoding.verifiers.base import Verification
@@ -104,7 +103,7 @@ def write_iteration(
         target_passes=1 + step.kv_target.rebuilt,
         in_loop=step.in_loop,
         history=step.history,
-        sampling=SamplingTrace(sampling.temperature, sampling.top_p, sampling.draft_temperature, sampling.seed),
+        sampling=sampling.trace(),
         **full,
     )
 

@@ -16,7 +16,7 @@ from decoding.recorder import Step, write_iteration
 from decoding.sampling import Sampling, TargetRows
 from decoding.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
 from decoding.stored_state import filled_in, standing_before
-from decoding.trace import KVTrace, PhaseTimes, RunTrace, SamplingTrace, Totals
+from decoding.trace import KVTrace, PhaseTimes, RunTrace, Totals
 
 if TYPE_CHECKING:
     from decoding.session import DecodeSession
@@ -71,9 +71,12 @@ def replay_step(
     kept = {f"{side}_logits": rows.of_tree(side, trace) for side in ("draft", "target")}
     trace = replace(trace, times=NO_TIMES, **kept)
     trace = explain_edits(trace, edits, standing.method.verifier, standing.sampling)
-    changed = method is not None or sampling is not None or index < run.own_from
-    own_from = index if changed else run.own_from
-    return _with_iteration(run, standing, trace, own_from, _stopped(run, step, rows, _stops(run, session)))
+    if session:
+        own_from = session.own_from(index, standing)
+    else:
+        same = (standing.method, standing.sampling) == (before.method, before.sampling)
+        own_from = run.own_from if same else index
+    return _with_iteration(run, standing, trace, own_from, _stopped(step, rows, _stops(run, session)))
 
 
 def _require_measured(method: Method) -> None:
@@ -123,7 +126,7 @@ def _stops(run: RunTrace, session: "DecodeSession | None") -> Container[int]:
     return run.output_ids[-1:] if run.totals.stopped == "end_of_text" else ()
 
 
-def _stopped(run: RunTrace, step: Step, rows: StoredRows, stops: Container[int]) -> str:
+def _stopped(step: Step, rows: StoredRows, stops: Container[int]) -> str:
     if step.committed[-1] in stops:
         return "end_of_text"
     return "length" if len(step.committed) >= rows.room else "unfinished"
@@ -149,7 +152,7 @@ def _with_iteration(run: RunTrace, standing: Standing, trace, own_from: int, sto
         method=method.name,
         label=method.label,
         settings=method.settings(),
-        sampling=SamplingTrace(sampling.temperature, sampling.top_p, sampling.draft_temperature, sampling.seed),
+        sampling=sampling.trace(),
         iterations=(*earlier, trace),
         totals=totals,
         own_from=own_from,

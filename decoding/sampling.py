@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
 from decoding.row_search import argmax_rows
+from decoding.trace import SamplingTrace
 
 NUCLEUS_GUESS = 1024  # a nucleus is rarely wider, and the top of a vocabulary is found faster than its order
 LAW_ROUNDING = 1e-3  # float32 and half precision sums of 152,000 probabilities stay well within
@@ -29,6 +30,10 @@ class Sampling:
     def greedy(self) -> bool:
         """True if the target's law is its argmax."""
         return self.temperature == 0
+
+    def trace(self) -> SamplingTrace:
+        """The record of it."""
+        return SamplingTrace(self.temperature, self.top_p, self.draft_temperature, self.seed)
 
 
 def exact_dtype(device: "torch.device") -> "torch.dtype":

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 
 from decoding.cached_models import CachedModels
-from decoding.checkpoints import Checkpoint, Checkpoints, Standing, advanced
+from decoding.checkpoints import Checkpoint, Checkpoints, Standing
 from decoding.clock import PhaseClock, phase_times
 from decoding.drafters.base import Draft
 from decoding.draws import GeneratorDraws
@@ -125,7 +125,7 @@ class DecodeSession:
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
         other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
         other._loops = self._loops.copy()
-        other._checkpoints, other._edits = self._checkpoints.before(), edits or self._edits
+        other._checkpoints, other._edits = self._checkpoints.before(), self._edits if edits is None else edits
         other._models = self._models.clone(other.method.drafter.uses_draft_model)
         if other.method.drafter != self.method.drafter:
             other._state = other.method.drafter.start(list(self.prompt_ids))
@@ -153,7 +153,7 @@ class DecodeSession:
         other.tokens = self.tokens[: point.tokens]
         other.iterations = [iteration for iteration in self.iterations if iteration.index < index]
         other._checkpoints = self._checkpoints.before(index)
-        other._begin_draws(advanced(point.draws, point.drawn))
+        other._begin_draws(point.draws.fork(point.drawn))
         other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
         other._count, other.stopped, other._edits = index, "unfinished", edits_at(self.iterations, index)
         other.prefill_s, other.ttft_s, other.elapsed_s = point.prefill_s, point.ttft_s, point.elapsed_s
@@ -169,7 +169,11 @@ class DecodeSession:
         if index == self._count:
             return Standing(self.method, self.sampling, self._state, self._draws.fork())
         point = self._checkpoints.at(index)
-        return Standing(point.method, point.sampling, point.state, advanced(point.draws, point.drawn))
+        return Standing(point.method, point.sampling, point.state, point.draws.fork(point.drawn))
+
+    def own_from(self, index: int, standing: Standing) -> int:
+        """The first iteration since which all before `index` were made in this way; `index` where none was."""
+        return self._checkpoints.before(index).made_by(standing.method, standing.sampling, index)
 
     def _begin_draws(self, draws: GeneratorDraws) -> None:
         """Draw from here on; where the draws began is kept, so that a rewound session can find its place."""
@@ -195,8 +199,10 @@ class DecodeSession:
         if not other._models.prefilled:
             other._prefill()
         clock = PhaseClock(other.pair.target.device)
-        draft, _ = other._next().draft(clock)
-        return draft, TargetRows(other._models.verify(draft, other.tokens, clock), other.sampling)
+        following = other._next()
+        draft, _ = following.draft(clock)
+        _, edited = following.verified_rows(draft, clock)
+        return draft, TargetRows(edited, other.sampling)
 
     def release(self) -> None:
         """Give the caches back; the trace so far stays readable."""

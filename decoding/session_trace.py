@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 from decoding.hardware import describe_hardware
-from decoding.trace import FORMAT_VERSION, RunTrace, SamplingTrace, Totals
+from decoding.trace import FORMAT_VERSION, RunTrace, Totals
 
 if TYPE_CHECKING:
     from decoding.session import DecodeSession
@@ -20,7 +20,7 @@ def session_trace(session: "DecodeSession", own_from: int, peak_memory_bytes: in
         label=method.label,
         settings=method.settings(),
         pair=pair.info,
-        sampling=SamplingTrace(sampling.temperature, sampling.top_p, sampling.draft_temperature, sampling.seed),
+        sampling=sampling.trace(),
         max_new_tokens=session.limits.max_new_tokens,
         prompt_ids=session.prompt_ids,
         prompt_texts=tuple(text(token) for token in session.prompt_ids),

@@ -18,12 +18,12 @@ from decoding.change_values import RANGES, SWITCHES, change_size, rounded, value
 from decoding.drafters.base import Draft, Drafter
 from decoding.drafters.hardware_aware import HardwareAwareDrafter
 from decoding.draws import GeneratorDraws
-from decoding.edits import Path, node_paths
+from decoding.edits import Path
 from decoding.errors import SettingsError, require
 from decoding.remembered_rows import AskedTooMuch, RememberedLaws, model_laws, stored_laws
 from decoding.stored_rows import RowsMissing
 from decoding.stored_state import draws_before, iteration_at, method_of, state_before
-from decoding.trace import IterationTrace, RunTrace, Setting
+from decoding.trace import IterationTrace, RunTrace, Setting, node_paths
 
 if TYPE_CHECKING:
     from decoding.pair import Pair

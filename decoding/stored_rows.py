@@ -9,12 +9,12 @@ import numpy as np
 from decoding.checkpoints import Standing
 from decoding.drafters.base import Draft
 from decoding.edited_tree import edit_draft
-from decoding.edits import Edits, Path, node_paths
+from decoding.edits import Edits, Path
 from decoding.errors import DraftscopeError
 from decoding.optional_torch import Tensor, torch
 from decoding.stored_state import iteration_at
 from decoding.token_tree import TokenTree, TreePaths
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace import IterationTrace, RunTrace, node_paths
 
 Side = Literal["draft", "target"]
 Place = tuple[np.ndarray, int]  # raw logits of an iteration, and a row of them

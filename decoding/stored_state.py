@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from decoding.checkpoints import Standing, advanced
+from decoding.checkpoints import Standing
 from decoding.drafters.base import Drafter, Outcome
 from decoding.drafters.dynatree import Adapted, DynaTreeDrafter
 from decoding.drafters.hardware_aware import FORGETTING, HardwareAwareDrafter, Learned
@@ -16,7 +16,7 @@ from decoding.errors import SettingsError
 from decoding.methods import METHODS, Method
 from decoding.sampling import Sampling
 from decoding.token_tree import TokenTree
-from decoding.trace import IterationTrace, RunTrace, SamplingTrace
+from decoding.trace import IterationTrace, RunTrace
 
 
 def iteration_at(run: RunTrace, index: int) -> IterationTrace:
@@ -67,8 +67,7 @@ def as_made(run: RunTrace, standing: Standing) -> RunTrace:
 
     What was decoded before a fork was made by the settings of the fork's parent.
     """
-    method, kept = standing.method, standing.sampling
-    sampling = SamplingTrace(kept.temperature, kept.top_p, kept.draft_temperature, kept.seed)
+    method, sampling = standing.method, standing.sampling.trace()
     return replace(
         run, method=method.name, label=method.label, settings=method.settings(), sampling=sampling, own_from=0
     )
@@ -108,12 +107,12 @@ def draws_before(run: RunTrace, index: int) -> GeneratorDraws:
     counts = [len(each.draws) for each in reversed(run.iterations) if each.index < index]
     since = [*accumulate(counts, initial=0)]  # draws taken, by how many iterations before this one began them
     if not recorded or recorded[0].uniform is None:
-        return advanced(first, since[-1])
+        return first.fork(since[-1])
     numbers = first.ahead(since[-1] + 1)
     taken = next((count for count in reversed(since) if numbers[count] == recorded[0].uniform), None)
     if taken is None:
         raise SettingsError(_of_parent(run, index))
-    return advanced(first, taken)
+    return first.fork(taken)
 
 
 def _of_parent(run: RunTrace, index: int) -> str:

@@ -63,7 +63,8 @@ class NodeTrace:
         flat_index: row in the verification pass, None if the node was not verified.
         draft_level: which draft forward (0-based) processed this node, None if none did.
         tested_probability: target's probability of the token in the law that the verifier used, after temperature and
-            top-p; None under greedy decoding, where not verified, and in a record that does not tell.
+            top-p, forced verdicts left out; None under greedy decoding, where not verified, and in a record that does
+            not tell.
     """
 
     node_id: int
@@ -252,8 +253,9 @@ class IterationTrace:
         draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the law the draft drew from after each node, -1 / nan
             where it was not computed; None unless recorded in full.
         target_top_ids, target_top_probs: the same for the target, at temperature 1.
-        tested_top_probs: `[num_nodes, 20]`, what the law that the verifier used, after temperature and top-p, gives
-            `target_top_ids`; None under greedy decoding and in a record that does not tell.
+        tested_top_probs: `[num_nodes, 20]`, what the law that the verifier used, after temperature and top-p and
+            without forced verdicts, gives `target_top_ids`; None under greedy decoding and in a record that does
+            not tell.
         draft_logits, target_logits: `[num_nodes, vocab_size]` raw float32 logits (nan rows where not computed), only
             with `rows="full"`.
         forced: what a person changed by hand in it.
@@ -320,6 +322,19 @@ class IterationTrace:
     def final_text(self) -> str | None:
         """Text of the final token, None when the iteration has none."""
         return None if self.final_kind == "none" else self.committed_texts[-1]
+
+    @property
+    def forced_verdicts(self) -> frozenset[int]:
+        """Ids of the nodes that were tested against a law in which a person had forced a verdict."""
+        changed = {each.path[:-1] for each in self.forced if each.kind == "reject"}
+        for each in self.forced:
+            if each.kind == "accept":
+                changed.update(each.path[:depth] for depth in range(len(each.path)))
+        if not changed:
+            return frozenset()
+        told = zip(self.nodes, node_paths(self), strict=True)
+        tested = ("accepted", "rejected")
+        return frozenset(n.node_id for n, path in told if path and path[:-1] in changed and n.verdict in tested)
 
     @property
     def forced_out(self) -> frozenset[int]:

@@ -11,10 +11,9 @@ import numpy as np
 FIRST = 64  # most walks over a tree need fewer
 LOWEST_BITS = 53
 
-_twister, _lock = (
-    np.random.RandomState(0),
-    Lock(),
-)  # begun anew each time: making one costs as much as thousands of draws
+# Begun anew for each reading: making one costs as much as thousands of draws.
+_twister = np.random.RandomState(0)
+_lock = Lock()
 
 
 class Uniforms:

@@ -14,7 +14,7 @@ import numpy as np
 
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.draws import GeneratorDraws, enumerate_draws
-from decoding.edits import Edits, node_paths
+from decoding.edits import Edits
 from decoding.errors import DraftscopeError
 from decoding.forks import Change, fork
 from decoding.luck import rerolled
@@ -28,7 +28,7 @@ from decoding.smallest_change import change_search, smallest_changes
 from decoding.stored_state import method_of, sampling_of
 from decoding.theory import entropy
 from decoding.token_tree import TokenTree
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace import IterationTrace, RunTrace, node_paths
 from decoding.trace_file import load_run
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.verified_tree import VerifiedTree

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoding.edits import Edits, node_paths
+from decoding.edits import Edits
 from decoding.errors import PairError, SettingsError
 from decoding.forks import Change, fork, fork_again, go_on, run_fork
 from decoding.methods import METHODS
@@ -13,6 +13,7 @@ from decoding.pair import embedded_pair, release
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
 from decoding.stored_rows import RowsMissing
+from decoding.trace import node_paths
 from decoding.trace_check import check_run
 from decoding.trace_file import load_run, save_run
 

@@ -3,7 +3,7 @@
 import pytest
 
 from decoding.change_values import RANGES, SWITCHES, rounded
-from decoding.edits import Edits, node_paths
+from decoding.edits import Edits
 from decoding.errors import SettingsError
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
@@ -13,6 +13,7 @@ from decoding.session import DecodeSession, Limits
 from decoding.smallest_change import SettingChange, _closer, change_search, keeps, smallest_changes
 from decoding.stored_rows import RowsMissing
 from decoding.stored_state import as_made
+from decoding.trace import node_paths
 
 QUICK = ("dynatree", "specexec", "dyspec")
 SETTINGS = {

@@ -7,16 +7,19 @@ import numpy as np
 import pytest
 
 from decoding.draws import GeneratorDraws
-from decoding.edits import Edits, edits_at, node_paths
+from decoding.edits import Edits, edits_at
 from decoding.errors import SettingsError
 from decoding.forks import Change, fork, fork_again, go_on
+from decoding.luck import rerolled
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
 from decoding.stored_rows import RowsMissing
 from decoding.stored_state import draws_before
+from decoding.trace import node_paths
 from decoding.trace_file import load_run, save_run
+from viz.why_verdict import why_verdict
 
 PATHS = METHODS["iid_paths"].with_settings(paths=3, length=3)
 SAMPLED = Sampling(0.9, seed=4)
@@ -109,6 +112,42 @@ def test_forks_without_another_method_have_made_all_iterations_alike(session):
     assert made.trace.own_from == 0 == go_on(made, 2).trace.own_from
     narrow = fork(session.trace(), session, 3, Change(PATHS.with_settings(length=2)))
     assert narrow.trace.own_from == 3 == go_on(narrow, 2).trace.own_from
+
+
+def test_live_and_replayed_forks_agree_on_what_their_own_method_made(session):
+    """A fork before the place where its parent parted is the grandparent's method throughout."""
+    parent = go_on(fork(session.trace(), session, 4, Change(PATHS.with_settings(length=2)), live=True), 1)
+    edit = forced(session, 2)
+    for index in (2, 4):
+        replayed = fork_again(parent, index, edit if index == 2 else Change(), live=False).trace.own_from
+        assert replayed == fork_again(parent, index, edit if index == 2 else Change(), live=True).trace.own_from
+        assert replayed == (0 if index == 2 else 4)
+
+
+def test_a_forced_verdict_is_said_of_the_nodes_it_decided(session):
+    first = node_paths(session.iterations[2])[1]
+    iteration = fork(session.trace(), session, 2, forced(session, 2)).trace.iterations[2]
+    tested = {node.node_id for node in iteration.nodes if node.verdict in ("accepted", "rejected")}
+    beside = {node.node_id for node in iteration.nodes if node.node_id and node.parent_id == 0}
+    assert iteration.forced_verdicts == tested & beside and node_paths(iteration).index(first) in tested
+    for node in iteration.forced_verdicts:
+        assert why_verdict(iteration, node) == iteration.nodes[node].reason
+        assert "the verifier was told" in why_verdict(iteration, node)
+    assert not session.iterations[2].forced_verdicts
+
+
+def test_what_a_forced_verdict_decided_is_not_rerolled(session):
+    run = fork(session.trace(), session, 2, forced(session, 2)).trace
+    with pytest.raises(SettingsError, match="forced by hand"):
+        rerolled(run, 2, 10)
+
+
+def test_a_peek_makes_the_changes_that_are_pending(session):
+    """The verdicts of a forced iteration that is looked at again are those of its changes."""
+    made = fork(session.trace(), session, 2, forced(session, 2), live=True)
+    path = node_paths(session.iterations[2])[1]
+    _, target = made.session.rewind(2).peek()
+    assert target.law(0).argmax() == path[0] and float(target.law(0)[path[0]]) == 1.0
 
 
 def test_draws_are_found_in_one_pass(session):

@@ -3,9 +3,10 @@
 What stays empty below a bar is the probability that the draft left to tokens it did not propose.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from decoding.trace import IterationTrace
+from decoding.trace import IterationTrace, NodeTrace
 from viz.tokens import visible
 
 TEXT_COLUMNS = 20
@@ -45,13 +46,20 @@ def bars(iteration: IterationTrace) -> Bars:
 
 def overview_data(iteration: IterationTrace) -> dict:
     """The bars as plain lists for the component, with state and visible text of each node."""
-    made = bars(iteration)
+    made, gone = bars(iteration), iteration.forced_out
     return {
         "depths": list(made.depths),
         "tops": [round(top, 5) for top in made.tops],
         "heights": [round(height, 5) for height in made.heights],
         "parents": [node.parent_id for node in iteration.nodes],
-        "states": "".join("p" if node.pruned else STATES[node.verdict] for node in iteration.nodes),
+        "states": "".join(_state(node, gone) for node in iteration.nodes),
         "tokens": [visible(node.text, TEXT_COLUMNS) for node in iteration.nodes],
         "count": max(len(iteration.nodes) - 1, 0),
     }
+
+
+def _state(node: NodeTrace, forced_out: Collection[int]) -> str:
+    """One letter for what became of a node."""
+    if node.node_id in forced_out:
+        return "f"
+    return "p" if node.pruned else STATES[node.verdict]

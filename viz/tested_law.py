@@ -62,7 +62,8 @@ def law_head(iteration: IterationTrace) -> tuple[str, str]:
             "record does not have the target there."
         )
         return f"target · {short}", told
-    return f"target · {short}", f"What the target gives a token here at {words}: the law that the verifier tested with."
+    told = f"What the target gives a token here at {words}: the law that the verifier tested with"
+    return f"target · {short}", f"{told}{', verdicts forced by hand aside' if iteration.forced else ''}."
 
 
 def limit_words(iteration: IterationTrace, step: VerificationStep) -> str:

@@ -17,7 +17,7 @@ def kept_tree_data(
     *,
     scene_id: str,
     title: str,
-    walker: str = "this seed",
+    walker: str,
     selected: int | None = None,
     unfolded: Collection[int] = (),
 ) -> dict:

@@ -21,6 +21,8 @@ def why_verdict(iteration: IterationTrace, node_id: int) -> str:
         return why_pruned(iteration, node_id) or node.reason or "It was drafted but not given to the target."
     if node.node_id in cut_nodes(iteration):
         return f"The verifier accepted it, but it was not committed: {end_words(iteration)} before it."
+    if node_id in iteration.forced_verdicts:
+        return _after_end(iteration, node) + node.reason
     if not is_sampled(iteration):
         return _after_end(iteration, node) + _without_draws(iteration, node)
     told = _told_by_draws(iteration, node)

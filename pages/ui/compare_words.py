@@ -42,17 +42,23 @@ def changed_words(outcome: Outcome, plan: Plan, contestants: Sequence[Contestant
     """What was set when the figures were measured, where something else is set by now; empty if nothing is."""
     old, methods = outcome.plan, outcome.comparison.contestants
     said = []
-    if tuple(methods) != tuple(contestants):
+    if list(map(_way, methods)) != list(map(_way, contestants)):
         said.append(", ".join(contestant.label for contestant in methods))
     if old.prompt != plan.prompt:
         said.append(prompt_words(old.prompt.name))
     if (old.max_new_tokens, old.repeats, old.warmup) != (plan.max_new_tokens, plan.repeats, plan.warmup):
         said.append(f"{old.max_new_tokens} tokens × {plural(old.repeats, 'repeat')} after {old.warmup} warm-up")
     if old.sampling != plan.sampling:
-        said.append(sampling_words(old.sampling))
+        said.append(f"{sampling_words(old.sampling)}, seed {old.sampling.seed}")
     if not said:
         return ""
     return f"These figures were measured with another setting ({'; '.join(said)}): press Compare to measure again."
+
+
+def _way(contestant: Contestant) -> tuple:
+    """What a contestant does, whatever it is called."""
+    method = contestant.method
+    return contestant.baseline, contestant.engine, method and (method.name, method.settings())
 
 
 def findings(scores: tuple[Score, ...]) -> list[str]:

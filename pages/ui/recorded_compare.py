@@ -1,12 +1,13 @@
 """A recording and its rivals as a comparison on the page Compare: the same contestants and prompt stand ready there."""
 
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from decoding.presets import PairSettings
 from decoding.recorded import PLAIN, recorded_run, rivals
-from decoding.trace import RunTrace
+from decoding.trace import RunTrace, SamplingTrace
 from pages.ui.controls import OWN_TEXT, sample_prompts, set_method
 from pages.ui.models import manager
 from pages.ui.state import PromptChoice
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from decoding.methods import Method
     from pages.ui.compare import Outcome
 
-PLACED = ("comparison", "compare_slots", "compare_view", "prompt", "prompt_text", "max_new_tokens")
+SAMPLING_KEYS = tuple(f"sampling_{field.name}" for field in fields(SamplingTrace))
+PLAN_KEYS = ("prompt", "prompt_text", "max_new_tokens", "compare_repeats", "compare_warmup")
+PLACED = ("comparison", "compare_slots", "compare_view", *PLAN_KEYS, *SAMPLING_KEYS)
 
 
 def place_comparison(name: str) -> dict[str, Any]:
-    """Show the recorded calls on Compare, methods and prompt picked; returns what was put where in the session."""
+    """Show the recorded calls on Compare, everything set as it was for them; returns what was put in the session."""
     from pages.ui.contestants import COMPARE, add_slot
 
     outcome = recorded_outcome(name)
@@ -27,8 +30,12 @@ def place_comparison(name: str) -> dict[str, Any]:
     state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
     for contestant in outcome.comparison.contestants:
         set_method(add_slot(COMPARE, contestant.method.name), contestant.method)
-    state["prompt"], state["prompt_text"] = outcome.plan.prompt.name, outcome.plan.prompt.text
-    state["max_new_tokens"] = outcome.plan.max_new_tokens
+    plan = outcome.plan
+    state["prompt"], state["prompt_text"] = plan.prompt.name, plan.prompt.text
+    state["max_new_tokens"], state["compare_repeats"] = plan.max_new_tokens, plan.repeats
+    state["compare_warmup"] = plan.warmup
+    for name, value in asdict(plan.sampling.trace()).items():
+        state[f"sampling_{name}"] = value
     return {key: state[key] for key in PLACED}
 
 

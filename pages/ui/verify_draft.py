@@ -16,7 +16,7 @@ from pages.ui.setting_info import ENGINE, GROUPS, VERIFICATION
 from pages.ui.setting_widgets import SAMPLING, seed, settings_form
 from pages.ui.state import ROW_BYTES, Run, decode_more
 from pages.ui.torch_there import torch_there, why_not
-from pages.ui.verify_state import Looked, sampling_of
+from pages.ui.verify_state import Looked
 from pages.ui.worker import Job, is_busy, start_job
 
 if TYPE_CHECKING:
@@ -160,9 +160,10 @@ def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], j
 
 def _as_it_was(run: Run) -> tuple["Method", "Sampling"]:
     from decoding.methods import METHODS
+    from decoding.stored_state import sampling_of
 
     require(run.trace.method in METHODS, f"There is no method {run.trace.method!r} here: decode in Step through.")
-    return METHODS[run.trace.method].with_settings(**run.trace.settings), sampling_of(run)
+    return METHODS[run.trace.method].with_settings(**run.trace.settings), sampling_of(run.trace)
 
 
 def _pair_of(run: Run, job: Job) -> "Pair":

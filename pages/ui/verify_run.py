@@ -9,7 +9,7 @@ from pages.ui.errors import escape_markdown
 from pages.ui.run_view import chart, is_dark
 from pages.ui.setting_widgets import seed
 from pages.ui.state import Run
-from pages.ui.verify_state import Looked, sampling_of
+from pages.ui.verify_state import Looked
 from pages.ui.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from viz.tokens import plural
 from viz.verifier_charts import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
@@ -50,7 +50,9 @@ def run_sampling(run: Run, sampling: "Sampling") -> "Sampling":
     """The page's temperature and top-p with the draft's temperature that the run's trees were drawn with."""
     from dataclasses import replace
 
-    return replace(sampling_of(run), temperature=sampling.temperature, top_p=sampling.top_p, seed=0)
+    from decoding.stored_state import sampling_of
+
+    return replace(sampling_of(run.trace), temperature=sampling.temperature, top_p=sampling.top_p, seed=0)
 
 
 def run_key(run: Run, sampling: "Sampling") -> tuple:

@@ -16,6 +16,7 @@ import streamlit as st
 from decoding.trace import IterationTrace
 from pages.ui.models import manager
 from pages.ui.state import Run, current_run, selected_iteration
+from pages.ui.why_state import trace_at
 
 if TYPE_CHECKING:
     from decoding.replay import Replayed
@@ -53,22 +54,17 @@ def tree_in_view() -> Looked | None:
     drafted = st.session_state.get("verify_drafted")
     if drafted is not None and drafted.key[:2] == (run.key, index):
         return drafted
+    from decoding.stored_state import sampling_of  # brings torch where it is installed
+
+    made = trace_at(run, index)
     return Looked(
         key=(run.key, index),
         run=run,
         iteration=run.trace.iterations[index],
-        label=run.trace.label,
-        verifier=str(run.trace.settings.get("verifier", "greedy")),
-        sampling=sampling_of(run),
+        label=made.label,
+        verifier=str(made.settings.get("verifier", "greedy")),
+        sampling=sampling_of(made),
     )
-
-
-def sampling_of(run: Run) -> "Sampling":
-    """The sampling of a run."""
-    from decoding.sampling import Sampling
-
-    said = run.trace.sampling
-    return Sampling(said.temperature, said.top_p, said.draft_temperature, said.seed)
 
 
 def text_reader(looked: Looked) -> Callable[[int], str]:
@@ -99,11 +95,14 @@ def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
 
 
 def own_walk(looked: Looked) -> "Replayed | None":
-    """What the verifier that the tree was verified with did then, with its recorded draws; None if it refuses."""
+    """What the verifier of the tree did when it was made, with its recorded draws; None if it refuses or is unknown."""
     from dataclasses import replace
 
     from decoding.replay import recorded_outcome
 
+    trace, session = looked.run.trace, looked.run.session
+    if not looked.drafted_here and session is None and looked.iteration.index < trace.own_from:
+        return None  # made by the run that this one was forked from, of which the record tells no verifier
     own = next(each for each in replay_all(looked, looked.sampling) if each.verifier.name == looked.verifier)
     return None if own.refusal is not None else replace(own, outcome=recorded_outcome(looked.iteration))
 

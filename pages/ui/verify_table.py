@@ -50,8 +50,9 @@ def table_data(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None,
     fitting = {name: replayed for name, replayed in rows.items() if replayed.refusal is None}
     laws = {name: token_law(looked.iteration, each.acceptance_probability) for name, each in fitting.items()}
     most = max(replayed.expected_tokens for replayed in fitting.values())
+    best = max((each.expected_tokens for name, each in fitting.items() if name != OWN), default=most)
     longest = looked.iteration.tree_depth + 1
-    made = [_row(looked, name, replayed, laws.get(name), rolled, seeds, most) for name, replayed in rows.items()]
+    made = [_row(looked, name, replayed, laws.get(name), rolled, seeds, best) for name, replayed in rows.items()]
     return {
         "heads": heads(longest, seeds),
         "rows": made,
@@ -88,7 +89,7 @@ def heads(longest: int, seeds: int) -> list[dict]:
 
 
 def _row(
-    looked: Looked, key: str, replayed: "Replayed", law: dict | None, rolled: dict | None, seeds: int, most: float
+    looked: Looked, key: str, replayed: "Replayed", law: dict | None, rolled: dict | None, seeds: int, best: float
 ) -> dict:
     verifier, own = replayed.verifier, key == OWN
     row = {
@@ -109,7 +110,7 @@ def _row(
     return row | {
         "tokens": outcome.tokens,
         "expected": replayed.expected_tokens,
-        "best": not own and replayed.expected_tokens > most - 5e-3,
+        "best": not own and replayed.expected_tokens > best - 5e-3,
         "path": [visible(looked.iteration.nodes[node].text, 14) for node in outcome.accepted],
         "final": final,
         "kind": outcome.final_kind,

@@ -185,7 +185,7 @@ def edit_marks(history: History, iteration: IterationTrace | None) -> dict[int, 
     """Words for the nodes of tree A that the next fork forces."""
     if iteration is None or not history.edits:
         return {}
-    from decoding.edits import node_paths
+    from decoding.trace import node_paths
 
     ids = {path: node for node, path in enumerate(node_paths(iteration))}
     marks = {}

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 SLOT = "why_possible"
 CHART_HEIGHT, LOST_HEIGHT = 290, 190
-LEFT_OUT = "rows not kept, or another method's before a fork"
+LEFT_OUT = "rows not kept, a verdict forced by hand, or another method's before a fork"
+FORCED = "A verdict was forced by hand here: the stored rows have the target's own law, not the one that was tested."
 NOT_OWN = (
     "Another verifier or temperature than the run's decided this iteration, before a fork: look at the run that it was "
     "forked from for what smaller budgets would commit."
@@ -54,7 +55,7 @@ def draw_budgets(run: Run, index: int, costs: "CostModel") -> None:
     else:
         told = kept(key, lambda: budgets(trace, index, costs))
     if told is None:
-        st.caption(NOT_OWN)
+        st.caption(FORCED if trace.iterations[index].forced_verdicts else NOT_OWN)
         return
     st.markdown(budget_words(told))
     line = BudgetLine(tuple(told.tokens.tolist()), tuple(told.seconds.tolist()), told.best)

@@ -82,6 +82,7 @@ def test_the_tour_from_the_first_stop_to_the_last_and_back_to_the_own_run():
             shown = at.session_state["comparison"].comparison.contestants
             assert shown[-1].label == recorded_run("tree_helps").label
             assert at.session_state["max_new_tokens"] == recorded_run("tree_helps").max_new_tokens
+            assert not [said.value for said in [*at.warning, *at.caption] if "another setting" in said.value]
         click(at, "tour_next")
     assert "comparison" not in at.session_state
     assert at.session_state["page"] == "Learn"

@@ -163,9 +163,7 @@ def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch
     assert len(page.info) == 0
 
 
-def test_another_rival_is_compared_anew(page, monkeypatch: pytest.MonkeyPatch):
-    """Even where it lies at the address of the one before."""
-    monkeypatch.setattr(run_file, "id", lambda _: 7, raising=False)
+def test_another_rival_is_compared_anew(page):
     page.session_state[run_file.RIVAL] = ("other", run_of(run_mixed().iterations[:3]))
     page.run()
     assert "same for 9 tokens" in page.info[0].value

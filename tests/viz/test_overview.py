@@ -1,7 +1,10 @@
 """Bars of a large tree: nested, in the order of ids, as high as the path probability."""
 
+from dataclasses import replace
+
 import pytest
 
+from decoding.trace import ForcedTrace, node_paths
 from tests import traces
 from viz.overview import bars, overview_data
 
@@ -27,3 +30,5 @@ def test_the_data_hold_every_node_with_state_and_text():
     data = overview_data(traces.pruned())
     assert data["states"] == "oaprp" and data["tokens"][1] == "·cat" and data["count"] == 4
     assert data["depths"] == [0, 1, 1, 2, 2]
+    forced = replace(traces.pruned(), forced=(ForcedTrace("force_out", node_paths(traces.pruned())[2]),))
+    assert overview_data(forced)["states"] == "oafrp"

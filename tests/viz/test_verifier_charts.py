@@ -89,7 +89,7 @@ def test_expected_tokens_in_the_order_given_with_numbers_clear_of_the_whiskers()
 
 def test_the_tree_tells_each_nodes_probability_and_frames_the_stop():
     iteration = kept(sampled_recovered())
-    data = kept_tree_data(iteration, scene_id="a", title="SpecInfer")
+    data = kept_tree_data(iteration, scene_id="a", title="SpecInfer", walker="this seed")
     nodes = {node["node_id"]: node for node in data["scene"]["nodes"]}
     assert set(nodes) == set(range(14)), "the final token has no place of its own"
     assert all(nodes[number]["both"] == "0.25" for number in range(1, 14))
@@ -101,10 +101,10 @@ def test_the_tree_tells_each_nodes_probability_and_frames_the_stop():
 
 
 def test_nothing_moves_between_two_walks():
-    first = kept_tree_data(kept(sampled_recovered()), scene_id="a", title="SpecInfer")
+    first = kept_tree_data(kept(sampled_recovered()), scene_id="a", title="SpecInfer", walker="this seed")
     walked = replace(kept(sampled_recovered()), accepted=(), final_kind="fallback", committed_ids=(1,))
     walked = replace(walked, committed_texts=("x",))
-    second = kept_tree_data(walked, scene_id="a", title="NSS")
+    second = kept_tree_data(walked, scene_id="a", title="NSS", walker="this seed")
     place = [[(n["node_id"], n["row"], n["depth"]) for n in data["scene"]["nodes"]] for data in (first, second)]
     assert place[0] == place[1]
     assert second["marks"] == {"0": "this seed stops here"}
@@ -112,7 +112,7 @@ def test_nothing_moves_between_two_walks():
 
 def test_a_tall_tree_has_the_number_behind_the_token():
     iteration = kept(big(40), 0.001)
-    data = kept_tree_data(iteration, scene_id="a", title="t")
+    data = kept_tree_data(iteration, scene_id="a", title="t", walker="this seed")
     assert data["scene"]["rows"] > TWO_LINE_ROWS
     labels = {node["node_id"]: node["label"] for node in data["scene"]["nodes"]}
     assert labels[1].endswith(" <0.01")
@@ -123,7 +123,9 @@ def test_a_tall_tree_has_the_number_behind_the_token():
 def test_a_node_that_was_not_verified_has_no_probability():
     iteration = kept(fallback())
     hidden = replace(iteration.nodes[3], flat_index=None, acceptance_probability=None)
-    data = kept_tree_data(replace(iteration, nodes=(*iteration.nodes[:3], hidden)), scene_id="a", title="t")
+    data = kept_tree_data(
+        replace(iteration, nodes=(*iteration.nodes[:3], hidden)), scene_id="a", title="t", walker="this seed"
+    )
     told = data["scene"]["nodes"][3]
     assert "reached and accepted" not in told["title"]
     assert told["both"] == "", "the draft's probability in this place would be taken for that of acceptance"

@@ -33,9 +33,10 @@ function buildCard(view, parent) {
 // Draws the card; a button in it that had the focus gives it to the one in its place.
 function paintCard(view) {
   const { box } = view.card;
-  const place = [...box.querySelectorAll("button")].indexOf(view.shadow.activeElement);
+  const buttons = () => [...box.querySelectorAll("button:not(:disabled)")];
+  const place = buttons().indexOf(view.shadow.activeElement);
   fillCard(view);
-  if (place >= 0) (box.querySelectorAll("button:not(:disabled)")[place] || box).focus({ preventScroll: true });
+  if (place >= 0) (buttons()[place] || box).focus({ preventScroll: true });
   lightAll(view);
 }
 
@@ -95,6 +96,7 @@ function paintTests(view, tests) {
   html("h3", "", box, "tests at this place, in order").title = view.terms.tests || "";
   for (const test of tests) {
     const line = button("test", box, "", null, () => {});
+    line.disabled = test.node === null;
     markPicture(line, test.state);
     html("span", "name", line, test.token);
     html("span", "numbers", line, test.words);

@@ -73,7 +73,7 @@ function plainKeys(view) {
     0: () => resetZoom(view),
     "+": () => zoomHere(view, 1.3),
     "-": () => zoomHere(view, 1 / 1.3),
-    Enter: () => view.tree.marks.has(foldBelow(view.selected)) && unfold(view, view.selected),
+    Enter: () => view.selected !== null && view.tree.marks.has(foldBelow(view.selected)) && unfold(view, view.selected),
   };
   if (view.mode !== "scope") return { ...keys, Home: keys["["], End: keys["]"] };
   const at = view.wanted ?? view.index;

@@ -1,7 +1,7 @@
 // Overview of a tree that folds: all of its nodes as bars on a canvas; height = path probability, inside the parent's.
 
-const BAR_COLORS = { o: "--text", a: "--accepted", r: "--rejected", n: "--grey", v: "--line", p: "--line" };
-const BAR_WORDS = { o: "root", a: "accepted", r: "rejected", n: "not reached", v: "not verified", p: "pruned" };
+const BAR_COLORS = { o: "--text", a: "--accepted", r: "--rejected", n: "--grey", v: "--line", p: "--line", f: "--line" };
+const BAR_WORDS = { o: "root", a: "accepted", r: "rejected", n: "not reached", v: "not verified", p: "pruned", f: "forced out" };
 
 function buildOverview(view, tree, tools) {
   const toggle = button("tool words", tools, "all", "Show all nodes as bars, or the tree again", () => {
@@ -144,7 +144,7 @@ function paintBar(context, colors, state, box) {
   if (box.height < 4) return;
   context.strokeStyle = state === "r" ? colors.paper : color;
   context.lineWidth = state === "r" ? 1.2 : 1;
-  context.setLineDash(state === "p" || state === "v" ? [2, 2] : []);
+  context.setLineDash("pvf".includes(state) ? [2, 2] : []);
   if (state === "r") {
     context.save();
     context.beginPath();

@@ -192,6 +192,16 @@ function listen(view) {
   view.root.addEventListener("pointerleave", () => hover(view, null));
   // With the keyboard the focus points; the scope itself gets the focus from every click and points at nothing.
   view.root.addEventListener("focusin", (event) => event.target !== view.root && hover(view, nodeOf(event)));
+  // A card drawn anew takes the focus from a button for a moment: what it points at goes only where it stays away.
+  view.root.addEventListener("focusout", (event) => {
+    const left = nodeOf(event);
+    if (left === null) return;
+    setTimeout(() => {
+      const at = view.shadow.activeElement;
+      const away = at === null || at === view.root || !view.root.contains(at);
+      if (away && left === view.hovered && !view.root.matches(":hover")) hover(view, null);
+    });
+  });
   view.root.addEventListener("pointerdown", () => (view.dragged = false), true);
   view.root.addEventListener("click", (event) => {
     const id = nodeOf(event);

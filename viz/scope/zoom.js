@@ -36,7 +36,6 @@ function fitView(view, floor, floorX) {
 // which they fit a width; `end` is the height of the last of them. Text never gets smaller than `SMALLEST_TEXT`.
 function committedBox(view) {
   const marks = [...view.tree.marks.values()].filter(({ node }) => !node.node_id || COMMITTED.has(node.state));
-  if (!marks.length) return { right: () => 1, widest: () => 1, top: 0, bottom: 0, end: 0 }; // recorded without its tree
   const heights = marks.map((mark) => mark.y);
   const last = marks.reduce((best, mark) => (mark.x > best.x ? mark : best));
   const right = (kx) => Math.max(...marks.map((mark) => mark.x * kx + mark.wide * Math.max(kx, SMALLEST_TEXT)));
