@@ -104,6 +104,7 @@ def test_the_draft_is_prefilled_once(embedded):
         assert after.kv_draft.row_nodes.count(-1) <= 2
 
 
+@pytest.mark.slow
 def test_every_preset_gives_the_text_of_generate(embedded):
     ids = prompt(embedded)
     reference = run_baseline(embedded, "hf_generate", ids, 16).output_ids
@@ -120,7 +121,7 @@ def test_end_of_text_cuts_where_autoregressive_decoding_stops(embedded):
     stops, original = embedded.vocabulary.stop_ids, embedded.vocabulary.stop_ids
     cut_kinds = set()
     try:
-        for position in range(2, 24):
+        for position in range(2, 24, 2):
             embedded.vocabulary.stop_ids = stops | {output[position]}
             plain, _ = run(embedded, METHODS["autoregressive"], ids, max_new_tokens=30)
             session, iterations = run(embedded, VARIANTS["wide dynatree"], ids, max_new_tokens=30)

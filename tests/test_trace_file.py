@@ -565,12 +565,9 @@ def test_runs_of_every_method_survive_their_file():
 
     pair = embedded_pair()
     prompt = pair.vocabulary.tokenizer("Once upon a time there was a little dog. He liked to")["input_ids"]
-    for method in METHODS.values():
-        for record, rows, policy in (
-            ("full", "full", "rebuild"),
-            ("full", "top", "compaction"),
-            ("summary", "top", "rebuild"),
-        ):
+    kinds = (("full", "full", "rebuild"), ("full", "top", "compaction"), ("summary", "top", "rebuild"))
+    for place, method in enumerate(METHODS.values()):
+        for record, rows, policy in kinds if place % 5 == 0 else kinds[:1]:
             limits = Limits(6, record=record, rows=rows)
             session = DecodeSession(pair, method.with_settings(cache_policy=policy), prompt, limits=limits)
             list(session)

@@ -37,19 +37,35 @@ def app_server() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def open_page(browser, app_server: str) -> Iterator[Callable]:
-    """Open a page of the app, e.g. `open_page("/step_through")`, and wait until its script has run."""
-    contexts = []
+@pytest.fixture(scope="session")
+def visited(browser) -> Iterator[dict]:
+    """A browser per colour scheme that has the app's scripts in its cache, as one has after the first visit."""
+    contexts = {}
+    yield contexts
+    for context in contexts.values():
+        context.close()
 
-    def open_(path: str = "/", *, color_scheme: str = "light", timeout_s: float = 60.0):
-        context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=color_scheme)
-        contexts.append(context)
+
+@pytest.fixture
+def open_page(browser, app_server: str, visited: dict) -> Iterator[Callable]:
+    """Open a page of the app, e.g. `open_page("/step_through")`, and wait until its script has run.
+
+    A page is a session of its own; with `fresh` it is opened by a browser that has never been here.
+    """
+    opened = []
+
+    def open_(path: str = "/", *, color_scheme: str = "light", timeout_s: float = 60.0, fresh: bool = False):
+        context = None if fresh else visited.get(color_scheme)
+        if context is None:
+            context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=color_scheme)
         page = context.new_page()
+        opened.append(context if fresh else page)
+        if not fresh:
+            visited[color_scheme] = context
         page.goto(app_server + path)
         page.wait_for_selector(SETTLED, timeout=timeout_s * 1000)
         return page
 
     yield open_
-    for context in contexts:
-        context.close()
+    for each in opened:
+        each.close()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pages.ui.setup import PAGES, ROOT
+from pages.ui.setup import PAGES
 from tests.browser.app import SETTLED
 from tests.browser.axe import axe_script, violations
 
@@ -145,24 +145,49 @@ JOURNEYS = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_no_grave_violation_on_any_page(browser, app_server, scheme):
+def visit(page, app_server: str, title: str) -> None:
+    """Go to a page by its title in the menu."""
+    path = PAGES[title]
+    page.goto(app_server + ("/" if title == "Home" else f"/{path.removeprefix('pages/').removesuffix('.py')}"))
+    settle(page)
+
+
+def test_no_grave_violation_on_any_page_as_it_opens(browser, app_server):
+    script, found = axe_script(), []
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, bypass_csp=True)
+    context.add_init_script(script)
+    page = context.new_page()
+    for title in PAGES:
+        page.emulate_media(color_scheme="light")
+        visit(page, app_server, title)
+        found.extend(violations(page, f"{title}, light"))
+        page.emulate_media(color_scheme="dark")
+        settle(page)
+        found.extend(violations(page, f"{title}, dark"))
+    context.close()
+    assert not found, "\n".join(map(str, found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_grave_violation_in_any_state_of_a_page(browser, app_server, scheme):
     script, found = axe_script(), []
     context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme, bypass_csp=True)
     context.add_init_script(script)
     page = context.new_page()
-    for title, path in PAGES.items():
-        if not (ROOT / path).is_file():
-            continue
-        page.goto(app_server + ("/" if title == "Home" else f"/{path.removeprefix('pages/').removesuffix('.py')}"))
-        settle(page)
+    for title, journey in JOURNEYS.items():
+        visit(page, app_server, title)
 
         def judge(state: str, within: str | None = None, title: str = title) -> None:
             found.extend(violations(page, f"{title}, {state}, {scheme}", within))
 
-        JOURNEYS[title](page, judge)
+        journey(page, judge)
     context.close()
     assert not found, "\n".join(map(str, found))
+
+
+def test_every_page_has_a_journey():
+    assert set(JOURNEYS) == set(PAGES)
 
 
 def test_a_violation_is_found_also_inside_a_component(browser):

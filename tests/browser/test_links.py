@@ -43,7 +43,7 @@ def test_a_link_restores_the_view_in_a_fresh_browser(open_page):
     assert link == page.url
     tokens = page.locator(f"{ROOT} .card").inner_text()
 
-    fresh = open_page("/step_through?" + urlsplit(link).query)
+    fresh = open_page("/step_through?" + urlsplit(link).query, fresh=True)
     shows(fresh, 10, 2)
     assert fresh.locator(f"{ROOT} .card").inner_text() == tokens
     holds(fresh, iteration="10", node="2")
