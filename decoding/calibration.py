@@ -12,6 +12,7 @@ from torch import Tensor
 
 from decoding.draws import Draws, GeneratorDraws
 from decoding.errors import require
+from decoding.heads.feature_rows import FeatureRows
 from decoding.kept import keep, recall
 from decoding.pair import Model, Pair, match_vocabulary
 from decoding.prompts import load_prompts
@@ -106,14 +107,15 @@ def odds_factor(probs: np.ndarray, chances: np.ndarray) -> float:
 def _laws(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iterator[tuple[Tensor, Tensor]]:
     """Laws of target and draft, `[num_places, vocab_size]` each, at places spread over texts that both read."""
     texts = [prompt.text for prompt in load_prompts()] if prompts is None else prompts
-    encoded = [tokens for tokens in (pair.vocabulary.encode(text)[: pair.context] for text in texts) if tokens]
+    first = 0 if pair.head is None else 1  # a head says nothing after the first token of a text
+    encoded = [pair.vocabulary.encode(text)[: pair.context] for text in texts]
+    encoded = [tokens for tokens in encoded if len(tokens) > first]
     require(bool(encoded), "Acceptance needs a text to be measured on: give at least one that is not empty.")
     for tokens in encoded:
-        count = min(len(tokens), -(-POSITIONS // len(texts)))
-        places = torch.from_numpy(np.linspace(0, len(tokens) - 1, count).round().astype(np.int64))
-        target_logits = _causal_logits(pair.target, tokens, places)
-        draft_logits = _causal_logits(pair.draft, tokens, places).to(target_logits.device)
-        draft_logits = match_vocabulary(draft_logits, pair.logits_size)
+        count = min(len(tokens) - first, -(-POSITIONS // len(texts)))
+        places = torch.from_numpy(np.linspace(first, len(tokens) - 1, count).round().astype(np.int64))
+        target_logits, draft_logits = _both_logits(pair, tokens, places)
+        draft_logits = match_vocabulary(draft_logits.to(target_logits.device), pair.logits_size)
         for some in torch.arange(count).split(ROWS_AT_ONCE):
             target = target_law(target_logits[some].to(exact_dtype(target_logits.device)), sampling)
             yield target, torch.softmax(draft_logits[some].to(target.dtype) / sampling.draft_temperature, -1)
@@ -143,10 +145,23 @@ def accepted_by_rank(target: Tensor, draft: Tensor, ranks: int, draws: Draws) ->
     return chances
 
 
-def _causal_logits(model: Model, tokens: list[int], places: Tensor) -> Tensor:
+def _both_logits(pair: Pair, tokens: list[int], places: Tensor) -> tuple[Tensor, Tensor]:
+    """Raw logits of target and draft after some places of a text, `[len(places), vocab_size]` each.
+
+    A head reads the target's true features here, as it does for the first level of a tree.
+    """
+    if pair.head is None:
+        return _causal_logits(pair.target, tokens, places), _causal_logits(pair.draft, tokens, places)
+    features = FeatureRows(len(tokens))
+    target, head = _causal_logits(pair.target, tokens, places, features), pair.head
+    predicted = head.read(head.engine.new_cache(len(tokens)), features, tokens)
+    return target, head.logits(predicted[places.to(predicted.device) - 1])
+
+
+def _causal_logits(model: Model, tokens: list[int], places: Tensor, features: FeatureRows | None = None) -> Tensor:
     """Raw logits after some places of a text, `[len(places), vocab_size]`."""
-    count = len(tokens)
-    logits = tree_forward(model, model.engine.new_cache(count), tokens, np.arange(count), causal_visibility(0, count))
+    count, cache = len(tokens), model.engine.new_cache(len(tokens))
+    logits = tree_forward(model, cache, tokens, np.arange(count), causal_visibility(0, count), features=features)
     return logits[places.to(logits.device)]
 
 

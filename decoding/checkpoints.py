@@ -86,6 +86,6 @@ class Standing:
         """
         method, sampling = method or self.method, sampling or self.sampling
         method.check(sampling)
-        kept = method.drafter == self.method.drafter
+        kept = method.drafts_like(self.method)
         draws = self.draws if sampling.seed == self.sampling.seed else GeneratorDraws(sampling.seed)
         return Standing(method, sampling, self.state if kept else method.drafter.start([]), draws)

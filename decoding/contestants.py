@@ -27,7 +27,12 @@ def parse_contestant(text: str) -> Contestant:
     method = METHODS.get(name) or PRESETS.get(name)
     if method is None:
         raise SettingsError(_unknown(name))
-    changes = dict(_assignment(method, part, text) for part in listed.split(",")) if listed else {}
+    parts = listed.split(",") if listed else []
+    # A verifier may have settings of its own, wherever in the line it is named.
+    pieces = [[piece.strip() for piece in part.partition("=")] for part in parts]
+    verifier = next((value for key, _, value in pieces if key == "verifier" and value), None)
+    settled = method.with_settings(verifier=verifier)
+    changes = dict(_assignment(settled, part, text) for part in parts)
     changed = method.with_settings(**changes) if changes else method
     label = contestant_label(changed)
     return Contestant(f"{label} ({engine})" if at else label, method=changed, engine=engine or None)
@@ -46,14 +51,21 @@ def format_contestant(contestant: Contestant) -> str:
 def changed_settings(method: Method) -> dict[str, Setting]:
     """Settings that differ from the method or preset that its label names, from the method's defaults otherwise."""
     base = _base_name(method)
-    defaults = (METHODS.get(base) or PRESETS[base]).settings()
-    return {name: value for name, value in method.settings().items() if value != defaults[name]}
+    named = METHODS.get(base) or PRESETS[base]
+    # Settings of a verifier that was put in another's place differ from the defaults of that one.
+    defaults = named.with_settings(verifier=method.verifier.name).all_settings() | {"verifier": named.verifier.name}
+    return {name: value for name, value in method.all_settings().items() if value != defaults[name]}
 
 
 def contestant_label(method: Method) -> str:
     """What to call a method whose settings may have been changed: `DynaTree · history false`."""
-    changes = ", ".join(f"{name} {_write(value)}" for name, value in changed_settings(method).items())
+    changes = ", ".join(f"{name} {_write(value)}" for name, value in unnamed_changes(method).items())
     return f"{method.label} · {changes}" if changes else method.label
+
+
+def unnamed_changes(method: Method) -> dict[str, Setting]:
+    """Changed settings that the label does not tell; of a draft head it does: `SALF + TALF head`."""
+    return {name: value for name, value in changed_settings(method).items() if name != "draft_head"}
 
 
 def _base_name(method: Method) -> str:
@@ -64,7 +76,7 @@ def _base_name(method: Method) -> str:
 def _assignment(method: Method, part: str, text: str) -> tuple[str, Setting]:
     name, equals, value = (piece.strip() for piece in part.partition("="))
     require(bool(name and equals and value), f"{part.strip()!r} in {text!r} is no setting: write setting=value.")
-    defaults = method.settings()
+    defaults = method.all_settings()
     known = ", ".join(defaults)
     require(name in defaults, f"{method.label} has no setting {name!r}; it has {known}.")
     return name, _read(name, value, defaults[name])

@@ -6,11 +6,13 @@ costs = cost_model(pair, again=True)
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median, quantiles
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from decoding.cost_model import CostCurve, CostModel, CostPoint
 from decoding.engines.base import Visibility
@@ -22,6 +24,9 @@ from decoding.pair_checks import is_out_of_memory
 from decoding.prompts import load_prompts
 from decoding.trace import IterationTrace
 from decoding.tree_attention import tree_forward
+
+if TYPE_CHECKING:
+    from decoding.heads.head import Head
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEW_SIZES = (1, 16, 64)
@@ -59,7 +64,7 @@ def known_costs(pair: Pair) -> CostModel | None:
 
 def machine_words(pair: Pair) -> str:
     """What a measured time depends on beside the pair, in one line."""
-    target, draft = pair.info.target, pair.info.draft
+    target, draft = pair.target.info, pair.drafting.info
     hardware = describe_hardware(pair.target.device)
     places = dict.fromkeys(f"{info.device} {info.dtype} {info.engine} {info.attention}" for info in (target, draft))
     count = torch.get_num_threads()
@@ -74,7 +79,7 @@ def measure_costs(pair: Pair, budget_s: float = BUDGET_S) -> CostModel:
     Raises:
         RuntimeError, MemoryError: there is no memory even for passes of one node.
     """
-    probes = (Probe(pair, pair.target, level=False), Probe(pair, pair.draft, level=True))
+    probes = (Probe(pair, pair.target, level=False), Probe(pair, pair.drafting, level=True))
     samples: dict[tuple[Probe, int], list[float]] = {(probe, size): [] for probe in probes for size in probe.sizes}
     started = time.perf_counter()
     for _ in range(MOST_ROUNDS):
@@ -108,7 +113,7 @@ class Probe:
         prefix_length: tokens in the cache.
     """
 
-    def __init__(self, pair: Pair, model: Model, level: bool):
+    def __init__(self, pair: Pair, model: "Model | Head", level: bool):
         self._model, self._ids = model, np.arange(max(PREFIX_LENGTH, *SIZES)) * 97 % pair.logits_size
         self._last_position = pair.context - 1
         self.padded = model.engine.name == "static"
@@ -128,7 +133,7 @@ class Probe:
         positions = np.minimum(past + self._depths[:size], self._last_position)
         _settle(self._model.device)
         started = time.perf_counter()
-        logits = tree_forward(self._model, self._cache, self._ids[:size], positions, Visibility(past, among))
+        logits = self._forward(self._ids[:size], positions, Visibility(past, among))
         _settle(logits.device)
         taken = time.perf_counter() - started
         self._cache.rollback(past)
@@ -137,8 +142,16 @@ class Probe:
     @torch.inference_mode()
     def _fill(self, count: int) -> None:
         seen = Visibility(0, np.tri(count, dtype=bool))
-        tree_forward(self._model, self._cache, self._ids[:count], np.arange(count), seen, keep=1)
+        self._forward(self._ids[:count], np.arange(count), seen, keep=1)
         self.prefix_length = count
+
+    def _forward(self, ids: np.ndarray, positions: np.ndarray, seen: Visibility, keep: int = 0) -> Tensor:
+        """Logits of a pass; a head reads features of 0, which cost what all others do."""
+        if isinstance(self._model, Model):
+            return tree_forward(self._model, self._cache, ids, positions, seen, keep)
+        engine = self._model.engine
+        features = torch.zeros(len(ids), self._model.info.hidden_size, dtype=engine.dtype, device=engine.device)
+        return self._model.logits(engine.run(self._cache, ids, positions, seen, features)[-keep:])
 
     def _affordable(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """Warm up size by size, up to the first that takes too long or more memory than there is."""
@@ -190,6 +203,7 @@ def _overheads(pair: Pair, target: CostCurve, draft: CostCurve) -> tuple[float, 
     method = METHODS["hardware_aware"].with_settings(
         verify_ms=target.written(), level_ms=draft.written(), odds="1 1", learn=False
     )
+    method = replace(method, draft_head="" if pair.head is None else pair.head.name)
     prompt = pair.vocabulary.encode(load_prompts()[0].text)[: max(pair.context // 4, 1)]
     tokens = min(MOST_ITERATIONS * 4, pair.context - len(prompt))
     if not prompt or target.seconds(1) > SLOW_PASS_S:

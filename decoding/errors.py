@@ -22,6 +22,10 @@ class OutOfMemoryError(DraftscopeError):
     """A device has no room for the models or their caches."""
 
 
+class TrainingError(DraftscopeError):
+    """A training cannot begin, go on or be kept: its text, its checkpoint, its pair or the disk does not allow it."""
+
+
 class TorchMissingError(DraftscopeError):
     """Something is to be computed on a machine without torch."""
 

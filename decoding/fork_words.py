@@ -13,13 +13,21 @@ def change_words(before: RunTrace, after: RunTrace) -> str:
         words.append(f"{before.label} → {_named(after)}")
     else:
         words += _differences(before.settings, after.settings)
+    words += _drafts(before, after)
     one, other = ({name: getattr(run.sampling, name) for name in SAMPLING} for run in (before, after))
     return " · ".join(words + _differences(one, other))
 
 
 def _differences(before, after) -> list[str]:
-    changed = [name for name in after if name in before and before[name] != after[name]]
+    changed = [name for name in after if name in before and before[name] != after[name] and name != "draft_head"]
     return [f"{name} {_written(before[name])} → {_written(after[name])}" for name in changed]
+
+
+def _drafts(before: RunTrace, after: RunTrace) -> list[str]:
+    """Another draft, by its name: the pair's draft model is no setting."""
+    drafting = after.method not in METHODS or METHODS[after.method].drafter.uses_draft_model
+    same = before.settings.get("draft_head") == after.settings.get("draft_head")
+    return [] if same or not drafting else [f"draft {before.pair.draft.name} → {after.pair.draft.name}"]
 
 
 def _named(run: RunTrace) -> str:

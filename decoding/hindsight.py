@@ -61,12 +61,13 @@ class Hindsight:
 
 @dataclass(frozen=True)
 class SeenRank:
-    """The draft's rank and probability of the token that followed at one place of the text."""
+    """The draft's rank and probability of the token that followed at one place of the text; `by_head` if a head's."""
 
     rank: int | None
     exact: bool
     probability: float | None
     seen_in: int
+    by_head: bool = False
 
 
 def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]] | None = None) -> Hindsight | None:
@@ -84,7 +85,7 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
     path = _verified_path(iteration, ahead)
     followed = []
     for depth, token in enumerate(ahead[: iteration.verified + 1]):
-        told = _preferred(known.get(iteration.prefix_length + depth, ()), iteration.index)
+        told = _preferred(known.get(iteration.prefix_length + depth, ()), iteration)
         followed.append(
             Followed(
                 token_id=token,
@@ -111,7 +112,8 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
 def ranks_along(run: RunTrace) -> dict[int, tuple[SeenRank, ...]]:
     """What the records tell of the draft's rank of each token of the text, by its position.
 
-    A draft's law depends on the text before it alone, so any iteration tells that has expanded a node along the text.
+    A draft model's law depends on the text before it alone, so any iteration tells that has expanded a node along the
+    text; of a draft head's, which also depends on where its tree began, only the iteration itself.
     """
     output, prompt = run.output_ids, len(run.prompt_ids)
     found: dict[int, list[SeenRank]] = {}
@@ -138,12 +140,14 @@ def _seen_rank(iteration: IterationTrace, node: int, token: int) -> SeenRank | N
     if rank is None and len(top) < TOP_TOKENS:
         return None
     probability = next((p for known, _, p in top if known == token), None)
-    return SeenRank(rank or TOP_TOKENS + 1, rank is not None, probability, iteration.index)
+    return SeenRank(rank or TOP_TOKENS + 1, rank is not None, probability, iteration.index, bool(iteration.draft_head))
 
 
-def _preferred(told: Sequence[SeenRank], index: int) -> SeenRank | None:
+def _preferred(told: Sequence[SeenRank], iteration: IterationTrace) -> SeenRank | None:
     """The iteration's own word first, then an exact one."""
-    return min(told, key=lambda each: (not each.exact, each.seen_in != index), default=None)
+    own = [each for each in told if each.seen_in == iteration.index]
+    usable = own if iteration.draft_head else [*own, *(each for each in told if not each.by_head)]
+    return min(usable, key=lambda each: (not each.exact, each.seen_in != iteration.index), default=None)
 
 
 def _verified_path(iteration: IterationTrace, ahead: Sequence[int]) -> list[int]:

@@ -16,6 +16,7 @@ from decoding.drafters.base import Draft
 from decoding.edited_tree import edit_draft, edit_rows
 from decoding.edits import Edits
 from decoding.engines.device_choice import DeviceIteration, NextToken, choose_iteration
+from decoding.heads.source import HeadSource
 from decoding.recorder import Step
 from decoding.sampling import TargetRows
 
@@ -46,6 +47,7 @@ class Iteration:
         """Make it, fill `step` in, and return the drafter's next state."""
         # Steps 1 to 3: draft a tree below the last committed token, one target pass over it, the verifier's walk.
         step.target_rows_before = self.models.target_cache.length
+        step.draft_head = self.standing.method.draft_head
         on_device = self._on_device()
         if on_device is not None:
             step.source, step.draft, step.logits, step.verification = on_device.run(clock)
@@ -63,11 +65,11 @@ class Iteration:
         clock.mark("adapt")
         return state
 
-    def draft(self, clock: PhaseClock) -> tuple[Draft, ModelSource | NoSource]:
+    def draft(self, clock: PhaseClock) -> tuple[Draft, ModelSource | HeadSource | NoSource]:
         """Step 1: a tree below the last committed token, and the source that was asked about it."""
         # No node may be deeper than the last whose token could be committed with one behind it.
-        temperature = self.standing.sampling.draft_temperature
-        source = self.models.source(self.tokens, self.room - 1, clock, temperature)
+        sampling = self.standing.sampling
+        source = self.models.source(self.tokens, self.room - 1, clock, sampling.draft_temperature, sampling)
         drafter, state = self.standing.method.drafter, self.standing.state
         draft = drafter.draft(state, source, self.tokens[-1], self.standing.draws)
         if self.edits:
@@ -90,7 +92,7 @@ class Iteration:
 
     def _on_device(self) -> DeviceIteration | NextToken | None:
         """Steps 1 to 3 as they run without the host, None where this method or pair cannot, or somebody interferes."""
-        if self.edits:
+        if self.edits or self.models.features is not None:  # the device knows draft models alone, and keeps no features
             return None
         models, standing = self.models, self.standing
         return choose_iteration(
@@ -108,7 +110,9 @@ class Iteration:
         """Both caches end up holding every committed token but the last one."""
         models, method = self.models, self.standing.method
         rebuild = method.cache_policy == "rebuild" and method.drafter.uses_draft_model
-        keep_committed_rows(step, len(self.tokens), models.target_cache, models.draft_cache, rebuild, moved)
+        caches, head = (models.target_cache, models.draft_cache), models.pair.head is not None
+        keep_committed_rows(step, len(self.tokens), *caches, rebuild, moved, head)
+        models.keep_features(step.kv_target)
         clock.mark("commit")
         if rebuild:
             models.fill_target(self.tokens)

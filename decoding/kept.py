@@ -13,10 +13,13 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decoding.offload import fetch_weight
 from decoding.pair import Model, Pair
+
+if TYPE_CHECKING:
+    from decoding.heads.head import Head
 
 _known: dict[tuple[Path, str], Any] = {}
 
@@ -53,14 +56,20 @@ def kept_file(pair: Pair, kind: str = "") -> Path:
 
 
 def pair_identity(pair: Pair) -> dict[str, object]:
-    """What tells a pair from another: its name, the sizes of its models, and a trace of their weights."""
-    models = {"target": pair.target, "draft": pair.draft}
+    """What tells a pair from another: its name, the sizes of its models, and a trace of their weights.
+
+    Where a draft head drafts it stands in the place of the draft model.
+    """
+    models = {"target": pair.target, "draft": pair.drafting}
     return {"name": pair.info.name, **{role: _model_identity(model) for role, model in models.items()}}
 
 
-def _model_identity(model: Model) -> dict[str, object]:
-    info, head = model.info, fetch_weight(model.network.get_output_embeddings())[:64]
+def _model_identity(model: "Model | Head") -> dict[str, object]:
+    info = model.info
     sizes = {"name": info.name, "parameters": info.parameters, "layers": info.layers, "vocab_size": info.vocab_size}
+    if not isinstance(model, Model):
+        return {**sizes, "weights": model.digest}
+    head = fetch_weight(model.network.get_output_embeddings())[:64]
     return {**sizes, "weights": f"{float(head.detach().float().abs().mean()):.5g}"}
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from transformers import GenerationConfig
@@ -27,15 +27,19 @@ from decoding.presets import EMBEDDED, PairSettings
 from decoding.trace import ModelInfo, PairInfo
 from decoding.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from decoding.heads.head import Head
+
 __all__ = ["EMBEDDED", "Model", "Pair", "PairSettings", "embedded_pair", "load_pair", "match_vocabulary", "release"]
 
 
 @dataclass(eq=False)
 class Loaded:
-    """The weights of a model, which several `Model`s may share, and the engines made for them by name."""
+    """The weights of a model, which several `Model`s may share, the engines made for them by name, and draft heads."""
 
     network: Any
     engines: dict[str, Engine] = field(default_factory=dict)
+    heads: dict[Any, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -91,6 +95,11 @@ class Model:
         return self._loaded.network
 
     @property
+    def heads(self) -> dict[Any, Any]:
+        """Draft heads that were loaded for this target; they go when it is released."""
+        return self._loaded.heads
+
+    @property
     def released(self) -> bool:
         """Whether `release` has dropped the weights."""
         return self._loaded.network is None
@@ -120,6 +129,7 @@ class Pair:
     Attributes:
         context: most tokens that both models can hold.
         logits_size: size of the target's logits; draft logits are matched to it with `match_vocabulary`.
+        head: drafts in the place of `draft`, None where that does; see `decoding.heads`.
     """
 
     target: Model
@@ -129,6 +139,12 @@ class Pair:
     settings: PairSettings
     context: int
     logits_size: int
+    head: "Head | None" = None
+
+    @property
+    def drafting(self) -> "Model | Head":
+        """What drafts: the draft head if there is one, or the draft model."""
+        return self.head or self.draft
 
     def generation_config(self, **changes: Any) -> GenerationConfig:
         """Clean greedy settings for `generate`: no penalties, our stop ids; `changes` such as max_new_tokens."""
@@ -137,7 +153,13 @@ class Pair:
     def with_engine(self, asked: str) -> "Pair":
         """The same weights run by another engine, one of `presets.ENGINES`."""
         target, draft = self.target.with_engine(asked), self.draft.with_engine(asked)
-        return replace(self, target=target, draft=draft, info=replace(self.info, target=target.info, draft=draft.info))
+        head = None if self.head is None else replace(self.head, target=target)
+        made = replace(self, target=target, draft=draft, info=replace(self.info, target=target.info))
+        return made.with_head(head)
+
+    def with_head(self, head: "Head | None") -> "Pair":
+        """The same models with another draft: a head of this target, or None for the draft model."""
+        return replace(self, head=head, info=replace(self.info, draft=(head or self.draft).info))
 
 
 def match_vocabulary(draft_logits: torch.Tensor, size: int) -> torch.Tensor:
@@ -245,6 +267,7 @@ def _drop(model: Model) -> None:
         _empty(model.network)
         model._loaded.network = None
         model._loaded.engines.clear()
+        model._loaded.heads.clear()
 
 
 def _empty(network: Any) -> None:

@@ -23,6 +23,7 @@ from decoding.trace import (
     NodeTrace,
     PhaseTimes,
     Record,
+    Setting,
     VerificationStep,
 )
 from decoding.verifiers.base import Verification
@@ -51,11 +52,17 @@ class Step:
     history: HistoryTrace | None = None
     times: PhaseTimes | None = None
     draws: tuple[DrawTrace, ...] = ()
+    draft_head: str = ""
 
     @property
     def tree_depth(self) -> int:
         """Depth of the verified tree."""
         return int(self.draft.tree.depths[self.draft.order].max())
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Settings in force, the draft head among them where one drafted."""
+        return self.draft.settings | ({"draft_head": self.draft_head} if self.draft_head else {})
 
     def outcome(self) -> Outcome:
         """What the drafter may learn from this iteration."""
@@ -82,7 +89,7 @@ def write_iteration(
     return IterationTrace(
         index=step.index,
         prefix_length=step.prefix_length,
-        settings=step.draft.settings,
+        settings=step.settings,
         flatten_order=tuple(step.draft.order.tolist()),
         accepted=step.kept,
         committed_ids=step.committed,

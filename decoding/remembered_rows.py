@@ -14,12 +14,13 @@ from decoding.edits import Path
 from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
 from decoding.stored_rows import RowsMissing, StoredRows
-from decoding.stored_state import iteration_at
+from decoding.stored_state import iteration_at, method_of
 from decoding.token_tree import TokenTree, TreePaths
 from decoding.trace import RunTrace
 
 if TYPE_CHECKING:
     from decoding.draft_source import ModelSource
+    from decoding.heads.source import HeadSource
     from decoding.pair import Pair
 
 MOST_ASKED = 1024  # rows that a draft's cache has to hold beside its text
@@ -84,14 +85,15 @@ def stored_laws(run: RunTrace, index: int) -> RememberedLaws:
 
 
 def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
-    """The draft's laws as the model tells them; it reads the text before the iteration first.
+    """The laws of the run's draft, a model or a head, as it tells them; it reads the text before the iteration first.
 
     Raises:
         SettingsError: the run has no such iteration, or another pair decoded it.
+        PairError: the head that drafted is damaged.
     """
     # Both bring torch, which stored rows do without.
+    from decoding.cached_models import CachedModels
     from decoding.clock import PhaseClock
-    from decoding.draft_source import ModelSource
 
     require(
         pair.info.name == run.pair.name and not pair.draft.released,
@@ -100,16 +102,21 @@ def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
     iteration = iteration_at(run, index)
     text = [*run.prompt_ids, *run.output_ids][: iteration.prefix_length]
     depth_limit = run.max_new_tokens - (iteration.prefix_length - len(run.prompt_ids)) - 1
-    cache = pair.draft.engine.new_cache(len(text) + MOST_ASKED)
-    clock, temperature = PhaseClock(pair.draft.device), run.sampling.draft_temperature
-    source = ModelSource(pair.draft, cache, text, pair.logits_size, depth_limit, clock, temperature)
-    return RememberedLaws(_Asked(source, text[-1]), depth_limit)
+    pair = method_of(run).drafting(pair)
+    models = CachedModels(pair, len(text), uses_draft=True)
+    models.draft_cache = pair.drafting.engine.new_cache(len(text) + MOST_ASKED)
+    clock, temperature = PhaseClock(pair.drafting.device), run.sampling.draft_temperature
+    if pair.head is not None:  # a draft model reads the text when it is first asked
+        with torch.inference_mode():
+            models.prefill(text)
+    source = models.source(text, depth_limit, clock, temperature)
+    return RememberedLaws(_Asked(source, text[-1]), source.depth_limit)
 
 
 class _Asked:
     """Asks the model about nodes of one tree that holds every path ever asked about."""
 
-    def __init__(self, source: "ModelSource", root_token: int):
+    def __init__(self, source: "ModelSource | HeadSource", root_token: int):
         self._source, self._tree = source, TokenTree(root_token)
         self._ids: dict[Path, int] = {(): 0}
 

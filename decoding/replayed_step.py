@@ -65,6 +65,7 @@ def replay_step(
         method = filled_in(method, before.method)
         _require_measured(method)
     standing = before.changed(method, sampling)
+    rows.require_draft(standing.method.draft_head)
     step = _made(rows, session, standing, edits)
     vocabulary = session.pair.vocabulary if session else rows
     trace = write_iteration(step, vocabulary, standing.sampling, "full", full_rows=False)
@@ -94,9 +95,10 @@ def _made(rows: StoredRows, session: "DecodeSession | None", standing: Standing,
     recorded = rows.iteration
     drawn = len(standing.draws.record)
     step = Step(recorded.index, recorded.prefix_length, recorded.in_loop, recorded.started_s, recorded.started_s)
+    step.draft_head = standing.method.draft_head
     step.target_rows_before = recorded.kv_target.rows_before
     draft_rows = recorded.kv_draft.rows_before if recorded.kv_draft else 0
-    step.source = StoredSource(rows, standing.sampling.draft_temperature, draft_rows)
+    step.source = StoredSource(rows, standing.sampling.draft_temperature, draft_rows, bool(step.draft_head))
     step.draft = draft_from(step.source, rows, standing, edits)
     paths = list(nodes_by_path(step.draft.tree))
     step.logits = rows.find("target", [paths[node] for node in step.draft.order.tolist()])
@@ -116,7 +118,7 @@ def _count_rows(step: Step, rows: StoredRows, method: Method) -> None:
     target = CountedRows(recorded.kv_target)
     draft = CountedRows(recorded.kv_draft) if recorded.kv_draft else None
     rebuild = method.cache_policy == "rebuild" and method.drafter.uses_draft_model
-    keep_committed_rows(step, committed, target, draft, rebuild, moved=True)
+    keep_committed_rows(step, committed, target, draft, rebuild, moved=True, head=bool(method.draft_head))
 
 
 def _stops(run: RunTrace, session: "DecodeSession | None") -> Container[int]:

@@ -41,10 +41,10 @@ class DecodeSession:
         sampling: Sampling | None = None,
         limits: Limits | None = None,
     ):
-        self.pair, self.method = pair, method
+        self.pair, self.method = method.drafting(pair), method
         self.sampling, self.limits = sampling or Sampling(), limits or Limits()
         self.method.check(self.sampling)
-        check_prompt(pair, prompt_ids, self.limits.max_new_tokens)
+        check_prompt(self.pair, prompt_ids, self.limits.max_new_tokens)
         self.method = self._prepared(self.method)
         self.prompt_ids = tuple(int(token) for token in prompt_ids)
         self.tokens = list(self.prompt_ids)
@@ -58,7 +58,8 @@ class DecodeSession:
         self._checkpoints = Checkpoints()
         self._edits = Edits()
         capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
-        self._models = CachedModels(pair, capacity, self.method.drafter.uses_draft_model)
+        drafter = self.method.drafter
+        self._models = CachedModels(self.pair, capacity, drafter.uses_draft_model, drafter.needs_past)
 
     @property
     def new_tokens(self) -> int:
@@ -121,13 +122,15 @@ class DecodeSession:
         other.sampling = sampling or self.sampling
         other.limits = limits or self.limits
         other.method.check(other.sampling)
+        other.pair = other.method.drafting(self.pair)
         other.method = other._prepared(other.method)
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
         other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
         other._loops = self._loops.copy()
         other._checkpoints, other._edits = self._checkpoints.before(), self._edits if edits is None else edits
-        other._models = self._models.clone(other.method.drafter.uses_draft_model)
-        if other.method.drafter != self.method.drafter:
+        drafter = other.method.drafter
+        other._models = self._models.clone(other.pair, drafter.uses_draft_model, drafter.needs_past)
+        if not other.method.drafts_like(self.method):
             other._state = other.method.drafter.start(list(self.prompt_ids))
         if other.new_tokens < other.limits.max_new_tokens and other.stopped == "length":
             other.stopped = "unfinished"
@@ -150,6 +153,7 @@ class DecodeSession:
         point = self._checkpoints.at(index)
         other = copy.copy(self)
         other.method, other.sampling, other._state = point.method, point.sampling, point.state
+        other.pair = point.method.drafting(self.pair)
         other.tokens = self.tokens[: point.tokens]
         other.iterations = [iteration for iteration in self.iterations if iteration.index < index]
         other._checkpoints = self._checkpoints.before(index)
@@ -157,7 +161,8 @@ class DecodeSession:
         other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
         other._count, other.stopped, other._edits = index, "unfinished", edits_at(self.iterations, index)
         other.prefill_s, other.ttft_s, other.elapsed_s = point.prefill_s, point.ttft_s, point.elapsed_s
-        other._models = self._models.cut_clone(point.target_rows, point.draft_rows)
+        needs_past = point.method.drafter.needs_past
+        other._models = self._models.cut_clone(other.pair, point.target_rows, point.draft_rows, needs_past)
         return other
 
     def standing(self, index: int) -> Standing:

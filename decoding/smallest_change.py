@@ -118,7 +118,7 @@ class ChangeSearch:
 
     def _drafted(self, drafter: Drafter, laws: RememberedLaws) -> Draft:
         learned = isinstance(drafter, HardwareAwareDrafter)
-        before = state_before(self.run, self.iteration.index, method_of(self.run).drafter) if learned else None
+        before = state_before(self.run, self.iteration.index, method_of(self.run)) if learned else None
         state = before if learned else drafter.start(list(self.run.prompt_ids))
         return drafter.draft(state, laws.source(), self.iteration.nodes[0].token_id, self.draws.fork())
 
@@ -138,6 +138,8 @@ def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> Chan
     drafter = method_of(run).drafter
     own = drafter.settings()
     drafter = drafter.with_settings(**{name: value for name, value in iteration.settings.items() if name in own})
+    if drafter.needs_past:  # what a selector chose here is asked about as if it had been given
+        drafter = drafter.with_settings(selector="")
     usable = pair is not None and pair.info.name == run.pair.name and not pair.draft.released
     model = model_laws(pair, run, index) if usable else None
     return ChangeSearch(run, iteration, drafter, stored_laws(run, index), model, draws_before(run, index))

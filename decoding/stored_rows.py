@@ -47,6 +47,14 @@ class StoredRows:
                 f"The full rows of iteration {number} were not kept: decode this run again with its pair loaded."
             )
 
+    def require_draft(self, head: str) -> None:
+        """Raise `RowsMissing` where another draft than this one made the iteration: its rows are another's answers."""
+        if self.iteration.draft_head != head:
+            raise RowsMissing(
+                f"Another draft was asked in iteration {self.iteration.index + 1}, and only the models can tell what "
+                "this one says: decode this run again with its pair loaded."
+            )
+
     @property
     def root_token(self) -> int:
         """The last token committed before the iteration."""
@@ -115,6 +123,8 @@ class StoredRows:
                 continue
             between = self._text[min(here, there) : max(here, there)]
             for side, known in found.items():
+                if side == "draft" and (self.iteration.draft_head or other.draft_head):
+                    continue  # a head's answer rests on features, which for the same text differ by iteration
                 for path, place in _rows_of(other, side):
                     if there >= here:
                         known.setdefault(between + path, place)
@@ -163,15 +173,24 @@ class StoredSource:
 
     Args:
         rows_before: rows that the draft's cache held, for the record of what its passes would have written.
+        head: the draft is a head, which has no row of the first token of a text.
     """
 
-    def __init__(self, rows: StoredRows, temperature: float = 1.0, rows_before: int = 0):
-        self.depth_limit = rows.depth_limit
+    def __init__(self, rows: StoredRows, temperature: float = 1.0, rows_before: int = 0, head: bool = False):
+        self.depth_limit = 0 if head and rows.iteration.prefix_length == 1 else rows.depth_limit
         self.forwards = 0
         self.row_nodes: list[int] = []
         self.logits: list[Tensor] = []
         self.rows_before = rows_before
         self._rows, self._temperature, self._paths = rows, temperature, TreePaths()
+        self._pending = rows.iteration.prefix_length - rows_before - head
+
+    def past(self) -> None:
+        """Raise `RowsMissing`: rows hold no hidden states."""
+        raise RowsMissing(
+            "A selector reads hidden states of both models, which no record keeps, so that only the models can tell "
+            "what it chooses: decode this run again with its pair loaded."
+        )
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`.
@@ -181,7 +200,7 @@ class StoredSource:
         """
         logits = self._rows.find("draft", self._paths.of(tree, nodes))
         if not self.forwards:
-            self.row_nodes = [-1] * (self._rows.iteration.prefix_length - self.rows_before - 1)
+            self.row_nodes = [-1] * (self._pending - 1)
         self.row_nodes.extend(nodes.tolist())
         self.forwards += 1
         self.logits.append(logits)

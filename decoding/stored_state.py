@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decoding.checkpoints import Standing
-from decoding.drafters.base import Drafter, Outcome
+from decoding.drafters.base import Outcome
 from decoding.drafters.dynatree import Adapted, DynaTreeDrafter
 from decoding.drafters.hardware_aware import FORGETTING, HardwareAwareDrafter, Learned
 from decoding.drafters.rate_search import acceptance, tree_costs
@@ -51,7 +51,7 @@ def method_at(run: RunTrace, index: int) -> Method:
         SettingsError: there is no such iteration, this program does not know the method, or the record does not tell.
     """
     method, iteration = method_of(run), iteration_at(run, index)
-    if index < run.own_from or not _made_by(method.drafter, iteration):
+    if index < run.own_from or not _made_by(method, iteration):
         raise SettingsError(_of_parent(run, index))
     return method
 
@@ -74,15 +74,29 @@ def as_made(run: RunTrace, standing: Standing) -> RunTrace:
 
 
 def filled_in(method: Method, known: Method) -> Method:
-    """The method with what was measured for another one of its kind, where its own is left empty to be measured."""
+    """The method with what was measured for another one of its kind, where its own is left empty to be measured.
+
+    What was measured of one draft says nothing of another: where that differs, it is left to be measured.
+    """
     if type(method.drafter) is not type(known.drafter):
         return method
+    if method.draft_head != known.draft_head:
+        return _unmeasured(method, known)
     measured = {
         name: value
         for name, value in known.drafter.settings().items()
         if isinstance(value, str) and value and method.drafter.settings()[name] == ""
     }
     return replace(method, drafter=method.drafter.with_settings(**measured)) if measured else method
+
+
+def _unmeasured(method: Method, known: Method) -> Method:
+    """The method without what was measured for another one: settings that are empty at first, and now as in that."""
+    first, other = type(method.drafter)().settings(), known.drafter.settings()
+    taken = {
+        name: "" for name, value in method.drafter.settings().items() if first.get(name) == "" and value == other[name]
+    }
+    return replace(method, drafter=method.drafter.with_settings(**taken))
 
 
 def standing_before(run: RunTrace, index: int) -> Standing:
@@ -92,7 +106,7 @@ def standing_before(run: RunTrace, index: int) -> Standing:
         SettingsError: there is no such iteration, this program does not know the method, or another one made it.
     """
     method, sampling = method_at(run, index), sampling_of(run)
-    return Standing(method, sampling, state_before(run, index, method.drafter), draws_before(run, index))
+    return Standing(method, sampling, state_before(run, index, method), draws_before(run, index))
 
 
 def draws_before(run: RunTrace, index: int) -> GeneratorDraws:
@@ -124,20 +138,21 @@ def _of_parent(run: RunTrace, index: int) -> str:
     )
 
 
-def state_before(run: RunTrace, index: int, drafter: Drafter) -> Any:
-    """The state of the run's own drafter before an iteration, as its record tells."""
+def state_before(run: RunTrace, index: int, method: Method) -> Any:
+    """The state of the drafter of the run's own method before an iteration, as its record tells."""
+    drafter = method.drafter
     state = drafter.start(list(run.prompt_ids))
     if isinstance(drafter, DynaTreeDrafter):
-        return _adapted(run, index, drafter, state)
+        return _adapted(run, index, method, state)
     if isinstance(drafter, HardwareAwareDrafter):
-        for iteration in _own_iterations(run, index, drafter):
+        for iteration in _own_iterations(run, index, method):
             state = _learned(drafter, state, iteration)
     return state
 
 
-def _adapted(run: RunTrace, index: int, drafter: DynaTreeDrafter, start: Adapted) -> Adapted:
+def _adapted(run: RunTrace, index: int, method: Method, start: Adapted) -> Adapted:
     """What history had made of the settings, and the window it looked at."""
-    own = _own_iterations(run, index, drafter)
+    own = _own_iterations(run, index, method)
     if not own or own[-1].history is None:
         return start
     return replace(start, **own[-1].history.after, window=own[-1].history.window)
@@ -191,20 +206,21 @@ def _outcome(iteration: IterationTrace) -> Outcome:
     )
 
 
-def _own_iterations(run: RunTrace, index: int, drafter: Drafter) -> list[IterationTrace]:
+def _own_iterations(run: RunTrace, index: int, method: Method) -> list[IterationTrace]:
     """The iterations before `index` that the run's drafter made: those of a fork's parent may be another's."""
     before = reversed([each for each in run.iterations if each.index < index])
-    return [*takewhile(lambda iteration: _made_by(drafter, iteration), before)][::-1]
+    return [*takewhile(lambda iteration: _made_by(method, iteration), before)][::-1]
 
 
-def _made_by(drafter: Drafter, iteration: IterationTrace) -> bool:
-    """Whether the settings in force in an iteration are a drafter's, but for those that history moves."""
-    moving: set[str] = set()
+def _made_by(method: Method, iteration: IterationTrace) -> bool:
+    """Whether the settings in force in an iteration are those of a method's drafter, but for what history moves."""
+    drafter, moving = method.drafter, set()
     if isinstance(drafter, DynaTreeDrafter):
         moving = set(drafter.start([]).values())
     elif isinstance(drafter, HardwareAwareDrafter):
         moving = {"odds"}
-    mine, theirs = (
-        {name: v for name, v in each.items() if name not in moving} for each in (drafter.settings(), iteration.settings)
-    )
+    elif drafter.needs_past:
+        moving = {"paths", "trunk", "branch"}
+    own = drafter.settings() | ({"draft_head": method.draft_head} if method.draft_head else {})
+    mine, theirs = ({name: v for name, v in each.items() if name not in moving} for each in (own, iteration.settings))
     return mine == theirs

@@ -345,6 +345,11 @@ class IterationTrace:
         paths = enumerate(node_paths(self))
         return frozenset(node for node, path in paths if any(path[: len(gone)] == gone for gone in out))
 
+    @property
+    def draft_head(self) -> str:
+        """Name of the head that drafted here, empty where the pair's draft model did."""
+        return str(self.settings.get("draft_head", ""))
+
     def children(self, node_id: int) -> tuple[int, ...]:
         """Ids of the children of a node in draft order."""
         return tuple(node.node_id for node in self.nodes if node.parent_id == node_id)

@@ -1,7 +1,10 @@
 """What every test runs under: the repository root importable, no network, few threads."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,3 +17,6 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # The test models are tiny; processes beside each other take one thread each.
 THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else min(4, os.cpu_count() or 1)
 os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
+# Trainings of whoever runs the tests are none of theirs; processes that tests start look in the same place.
+os.environ["DRAFTSCOPE_TRAINING"] = tempfile.mkdtemp(prefix="draftscope-training-")
+atexit.register(shutil.rmtree, os.environ["DRAFTSCOPE_TRAINING"], ignore_errors=True)

@@ -207,8 +207,8 @@ def test_wrong_positions_would_be_noticed(embedded, monkeypatch):
     """Siblings with consecutive positions, as in the published code, do not reproduce greedy decoding."""
     import decoding.cached_models as module
 
-    def consecutive(model, cache, tokens, positions, mask, keep=0):
-        return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)), mask, keep)
+    def consecutive(model, cache, tokens, positions, mask, keep=0, features=None):
+        return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)), mask, keep, features)
 
     ids = prompt(embedded)
     right, _ = run(embedded, VARIANTS["wide dynatree"], ids, max_new_tokens=60)

@@ -81,11 +81,15 @@ class Drafter:
 
     Attributes:
         law: how tokens are chosen; a property where a setting decides it.
+        needs_past: whether `source.past()` is asked: what both models say before the root, hidden states included.
+        optional: settings that `settings` leaves out where they are empty.
         cost: what one tree costs in draft forwards, in words.
     """
 
     law: ClassVar[TreeLaw] = "deterministic"
     uses_draft_model: ClassVar[bool] = True
+    needs_past: ClassVar[bool] = False
+    optional: ClassVar[tuple[str, ...]] = ()
     cost: ClassVar[str] = "one draft forward per level"
 
     def start(self, prompt_ids: list[int]) -> Any:
@@ -95,6 +99,9 @@ class Drafter:
     def prepared(self, pair: Any, sampling: Sampling) -> "Drafter":
         """The same drafter with what it has to know of a pair (`decoding.pair.Pair`) filled in."""
         return self
+
+    def check_verifier(self, verifier: str) -> None:
+        """Raise `SettingsError` where the drafter was made for another verifier than this one."""
 
     def draft(self, state: Any, source: ProbabilitySource, root_token: int, draws: Draws) -> Draft:
         """Build the tree of one iteration below `root_token`."""

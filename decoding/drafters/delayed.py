@@ -1,10 +1,15 @@
 """Delayed expansion: one sampled trunk, and independent paths only below its end (delayed tree expansion)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.iid_paths import grow_iid
 from decoding.errors import require
+
+if TYPE_CHECKING:
+    from decoding.optional_torch import Tensor
+    from decoding.selector.chooser import Chooser
 
 
 @dataclass(frozen=True)
@@ -13,11 +18,20 @@ class DelayedDrafter(Drafter):
 
     The trunk's tokens are drawn once, so verifiers see one entry there and K at the branching point. Without a branch
     there is only the trunk; without a trunk the paths start at the root.
+
+    Attributes:
+        selector: name of a trained selector that chooses all three anew at every root, from the text before it alone;
+            empty: they are as given. Where the text has only one token they are, too.
+        chooser: the selector, loaded with its pair.
     """
+
+    optional = ("selector",)
 
     paths: int = 4
     trunk: int = 2
     branch: int = 4
+    selector: str = ""
+    chooser: "Chooser | None" = field(default=None, repr=False, compare=False)
 
     def __post_init__(self):
         require(1 <= self.paths <= 16, f"paths (K) must be from 1 to 16, not {self.paths}.")
@@ -26,11 +40,54 @@ class DelayedDrafter(Drafter):
 
     @property
     def law(self):
-        """Where nothing branches the tree is a chain."""
-        return "single_path" if self.paths == 1 or self.branch == 0 else "iid"
+        """Where nothing branches the tree is a chain; a selector may choose any shape."""
+        return "single_path" if not self.selector and (self.paths == 1 or self.branch == 0) else "iid"
+
+    @property
+    def needs_past(self) -> bool:
+        """Only a selector reads it."""
+        return bool(self.selector)
+
+    def settings(self):
+        """Every setting by name; `selector` only where there is one."""
+        shape = {"paths": self.paths, "trunk": self.trunk, "branch": self.branch}
+        return shape | ({"selector": self.selector} if self.selector else {})
+
+    def with_settings(self, **changes) -> "DelayedDrafter":
+        other = changes.get("selector", self.selector) != self.selector
+        return replace(self, **changes, **({"chooser": None} if other else {}))
+
+    def check_verifier(self, verifier: str) -> None:
+        if self.selector:
+            from decoding.selector.store import find_selector, require_verifier
+
+            known = self.chooser or find_selector(self.selector)
+            require_verifier(self.selector, known.verifier, verifier)
+
+    def prepared(self, pair, sampling) -> "DelayedDrafter":
+        """The same drafter with its selector loaded."""
+        if not self.selector or (self.chooser is not None and self.chooser.fits(pair)):
+            return self
+        from decoding.selector.chooser import load_chooser  # brings torch
+
+        return replace(self, chooser=load_chooser(self.selector, pair))
 
     def draft(self, state, source, root_token, draws) -> Draft:
         growing = Growing(source, root_token)
-        below = (self.paths, *[1] * (self.branch - 1))[: self.branch]
-        grow_iid(growing, (*[1] * self.trunk, *below), draws)
-        return growing.finish(self.law, state, self.settings())
+        shape, root_laws = self._chosen(growing) if self.selector else (self, None)
+        below = (shape.paths, *[1] * (shape.branch - 1))[: shape.branch]
+        grow_iid(growing, (*[1] * shape.trunk, *below), draws, root_laws)
+        law = replace(shape, selector="").law
+        return growing.finish(law, state, shape.settings())
+
+    def _chosen(self, growing: Growing) -> "tuple[DelayedDrafter, Tensor | None]":
+        """The drafter with the shape that the selector chooses here, and the root's law, which was read for it."""
+        if growing.source.depth_limit < 1:
+            return self, None
+        past = growing.source.past()
+        if past is None:
+            return self, None
+        require(self.chooser is not None, f"The selector {self.selector} works with a loaded pair: decode with one.")
+        action = self.chooser.choose(past)
+        shape = replace(self, paths=action.paths, trunk=action.trunk, branch=action.branch)
+        return shape, growing.expand_laws(growing.root_frontier())

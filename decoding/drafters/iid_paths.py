@@ -9,20 +9,24 @@ from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.drawing import draw_rows, note_growth
 from decoding.draws import Draws
 from decoding.errors import require
+from decoding.optional_torch import Tensor
 
 
-def grow_iid(growing: Growing, widths: Sequence[int], draws: Draws) -> None:
+def grow_iid(growing: Growing, widths: Sequence[int], draws: Draws, root_laws: Tensor | None = None) -> None:
     """Give every draw of a level `widths[depth]` independent draws below it, level by level.
 
     One draft forward per level over the distinct nodes. Draws that chose the same token share a node, and each of
     them has its own draws below it: a node drawn m times gets m * width. A width above 1 at depth 0 alone makes paths.
+
+    Args:
+        root_laws: the root's law where the draft has been asked for it already, `[1, vocab_size]`.
     """
-    ends = growing.root_frontier()
+    ends, laws = growing.root_frontier(), root_laws
     for width in widths[: growing.source.depth_limit]:
         frontier, rows = np.unique(ends, return_inverse=True)
-        laws = growing.expand_laws(frontier)
+        laws = growing.expand_laws(frontier) if laws is None else laws
         tokens, probs = draw_rows(draws, laws, np.repeat(rows, width))
-        ends = growing.add_drawn(np.repeat(ends, width), tokens, probs)
+        ends, laws = growing.add_drawn(np.repeat(ends, width), tokens, probs), None
     note_growth(growing.tree, len(widths), growing.source.depth_limit)
 
 

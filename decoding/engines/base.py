@@ -1,6 +1,5 @@
 """What every way to run a model shares: who sees whom in a pass, the forward it wraps, and the signature of a pass."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,9 +8,29 @@ from torch import Tensor
 
 from decoding.kv_cache import KVCache
 
-# (ids [num_queries], positions [num_queries], mask as `Engine.mask` made it, cache, queries to project: the last so
-# many, or those at an index [num_kept]) -> logits
-Forward = Callable[[Tensor, Tensor, Any, KVCache, int | Tensor], Tensor]
+
+class Forward(Protocol):
+    """Runs the layers of one model."""
+
+    def __call__(self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor) -> Tensor:
+        """Raw logits `[num_kept, vocab_size]`.
+
+        Args:
+            ids, positions: `[num_queries]` each.
+            mask: as `Engine.mask` made it.
+            keep: queries to project: the last so many, or those at an index `[num_kept]`.
+        """
+        ...
+
+    def with_features(
+        self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor, project: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of the last `project` kept queries (None: of all) and features `[num_kept, hidden_size]`."""
+        ...
+
+    def project(self, features: Tensor) -> Tensor:
+        """Features `[num_rows, hidden_size]` to raw logits `[num_rows, vocab_size]`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,5 +90,36 @@ class Engine(Protocol):
 
         Returns:
             Raw logits of the last `keep` queries (0: of all), `[keep or num_queries, vocab_size]`.
+        """
+        ...
+
+    def run_with_features(
+        self,
+        cache: KVCache,
+        token_ids: np.ndarray,
+        positions: np.ndarray,
+        mask: Any,
+        keep: int,
+        project: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The same pass, with the features of the kept queries: what the output head multiplies.
+
+        Args:
+            keep: give the features of the last so many queries (0: of all).
+            project: make logits of only the last so many of these; None: of all of them.
+
+        Returns:
+            Raw logits `[project or kept, vocab_size]` and features `[kept, hidden_size]`.
+
+        Raises:
+            PairError: the model has no such features.
+        """
+        ...
+
+    def project(self, features: Tensor) -> Tensor:
+        """Raw logits `[num_rows, vocab_size]` of features `[num_rows, hidden_size]`.
+
+        Raises:
+            PairError: the model has no such features.
         """
         ...

@@ -37,7 +37,7 @@ def make_engine(
         PairError: the engine cannot run this network.
     """
     assert asked in ENGINES
-    library = EagerEngine("library", LibraryForward(network), **how)
+    library = EagerEngine("library", LibraryForward(network, name), **how)
     wanted = _fastest(network, free_bytes, **how) if asked == "auto" else asked
     if wanted == "library":
         return library
@@ -45,7 +45,7 @@ def make_engine(
     refusal = _refusal(wanted, kind, network, name, how["mask_kind"])
     if refusal is None:
         with torch.inference_mode():
-            forward = LibraryForward(network) if kind is None else kind(network, positions)
+            forward = LibraryForward(network, name) if kind is None else kind(network, positions)
             engine = StaticEngine(forward, **how) if wanted == "static" else EagerEngine("lean", forward, **how)
             refusal = _wrong(engine, library, network, name, how["dtype"])
     if refusal is None:

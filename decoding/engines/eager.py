@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from decoding.engines.base import Forward, Visibility
+from decoding.engines.output_head import OutputHead, watched
 from decoding.kv_cache import KVCache
 
 
@@ -55,20 +56,43 @@ class EagerEngine:
 
     def run(self, cache: KVCache, token_ids: np.ndarray, positions: np.ndarray, mask: Any, keep: int) -> Tensor:
         """One pass; see `Engine.run`."""
-        count = len(token_ids)
-        cache.reserve(count)
+        logits = self._forward(*self._inputs(cache, token_ids, positions), mask, cache, keep or len(token_ids))
+        cache.advance(len(token_ids))
+        return logits
+
+    def run_with_features(
+        self,
+        cache: KVCache,
+        token_ids: np.ndarray,
+        positions: np.ndarray,
+        mask: Any,
+        keep: int,
+        project: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """One pass with its features; see `Engine.run_with_features`."""
+        inputs = self._inputs(cache, token_ids, positions)
+        logits, features = self._forward.with_features(*inputs, mask, cache, keep or len(token_ids), project)
+        cache.advance(len(token_ids))
+        return logits, features
+
+    def project(self, features: Tensor) -> Tensor:
+        """See `Engine.project`."""
+        return self._forward.project(features)
+
+    def _inputs(self, cache: KVCache, token_ids: np.ndarray, positions: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Ids and positions on the device, with room in the cache for their rows."""
+        cache.reserve(len(token_ids))
         ids = torch.from_numpy(np.asarray(token_ids, dtype=np.int64)).to(self.device, non_blocking=True)
         places = torch.from_numpy(np.asarray(positions, dtype=np.int64)).to(self.device, non_blocking=True)
-        logits = self._forward(ids, places, mask, cache, keep or count)
-        cache.advance(count)
-        return logits
+        return ids, places
 
 
 class LibraryForward:
-    """The transformers model as a forward."""
+    """The transformers model as a forward; its features are caught where they enter the output head."""
 
-    def __init__(self, network: Any):
-        self._network = network
+    def __init__(self, network: Any, name: str = "The target"):
+        self._network, self._name = network, name
+        self._head: OutputHead | None = None
 
     def __call__(self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor) -> Tensor:
         output = self._network(
@@ -80,3 +104,22 @@ class LibraryForward:
             logits_to_keep=keep,
         )
         return output.logits[0]
+
+    def with_features(
+        self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor, project: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See `Forward.with_features`."""
+        with watched(self._output_head.module, project) as seen:
+            logits = self(ids, positions, mask, cache, keep)
+        return logits, seen[0][0]
+
+    def project(self, features: Tensor) -> Tensor:
+        """See `Forward.project`."""
+        return self._output_head(features)
+
+    @property
+    def _output_head(self) -> OutputHead:
+        """Made when it is first asked for: making it tries the model."""
+        if self._head is None:
+            self._head = OutputHead(self._network, self._name)
+        return self._head

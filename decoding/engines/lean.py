@@ -29,8 +29,30 @@ class LeanForward:
     def __call__(
         self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
     ) -> Tensor:
+        return self._head(self._features(ids, positions, mask, cache, keep))
+
+    def with_features(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor | None,
+        cache: KVCache,
+        keep: int | Tensor,
+        project: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """See `Forward.with_features`."""
+        features = self._features(ids, positions, mask, cache, keep)
+        return self._head(features if project is None else features[-project:]), features
+
+    def project(self, features: Tensor) -> Tensor:
+        """See `Forward.project`."""
+        return self._head(features)
+
+    def _features(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
+    ) -> Tensor:
         x = self._embed(ids)
         angles = self._rotary.at(positions)
         for index, layer in enumerate(self._layers):
             x = layer(x, self._rotary, angles, mask, cache, index)
-        return self._head(self._norm(kept_rows(x, keep)))
+        return self._norm(kept_rows(x, keep))

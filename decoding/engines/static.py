@@ -58,11 +58,42 @@ class StaticEngine:
         """Who sees whom, as it is: the mask is made on the device, inside the pass."""
         return seen
 
-    @torch.inference_mode()
     def run(
         self, cache: StaticKVCache, token_ids: np.ndarray, positions: np.ndarray, mask: Visibility, keep: int
     ) -> Tensor:
         """One pass; see `Engine.run`. The logits stay as they are whatever runs later."""
+        return self._run(cache, token_ids, positions, mask, keep, features=False)
+
+    @torch.inference_mode()
+    def run_with_features(
+        self,
+        cache: StaticKVCache,
+        token_ids: np.ndarray,
+        positions: np.ndarray,
+        mask: Visibility,
+        keep: int,
+        project: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """One pass with its features; see `Engine.run_with_features`. Logits are made behind the pass."""
+        features = self._run(cache, token_ids, positions, mask, keep, features=True)
+        return self.project(features if project is None else features[-project:]), features
+
+    @torch.inference_mode()
+    def project(self, features: Tensor) -> Tensor:
+        """See `Engine.project`."""
+        return self.forward_pass.project(features)
+
+    @torch.inference_mode()
+    def _run(
+        self,
+        cache: StaticKVCache,
+        token_ids: np.ndarray,
+        positions: np.ndarray,
+        mask: Visibility,
+        keep: int,
+        features: bool,
+    ) -> Tensor:
+        """Logits or features of the kept queries."""
         count, kept = len(token_ids), keep or len(token_ids)
         shape = PassShape.of(mask, kept)
         cache.reserve(shape.queries)
@@ -70,12 +101,15 @@ class StaticEngine:
         staged = PassInputs(shape, self.transfers.staging(inputs.buffer))
         staged.fill(token_ids, positions, mask.among, mask.past, cache.length, kept)
         self.transfers.upload(staged.buffer, inputs.buffer)
-        body = partial(host_pass, self.forward_pass, cache.blocks, inputs, shape)
+        body = partial(host_pass, self.forward_pass, cache.blocks, inputs, shape, features)
         # The first pass over new blocks makes them, which no graph may do.
         recurs = shape.recurs and all(cache.blocks.placed)
-        logits = self.graphs.call(cache.blocks, shape, body) if recurs else body()
+        rows = self.graphs.call(cache.blocks, (shape, features), body) if recurs else body()
         cache.advance(count)
-        return logits[:kept].clone() if self.graphs.capture else logits[:kept]
+        # A pass that computes every query says nothing of which were asked for: the last ones of those that are real.
+        first = count - kept if shape.kept == shape.queries else 0
+        rows = rows[first : first + kept]
+        return rows.clone() if self.graphs.capture else rows
 
     def _static_inputs(self, shape: PassShape) -> PassInputs:
         if not shape.recurs:

@@ -1,5 +1,7 @@
 """One forward of static shape: everything that it depends on stands in tensors, nothing in it waits for the host."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -37,8 +39,21 @@ class StaticPass:
             ids, positions, slots: token, position and row of each query, int64 `[num_queries]`.
             mask: as `mask` made it; its width is the number of rows that attention reads.
         """
-        masks = {kind: mask for kind in self._mask_layer_types} if self._mask_layer_types else mask
-        return self._forward(ids, positions, masks, PassRows(blocks, slots, mask.shape[-1]), keep)
+        return self._forward(ids, positions, self._masks(mask), PassRows(blocks, slots, mask.shape[-1]), keep)
+
+    def features(
+        self, blocks: KVBlocks, ids: Tensor, positions: Tensor, slots: Tensor, mask: Tensor, keep: int | Tensor
+    ) -> Tensor:
+        """Features of these queries in the place of their logits, `[num_kept, hidden_size]`."""
+        rows = PassRows(blocks, slots, mask.shape[-1])
+        return self._forward.with_features(ids, positions, self._masks(mask), rows, keep, project=1)[1]
+
+    def project(self, features: Tensor) -> Tensor:
+        """Logits `[num_rows, vocab_size]` of features `[num_rows, hidden_size]`."""
+        return self._forward.project(features)
+
+    def _masks(self, mask: Tensor) -> Any:
+        return {kind: mask for kind in self._mask_layer_types} if self._mask_layer_types else mask
 
 
 def visible_rows(past: Tensor, among: Tensor, slots: Tensor, rows: int) -> Tensor:
@@ -94,9 +109,16 @@ class PassInputs:
         self.among.numpy()[:count, : among.shape[1]] = among
 
 
-def host_pass(run: StaticPass, blocks: KVBlocks, inputs: PassInputs, shape: PassShape) -> Tensor:
-    """Logits `[kept, vocab_size]` of a pass whose tree came from the host; mask and slots are made on the device."""
+def host_pass(
+    run: StaticPass, blocks: KVBlocks, inputs: PassInputs, shape: PassShape, features: bool = False
+) -> Tensor:
+    """Logits `[kept, vocab_size]` of a pass whose tree came from the host; mask and slots are made on the device.
+
+    Args:
+        features: give the features `[kept, hidden_size]` instead.
+    """
     slots = inputs.length + torch.arange(shape.queries, device=inputs.length.device)
     mask = run.mask(visible_rows(inputs.past, inputs.among, slots, shape.rows))
     keep = shape.queries if shape.kept == shape.queries else inputs.kept
-    return run(blocks, inputs.ids, inputs.positions, slots, mask, keep)
+    wanted = run.features if features else run
+    return wanted(blocks, inputs.ids, inputs.positions, slots, mask, keep)

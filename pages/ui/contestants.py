@@ -16,7 +16,8 @@ from decoding.trace import Setting
 from pages.ui.controls import preset_picker, reset_button, set_method
 from pages.ui.errors import escape_markdown, guarded
 from pages.ui.setting_info import info_of
-from pages.ui.setting_widgets import method_as_verified, picked_sampling, seed, setting_key, settings_form
+from pages.ui.setting_widgets import method_as_verified, picked_sampling, picked_settings, seed, settings_form
+from pages.ui.trained import head_methods, head_words
 from viz.race_lanes import MOST
 
 if TYPE_CHECKING:
@@ -104,10 +105,19 @@ def contestant_bar(field: Field) -> None:
                     label, key=f"{adding}_{name}", on_click=_add_and_close, args=(field, name), width="stretch",
                     help=escape_markdown(about),
                 )  # fmt: skip
+            for method in head_methods().values():
+                st.button(
+                    escape_markdown(method.label), key=f"{adding}_{method.name}_{method.draft_head}", width="stretch",
+                    on_click=_add_and_close, args=(field, method.name, method),
+                    help=escape_markdown(f"{method.summary} {head_words(method.draft_head)}"),
+                )  # fmt: skip
 
 
-def _add_and_close(field: Field, name: str) -> None:
-    add_slot(field, name)
+def _add_and_close(field: Field, name: str, method: "Method | None" = None) -> None:
+    """Add a contestant, with settings of its own if some are given."""
+    key = add_slot(field, name)
+    if method is not None:
+        set_method(key, method)
     st.session_state[f"{field.name}_add"] = False
 
 
@@ -171,8 +181,7 @@ def slot_method(key: str) -> "Method | None":
     if st.session_state[key] not in METHODS:
         return None
     method = method_as_verified(st.session_state[key], key)
-    values = {name: st.session_state.get(setting_key(key, method.name, name)) for name in method.settings()}
-    chosen = method.with_settings(**{name: value for name, value in values.items() if value is not None})
+    chosen = method.with_settings(**picked_settings(method, key))
     chosen.check(picked_sampling())
     return chosen
 
@@ -192,10 +201,10 @@ def slot_words(key: str) -> tuple[str, str]:
 
 def short_label(method: "Method") -> str:
     """A method's name and what was changed, short enough for an axis: `DynaTree · no history, D_0 3`."""
-    from decoding.contestants import changed_settings
+    from decoding.contestants import unnamed_changes
 
     label = method.label
-    changes = [_change(name, value) for name, value in changed_settings(method).items()]
+    changes = [_change(name, value) for name, value in unnamed_changes(method).items()]
     for number, change in enumerate(changes):
         longer = f"{label}, {change}" if number else f"{label} · {change}"
         left = len(changes) - number

@@ -21,6 +21,7 @@ from pages.ui.models import manager
 from pages.ui.setting_widgets import (
     length_control,
     picked,
+    picked_settings,
     sampling_controls,
     say_again,
     seed,
@@ -28,6 +29,7 @@ from pages.ui.setting_widgets import (
     settings_form,
 )
 from pages.ui.state import PromptChoice
+from pages.ui.trained import presets
 
 if TYPE_CHECKING:
     from decoding.methods import Method
@@ -152,19 +154,17 @@ def error_key(key: str) -> str:
 
 def preset_picker(key: str = "method") -> None:
     """Pick a configuration of the papers: it sets the method and all of its settings under `key`."""
-    from decoding.methods import PRESETS
-
-    widget = f"{key}_preset"
+    widget, known = f"{key}_preset", presets()
 
     def take_preset() -> None:
         chosen = st.session_state.get(widget)
         if chosen is not None:
-            set_method(key, PRESETS[chosen])
+            set_method(key, known[chosen])
             st.session_state[widget] = None
 
     st.selectbox(
         "Configuration of the papers",
-        list(PRESETS),
+        list(known),
         index=None,
         key=widget,
         on_change=take_preset,
@@ -175,7 +175,7 @@ def preset_picker(key: str = "method") -> None:
 def set_method(key: str, method: "Method") -> None:
     """Put a method and all its settings into the widgets of `key`; only in callbacks or before they are drawn."""
     st.session_state[key] = method.name
-    for name, value in method.settings().items():
+    for name, value in method.all_settings().items():
         st.session_state[setting_key(key, method.name, name)] = value
     if method.verifier.greedy_only:  # nobody clicked it: at a temperature it gives way to one that fits
         st.session_state[setting_key(key, method.name, "verifier")] = None
@@ -195,7 +195,7 @@ def picked_prompt_words(key: str = "prompt") -> str:
 
 
 def method_words(key: str = "method") -> str:
-    """What is picked under `key`, for a button: the method's label, and how many settings differ from the paper's."""
+    """What is picked under `key`, for a button: method, draft head, and how many settings differ from the paper's."""
     from decoding.methods import METHODS
 
     method = METHODS[picked(key, DEFAULT_METHOD, {name: method.label for name, method in METHODS.items()})]
@@ -204,7 +204,8 @@ def method_words(key: str = "method") -> str:
         st.session_state.get(setting_key(key, method.name, name)) not in (None, value)
         for name, value in defaults.items()
     )
-    return f"{method.label} · {changed} changed" if changed else method.label
+    label = method.with_settings(draft_head=picked_settings(method, key).get("draft_head", "")).label
+    return f"{label} · {changed} changed" if changed else label
 
 
 def _chat_toggle(key: str) -> bool:

@@ -36,6 +36,7 @@ NEXT: dict[str, tuple[str, str]] = {
         "Run several methods on one prompt: speed, acceptance, trees side by side.",
     ),
     "Race": (":material/flag:", "Recorded runs side by side, slowed down until you see who wins."),
+    "Train": (":material/model_training:", "Train a pair, a draft head or a selector, and watch its trees get better."),
 }
 STYLE = """
 <style>
@@ -56,6 +57,7 @@ STYLE = """
 .home-step.current { border-color: #009E73; }
 .home-step b { display: block; }
 [class*=st-key-home_next_] { padding: 0.3rem 0.7rem 0.5rem !important; gap: 0.1rem !important; min-height: 6.5rem; }
+[class*=st-key-home_next_] [data-testid=stPageLink] a { padding: 0.1rem 0; gap: 0.3rem; }
 [class*=st-key-home_next_] [data-testid=stCaptionContainer] p { font-size: 0.8rem; line-height: 1.3; }
 </style>
 """

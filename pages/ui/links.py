@@ -180,7 +180,7 @@ def _defaults(method: str, verifier: Sequence[str]) -> dict[str, Setting]:
     from decoding.verifiers import VERIFIERS
 
     known = [name for name in verifier if name in VERIFIERS]
-    return METHODS[method].with_settings(verifier=known[0] if len(known) == 1 else None).settings()
+    return METHODS[method].with_settings(verifier=known[0] if len(known) == 1 else None).all_settings()
 
 
 def _setting(name: str, default: Setting, text: str) -> Setting:

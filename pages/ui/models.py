@@ -23,6 +23,8 @@ class ModelManager:
         settings: what is loaded or will be loaded when a pair is first asked for.
         generation: counts the pairs loaded; a run whose pair is gone can be read, not continued.
         costs: what passes of the pair in memory cost here, None without one.
+        head_costs: the same with a draft head in the place of its draft model, by name, once measured.
+        identity: tells it from other pairs, None without one.
     """
 
     def __init__(self) -> None:
@@ -31,6 +33,8 @@ class ModelManager:
         self.settings = first_pair()
         self.generation = 0
         self.costs: CostModel | None = None
+        self.head_costs: dict[str, CostModel] = {}
+        self.identity: dict[str, object] | None = None
 
     @property
     def loaded(self) -> bool:
@@ -68,13 +72,29 @@ class ModelManager:
                 self._load(PairSettings())
                 raise type(error)(f"{error} The embedded pair is loaded instead.") from error
 
-    def measure_costs(self) -> "CostModel":
+    def costs_with(self, head: str) -> "CostModel | None":
+        """What passes cost with a draft head, with the draft model where the name is empty; None until measured."""
+        return self.head_costs.get(head) if head else self.costs
+
+    def measure_costs(self, head: str = "") -> "CostModel":
         """Measure again what passes of the pair in memory cost; without one, load it, which measures what is not known.
 
         A second or two: call it in the worker.
+
+        Args:
+            head: of a draft head that drafts in the place of the draft model; measured where that is not known.
+
+        Raises:
+            DraftscopeError: there is no such head, or it does not fit.
         """
         from decoding.cost_measuring import cost_model
 
+        if head:
+            from decoding.heads.head import with_draft
+
+            with self._lock:
+                self.head_costs[head] = cost_model(with_draft(self.pair(), head))
+                return self.head_costs[head]
         with self._lock:
             if self._pair is None:
                 self.pair()
@@ -94,6 +114,7 @@ class ModelManager:
 
     def _load(self, settings: PairSettings) -> "Pair":
         from decoding.cost_measuring import cost_model
+        from decoding.kept import pair_identity
         from decoding.pair import load_pair, release
 
         pair = load_pair(settings)
@@ -103,8 +124,8 @@ class ModelManager:
         except BaseException:  # a pair that cannot decode must not stay in memory, whatever stopped it
             release(pair)
             raise
-        self._pair, self.costs = pair, costs
-        self.settings = settings
+        self._pair, self.costs, self.identity = pair, costs, pair_identity(pair)
+        self.settings, self.head_costs = settings, {}
         self.generation += 1
         return self._pair
 
@@ -113,7 +134,7 @@ class ModelManager:
             return
         from decoding.pair import release
 
-        old, self._pair, self.costs = self._pair, None, None
+        old, self._pair, self.costs, self.identity = self._pair, None, None, None
         release(old)
 
     @staticmethod

@@ -50,6 +50,9 @@ SETTING_INFO: dict[str, SettingInfo] = {
     "paths": SettingInfo(SHAPE, "Paths", "K", "Independent paths.", 1, 16, 1),
     "trunk": SettingInfo(SHAPE, "Trunk", "L_1", "Tokens of the one path before it branches.", 0, 16, 1),
     "branch": SettingInfo(SHAPE, "Branches", "L_2", "Tokens of each path below the trunk.", 0, 16, 1),
+    "selector": SettingInfo(
+        SHAPE, "Selector", "", "A trained network chooses K, L_1 and L_2 anew at every root, from the text before it."
+    ),
     "widths": SettingInfo(SHAPE, "Widths", "", "Children per node, level by level, with commas between."),
     "acceptance": SettingInfo(
         SHAPE,
@@ -154,6 +157,9 @@ SETTING_INFO: dict[str, SettingInfo] = {
         choices=("accepted_over_depth", "committed_over_drafted"),
     ),
     "verifier": SettingInfo(VERIFICATION, "Verifier", "", "How drafted tokens are accepted."),
+    "draft_head": SettingInfo(
+        ENGINE, "Draft", "", "What drafts: the pair's draft model, or a head that was trained on the target's features."
+    ),
     "cache_policy": SettingInfo(
         ENGINE,
         "KV cache",
@@ -177,6 +183,9 @@ IDLE_WITHOUT: dict[str, tuple[str, ...]] = {
         "history_statistic",
     ),
 }
+
+# What is trained makes these settings idle where it is chosen.
+IDLE_WITH: dict[str, tuple[str, ...]] = {"selector": ("paths", "trunk", "branch")}
 
 # Settings by method whose default is a value of the papers, and those that only DynaTree's public code tells; the
 # defaults of all others were chosen here.

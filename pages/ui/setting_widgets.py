@@ -9,7 +9,16 @@ from decoding.errors import SettingsError
 from decoding.trace import Setting, TreeLaw
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.setting_info import DEFAULT_WORDS, GROUPS, IDLE_WITHOUT, VERIFICATION, default_source, info_of
+from pages.ui.setting_info import (
+    DEFAULT_WORDS,
+    GROUPS,
+    IDLE_WITH,
+    IDLE_WITHOUT,
+    VERIFICATION,
+    default_source,
+    info_of,
+)
+from pages.ui.trained import TRAINED, trained_choices
 
 if TYPE_CHECKING:
     from decoding.methods import Method
@@ -86,8 +95,8 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
 
 def drafted_law(method: "Method", key: str) -> "TreeLaw":
     """How a method with the settings under `key` chooses its tokens; the default where they contradict one another."""
-    values = method.drafter.settings()
-    values = {name: st.session_state.get(setting_key(key, method.name, name), value) for name, value in values.items()}
+    values = picked_settings(method_as_verified(method.name, key), key)
+    values = {name: values[name] for name in (*method.drafter.settings(), *method.drafter.optional)}
     try:
         return method.drafter.with_settings(**values).law
     except SettingsError:
@@ -108,6 +117,7 @@ def _group(
     for start in range(0, len(others), columns):
         for place, name in zip(st.columns(columns), others[start : start + columns], strict=False):
             idle = any(name in idle and values.get(switch) is False for switch, idle in IDLE_WITHOUT.items())
+            idle = idle or is_idle(method, key, name)
             widget = setting_key(key, method.name, name)
             with place:
                 values[name] = setting_widget(widget, method.name, name, defaults[name], idle)
@@ -121,6 +131,8 @@ def setting_widget(key: str, method_name: str, name: str, default: Setting, disa
     shared = {"key": key, "disabled": disabled, "persist_state": "session", "help": help_text}
     if isinstance(default, bool):
         return st.toggle(info.title, **shared)
+    if name in TRAINED:
+        return _trained_widget(name, key, info.title, method_name, shared)
     if isinstance(default, str) and info.choices:
         return st.selectbox(info.title, info.choices, format_func=lambda word: word.replace("_", " "), **shared)
     if isinstance(default, str):
@@ -129,6 +141,14 @@ def setting_widget(key: str, method_name: str, name: str, default: Setting, disa
     low, high = kind(info.low), kind(info.high)
     st.session_state[key] = min(max(kind(st.session_state[key]), low), high)
     return st.slider(info.title, low, high, step=kind(info.step), **shared)
+
+
+def _trained_widget(name: str, widget: str, title: str, method_name: str, shared: dict[str, Any]) -> str:
+    """A choice among what was trained for the pair in memory; what does not fit any more is let go."""
+    choices = trained_choices(method_as_verified(method_name, widget.removesuffix(f"_{method_name}_{name}")))[name]
+    if st.session_state[widget] not in choices:
+        st.session_state[widget] = ""
+    return st.selectbox(title, list(choices), format_func=choices.get, **shared)
 
 
 def setting_help(method_name: str, name: str, default: Setting) -> str:
@@ -222,10 +242,28 @@ def method_as_verified(name: str, key: str) -> "Method":
     return method.with_settings(verifier=chosen_verifier(method, key, picked_sampling()))
 
 
+def picked_settings(method: "Method", key: str) -> dict[str, Setting]:
+    """The values that stand in the widgets of a method or will stand there; what is trained only where it fits."""
+    offered = trained_choices(method)
+    values = {}
+    for name, value in method.all_settings().items():
+        picked = st.session_state.get(setting_key(key, method.name, name))
+        values[name] = value if picked is None else picked
+        if name in TRAINED and values[name] not in offered.get(name, ()):
+            values[name] = ""
+    return values
+
+
+def is_idle(method: "Method", key: str, name: str) -> bool:
+    """Whether a setting has no effect because something trained is chosen in its place."""
+    values = picked_settings(method_as_verified(method.name, key), key)
+    return any(name in idle and values.get(chosen) for chosen, idle in IDLE_WITH.items())
+
+
 def shown_settings(name: str, key: str) -> dict[str, Setting]:
     """The defaults of the settings that have an effect."""
     method = method_as_verified(name, key)
-    settings = method.settings()
+    settings = method.settings() | dict.fromkeys(trained_choices(method), "")
     if not method.drafter.uses_draft_model:
         settings.pop("cache_policy", None)
     return settings

@@ -23,6 +23,7 @@ PAGES: dict[str, str] = {
     "Verifiers": "pages/verifiers.py",
     "Compare": "pages/compare.py",
     "Race": "pages/race.py",
+    "Train": "pages/train.py",
 }
 STYLE = """
 <style>

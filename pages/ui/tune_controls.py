@@ -10,8 +10,10 @@ from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
 from pages.ui.setting_info import ENGINE, GROUPS, HISTORY, IDLE_WITHOUT, VERIFICATION, default_source, info_of
 from pages.ui.setting_widgets import (
+    is_idle,
     method_as_verified,
     picked_sampling,
+    picked_settings,
     sampling_controls,
     seed,
     setting_key,
@@ -21,6 +23,7 @@ from pages.ui.setting_widgets import (
     verifier_buttons,
 )
 from pages.ui.state import Run, current_run, selected_iteration
+from pages.ui.trained import presets
 from pages.ui.tune import Bench
 from pages.ui.tune_prefix import TEXT_TOKENS, Source, prompt_source, run_source
 
@@ -47,11 +50,7 @@ def chosen_method() -> "Method":
         SettingsError: the settings contradict one another, or the verifier would bias the output.
     """
     method = method_as_verified(st.session_state[KEY], KEY)
-    values = {
-        name: st.session_state.get(setting_key(KEY, method.name, name), value)
-        for name, value in method.settings().items()
-    }
-    chosen = method.with_settings(**values)
+    chosen = method.with_settings(**picked_settings(method, KEY))
     chosen.check(picked_sampling())
     return chosen
 
@@ -85,15 +84,15 @@ def method_select() -> None:
 
 def preset_select() -> None:
     """A configuration of the papers sets the method and all of its sliders."""
-    from decoding.methods import PRESETS
+    known = presets()
 
     def take() -> None:
         chosen = st.session_state["tune_preset"]
         if chosen is not None:
-            set_method(KEY, PRESETS[chosen])
+            set_method(KEY, known[chosen])
             st.session_state["tune_preset"] = None
 
-    names = [name for name, method in PRESETS.items() if method.name in tree_methods()]
+    names = [name for name, method in known.items() if method.name in tree_methods()]
     st.selectbox(
         "Configuration of the papers",
         names,
@@ -250,7 +249,9 @@ def settings_sliders() -> None:
             st.caption("Works between iterations: the trees here stay, a whole generation shows it.")
         for name in names:
             widget = setting_key(KEY, method.name, name)
-            value = setting_widget(widget, method.name, name, defaults[name], name in switched_off)
+            value = setting_widget(
+                widget, method.name, name, defaults[name], name in switched_off or is_idle(method, KEY, name)
+            )
             if value is False:
                 switched_off.update(IDLE_WITHOUT.get(name, ()))
             default_line(widget, method.name, name, defaults[name], value)

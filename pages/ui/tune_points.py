@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from decoding.trace import IterationTrace
 from pages.ui.setting_info import PAPER_DEFAULTS, info_of
+from pages.ui.trained import DRAFT_HEAD
 from viz.compare_charts import Tried
 from viz.tokens import milliseconds, plural
 from viz.tune_charts import ITERATION, WHOLE
@@ -39,10 +40,11 @@ def changed_words(method: "Method") -> str:
     """What differs from the paper's defaults: `D_max 10, τ 0.02`; empty for the defaults themselves."""
     from decoding.methods import METHODS
 
-    defaults = METHODS[method.name].settings()
+    defaults = METHODS[method.name].with_settings(verifier=method.verifier.name).all_settings()
+    defaults["verifier"] = METHODS[method.name].verifier.name
     parts = []
-    for name, value in method.settings().items():
-        if value != defaults[name]:
+    for name, value in method.all_settings().items():
+        if value != defaults[name] and name != DRAFT_HEAD:  # the label tells it
             info = info_of(name, defaults[name])
             shown = ("on" if value else "off") if isinstance(value, bool) else f"{value:g}" if _number(value) else value
             parts.append(f"{info.symbol or info.label.lower()} {str(shown).replace('_', ' ')}")

@@ -12,11 +12,12 @@ from pages.ui.setting_widgets import (
     SAMPLING,
     chosen_verifier,
     picked_sampling,
+    picked_settings,
     sampling_controls,
-    setting_key,
     setting_words,
 )
 from pages.ui.torch_there import torch_there, why_not
+from pages.ui.trained import TRAINED
 from pages.ui.what_if import SLOT, History
 from pages.ui.what_if_branch import Wish
 from pages.ui.what_if_nodes import CHILD
@@ -115,12 +116,8 @@ def edited_method(history: History) -> "Method | None":
     sampling, base = picked_sampling(SAMPLED), base_method(history)
     method = METHODS[st.session_state[METHOD]]
     method = method.with_settings(verifier=chosen_verifier(method, METHOD, sampling))
-    values = {
-        name: st.session_state.get(setting_key(METHOD, method.name, name), value)
-        for name, value in method.settings().items()
-        if name != "verifier"
-    }
-    method = method.with_settings(**values)
+    values = picked_settings(method, METHOD)
+    method = method.with_settings(**{name: value for name, value in values.items() if name != "verifier"})
     method.check(sampling)
     same = base is not None and method.name == base.name and method.settings() == base.settings()
     return None if same else method
@@ -156,7 +153,9 @@ def editor_words(history: History) -> str:
         parts.append(method.label)
     elif method is not None:
         before = trace.settings
-        for name, value in method.settings().items():
+        for name, value in method.all_settings().items():
+            if name in TRAINED:
+                before = {name: ""} | before
             if name in before and before[name] != value:
                 info = info_of(name, value)
                 title = info.symbol or info.label.lower()

@@ -65,7 +65,7 @@ def draw_budgets(run: Run, index: int, costs: "CostModel") -> None:
 
 
 def usable_costs(run: Run) -> "CostModel | None":
-    """The measured costs of the pair in memory if the run is of that pair; else says what to do."""
+    """The measured costs of the pair in memory with the run's draft, if the run is of that pair; else what to do."""
     models = manager()
     if models.info is not None and models.info.name != run.trace.pair.name:
         st.caption(
@@ -75,15 +75,17 @@ def usable_costs(run: Run) -> "CostModel | None":
             )
         )
         return None
-    if models.costs is not None:
-        return models.costs
+    head = str(run.trace.settings.get("draft_head", ""))
+    costs = models.costs_with(head)
+    if costs is not None:
+        return costs
     if not torch_there():
         st.caption(NO_TORCH)
         return None
     st.caption("The best budget is read off what passes cost on this machine, which is not measured yet.")
     if st.button("Measure now", key="why_measure", icon=":material/timer:", help="Loads the pair; takes a few seconds"):
         try:
-            run_now("Measuring what passes cost", lambda job: models.measure_costs())
+            run_now("Measuring what passes cost", lambda job: models.measure_costs(head))
         except DraftscopeError as error:
             show_error(error)
             return None

@@ -191,6 +191,8 @@ def try_change(run: Run, iteration: IterationTrace, change: "SettingChange") -> 
     method = method_of(made)
     own = method.drafter.settings()
     in_force = {name: value for name, value in iteration.settings.items() if name in own}
+    if method.drafter.needs_past:  # what a selector chose here is looked at as if it had been given
+        in_force["selector"] = ""
     method = method.with_settings(**in_force)
     set_method(TUNE, method.with_settings(**{change.setting: change.after}))
     st.session_state["tune_pinned"] = method

@@ -4,9 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from decoding.training.launch import delete
+from decoding.training.run_folder import Status, training_home
 from pages.ui.setup import PAGES
 from tests.browser.app import SETTLED
 from tests.browser.axe import axe_script, violations
+from tests.training.made import made_training
 
 WAIT_MS = 60_000
 POPOVER = "[data-testid=stPopoverBody]"
@@ -132,6 +135,23 @@ def what_if(page, judge: Callable) -> None:
     judge("two branches")
 
 
+def train(page, judge: Callable) -> None:
+    """The form with all of its settings, a training that has stopped, and what it printed."""
+    page.get_by_text("More settings").click()
+    settle(page)
+    judge("all settings")
+    folder = made_training(training_home(), "stopped", Status("stopped", message="Stopped; resume goes on."))
+    page.goto(page.url.split("?")[0] + "?run=stopped")
+    page.locator(DRAWN).first.wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("a training")
+    page.click(".st-key-train_output button")
+    page.locator(POPOVER).wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("its output", POPOVER)
+    delete(folder)
+
+
 # What is done on a page, and in which states it is judged.
 JOURNEYS = {
     "Home": home,
@@ -142,6 +162,7 @@ JOURNEYS = {
     "Verifiers": verifiers,
     "Compare": compare,
     "Race": race,
+    "Train": train,
 }
 
 

@@ -1,0 +1,240 @@
+"""How good the embedded pair is on held-out text: losses, acceptance, calibration, loops, sizes and samples.
+
+    python -m benchmarks.embedded_pair --corpus DIR --python-source
+    python -m benchmarks.embedded_pair --corpus DIR --target out/target --draft out/draft --against embedded
+
+The text that the pair was trained on is not part of the program: `--corpus` names it, and its held-out part is read.
+Without it the sample prompts are read, which were written for this program and are in no training text.
+"""
+
+import argparse
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common import add_pair_arguments, arguments, pair_from, print_table, run_main, save_figures
+from decoding.pair import Pair, load_pair, release
+from decoding.presets import EMBEDDED, PairSettings, model_folder
+from decoding.prompts import load_prompts
+from decoding.training.corpus import Corpus, read_corpus
+from decoding.training.held_out import (
+    Figure,
+    KindFigures,
+    Reading,
+    continuations,
+    difference,
+    kind_figures,
+    pieces_of,
+    read,
+)
+
+PIECES, QUICK_PIECES = 40, 3  # of each kind
+PROMPT_TOKENS, NEW_TOKENS = 48, 160
+SAMPLE_PROMPT_TOKENS = 24  # sample prompts are short
+SHOWN_TOKENS = 60
+SAMPLED_AT = 0.8
+LOWER_IS_BETTER = ("nats_per_byte", "draft_nats_per_byte", "looping", "looping_tokens")
+FIGURES = (
+    "nats_per_token",
+    "nats_per_byte",
+    "draft_nats_per_byte",
+    "overlap",
+    "agreement",
+    "looping",
+    "looping_tokens",
+)
+WORDS = {
+    "nats_per_token": "nats/token", "nats_per_byte": "nats/byte", "draft_nats_per_byte": "draft nats/byte",
+    "overlap": "overlap", "agreement": "greedy agreement", "looping": "looping texts",
+    "looping_tokens": "looping tokens",
+}  # fmt: skip
+# What a figure is the ratio of, by piece.
+RATIOS = {
+    "nats_per_byte": "target_nats",
+    "draft_nats_per_byte": "draft_nats",
+    "overlap": "overlap",
+    "agreement": "agrees",
+}
+PER_BYTE = ("nats_per_byte", "draft_nats_per_byte")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One pair on all kinds of text."""
+
+    pair: str
+    kinds: tuple[KindFigures, ...]
+    readings: dict[str, list[Reading]]
+    greedy: dict[str, list[list[int]]]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the command."""
+    made = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(made)
+    made.add_argument("--corpus", type=Path, metavar="DIR", help="the text that the pair was trained on")
+    made.add_argument("--python-source", action="store_true", help="and the Python standard library as a kind of text")
+    made.add_argument("--against", metavar="PAIR", help="embedded, or a folder with target and draft, to compare with")
+    made.add_argument("--pieces", type=int, default=PIECES, metavar="N", help="of text of each kind")
+    return made
+
+
+def texts_of(args: argparse.Namespace) -> dict[str, list[str]]:
+    """Pieces of held-out text by kind."""
+    count = QUICK_PIECES if args.quick else args.pieces
+    if args.corpus is not None:
+        corpus: Corpus = read_corpus(args.corpus, python_source=args.python_source)
+        return {kind: pieces_of(corpus.held_out(kind), count) for kind in corpus.kinds if corpus.held_out(kind)}
+    print("No --corpus DIR is given: these are the sample prompts, some hundred characters each; give the folder of "
+          "the training text for figures on its held-out part.\n")  # fmt: skip
+    by_kind: dict[str, list[str]] = {}
+    for prompt in load_prompts(args.prompts):
+        by_kind.setdefault(prompt.kind, []).append(prompt.text)
+    return {kind: texts[:count] for kind, texts in by_kind.items()}
+
+
+def measure(pair: Pair, texts: dict[str, list[str]], prompt_tokens: int, new_tokens: int) -> Measured:
+    """Every figure of a pair."""
+    readings = {kind: [read(pair, text) for text in pieces] for kind, pieces in texts.items()}
+    greedy = {kind: continuations(pair, pieces, prompt_tokens, new_tokens) for kind, pieces in texts.items()}
+    kinds = tuple(kind_figures(kind, readings[kind], greedy[kind]) for kind in texts)
+    return Measured(pair.info.name, kinds, readings, greedy)
+
+
+def print_figures(measured: Measured) -> None:
+    """Losses and acceptance by kind, then calibration by kind and rank."""
+    print(f"{measured.pair}: 95% intervals over pieces of text")
+    header = ("kind", *(WORDS[name] for name in FIGURES))
+    print_table(header, [(kind.kind, *(getattr(kind, name) for name in FIGURES)) for kind in measured.kinds])
+    print("\nthe draft's n-th likeliest token: its probability / the target's / how often the target's likeliest (ECE)")
+    rows = [
+        (kind.kind, *(f"{rank.draft_chance:.3f}/{rank.target_chance:.3f}/{rank.hit_rate:.3f} "
+                      f"({rank.calibration_error:.3f})" for rank in kind.ranks))
+        for kind in measured.kinds
+    ]  # fmt: skip
+    print_table(("kind", *(f"rank {rank.rank}" for rank in measured.kinds[0].ranks)), rows)
+
+
+def compared(measured: Measured, other: Measured) -> list[tuple[str, str, Figure]]:
+    """What one pair has more than another, by kind and figure, on the same pieces."""
+    found = []
+    for kind in measured.readings:
+        mine, theirs = measured.readings[kind], other.readings[kind]
+        for name, field in RATIOS.items():
+            sums = [np.array([getattr(reading, field).sum() for reading in side]) for side in (mine, theirs)]
+            sizes = [_sizes(side, name in PER_BYTE) for side in (mine, theirs)]
+            found.append((kind, name, difference(sums[0], sizes[0], sums[1], sizes[1])))
+        figures = [next(each for each in side.kinds if each.kind == kind).looping for side in (measured, other)]
+        half = float(np.hypot(figures[0].half, figures[1].half))
+        found.append((kind, "looping", Figure(figures[0].value - figures[1].value, half)))
+    return found
+
+
+def _sizes(readings: Sequence[Reading], in_bytes: bool) -> np.ndarray:
+    return np.array([reading.text_bytes if in_bytes else len(reading.overlap) for reading in readings])
+
+
+def signed(found: Figure) -> str:
+    """A difference with its interval."""
+    return f"{found.value:+.4f}" + ("" if found.half is None else f"±{found.half:.4f}")
+
+
+def verdict(name: str, found: Figure) -> str:
+    """Whether a difference is for the better, beyond its interval."""
+    if found.half is None or abs(found.value) <= found.half:
+        return "no clear difference"
+    return "better" if (found.value < 0) == (name in LOWER_IS_BETTER) else "WORSE"
+
+
+def files_of(pair: Pair) -> list[dict[str, Any]]:
+    """Weights of both models on disk: size and SHA-256."""
+    found = []
+    for role in ("target", "draft"):
+        folder = model_folder(getattr(pair.settings, role), role)
+        for file in sorted(folder.glob("*.safetensors")) if folder is not None else ():
+            content = file.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            parameters = getattr(pair, role).info.parameters
+            found.append({"role": role, "file": file.name, "bytes": len(content), "sha256": digest,
+                          "parameters": parameters})  # fmt: skip
+    return found
+
+
+@torch.inference_mode()
+def samples(pair: Pair, texts: dict[str, list[str]], measured: Measured, prompt_tokens: int) -> list[dict[str, str]]:
+    """The first prompt of each kind with its greedy text, and one drawn at a temperature."""
+    found = []
+    for number, (kind, pieces) in enumerate(texts.items()):
+        prompt = next(ids for ids in map(pair.vocabulary.encode, pieces) if len(ids) >= prompt_tokens)[:prompt_tokens]
+        rows = torch.tensor([prompt], device=pair.target.device)
+        torch.manual_seed(number)
+        config = pair.generation_config(
+            max_new_tokens=SHOWN_TOKENS, do_sample=True, temperature=SAMPLED_AT, top_k=0, top_p=1.0
+        )
+        drawn = pair.target.network.generate(rows, attention_mask=torch.ones_like(rows), generation_config=config)
+        drawn_ids = drawn[0, prompt_tokens:].tolist()
+        found.append({"kind": kind, "prompt": pair.vocabulary.decode(prompt),
+                      "greedy": pair.vocabulary.decode(measured.greedy[kind][0][:SHOWN_TOKENS]),
+                      "sampled": pair.vocabulary.decode(drawn_ids)})  # fmt: skip
+    return found
+
+
+def print_samples(shown: Sequence[dict[str, str]]) -> None:
+    """A sample of each kind."""
+    for sample in shown:
+        print(f"\n{sample['kind']}: {sample['prompt']!r}")
+        print(f"  greedy:  {sample['greedy']!r}\n  T = {SAMPLED_AT}: {sample['sampled']!r}")
+
+
+def other_pair(name: str, args: argparse.Namespace) -> Pair:
+    """The pair to compare with."""
+    folder = Path(name).expanduser()
+    target, draft = (EMBEDDED, EMBEDDED) if name == EMBEDDED else (str(folder / "target"), str(folder / "draft"))
+    return load_pair(PairSettings(target=target, draft=draft, device=args.device, dtype=args.dtype))
+
+
+def main() -> int:
+    args = parser().parse_args()
+    texts = texts_of(args)
+    prompt_tokens = PROMPT_TOKENS if args.corpus is not None else SAMPLE_PROMPT_TOKENS
+    new_tokens = NEW_TOKENS // 4 if args.quick else NEW_TOKENS
+    pair = pair_from(args)
+    measured = measure(pair, texts, prompt_tokens, new_tokens)
+    print_figures(measured)
+    files = files_of(pair)
+    print()
+    print_table(("weights", "parameters", "MB", "SHA-256"), [
+        (f"{file['role']}/{file['file']}", f"{file['parameters']:,}", f"{file['bytes'] / 1e6:.2f}", file["sha256"])
+        for file in files
+    ])  # fmt: skip
+    shown = samples(pair, texts, measured, prompt_tokens)
+    print_samples(shown)
+    figures: dict[str, Any] = {"pair": measured.pair, "held_out": args.corpus is not None,
+                               "kinds": [asdict(kind) for kind in measured.kinds], "files": files,
+                               "samples": shown}  # fmt: skip
+    if args.against is not None:
+        device = pair.target.device
+        release(pair)
+        other = measure(other_pair(args.against, args), texts, prompt_tokens, new_tokens)
+        print()
+        print_figures(other)
+        rows = [(kind, name, found, verdict(name, found)) for kind, name, found in compared(measured, other)]
+        print(f"\n{measured.pair} less {other.pair}, on the same pieces")
+        print_table(("kind", "figure", "difference", ""), [(k, WORDS[n], signed(f), v)
+                                                           for k, n, f, v in rows])  # fmt: skip
+        figures["against"] = {"pair": other.pair, "kinds": [asdict(kind) for kind in other.kinds],
+                              "differences": [{"kind": k, "figure": n, **asdict(f), "verdict": v}
+                                              for k, n, f, v in rows]}  # fmt: skip
+    else:
+        device = pair.target.device
+    save_figures(args, "embedded_pair", figures, device)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

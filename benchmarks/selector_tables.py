@@ -1,0 +1,122 @@
+"""Tables 4 to 7 of the delayed-expansion paper in kind, and the verdict on what the paper says in them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from benchmarks.bootstrap import Estimate, estimate
+from benchmarks.common import print_table
+from benchmarks.selector_roots import WAYS, Totals
+from benchmarks.talf_tables import Claims
+from decoding.verifiers import VERIFIERS
+
+# Averages of the paper: Table 4 and 5 (ratios over the baseline), Table 6 and 7 (tokens per pass, tokens per second).
+PAPER_RATIOS = {
+    "khisti": (1.19, 1.16), "naive_tree": (1.09, 1.30), "nss": (1.11, 1.26), "specinfer": (1.10, 1.23),
+    "spectr": (1.10, 1.23),
+}  # fmt: skip
+PAPER_LEVELS = {
+    "traversal": (5.31, 15.89), "nss": (4.48, 15.05), "naive_tree": (4.94, 16.18), "specinfer": (5.03, 16.69),
+    "spectr": (5.05, 16.40), "khisti": (5.23, 14.83),
+}  # fmt: skip
+DRAWS = 1000
+OT = tuple(PAPER_RATIOS)
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One figure of every verifier and way, as a function of the prompts that it is taken over.
+
+    Attributes:
+        words: what it is. of: `(key, prompts) -> value`. keys: that there are. prompts: how many.
+    """
+
+    words: str
+    of: object
+    keys: tuple[Key, ...]
+    prompts: int
+
+    def level(self, key: Key) -> Estimate:
+        """The figure with its interval."""
+        return estimate(range(self.prompts), partial(self.of, key), DRAWS)
+
+    def gain(self, better: Key, worse: Key) -> Estimate:
+        """By how much, as a share, one exceeds the other on the same prompts."""
+        return estimate(range(self.prompts), lambda rows: self.of(better, rows) / self.of(worse, rows) - 1, DRAWS)
+
+
+def exact_figures(totals: Totals) -> tuple[Figures, Figures]:
+    """Block efficiency, exact over the verifier, and modelled throughput."""
+    keys, prompts = tuple(totals.tokens), totals.roots.shape[1]
+    return (
+        Figures("tokens per pass, exact over the verifier", totals.block_efficiency, keys, prompts),
+        Figures("modelled tokens per second", totals.rate, keys, prompts),
+    )
+
+
+def measured_figures(speeds: dict[Key, np.ndarray]) -> Figures:
+    """Measured throughput from tokens per second `[samplings, prompts]`: geometric means over both."""
+    logs = {key: np.log(values) for key, values in speeds.items()}
+    count = next(iter(speeds.values())).shape[1]
+
+    def of(key: Key, prompts: np.ndarray) -> float:
+        return float(np.exp(logs[key][:, prompts].mean()))
+
+    return Figures("measured tokens per second", of, tuple(speeds), count)
+
+
+def ratio_table(figures: Sequence[Figures], base: str, claims: Claims) -> dict:
+    """Tables 4 and 5: how much the selector adds to each verifier."""
+    print(f"\nTables 4 and 5: the selector over {WAYS[base]}, as a ratio (Traversal is ours: the paper has none)")
+    names = [name for name, how in figures[0].keys if how == "selector"]
+    rows, found = [], {}
+    for name in names:
+        cells = []
+        for each in figures:
+            worse = (name, f"{base}_most" if each is figures[0] else base)
+            if worse not in each.keys or (name, "selector") not in each.keys:
+                cells.append("-")
+                continue
+            gain = each.gain((name, "selector"), worse)
+            cells.append(f"{1 + gain.value:.3f} ({1 + gain.low:.3f} to {1 + gain.high:.3f})")
+            found[f"{name}: {each.words}"] = vars(gain)
+            if name in PAPER_RATIOS:
+                paper = PAPER_RATIOS[name][0 if each is figures[0] else 1] - 1
+                words = f"{VERIFIERS[name].label}: selector over {WAYS[worse[1]]}, {each.words}"
+                claims.add(words, f"{paper:+.2f}", gain)
+        paper_cells = [f"{value:.2f}" for value in PAPER_RATIOS.get(name, ())] or ["-", "-"]
+        rows.append((VERIFIERS[name].label, cells[0], paper_cells[0], *cells[1:], paper_cells[1]))
+    print_table(("verifier", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper"), rows)
+    return found
+
+
+def level_table(figures: Sequence[Figures], claims: Claims) -> dict:
+    """Tables 6 and 7: the OT verifiers with the selector against traversal."""
+    print("\nTables 6 and 7: every verifier with every way to shape the tree")
+    rows, found = [], {}
+    for key in figures[0].keys:
+        name, how = key
+        cells = [str(each.level(key)) if key in each.keys else "-" for each in figures]
+        paper = PAPER_LEVELS.get(name) if how == ("root" if name == "traversal" else "selector") else None
+        rows.append((f"{VERIFIERS[name].label}, {WAYS[how]}", cells[0], f"{paper[0]:.2f}" if paper else "",
+                     *cells[1:], f"{paper[1]:.2f}" if paper else ""))  # fmt: skip
+        found[f"{name}, {how}"] = {e.words: vars(e.level(key)) for e in figures if key in e.keys}
+    print_table(("way", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper"), rows)
+    for place, each in enumerate(figures):
+        base = ("traversal", "root_most" if place == 0 else "root")
+        if base not in each.keys:
+            base = ("traversal", "static")
+        for name in OT:
+            if (name, "selector") not in each.keys or base not in each.keys:
+                continue
+            column = min(place, 1)
+            apart = PAPER_LEVELS[name][column] / PAPER_LEVELS["traversal"][column] - 1
+            pair = ((name, "selector"), base)
+            better, worse = pair if apart > 0 else pair[::-1]
+            words = " over ".join(f"{VERIFIERS[n].label}, {WAYS[how]}" for n, how in (better, worse))
+            paper = apart if apart > 0 else 1 / (1 + apart) - 1
+            claims.add(f"{words}, {each.words}", f"{paper:+.2f}", each.gain(better, worse))
+    return found

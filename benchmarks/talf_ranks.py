@@ -1,0 +1,122 @@
+"""SALF & TALF, Figure 2: which ranks a drafted tree is made of, and how good a head is behind its own n-th choice."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from decoding.heads.head import with_draft
+from decoding.heads.store import find_head, load_network
+from decoding.methods import Method
+from decoding.pair import Pair
+from decoding.session import DecodeSession, Limits
+from decoding.trace import IterationTrace
+from decoding.training.head_learner import target_sides
+from decoding.training.losses import Sides
+from decoding.training.trees import children_features, text_features
+from decoding.training.unroll import Drafted, Text, unroll
+from decoding.training.windows import continue_texts
+
+RANKS = 5
+BINS = 10  # of equal size; the paper does not say how many
+LAST = f"{RANKS} or lower"
+
+
+def rank_shares(pair: Pair, method: Method, prompt_ids: list[int], tokens: int) -> dict[str, float]:
+    """Share of the verified tokens of a prompt's trees by their rank in the draft's law, 1 to 4 and the rest.
+
+    A tree that holds a token holds every likelier one with the same parent, so that ranks can be counted in it.
+    """
+    session = DecodeSession(pair, method, prompt_ids, limits=Limits(tokens, ignore_end_of_text=True))
+    counts: Counter[str] = Counter()
+    for iteration in session:
+        if not iteration.in_loop:
+            counts.update(_ranks(iteration))
+    total = sum(counts.values())
+    return {name: counts[name] / total for name in rank_names()} if total else {}
+
+
+def rank_names() -> tuple[str, ...]:
+    """Names of the ranks in order."""
+    return (*(str(rank) for rank in range(1, RANKS)), LAST)
+
+
+def _ranks(iteration: IterationTrace) -> list[str]:
+    siblings: dict[int, list[float]] = {}
+    for node in iteration.nodes:
+        if node.node_id and not node.pruned and node.flat_index is not None:
+            siblings.setdefault(node.parent_id, []).append(node.draft_probability)
+    names = rank_names()
+    return [names[min(rank, RANKS - 1)] for group in siblings.values() for rank in range(len(group))]
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """What a head says after its own n-th ranked token, at every root of one prompt.
+
+    Attributes:
+        right: bool `[roots, RANKS]`: its likeliest token is the target's.
+        confidence: its probability of the target's token, `[roots, RANKS]`, as Appendix A has it.
+        top: its probability of its own likeliest token, as calibration is usually measured.
+    """
+
+    right: np.ndarray
+    confidence: np.ndarray
+    top: np.ndarray
+
+
+def written_text(pair: Pair, prompt_ids: list[int], tokens: int, seed: int) -> np.ndarray:
+    """A prompt with what the target writes behind it at temperature 1."""
+    text = list(prompt_ids)
+    continue_texts(pair.target, [text], len(text) + tokens, 1.0, [np.random.default_rng(seed)])
+    return np.array(text)
+
+
+@torch.inference_mode()
+def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> Conditioned:
+    """Draft one token, feed each of the five best back, and compare the next law with the target's choice.
+
+    Args:
+        head: name of a stored head.
+        tokens: a text; its tokens from `first_root` on are the roots.
+    """
+    with_draft(pair, head)  # refuses a head of another target
+    network, sides = load_network(find_head(head)).to(pair.target.device).eval(), target_sides(pair)
+    features = text_features(pair.target, tokens)
+    text = Text(torch.from_numpy(tokens)[None].to(features.device), features[None].float(), 1)
+    (out,) = unroll(network, sides.embed, text, None)
+    children = _law(sides, out[0, :, 0]).topk(RANKS).indices  # [roots, RANKS]
+    drafted = Drafted(children[None, None], torch.zeros_like(children)[None, None], features[:0])
+    behind = unroll(network, sides.embed, text, drafted)[1][0]
+    theirs = children_features(pair.target, tokens, children)
+    law = _law(sides, behind)
+    wanted = sides.project(theirs).argmax(-1)
+    top, chosen = law.max(-1)
+    found = (chosen == wanted, law.gather(-1, wanted[..., None])[..., 0], top)
+    return Conditioned(*(part[first_root - 1 :].cpu().numpy() for part in found))
+
+
+def accuracy(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
+    """Share of roots after which the head's likeliest token is the target's; rank from 0."""
+    return float(np.concatenate([parts[number].right[:, rank] for number in prompts]).mean())
+
+
+def calibration_error(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray, usual: bool = False) -> float:
+    """Expected calibration error over `BINS` bins of equal size by confidence (Appendix A).
+
+    Args:
+        usual: confidence is the head's probability of its own choice, not of the target's token.
+    """
+    right = np.concatenate([parts[number].right[:, rank] for number in prompts])
+    name = "top" if usual else "confidence"
+    confidence = np.concatenate([getattr(parts[number], name)[:, rank] for number in prompts])
+    order = np.argsort(confidence, kind="stable")
+    bins = [part for part in np.array_split(order, BINS) if len(part)]
+    gaps = [len(part) * abs(right[part].mean() - confidence[part].mean()) for part in bins]
+    return float(sum(gaps) / len(order))
+
+
+def _law(sides: Sides, features: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(sides.project(features).float(), -1)

@@ -1,0 +1,196 @@
+"""The tables and the figure of SALF & TALF from what was measured, and the verdict on each of the paper's orderings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from benchmarks.bootstrap import Estimate, difference, estimate, verdict
+from benchmarks.common import print_table
+from benchmarks.talf_ranks import RANKS, Conditioned, accuracy, calibration_error, rank_names
+
+LOSSES = {"eagle": "EAGLE", "hass": "HASS", "talf": "TALF"}
+SEARCHES = {"beam": "Beam search", "optimal": "Optimal search", "salf": "SALF"}
+WIDTHS = {"hass": "HASS (top-1)", "talf_top1": "TALF (top-1)", "talf_top2": "TALF (top-2)", "talf": "TALF (top-4)"}
+# Means of the paper: Table 2 (speed-up, tokens per pass), Table 3 (tokens per pass; mean of its three tasks), Table 4.
+PAPER_2 = {
+    ("beam", "eagle"): (1.75, 3.44), ("beam", "hass"): (1.84, 3.62), ("beam", "talf"): (1.97, 3.88),
+    ("optimal", "eagle"): (1.93, 3.56), ("optimal", "hass"): (2.01, 3.70), ("optimal", "talf"): (2.16, 3.98),
+    ("salf", "eagle"): (2.29, 3.34), ("salf", "hass"): (2.37, 3.61), ("salf", "talf"): (2.47, 3.73),
+}  # fmt: skip
+PAPER_3 = {"hass": 3.96, "talf_top1": 4.03, "talf_top2": 4.18, "talf": 4.26}
+PAPER_4 = {
+    0.0: (2.32, 4.26), 0.1: (2.36, 4.26), 0.2: (2.46, 4.26), 0.3: (2.55, 4.23), 0.4: (2.58, 4.18),
+    0.5: (2.62, 4.10), 0.6: (2.59, 3.99), 0.7: (2.58, 3.83), 0.8: (2.51, 3.63), 0.9: (2.37, 3.32),
+}  # fmt: skip
+PAPER_SHARES = "first about 55%, fifth or lower over 10%"
+NEARLY = 0.1  # tokens per pass; the paper writes 3.70, 4.08, 4.10 against 3.71, 4.08, 4.31
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one way to draft reached on every prompt, all `[prompts]`.
+
+    Attributes:
+        tokens: per verification pass.
+        speed: throughput over that of decoding without a draft.
+        forwards: draft forwards per pass.
+        nodes: verified per pass.
+    """
+
+    tokens: np.ndarray
+    speed: np.ndarray
+    forwards: np.ndarray
+    nodes: np.ndarray
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An ordering of the paper, its difference there and here, and whether it holds here."""
+
+    words: str
+    paper: str
+    found: Estimate
+    verdict: str
+
+
+@dataclass
+class Claims:
+    """All orderings that were judged."""
+
+    made: list[Claim] = field(default_factory=list)
+
+    def add(self, words: str, paper: str, found: Estimate) -> None:
+        """Judge that a difference is above 0."""
+        self.made.append(Claim(words, paper, found, verdict(found)))
+
+    def add_same(self, words: str, paper: str, found: Estimate, within: float) -> None:
+        """Judge that a difference is next to nothing."""
+        inside, apart = -within <= found.low and found.high <= within, found.low > within or found.high < -within
+        word = "holds" if inside else "does not hold" if apart else "not decided here"
+        self.made.append(Claim(words, paper, found, word))
+
+    def table_2(self, words: str, measured: dict, better: tuple, worse: tuple, *of: str) -> None:
+        """Judge that one way of Table 2 is above another, in tokens per pass, speed or both."""
+        for name in of or ("tokens", "speed"):
+            found = difference(getattr(measured[better], name), getattr(measured[worse], name))
+            place = ("speed", "tokens").index(name)
+            self.add(f"{words}, {name}", f"{PAPER_2[better][place] - PAPER_2[worse][place]:+.2f}", found)
+
+    def show(self) -> None:
+        """A line per ordering."""
+        print("\nThe paper's orderings: difference here with its 95% interval, difference in the paper")
+        rows = [(claim.words, _signed(claim.found), claim.paper, claim.verdict) for claim in self.made]
+        print_table(("ordering", "here", "paper", ""), rows)
+        verdicts = ("holds", "does not hold", "not decided here")
+        print("; ".join(f"{words}: {sum(claim.verdict == words for claim in self.made)}" for words in verdicts))
+
+
+def _signed(found: Estimate) -> str:
+    return f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+
+
+def table_2(measured: dict, claims: Claims) -> dict:
+    """Tree construction times loss."""
+    print("\nTable 2: tokens per pass and speed-up over decoding without a draft")
+    rows, figures = [], {}
+    for search, search_name in SEARCHES.items():
+        for loss, name in LOSSES.items():
+            found, paper = measured[search, loss], PAPER_2[search, loss]
+            tokens, speed = estimate(found.tokens), estimate(found.speed)
+            counts = (f"{found.nodes.mean():.1f}", f"{found.forwards.mean():.1f}")
+            rows.append((f"{search_name}, {name}", tokens, f"{paper[1]:.2f}", speed, f"{paper[0]:.2f}", *counts))
+            figures[f"{search} {loss}"] = {"tokens": vars(tokens), "speed": vars(speed), "paper": paper}
+    print_table(("way", "tokens per pass", "paper", "speed-up", "paper", "nodes", "draft forwards"), rows)
+    for search, words in SEARCHES.items():
+        for better, worse in (("hass", "eagle"), ("talf", "hass"), ("talf", "eagle")):
+            which = f"{words}: {LOSSES[better]} over {LOSSES[worse]}"
+            claims.table_2(which, measured, (search, better), (search, worse))
+    for loss, words in LOSSES.items():
+        beam, optimal, salf = ((search, loss) for search in SEARCHES)
+        claims.table_2(f"{words}: optimal search over beam", measured, optimal, beam)
+        claims.table_2(f"{words}: optimal search over SALF", measured, optimal, salf, "tokens")
+        claims.table_2(f"{words}: SALF over optimal search", measured, salf, optimal, "speed")
+        claims.table_2(f"{words}: SALF over beam", measured, salf, beam, "speed")
+    return figures
+
+
+def table_3(measured: dict, claims: Claims) -> dict:
+    """Width of the trees that TALF trains on, with optimal search."""
+    print("\nTable 3: tokens per pass by the width of the training trees, optimal search")
+    found = {head: measured["optimal", head].tokens for head in WIDTHS}
+    rows = [(WIDTHS[head], estimate(values), f"{PAPER_3[head]:.2f}") for head, values in found.items()]
+    print_table(("loss", "tokens per pass", "paper"), rows)
+    for worse, better in pairwise(("talf_top1", "talf_top2", "talf")):
+        paper = f"{PAPER_3[better] - PAPER_3[worse]:+.2f}"
+        claims.add(f"{WIDTHS[better]} over {WIDTHS[worse]}, tokens", paper, difference(found[better], found[worse]))
+    near, paper = difference(found["talf_top1"], found["hass"]), f"{PAPER_3['talf_top1'] - PAPER_3['hass']:+.2f}"
+    claims.add_same(f"TALF (top-1) within {NEARLY} of HASS, tokens", paper, near, NEARLY)
+    return {head: vars(estimate(values)) | {"paper": PAPER_3[head]} for head, values in found.items()}
+
+
+def table_4(by_threshold: dict[float, Measured], claims: Claims) -> dict:
+    """SALF's threshold, with TALF's head."""
+    print("\nTable 4: SALF's threshold, TALF head")
+    rows, figures = [], {}
+    for threshold, found in by_threshold.items():
+        tokens, speed, paper = estimate(found.tokens), estimate(found.speed), PAPER_4[threshold]
+        forwards = f"{found.forwards.mean():.1f}"
+        rows.append((f"{threshold:.1f}", tokens, f"{paper[1]:.2f}", speed, f"{paper[0]:.2f}", forwards))
+        figures[f"{threshold:g}"] = {"tokens": vars(tokens), "speed": vars(speed), "paper": paper}
+    print_table(("threshold", "tokens per pass", "paper", "speed-up", "paper", "draft forwards"), rows)
+    fewer = difference(by_threshold[0.0].tokens, by_threshold[0.9].tokens)
+    claims.add("threshold 0.0 over 0.9, tokens", f"{PAPER_4[0.0][1] - PAPER_4[0.9][1]:+.2f}", fewer)
+    for other in (0.0, 0.9):
+        gain = difference(by_threshold[0.5].speed, by_threshold[other].speed)
+        claims.add(f"threshold 0.5 over {other}, speed", f"{PAPER_4[0.5][0] - PAPER_4[other][0]:+.2f}", gain)
+    fastest = max(by_threshold, key=lambda value: by_threshold[value].speed.mean())
+    print(f"fastest here: threshold {fastest:g}; in the paper: 0.5")
+    return figures
+
+
+def figure_2a(shares: dict[str, list[dict[str, float]]], claims: Claims) -> dict:
+    """Share of tree tokens by rank, from the shares on every prompt."""
+    print(f"\nFigure 2a: share of the tokens of a beam's tree by their rank in the draft's law (paper: {PAPER_SHARES})")
+    found = {loss: {rank: estimate([each[rank] for each in all_of]) for rank in rank_names()}
+             for loss, all_of in shares.items()}  # fmt: skip
+    rows = [(rank, *(found[loss][rank] for loss in LOSSES)) for rank in rank_names()]
+    print_table(("rank", *LOSSES.values()), rows)
+    for loss, name in LOSSES.items():
+        above = [each[rank_names()[-1]] - 0.1 for each in shares[loss]]
+        claims.add(f"{name}: share ranked {rank_names()[-1]} above 10%", "above", estimate(above))
+    return {loss: {rank: vars(each) for rank, each in ranks.items()} for loss, ranks in found.items()}
+
+
+def figure_2b(parts: dict[str, list[Conditioned]], claims: Claims, draws: int) -> dict:
+    """Accuracy and calibration behind the n-th ranked token, from what every prompt gave."""
+    print("\nFigure 2b: the head behind its own n-th ranked token, on what the target writes at temperature 1")
+    every = range(len(next(iter(parts.values()))))
+    figures: dict = {loss: [] for loss in LOSSES}
+    rows = []
+    for rank in range(RANKS):
+        cells = []
+        for loss in LOSSES:
+            right = estimate(every, partial(accuracy, parts[loss], rank), draws)
+            error = estimate(every, partial(calibration_error, parts[loss], rank), draws)
+            usual = calibration_error(parts[loss], rank, np.array(every), usual=True)
+            figures[loss].append({"accuracy": vars(right), "ece": vars(error), "usual_ece": usual})
+            cells += [right, error, f"{usual:.3f}"]
+        rows.append((rank + 1, *cells))
+    names = [f"{name} {what}" for name in LOSSES.values() for what in ("accuracy", "ECE", "usual")]
+    print_table(("rank", *names), rows)
+    print("ECE as in Appendix A, by the probability of the target's token; usual: by that of the head's own choice")
+    for other in ("eagle", "hass"):
+        for rank in range(RANKS):
+            paper = "about 0.05" if rank else "marginal"
+            gain = estimate(every, partial(_gap, accuracy, parts["talf"], parts[other], rank), draws)
+            claims.add(f"rank {rank + 1}: TALF more accurate than {LOSSES[other]}", paper, gain)
+            drop = estimate(every, partial(_gap, calibration_error, parts[other], parts["talf"], rank), draws)
+            claims.add(f"rank {rank + 1}: TALF's ECE below that of {LOSSES[other]}", paper, drop)
+    return figures
+
+
+def _gap(figure, more: Sequence[Conditioned], less: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
+    return figure(more, rank, prompts) - figure(less, rank, prompts)

@@ -1,0 +1,139 @@
+"""A trained head bound to a loaded target: what a session drafts with in the place of the pair's draft model.
+
+drafting = with_draft(pair, "talf")     # the pair whose draft is this head; "" gives back its draft model
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.engines.base import Visibility
+from decoding.errors import PairError
+from decoding.heads.engine import HeadEngine
+from decoding.heads.feature_rows import FeatureRows
+from decoding.heads.network import HeadNetwork
+from decoding.heads.store import HeadCard, find_head, load_network, require_fit, weights_digest
+from decoding.kv_cache import KVCache
+from decoding.trace import ModelInfo
+
+if TYPE_CHECKING:
+    from decoding.pair import Model, Pair
+
+
+@dataclass(eq=False)
+class Head:
+    """A draft head on its target.
+
+    Attributes:
+        name: value of the setting `draft_head`.
+        info: what the record says of it.
+        target: whose features it reads, and whose embedding and output head it shares.
+        engine: runs its layer.
+        digest: of its weights, which tells heads of one shape apart.
+    """
+
+    name: str
+    info: ModelInfo
+    target: "Model"
+    engine: HeadEngine
+    digest: str
+
+    @property
+    def device(self) -> torch.device:
+        """Where its passes run."""
+        return self.engine.device
+
+    @property
+    def released(self) -> bool:
+        """Whether its target was released."""
+        return self.target.released
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Raw logits `[num_rows, vocab_size]` that the target's output head makes of features."""
+        return self.target.engine.project(features).to(self.device)
+
+    def fill(self, cache: KVCache, features: FeatureRows, tokens: list[int]) -> None:
+        """Run the tokens of a text that the cache lacks, all but the last one, with the true features before them."""
+        if cache.length < len(tokens) - 2:
+            self.read(cache, features, tokens[:-1])
+
+    def read(self, cache: KVCache, features: FeatureRows, tokens: list[int]) -> Tensor:
+        """Run the tokens of a text that the cache lacks, at least one, with the target's features of their parents.
+
+        Args:
+            features: true ones of every token but the last, or more.
+
+        Returns:
+            Predicted features of these tokens, `[num_missing, hidden_size]`.
+        """
+        start, end = cache.length, len(tokens) - 1
+        seen = Visibility(start, np.tri(end - start, dtype=bool))
+        ids, positions = np.array(tokens[start + 1 :]), np.arange(start + 1, end + 1)
+        return self.engine.run(cache, ids, positions, seen, features.between(start, end))
+
+
+def make_head(target: "Model", network: HeadNetwork, name: str, label: str, digest: str = "") -> Head:
+    """A head made of weights at hand, such as those of a training; they need not be stored.
+
+    Raises:
+        PairError: the network does not fit the target, or the target has no features.
+    """
+    config, info = network.config, target.info
+    embedding = target.network.get_input_embeddings()
+    sizes = (info.hidden_size, info.vocab_size, embedding.weight.shape[1])
+    if sizes != (config.hidden_size, config.vocab_size, config.hidden_size):
+        raise PairError(
+            f"The head {name} is made for hidden vectors of {config.hidden_size} and {config.vocab_size} tokens, and "
+            f"{info.name} has {info.hidden_size} and {info.vocab_size}: choose a head of this target."
+        )
+    with torch.inference_mode():  # a target without features is told here, not in the middle of a text
+        target.engine.project(torch.zeros(1, config.hidden_size, dtype=target.dtype, device=target.device))
+    parameters = sum(weight.numel() for weight in network.parameters())
+    engine = HeadEngine(network, embedding, target.positions, target.device, target.dtype)
+    shown = ModelInfo(
+        name=label,
+        architecture="DraftHead",
+        parameters=parameters,
+        layers=1,
+        hidden_size=config.hidden_size,
+        vocab_size=config.vocab_size,
+        context=info.context,
+        device=str(target.device),
+        dtype=info.dtype,
+        attention="sdpa",
+        weight_bytes=parameters * target.dtype.itemsize,
+        engine=engine.name,
+    )
+    return Head(name, shown, target, engine, digest)
+
+
+def with_draft(pair: "Pair", name: str) -> "Pair":
+    """The pair that drafts with a stored head, or with its draft model where the name is empty; weights are shared.
+
+    Raises:
+        SettingsError: there is no head of that name.
+        PairError: it is damaged or belongs to another target, or the target has no features.
+    """
+    if not name:
+        return pair.with_head(None)
+    if pair.head is not None and pair.head.name == name:
+        return pair
+    card = find_head(name)
+    stamp = (card.folder, card.stamp())
+    known = pair.target.heads
+    if stamp not in known:
+        made = _loaded(pair, card)
+        for other in [each for each in known if each[0] == card.folder]:
+            del known[other]  # trained again since
+        known[stamp] = made
+    return pair.with_head(replace(known[stamp], target=pair.target))
+
+
+def _loaded(pair: "Pair", card: HeadCard) -> Head:
+    from decoding.kept import pair_identity
+
+    require_fit(card, pair_identity(pair.with_head(None)))
+    return make_head(pair.target, load_network(card), card.name, card.label, weights_digest(card))

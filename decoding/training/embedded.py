@@ -1,0 +1,158 @@
+"""Train the embedded pair from text: `python -m decoding.training.embedded CORPUS_DIR --minutes N`.
+
+Tokenizer, target and draft are made from any folder of `.txt` and `.txt.gz` files and are then in `out/target` and
+`out/draft` of the training's folder, ready for `--target` and `--draft` of every command. A longer training goes on
+from where the learning rate was still steady:
+
+    python -m decoding.training.embedded texts --minutes 60 --out pair
+    python -m decoding.training.embedded --minutes 600 --out pair --resume
+
+Exit code 0: finished; 1: stopped, out of memory or failed; 2: what was asked for cannot be done.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decoding.errors import TrainingError
+from decoding.training.command import add_common_arguments, conduct, folder_of, run_command
+from decoding.training.run_folder import SETTINGS, RunFolder, Status, TrainingSettings, write_whole
+
+if TYPE_CHECKING:
+    from decoding.training.corpus import Corpus
+    from decoding.training.pair_training import PairSetup
+
+MINUTES, LEARNING_RATE = 60.0, 0.02
+MODULE = "decoding.training.embedded"
+PAUSE_S = 300.0
+ADAM_SHARE = 0.15  # of Muon's learning rate: AdamW's, for embeddings, biases and norms
+# Said once: a training that resumes takes them from where it was begun, unless they are given again.
+DEFAULTS: Mapping[str, Any] = {
+    "corpus": None, "minutes": None, "steps": None, "python_source": False, "start_from": None, "device": "auto",
+    "threads": None, "seed": 0, "learning_rate": LEARNING_RATE, "pause": PAUSE_S,
+}  # fmt: skip
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the command."""
+    made = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Train a small pair from a folder of text.")
+    made.add_argument("corpus", type=Path, nargs="?", metavar="CORPUS_DIR", help="folder of .txt and .txt.gz files")
+    made.add_argument("--python-source", action="store_true", help="add the Python standard library as a kind of text")
+    made.add_argument("--start-from", type=Path, metavar="DIR", help="begin with the target and draft in a folder")
+    add_common_arguments(made, MINUTES, LEARNING_RATE)
+    made.add_argument("--threads", type=int, metavar="N", help="of the processor (default: all)")
+    made.add_argument("--pause", type=float, metavar="SECONDS", help=f"between measurements (default {PAUSE_S:g})")
+    made.set_defaults(device=None, seed=None, learning_rate=None)  # see DEFAULTS
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train and store a pair; every error is one sentence on stderr."""
+    args = parser().parse_args(arguments)
+
+    def run() -> int:
+        if args.resume and args.out is None:
+            raise TrainingError("Name the training that --resume is to go on with: --out DIR.")
+        folder = folder_of(args.out, "embedded")
+        asked = merged(args, folder.settings().settings if args.resume else {})
+        if args.resume:
+            folder.clear_stop()
+        return conduct(folder, lambda: _prepared(asked, folder, args.resume))
+
+    return run_command(run)
+
+
+def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings: as typed, else as the training was begun with, else the defaults.
+
+    Raises:
+        TrainingError: there is no corpus.
+    """
+    typed = {name: value for name, value in vars(args).items() if name in DEFAULTS and value not in (None, False)}
+    if "minutes" in typed or "steps" in typed:
+        begun_with = {**begun_with, "minutes": None, "steps": None}
+    asked = {**DEFAULTS, **begun_with, **typed}
+    if asked["corpus"] is None:
+        raise TrainingError(f"Name a folder of .txt or .txt.gz files to train on: python -m {MODULE} CORPUS_DIR.")
+    if asked["minutes"] is None and asked["steps"] is None:
+        asked["minutes"] = MINUTES
+    return {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
+
+
+def _prepared(asked: Mapping[str, Any], folder: RunFolder, resume: bool) -> Callable[[], None]:
+    """All that comes before the first step; gives what trains."""
+    import torch
+
+    from decoding.training.corpus import read_corpus
+    from decoding.training.loop import StoppedError
+    from decoding.training.pair_training import DATA, Length, PairTraining
+    from decoding.training.progress import reporter
+    from decoding.training.token_arrays import prepare
+
+    if asked["threads"]:
+        torch.set_num_threads(asked["threads"])
+    length = Length(asked["minutes"], asked["steps"], asked["pause"])
+    setup = setup_of(asked)
+    read = partial(read_corpus, Path(asked["corpus"]), python_source=asked["python_source"])
+    if resume:  # it may be longer than it was begun with
+        settings = _settings(asked, folder.settings().created)
+        write_whole(folder.path / SETTINGS, json.dumps(asdict(settings), indent=1).encode())
+    else:
+        corpus = read()  # what is wrong with the text is said before there is a folder
+        folder.begin(_settings(asked, time.strftime("%Y-%m-%dT%H:%M:%S")))
+        read = partial(_given, corpus)
+
+    def report(words: str) -> None:
+        if folder.asked_to_stop():
+            folder.clear_stop()
+            raise StoppedError("Stopped while the text was prepared; go on with --resume.")
+        folder.write_status(Status("preparing", words, device=setup.device))
+        print(words, file=sys.stderr, flush=True)
+
+    arrays = prepare(folder.path / DATA, read, report=report)
+    training = PairTraining(folder, arrays, length, setup, reporter())
+    return partial(_train, training, folder, resume)
+
+
+def _given(corpus: "Corpus") -> "Corpus":
+    return corpus
+
+
+def _train(training: Any, folder: RunFolder, resume: bool) -> None:
+    from decoding.training.pair_training import OUT
+
+    training.run(resume)
+    print(f"{folder.path / OUT}: target and draft; use --target {folder.path / OUT / 'target'} "
+          f"--draft {folder.path / OUT / 'draft'}")  # fmt: skip
+
+
+def setup_of(asked: Mapping[str, Any]) -> "PairSetup":
+    """What is trained and how, of all settings by name."""
+    from decoding.pair_loading import choose_device
+    from decoding.training.pair_training import PairSetup
+    from decoding.training.target_training import TargetSettings
+
+    rate = asked["learning_rate"]
+    target = TargetSettings(matrix_rate=rate, other_rate=ADAM_SHARE * rate)
+    start_from = Path(asked["start_from"]) if asked["start_from"] else None
+    return PairSetup(asked["seed"], choose_device(asked["device"]), start_from, target=target)
+
+
+def _settings(asked: Mapping[str, Any], created: str) -> TrainingSettings:
+    """What is kept of it; the command starts it again once a folder is added."""
+    words = [asked["corpus"]]
+    for name, value in asked.items():
+        if name != "corpus" and value not in (None, False) and value != DEFAULTS[name]:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [f"{value}"])]
+    name = f"Pair from {Path(asked['corpus']).resolve().name}, {created[:10]}"
+    return TrainingSettings("embedded", name, ("-m", MODULE, *words), dict(asked), {}, created)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Training a draft head: batches, AdamW with a cosine schedule, held-out curves, a tree drafted with it as it is."""
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from decoding.engines.output_head import OutputHead
+from decoding.errors import require
+from decoding.heads.head import make_head
+from decoding.heads.network import HeadNetwork
+from decoding.methods import METHODS, Method
+from decoding.pair import Pair
+from decoding.session import DecodeSession, Limits
+from decoding.trace import RunTrace
+from decoding.training.head_evaluation import held_out_figures, reduced
+from decoding.training.losses import LOSSES, LossName, Sides, Weights, eagle_loss, hass_loss, talf_loss
+from decoding.training.prepared import Prepared
+
+TRAINED_NOW = "the head in training"
+TREE_TOKENS = 12  # of the held-out prompt that is drafted again and again
+PROMPT_TOKENS, WRITTEN_TOKENS, PROMPTS = 48, 24, 4  # by which tokens per pass are measured
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """How a head is trained.
+
+    Attributes:
+        loss: one of `losses.LOSSES`.
+        top_k: width of the target's trees; only TALF trains on them.
+        batch: windows of a step.
+        learning_rate: its peak; it rises over the first `warm_up` share of the steps and falls along a cosine to 0.
+        clip: largest norm of a gradient.
+        weights: of the parts of EAGLE's and HASS's losses.
+    """
+
+    loss: LossName = "talf"
+    top_k: int = 4
+    batch: int = 4
+    learning_rate: float = 3e-4
+    warm_up: float = 0.05
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    seed: int = 0
+    weights: Weights = field(default_factory=Weights)
+
+    def __post_init__(self) -> None:
+        require(self.loss in LOSSES, f"There is no loss {self.loss!r}: choose {', '.join(LOSSES)}.")
+        require(1 <= self.top_k <= 64, f"top_k must be from 1 to 64, not {self.top_k}.")
+        require(1 <= self.batch <= 4096, f"batch must be from 1 to 4096 windows, not {self.batch}.")
+        require(0 < self.learning_rate <= 1, f"learning_rate must be above 0 and at most 1, not {self.learning_rate}.")
+
+
+def batch_of(windows: int, batch: int, seed: int, number: int) -> list[int]:
+    """The windows of a step: a new order of all of them in every epoch, a function of seed and number alone."""
+    places = range(number * batch, (number + 1) * batch)
+    orders: dict[int, np.ndarray] = {}
+    for epoch in {place // windows for place in places}:
+        orders[epoch] = np.random.default_rng([seed, epoch]).permutation(windows)
+    return [int(orders[place // windows][place % windows]) for place in places]
+
+
+def rate_factor(share: float, warm_up: float) -> float:
+    """Factor of the learning rate after a share of the steps: a rise to 1, then a cosine to 0."""
+    if share < warm_up:
+        return max(share, 1e-3) / warm_up
+    return 0.5 * (1 + math.cos(math.pi * (share - warm_up) / (1 - warm_up)))
+
+
+def target_sides(pair: Pair) -> Sides:
+    """The target's embedding and output head as functions; both stay frozen."""
+    network = pair.target.network
+    embedding, output_head = network.get_input_embeddings(), OutputHead(network, pair.target.info.name)
+    return Sides(lambda ids: embedding(ids).float(), lambda features: output_head(features.to(network.dtype)))
+
+
+class HeadLearner:
+    """A `loop.Learner` of one head.
+
+    Args:
+        network: the head as it begins; it is trained in place.
+        held_out_trees: width of the target's trees in the held-out windows, on which all losses are measured.
+    """
+
+    def __init__(
+        self, pair: Pair, network: HeadNetwork, prepared: Prepared, settings: HeadSettings, held_out_trees: int
+    ):
+        self.pair, self.prepared, self.settings = pair, prepared, settings
+        self.device = pair.target.device
+        self.network = network.to(self.device).float().train().requires_grad_(True)
+        self.sides = target_sides(pair)
+        self.held_out_trees = held_out_trees
+        self.optimiser = torch.optim.AdamW(
+            self.network.parameters(),
+            lr=settings.learning_rate,
+            betas=(0.9, 0.95),
+            weight_decay=settings.weight_decay,
+        )
+
+    def step(self, number: int, share: float) -> Mapping[str, float]:
+        """One step of AdamW on the windows of its number."""
+        settings = self.settings
+        windows = batch_of(self.prepared.plan.windows, settings.batch, settings.seed, number)
+        parts = self._losses(windows)
+        parts["loss"].backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip)
+        for group in self.optimiser.param_groups:
+            group["lr"] = settings.learning_rate * rate_factor(share, settings.warm_up)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return {name: float(value.detach()) for name, value in parts.items()} | {"gradient_norm": float(norm)}
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Overlap of the two laws and greedy agreement by depth, and tokens per pass of SALF, all on held-out text."""
+        figures = held_out_figures(self.network, self.sides, self.prepared, self.held_out_trees, self.pair.target)
+        return {**figures, "held_out_tokens_per_pass": self.tokens_per_pass()}
+
+    def tokens_per_pass(self) -> float:
+        """Tokens per verification of SALF with its default settings, decoding greedily behind held-out beginnings."""
+        passes = tokens = 0
+        for number in range(min(PROMPTS, self.prepared.plan.held_out)):
+            session = self._session(number, WRITTEN_TOKENS, "summary")
+            passes += len(list(session))
+            tokens += session.new_tokens
+        return tokens / passes
+
+    def tree(self) -> RunTrace:
+        """A held-out beginning, decoded with SALF and the head as it is."""
+        session = self._session(0, TREE_TOKENS, "full")
+        for _ in session:
+            pass
+        return session.trace()
+
+    def state(self) -> Mapping[str, Any]:
+        """Weights and optimiser."""
+        return {"network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take a state that `state` gave."""
+        self.network.load_state_dict(state["network"])
+        self.optimiser.load_state_dict(state["optimiser"])
+
+    def _losses(self, windows: list[int]) -> dict[str, torch.Tensor]:
+        """The loss of some windows and its parts, computed in bfloat16 where the device is faster at it."""
+        settings, text = self.settings, self.prepared.text("train", windows, self.device)
+        if settings.loss == "talf":
+            trees = self.prepared.trees("train", windows, settings.top_k, self.device)
+            with reduced(self.device, self.pair.target.dtype):
+                return talf_loss(self.network, self.sides, text, trees)
+        loss = {"eagle": eagle_loss, "hass": hass_loss}[settings.loss]
+        with reduced(self.device, self.pair.target.dtype):
+            return loss(self.network, self.sides, text, settings.weights)
+
+    def _session(self, window: int, tokens: int, record: str) -> DecodeSession:
+        text = self.prepared.text("held_out", [window], torch.device("cpu")).tokens[0]
+        prompt = text[: min(PROMPT_TOKENS, len(text) // 2)].tolist()
+        limits = Limits(tokens, ignore_end_of_text=True, record=record)
+        return DecodeSession(drafting_with(self.pair, self.network), DRAFTED_BY, prompt, limits=limits)
+
+
+DRAFTED_BY: Method = METHODS["salf"].with_settings(draft_head=TRAINED_NOW)
+
+
+def drafting_with(pair: Pair, network: HeadNetwork) -> Pair:
+    """The pair that drafts with a copy of a head's weights as they are, under the name `TRAINED_NOW`."""
+    return pair.with_head(make_head(pair.target, copy.deepcopy(network), TRAINED_NOW, TRAINED_NOW))

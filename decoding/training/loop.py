@@ -1,0 +1,233 @@
+"""The loop of every training: steps, curves, trees, checkpoints, a stop from outside, and going on where it stopped.
+
+    train(learner, folder, plan, phase="head", belongs_to={...}, resume=True)
+
+A learner's step depends on its state and the number of the step alone, so that a training that stopped and went on
+ends with the same weights, to the bit on a CPU, as one that never stopped (where it is planned by steps: a plan by
+minutes sets the learning rate by the clock).
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import psutil
+import torch
+
+from decoding.errors import TrainingError, require
+from decoding.metrics import measure_run
+from decoding.trace import RunTrace
+from decoding.trace_file import save_run
+from decoding.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from decoding.training.run_folder import TREES, RunFolder, Status, disk_errors
+
+Report = Callable[[Status, Mapping[str, float]], None]
+
+
+class Learner(Protocol):
+    """What is trained.
+
+    Attributes:
+        device: that its weights are on.
+    """
+
+    device: torch.device
+
+    def step(self, number: int, share: float) -> Mapping[str, float]:
+        """One optimiser step: `number` from 0, `share` of the phase that is done, from 0 to 1; returns its losses.
+
+        Batches are a function of the number alone.
+        """
+        ...
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Held-out figures by name; touches nothing that a step depends on."""
+        ...
+
+    def tree(self) -> RunTrace | None:
+        """The held-out prompt drafted with the weights as they are; None where there is nothing to draft yet."""
+        ...
+
+    def state(self) -> Mapping[str, Any]:
+        """Weights, optimiser and all else that the next step depends on: tensors and plain values."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take a state that `state` gave."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a phase takes and how often it looks up.
+
+    Attributes:
+        steps, minutes: one of them.
+        log_every_s, evaluate_every_s, tree_every_s, checkpoint_every_s: seconds of training between two of each.
+    """
+
+    steps: int | None = None
+    minutes: float | None = None
+    log_every_s: float = 2.0
+    evaluate_every_s: float = 60.0
+    tree_every_s: float = 120.0
+    checkpoint_every_s: float = 120.0
+
+    def __post_init__(self):
+        require((self.steps is None) != (self.minutes is None), "Give either steps or minutes of training.")
+        require(self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps}.")
+        require(self.minutes is None or self.minutes > 0, f"minutes must be above 0, not {self.minutes}.")
+
+    @property
+    def planned_s(self) -> float | None:
+        """Seconds of the phase where it is planned by time."""
+        return None if self.minutes is None else self.minutes * 60
+
+
+class StoppedError(TrainingError):
+    """Somebody asked the training to stop; its checkpoint is written."""
+
+
+def train(
+    learner: Learner,
+    folder: RunFolder,
+    plan: Plan,
+    *,
+    phase: str,
+    belongs_to: Mapping[str, Any],
+    resume: bool = False,
+    left_behind_s: float = 0.0,
+    report: Report | None = None,
+) -> Status:
+    """Train through one phase and return where it stands at its end; its checkpoint is written.
+
+    Args:
+        belongs_to: what tells this training from others; kept in the checkpoint.
+        resume: go on from the checkpoint if it is of this phase.
+        left_behind_s: seconds that later phases are planned to take, for the time left.
+        report: is called after each record.
+
+    Raises:
+        StoppedError: somebody asked to stop; resume goes on.
+        TrainingError: the loss is no number, the disk is full, or the checkpoint belongs to another training.
+    """
+    return _Loop(learner, folder, plan, phase, belongs_to, left_behind_s, report).run(resume)
+
+
+class _Loop:
+    def __init__(self, learner, folder, plan, phase, belongs_to, left_behind_s, report):
+        self.learner, self.folder, self.plan, self.belongs_to = learner, folder, plan, dict(belongs_to)
+        self.left_behind_s, self.report = left_behind_s, report
+        self.status = Status("training", phase, steps=plan.steps, planned_s=plan.planned_s, device=str(learner.device))
+        self.due = dict.fromkeys(("log", "evaluate", "tree", "checkpoint"), 0.0)
+        self.losses: dict[str, list[float]] = {}
+
+    def run(self, resume: bool) -> Status:
+        self._begin(resume)
+        while not self._finished():
+            if self.folder.asked_to_stop():
+                self._keep()
+                self.status = self.folder.write_status(
+                    replace(self.status, state="stopped", message="Stopped; resume goes on.")
+                )
+                self.folder.clear_stop()
+                raise StoppedError(f"Stopped after {self.status.step} steps; go on with --resume.")
+            self._look_up()
+            self._step()
+        self._look_up(at_end=True)
+        self._keep()
+        return self.status
+
+    def _begin(self, resume: bool) -> None:
+        if resume and self.folder.checkpoint.exists():
+            checkpoint = load_checkpoint(self.folder.checkpoint, self.belongs_to)
+            if checkpoint.phase == self.status.phase:
+                self.learner.load_state(checkpoint.state)
+                self.status = replace(self.status, step=checkpoint.step, trained_s=checkpoint.trained_s)
+                self.folder.cut_log(checkpoint.step, checkpoint.phase)
+                now = self.status.trained_s
+                self.due = {name: now + getattr(self.plan, f"{name}_every_s") for name in self.due}
+        self.status = self.folder.write_status(self.status)
+
+    def _finished(self) -> bool:
+        return (self.status.share or 0.0) >= 1.0
+
+    def _step(self) -> None:
+        started = time.perf_counter()
+        losses = self.learner.step(self.status.step, self.status.share or 0.0)
+        for name, value in losses.items():
+            if not math.isfinite(value):
+                raise TrainingError(f"The loss {name} is {value}: resume with a lower --learning-rate.")
+            self.losses.setdefault(name, []).append(value)
+        taken_s = time.perf_counter() - started
+        self.status = replace(self.status, step=self.status.step + 1, trained_s=self.status.trained_s + taken_s)
+
+    def _look_up(self, at_end: bool = False) -> None:
+        """Write curves, trees and the checkpoint as they fall due."""
+        record: dict[str, float] = {}
+        if self._is_due("log", at_end) and self.losses:
+            record |= {name: sum(values) / len(values) for name, values in self.losses.items()}
+            self.losses = {}
+        if self._is_due("evaluate", at_end):
+            record |= self.learner.evaluate()
+        if self._is_due("tree", at_end):
+            self._tree()
+        if record:
+            self._write(record)
+        if self._is_due("checkpoint", at_end) and self.status.step:
+            self._keep()
+
+    def _is_due(self, name: str, at_end: bool) -> bool:
+        if not at_end and self.status.trained_s < self.due[name]:
+            return False
+        self.due[name] = self.status.trained_s + getattr(self.plan, f"{name}_every_s")
+        return True
+
+    def _tree(self) -> None:
+        """Draft the held-out prompt; the record of it tells where among the curves it belongs."""
+        run = self.learner.tree()
+        measured = None if run is None else measure_run(run)
+        if measured is None:
+            return
+        with disk_errors(self.folder.path):
+            (self.folder.path / TREES).mkdir(exist_ok=True)
+        # Every phase counts its steps from 0: the number in front keeps the trees in order.
+        name = f"{len(self.folder.trees()):05d}-{self.status.step:09d}.dscope"
+        save_run(run, self.folder.path / TREES / name)
+        self.folder.append({**self._place(), "tree": name, "tokens_per_pass": measured.tokens_per_iteration})
+
+    def _write(self, record: Mapping[str, float]) -> None:
+        self.status = self.folder.write_status(
+            replace(self.status, left_s=self._left_s(), memory_bytes=memory_bytes(self.learner.device))
+        )
+        self.folder.append({**self._place(), **record})
+        if self.report is not None:
+            self.report(self.status, record)
+
+    def _place(self) -> dict[str, Any]:
+        """Where in the training a record is made, and when."""
+        status = self.status
+        return {
+            "phase": status.phase,
+            "step": status.step,
+            "trained_s": round(status.trained_s, 3),
+            "written": round(time.time(), 1),
+        }
+
+    def _left_s(self) -> float | None:
+        status, share = self.status, self.status.share
+        return status.trained_s * (1 - share) / share + self.left_behind_s if share else None
+
+    def _keep(self) -> None:
+        status = self.status
+        checkpoint = Checkpoint(self.belongs_to, status.phase, status.step, status.trained_s, self.learner.state())
+        save_checkpoint(self.folder.checkpoint, checkpoint)
+
+
+def memory_bytes(device: torch.device) -> int:
+    """Bytes that this process holds, on the GPU where it uses one."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    return psutil.Process().memory_info().rss

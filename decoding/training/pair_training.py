@@ -1,0 +1,208 @@
+"""The phases in which the embedded pair is trained, each through `loop.train` into one run folder.
+
+    training the target      on text, at a steady learning rate; its end is kept in `steady.pt`
+    cooling the target       learning rates fall to 0, half of the steps on longer windows
+    unlearning loops         the target's own repetitions are made unlikely
+    distilling the draft     towards the target's distributions
+
+A training that is given more minutes goes on from `steady.pt`: what comes behind it is done again at the end.
+"""
+
+import shutil
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+
+from transformers import GPTNeoXForCausalLM
+
+from decoding.errors import require
+from decoding.trace import RunTrace
+from decoding.training.checkpoint import Checkpoint, load_checkpoint
+from decoding.training.draft_training import DraftLearner, DraftSettings
+from decoding.training.loop import Learner, Plan, Report, train
+from decoding.training.loop_training import LoopLearner, LoopSettings
+from decoding.training.pair_models import (
+    DRAFT,
+    TARGET,
+    NetworkShape,
+    begin_from,
+    load_network,
+    new_network,
+    save_network,
+)
+from decoding.training.pair_tree import drafted
+from decoding.training.run_folder import RunFolder, disk_errors
+from decoding.training.target_training import TargetLearner, TargetSettings
+from decoding.training.token_arrays import TOKENIZER, TokenArrays
+
+STEADY, COOLING, LOOPS, DISTILLING = (
+    "training the target",
+    "cooling the target",
+    "unlearning loops",
+    "distilling the draft",
+)
+SHARES = {STEADY: 0.52, COOLING: 0.2, LOOPS: 0.06, DISTILLING: 0.22}  # of the time or steps of the whole
+STEADY_CHECKPOINT = "steady.pt"
+CHECKPOINT_S = 300.0  # of training between two checkpoints at most
+DATA, OUT, NOW = "data", "out", "now"
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long all phases take together: minutes or steps; `pause_s` of training between two measurements."""
+
+    minutes: float | None = None
+    steps: int | None = None
+    pause_s: float = 300.0
+
+    def plan(self, phase: str) -> Plan:
+        """The share of a phase."""
+        every = {"evaluate_every_s": self.pause_s, "tree_every_s": self.pause_s,
+                 "checkpoint_every_s": min(self.pause_s, CHECKPOINT_S)}  # fmt: skip
+        if self.steps is not None:
+            return Plan(steps=max(1, round(self.steps * SHARES[phase])), **every)
+        require(self.minutes is not None, "Give either minutes or steps of training.")
+        return Plan(minutes=self.minutes * SHARES[phase], **every)
+
+    def behind_s(self, phase: str) -> float:
+        """Seconds that the phases behind one are planned to take; 0 where they are planned by steps."""
+        phases = list(SHARES)
+        later = phases[phases.index(phase) + 1 :]
+        return (self.minutes or 0.0) * 60 * sum(SHARES[name] for name in later)
+
+    def exceeds(self, steady: Checkpoint) -> bool:
+        """Whether the steady part is planned to go on behind its end as it was kept."""
+        plan = self.plan(STEADY)
+        return steady.step < plan.steps if plan.steps is not None else steady.trained_s < (plan.planned_s or 0.0)
+
+
+@dataclass(frozen=True)
+class PairSetup:
+    """What is trained and how.
+
+    Attributes:
+        start_from: folder with `target` and `draft` to begin from; None begins from random weights.
+        target_shape, draft_shape: of the networks.
+        target, loops, draft: settings of the phases.
+    """
+
+    seed: int = 0
+    device: str = "cpu"
+    start_from: Path | None = None
+    target_shape: NetworkShape = TARGET
+    draft_shape: NetworkShape = DRAFT
+    target: TargetSettings = field(default_factory=TargetSettings)
+    loops: LoopSettings = field(default_factory=LoopSettings)
+    draft: DraftSettings = field(default_factory=DraftSettings)
+
+
+class PairTraining:
+    """Trains a pair in a run folder, from wherever its checkpoint stands."""
+
+    def __init__(
+        self, folder: RunFolder, arrays: TokenArrays, length: Length, setup: PairSetup, report: Report | None = None
+    ):
+        self.folder, self.arrays, self.length, self.setup, self.report = folder, arrays, length, setup, report
+        self.belongs_to = {
+            "tokens": arrays.identity,
+            "target": asdict(setup.target_shape),
+            "draft": asdict(setup.draft_shape),
+            "seed": setup.seed,
+        }
+
+    def run(self, resume: bool = False) -> None:
+        """Go through all phases that are left; the pair is then in `out`.
+
+        Raises:
+            StoppedError: somebody asked to stop.
+            TrainingError: the checkpoint is of another training, the disk is full, or a loss is no number.
+        """
+        phases = list(SHARES)
+        left = phases[phases.index(self._phase(resume)) :]
+        for phase in left[1:]:  # records of phases that are done again
+            self.folder.cut_log(-1, phase)
+        target = self._target(left, resume) if STEADY in left or COOLING in left else None
+        if LOOPS in left:
+            self._unlearn_loops(target, resume)
+        self._distil(resume)
+
+    def _phase(self, resume: bool) -> str:
+        """Where to go on; a longer training goes back to the end of its steady part."""
+        if not resume or not self.folder.checkpoint.exists():
+            return STEADY
+        phase = load_checkpoint(self.folder.checkpoint, self.belongs_to).phase
+        kept = self.folder.path / STEADY_CHECKPOINT
+        if phase != STEADY and kept.exists() and self.length.exceeds(load_checkpoint(kept, self.belongs_to)):
+            _copy(kept, self.folder.checkpoint)
+            return STEADY
+        return phase
+
+    def _target(self, left: list[str], resume: bool) -> GPTNeoXForCausalLM:
+        network = self._new("target")
+        tree = partial(self._tree, network, self._new("draft")) if self.setup.start_from is not None else _no_tree
+        learner = TargetLearner(network, self.arrays, self.setup.target, self.setup.seed, tree)
+        if STEADY in left:
+            self._train(learner, STEADY, resume)
+            _copy(self.folder.checkpoint, self.folder.path / STEADY_CHECKPOINT)
+        learner.cooling = True
+        self._train(learner, COOLING, resume)
+        return network
+
+    def _unlearn_loops(self, network: GPTNeoXForCausalLM | None, resume: bool) -> None:
+        learner = LoopLearner(network or self._new("target"), self.arrays, self.setup.loops, self.setup.seed)
+        self._train(learner, LOOPS, resume)
+        self._save(learner.network, "target")
+
+    def _distil(self, resume: bool) -> None:
+        # From the target as it is stored, in 16 bits: that is what the draft will draft for.
+        target = load_network(self.folder.path / OUT / "target").to(self.setup.device)
+        draft = self._new("draft")
+        tree = partial(self._tree, target, draft)
+        learner = DraftLearner(target, draft, self.arrays, self.setup.draft, self.setup.seed, tree)
+        self._train(learner, DISTILLING, resume)
+        self._save(draft, "draft")
+
+    def _train(self, learner: Learner, phase: str, resume: bool) -> None:
+        train(
+            learner,
+            self.folder,
+            self.length.plan(phase),
+            phase=phase,
+            belongs_to=self.belongs_to,
+            resume=resume,
+            left_behind_s=self.length.behind_s(phase),
+            report=self.report,
+        )
+
+    def _new(self, role: str) -> GPTNeoXForCausalLM:
+        """A network as it begins."""
+        shape = self.setup.target_shape if role == "target" else self.setup.draft_shape
+        network = new_network(shape, len(self.arrays.tokenizer), self.setup.seed)
+        if self.setup.start_from is not None:
+            begin_from(network, self.setup.start_from / role, self.arrays.tokenizer)
+        return network.to(self.setup.device)
+
+    @property
+    def _tokenizer(self) -> Path:
+        return self.folder.path / DATA / TOKENIZER
+
+    def _save(self, network: GPTNeoXForCausalLM, role: str) -> None:
+        save_network(network, self._tokenizer, self.folder.path / OUT / role)
+
+    def _tree(self, target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM) -> RunTrace:
+        return drafted(target, draft, self.arrays, self._tokenizer, self.folder.path / NOW)
+
+
+def _no_tree() -> None:
+    """There is no draft yet that could draft one."""
+
+
+def _copy(source: Path, place: Path) -> None:
+    """Copy a checkpoint so that it is there whole or as it was before."""
+    part = place.with_name(f"{place.name}.part")
+    try:
+        with disk_errors(place):
+            shutil.copyfile(source, part)
+            part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,140 @@
+"""Tokens of a corpus as arrays on disk, and batches cut from them: a function of seed and step alone.
+
+tokenizer/           tokenizer.json, tokenizer_config.json
+KIND.trained.npy     uint16, documents between `<|endoftext|>`
+KIND.held_out.npy    the same of what is held out
+tokens.json          written last: kinds, counts, the corpus they are of
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from decoding.errors import TrainingError
+from decoding.training.corpus import Corpus
+from decoding.training.pair_tokenizer import END_ID, VOCABULARY, load_tokenizer, save_tokenizer, train_tokenizer
+from decoding.training.run_folder import disk_errors, write_whole
+
+BALANCE = 0.5  # kinds are drawn in proportion to their tokens to this power: 1 as they come, 0 equally often
+CONTEXT = 2048
+TOKENIZER, SUMMARY = "tokenizer", "tokens.json"
+
+
+@dataclass(frozen=True)
+class TokenArrays:
+    """The tokens of a corpus.
+
+    Attributes:
+        trained, held_out: uint16 `[tokens]` by kind.
+        tokenizer: of transformers.
+        identity: SHA-256 of tokens and tokenizer.
+    """
+
+    trained: Mapping[str, np.ndarray]
+    held_out: Mapping[str, np.ndarray]
+    tokenizer: Any
+    identity: str
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of text, in alphabetical order."""
+        return tuple(self.trained)
+
+    def shares(self) -> dict[str, float]:
+        """How much of a batch is of each kind."""
+        weights = {kind: len(tokens) ** BALANCE for kind, tokens in self.trained.items()}
+        total = sum(weights.values())
+        return {kind: weight / total for kind, weight in weights.items()}
+
+    def batch(self, seed: int, step: int, rows: int, window: int) -> np.ndarray:
+        """Windows from random places, `[rows, window]` int64."""
+        draws = np.random.default_rng([seed, step])
+        shares = self.shares()
+        kinds = draws.choice(len(shares), size=rows, p=list(shares.values()))
+        return np.stack([_window(self.trained[self.kinds[kind]], window, draws) for kind in kinds])
+
+    def held_out_rows(self, kind: str, rows: int, window: int) -> np.ndarray:
+        """Windows evenly spread over what is held out, at most `rows`, `[rows, window]` int64."""
+        tokens = self.held_out[kind]
+        count = max(1, min(rows, len(tokens) // window))
+        starts = np.linspace(0, max(0, len(tokens) - window), count).astype(int)
+        return np.stack([np.resize(tokens[start : start + window], window) for start in starts]).astype(np.int64)
+
+
+def prepare(
+    folder: Path, read: Callable[[], Corpus], vocabulary: int = VOCABULARY, report: Callable[[str], None] = print
+) -> TokenArrays:
+    """The arrays in a folder, made from a corpus where they are not there yet; kinds that are there are kept.
+
+    Args:
+        read: gives the corpus; is called only where something is missing.
+
+    Raises:
+        TrainingError: the arrays there are of another corpus, damaged, or cannot be written; or the corpus is no good.
+    """
+    if not (folder / SUMMARY).exists():
+        report("reading the corpus")
+        corpus = read()
+        _same_corpus(folder, corpus.identity())
+        if not (folder / TOKENIZER / "tokenizer_config.json").exists():
+            report("learning the tokenizer")
+            save_tokenizer(train_tokenizer(corpus, vocabulary), folder / TOKENIZER, CONTEXT)
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER / "tokenizer.json"))
+        for kind in corpus.kinds:
+            report(f"turning {kind} into tokens")
+            _write(folder / f"{kind}.trained.npy", tokenizer, corpus.trained(kind))
+            _write(folder / f"{kind}.held_out.npy", tokenizer, corpus.held_out(kind))
+        write_whole(folder / SUMMARY, json.dumps({"kinds": corpus.kinds, "corpus": corpus.identity()}).encode())
+    return _load(folder)
+
+
+def end_documents(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
+    """Tokens of documents with `<|endoftext|>` before, between and behind them, uint16 `[tokens]`."""
+    pieces = [np.array([END_ID], np.uint16)]
+    for encoded in tokenizer.encode_batch(list(texts), add_special_tokens=False):
+        pieces.append(np.array([*encoded.ids, END_ID], np.uint16))
+    return np.concatenate(pieces)
+
+
+def _same_corpus(folder: Path, identity: str) -> None:
+    """Note the corpus that the arrays will be of, or check that it is the one noted."""
+    note = folder / "corpus.txt"
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not note.exists():
+        write_whole(note, identity.encode())
+    elif note.read_text() != identity:
+        raise TrainingError(f"{folder} was begun with another text: choose another --out.")
+
+
+def _write(file: Path, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
+    if not file.exists():
+        buffer = io.BytesIO()
+        np.save(buffer, end_documents(tokenizer, texts))
+        write_whole(file, buffer.getvalue())
+
+
+def _load(folder: Path) -> TokenArrays:
+    try:
+        kinds = json.loads((folder / SUMMARY).read_text())["kinds"]
+        trained, held_out = ({kind: np.load(folder / f"{kind}.{part}.npy") for kind in kinds}
+                             for part in ("trained", "held_out"))  # fmt: skip
+        spelled = (folder / TOKENIZER / "tokenizer.json").read_bytes()
+    except (OSError, ValueError, KeyError) as error:
+        raise TrainingError(f"The tokens in {folder} are damaged ({error}): start again in another --out.") from None
+    digest = hashlib.sha256(spelled)
+    for array in (*trained.values(), *held_out.values()):
+        digest.update(array.tobytes())
+    return TokenArrays(trained, held_out, load_tokenizer(folder / TOKENIZER), digest.hexdigest())
+
+
+def _window(tokens: np.ndarray, window: int, draws: np.random.Generator) -> np.ndarray:
+    start = int(draws.integers(0, max(1, len(tokens) - window + 1)))
+    return np.resize(tokens[start : start + window], window).astype(np.int64)

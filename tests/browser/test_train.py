@@ -1,0 +1,62 @@
+"""A training in a real browser: it moves by itself, another session sees the same, and it is stopped from there."""
+
+import os
+import signal
+
+import pytest
+from playwright.sync_api import expect
+
+from decoding.training import launch as launching
+from decoding.training.launch import delete, last_launch, launch, stand
+from decoding.training.run_folder import training_home
+
+WAIT_MS = 60_000
+TREE = ".ds-root[data-drawn-scene]"
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """A training that takes a minute, in a process of its own; gone afterwards."""
+    monkeypatch.setitem(launching.MODULES, "head", "tests.training.toy")
+    folder = launch("head", ("--steps", "3000", "--pause", "0.02"), "toy", training_home())
+    yield folder
+    if stand(folder).running:
+        os.kill(last_launch(folder).pid, signal.SIGKILL)
+        while stand(folder).running:
+            pass
+    delete(folder)
+
+
+def step_of(page) -> int:
+    """Steps done, as the progress bar tells."""
+    words = page.locator("[data-testid=stProgress]").inner_text()
+    return int(words.partition(" of ")[0].rpartition(" ")[2].replace(",", "")) if "step" in words else -1
+
+
+def test_it_moves_by_itself_and_is_stopped_from_another_session(open_page, toy):
+    page = open_page(f"/train?run={toy.path.name}")
+    page.locator(TREE).nth(1).wait_for(timeout=WAIT_MS)
+    before = step_of(page)
+    other = open_page(f"/train?run={toy.path.name}")
+    expect(other.locator(".st-key-train_title")).to_contain_text("training", timeout=WAIT_MS)
+    assert step_of(page) > before > 0, "nobody has touched the page"
+    assert "before training" in page.locator(TREE).first.inner_text()
+    assert page.locator(".st-key-train_header").bounding_box()["height"] < 48, "everything in one line"
+
+    other.locator(".st-key-train_stop button").first.click(timeout=WAIT_MS)
+    for each in (other, page):
+        expect(each.locator(".st-key-train_title")).to_contain_text("stopped", timeout=WAIT_MS)
+        each.locator(".st-key-train_resume button").first.wait_for(timeout=WAIT_MS)
+        assert each.locator("[data-testid=stException]").count() == 0
+
+
+def test_what_is_typed_into_the_form_stays_while_another_training_runs(open_page, toy):
+    page = open_page("/train?run=new")
+    page.locator(".st-key-train_head_corpus input").fill("/some/where")
+    page.locator(".st-key-train_head_windows input").fill("77")
+    entry = page.locator(f".st-key-train_entry_{toy.path.name}")
+    expect(entry).to_contain_text("training", timeout=WAIT_MS)
+    before = entry.inner_text()
+    expect(entry).not_to_have_text(before, timeout=WAIT_MS)
+    assert page.locator(".st-key-train_head_corpus input").input_value() == "/some/where"
+    assert page.locator(".st-key-train_head_windows input").input_value() == "77"

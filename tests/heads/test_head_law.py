@@ -1,0 +1,82 @@
+"""A head only proposes: what an iteration commits has the target's law to the last digit, over every draw."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from decoding.cached_models import CachedModels
+from decoding.checkpoints import Standing
+from decoding.clock import PhaseClock
+from decoding.draws import enumerate_draws
+from decoding.edits import Edits
+from decoding.iteration import Iteration
+from decoding.methods import METHODS
+from decoding.pair import Loaded, Model, Pair
+from decoding.presets import PairSettings
+from decoding.recorder import Step
+from decoding.sampling import Sampling, target_law
+from decoding.trace import ModelInfo, PairInfo
+from tests.enumeration import Tables, bias
+from tests.heads.some_heads import NAME, random_network, with_network
+
+VOCABULARY, TEXT = 3, [0, 2, 1, 1]
+SAMPLING = Sampling(temperature=0.8, draft_temperature=0.7)
+CASES = {
+    "chain, block": ("linear", {"length": 2, "sampled": True, "verifier": "block"}),
+    "paths, traversal": ("delayed", {"paths": 2, "trunk": 1, "branch": 1, "verifier": "traversal"}),
+    "drawn tree": ("dyspec", {"node_budget": 3}),
+    "likeliest nodes, NSS": ("salf", {"node_budget": 4, "batch": 2, "gain_threshold": 0.0}),
+}
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    """A target that knows three tokens, with a head; its draft model is never asked."""
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    network = LlamaForCausalLM(config).eval().requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    for weight in network.parameters():
+        weight.copy_(torch.randn(weight.shape, generator=generator) * 0.6)
+    info = ModelInfo("tiny", "LlamaForCausalLM", 0, 1, 16, VOCABULARY, 64, "cpu", "float32", "sdpa", 0)
+    model = Model(info, torch.device("cpu"), torch.float32, "bool", None, 1, 64, Loaded(network))
+    bare = Pair(model, model, None, PairInfo("Tiny", info, info, 64), PairSettings(), 64, VOCABULARY)
+    return with_network(bare, random_network(bare))
+
+
+@torch.inference_mode()
+def committed(pair: Pair, method, start: CachedModels, draws, room: int) -> tuple[int, ...]:
+    """Tokens that one iteration commits behind the text."""
+    models = start.clone(pair, True)
+    iteration = Iteration(models, Standing(method, SAMPLING, None, draws), list(TEXT), room, (), Edits(), False)
+    step = Step(0, len(TEXT), False, 0.0)
+    iteration.run(step, PhaseClock(torch.device("cpu")))
+    return step.committed
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_iteration_keeps_the_targets_law(pair, case):
+    name, settings = CASES[case]
+    method = METHODS[name].with_settings(**settings, draft_head=NAME)
+    method.check(SAMPLING)
+    room = 4
+    start = CachedModels(pair, 16, True)
+    with torch.inference_mode():
+        start.prefill(TEXT)
+    law: dict[tuple[int, ...], float] = {}
+    for block, chance in enumerate_draws(lambda draws: committed(pair, method, start, draws, room)):
+        law[block] = law.get(block, 0.0) + chance
+    assert sum(law.values()) == pytest.approx(1) and max(map(len, law)) > 2, "no draft was ever accepted whole"
+    paths = [path for length in range(room) for path in product(range(VOCABULARY), repeat=length)]
+    with torch.no_grad():
+        rows = [pair.target.network(input_ids=torch.tensor([[*TEXT, *path]])).logits[0, -1] for path in paths]
+    laws = target_law(torch.stack(rows).double(), SAMPLING).tolist()
+    tables = Tables("tiny", {}, dict(zip(paths, laws, strict=True)), [], [0.0] * VOCABULARY)
+    assert bias(law, tables) < 1e-6, "beyond what float32 forwards of other sizes differ by"
+    first = np.array([sum(chance for block, chance in law.items() if block[0] == t) for t in range(VOCABULARY)])
+    assert np.abs(first - np.array(laws[0])).max() < 1e-6

@@ -1,0 +1,215 @@
+"""Runs that were drafted by a head: replayed from stored rows, forked to another draft, opened without torch."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from decoding import calibration, cost_measuring
+from decoding.calibration import acceptance_by_rank, acceptance_odds, calibrated
+from decoding.cost_measuring import cost_model, known_costs, measure_costs
+from decoding.edits import Edits
+from decoding.forks import Change, fork, fork_again
+from decoding.heads.store import save_head
+from decoding.kept import pair_identity
+from decoding.methods import METHODS
+from decoding.pair import embedded_pair
+from decoding.record import main
+from decoding.remembered_rows import model_laws
+from decoding.sampling import Sampling
+from decoding.session import DecodeSession, Limits
+from decoding.smallest_change import change_search, smallest_changes
+from decoding.stored_rows import RowsMissing, StoredRows
+from decoding.stored_state import method_at, method_of, standing_before
+from decoding.trace import node_paths
+from decoding.trace_file import load_run, save_run
+from tests.heads.some_heads import fitted_network, random_network
+from tests.test_forks import busy, check_both_ways, told
+from tests.test_smallest_change import absent_paths
+from tests.without_torch import run_without_torch
+
+TEXT = "Once upon a time there was a cat who had two friends, a dog and"
+TREE = METHODS["eagle2"].with_settings(node_budget=16, beam_width=4, max_depth=4, verifier="greedy", draft_head="mine")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory):
+    """A folder of trainings with two heads of the embedded pair, and an empty cache of what is measured."""
+    place = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRAFTSCOPE_TRAINING", str(place))
+        patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        yield place
+
+
+@pytest.fixture(scope="module")
+def pair(home):
+    pair = embedded_pair()
+    plain = DecodeSession(pair, METHODS["autoregressive"], pair.vocabulary.encode(TEXT), limits=Limits(48))
+    list(plain)
+    networks = {"mine": (fitted_network(pair, [plain.tokens[:48]]), 10), "other": (random_network(pair), 11)}
+    for name, (network, hour) in networks.items():
+        save_head(home / name / "head", network, "talf", pair_identity(pair), f"2026-11-22T{hour}:00:00", {})
+    return pair
+
+
+def decoded(pair, method=TREE, sampling=None, tokens=30, **limits):
+    ids = pair.vocabulary.encode(TEXT)
+    session = DecodeSession(pair, method, ids, sampling, Limits(tokens, **{"rows": "full", **limits}))
+    list(session)
+    return session
+
+
+@pytest.fixture(scope="module")
+def run(pair):
+    return decoded(pair)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(),
+        Change(TREE.with_settings(node_budget=5)),
+        Change(TREE.with_settings(cache_policy="rebuild")),
+        Change(TREE.with_settings(verifier="nss"), Sampling(0.8, seed=3)),
+    ],
+)
+def test_a_replayed_fork_is_what_the_head_would_have_done(run, change):
+    for index in (0, busy(run)):
+        check_both_ways(run, index, change)
+
+
+def test_a_changed_verdict_is_replayed_and_a_node_forced_in_below_the_tree_goes_live(run):
+    index = busy(run)
+    iteration = run.iterations[index]
+    first = (iteration.nodes[iteration.accepted[0]].token_id,)
+    check_both_ways(run, index, Change(edits=Edits(reject=(first,))))
+    leaf, path = next(
+        (n, p) for n, p in zip(iteration.nodes, node_paths(iteration), strict=True) if p and n.draft_level is None
+    )
+    made = fork(run.trace(), run, index, Change(edits=Edits(force_in=((*path, 7),))))
+    assert made.kind == "live" and leaf.flat_index is not None
+    assert made.trace.iterations[index].draft_forwards == iteration.draft_forwards + 1
+
+
+@pytest.mark.parametrize("name", ["", "other"])
+def test_another_draft_goes_live(pair, run, name):
+    change, index = Change(TREE.with_settings(draft_head=name)), busy(run)
+    with pytest.raises(RowsMissing, match="Another draft was asked in iteration"):
+        fork(run.trace(), None, index, change)
+    made = fork(run.trace(), run, index, change)
+    assert made.kind == "live" and made.trace.iterations[index].draft_head == name
+    assert made.trace.own_from == index and made.trace.pair.draft != run.trace().pair.draft
+    names = {"": "embedded-draft", "other": "TALF head, 2026-11-22 11:00"}
+    assert made.words == f"draft TALF head, 2026-11-22 10:00 → {names[name]}"
+    back = fork_again(made, index + 1, Change(TREE))
+    assert back.kind == "live" and back.trace.iterations[-1].settings["draft_head"] == "mine"
+    again = fork_again(made, index, Change())
+    assert told(again.trace.iterations[index]) == told(made.trace.iterations[index])
+
+
+def test_rows_of_a_later_iteration_are_not_taken_for_the_heads_own(run):
+    """What a head says after a path rests on features: the row of a later root along the same text is another one."""
+    trace, index = run.trace(), busy(run)
+    here, later = trace.iterations[index : index + 2]
+    path = here.committed_ids
+    with pytest.raises(RowsMissing, match="The draft was never asked what follows"):
+        StoredRows(trace, index).find("draft", [path])
+    target = StoredRows(trace, index).find("target", [path])[0]
+    assert np.array_equal(target, later.target_logits[0]), "the target says the same wherever it is asked"
+
+
+def test_the_record_tells_its_draft_and_opens_without_torch(run, tmp_path):
+    file = tmp_path / "run.dscope"
+    save_run(run.trace(), file)
+    opened = load_run(file)
+    assert opened.pair.draft.architecture == "DraftHead" and opened.pair.draft.name == "TALF head, 2026-11-22 10:00"
+    assert opened.settings["draft_head"] == "mine" and method_of(opened) == run.method
+    assert method_at(opened, 1) == run.method and standing_before(opened, 2).method.draft_head == "mine"
+    code = (
+        "import sys; from decoding.trace_file import load_run; from decoding.forks import Change, fork\n"
+        "from decoding.methods import METHODS\n"
+        "run = load_run(sys.argv[1]); from decoding.stored_state import method_of\n"
+        "made = fork(run, None, 1, Change(method_of(run).with_settings(node_budget=5)))\n"
+        "print(run.pair.draft.parameters, made.kind, made.trace.iterations[1].verified, 'torch' in sys.modules)"
+    )
+    printed = run_without_torch(tmp_path, "-c", code, str(file)).split()
+    assert printed == [str(opened.pair.draft.parameters), "replayed", "5", "False"]
+
+
+def test_the_command_records_with_a_head(pair, tmp_path, capsys):
+    out = tmp_path / "run.dscope"
+    arguments = ["--prompt", TEXT, "--max-new-tokens", "12", "--warm-up", "0", "--device", "cpu", "--out", str(out)]
+    assert main([*arguments, "--method", "salf:draft_head=mine"]) == 0
+    opened = load_run(out)
+    assert opened.settings["draft_head"] == "mine" and opened.pair.draft.name.startswith("TALF head")
+    assert main([*arguments, "--force", "--method", "salf:draft_head=nobody"]) == 2
+    assert "there is no such head: choose one of other, mine" in capsys.readouterr().err
+    assert main([*arguments, "--force", "--method", "autoregressive:draft_head=mine"]) == 2
+    assert "has no setting 'draft_head'" in capsys.readouterr().err
+
+
+def test_the_smallest_change_asks_the_head(pair, run):
+    trace, index = run.trace(), busy(run)
+    iteration = trace.iterations[index]
+    laws, paths = model_laws(pair, trace, index), node_paths(iteration)
+    asked = torch.cat([laws.find(paths[:1]), laws.find(paths[1:3])])
+    stored = torch.softmax(torch.from_numpy(iteration.draft_logits[:3]), -1)
+    assert torch.allclose(asked, stored, atol=2e-3)
+    search = change_search(trace, index, pair)
+    found = smallest_changes(search, next(absent_paths(iteration)))
+    assert found.changes and all(change.after != change.before for change in found.changes)
+
+
+def test_what_is_measured_is_measured_of_the_draft_in_use(pair, monkeypatch):
+    texts = [TEXT, "The king", "a"]
+    drafting = TREE.drafting(pair)
+    rates, plain = (acceptance_by_rank(each, Sampling(), texts) for each in (drafting, pair))
+    assert rates[0] != plain[0] and 0 < sum(rates) <= 1.001
+    odds = acceptance_odds(drafting, Sampling(), 4, texts)
+    assert all(np.isfinite(odds)) and odds != acceptance_odds(pair, Sampling(), 4, texts)
+    first, text = decoded(pair, tokens=2).iterations[0], pair.vocabulary.encode(TEXT)
+    with torch.inference_mode():
+        _, head = calibration._both_logits(drafting, text, torch.tensor([3, len(text) - 1]))
+    assert np.allclose(head[1], first.draft_logits[0], atol=2e-3), "what the head says at the end of the text"
+    asked = []
+    monkeypatch.setattr(calibration, "acceptance_by_rank", lambda each, _: asked.append(each.head) or rates)
+    method = METHODS["sequoia"].with_settings(verifier="greedy", draft_head="mine")
+    assert method.prepared(pair, Sampling()).drafter.acceptance.startswith(f"{rates[0]:.4g}")
+    assert [head.name for head in asked] == ["mine"] and calibrated(drafting, Sampling()) == rates
+    calibrated(pair, Sampling())
+    assert asked[1:] == [None], "the draft model's own are kept apart"
+
+
+def test_costs_are_of_the_heads_forwards(pair, monkeypatch):
+    monkeypatch.setattr(cost_measuring, "SIZES", (1, 4, 16))
+    monkeypatch.setattr(cost_measuring, "DECODE_S", 0.05)
+    drafting = TREE.drafting(pair)
+    seen = []
+    engine = type(drafting.head.engine)
+    one_pass = engine.run
+    monkeypatch.setattr(engine, "run", lambda self, *args: seen.append(len(args[1])) or one_pass(self, *args))
+    costs = measure_costs(drafting, budget_s=0.05)
+    assert {1, 4, 16} <= set(seen) and [point.size for point in costs.draft.points] == [1, 4, 16]
+    assert all(point.seconds > 0 for point in costs.draft.points) and costs.iterations > 0
+    monkeypatch.setattr(cost_measuring, "measure_costs", lambda each: costs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cost_model(drafting) == costs and known_costs(drafting) == costs
+    assert known_costs(pair) is None, "of the draft model nothing was measured"
+
+
+def test_a_hardware_aware_tree_is_prepared_for_its_draft(pair, monkeypatch):
+    odds = {"": (2.0, 1.0), "mine": (1.5, 1.0)}
+    monkeypatch.setattr(calibration, "acceptance_odds", lambda each, *_: odds[each.head.name if each.head else ""])
+    method = METHODS["hardware_aware"].with_settings(verify_ms="1:2 64:4", level_ms="1:0.2", draft_head="mine")
+    session = decoded(pair, method, tokens=16)
+    assert session.method.drafter.odds == "1.5 1" and session.trace().settings["draft_head"] == "mine"
+    parted = fork(session.trace(), session, 1, Change(method.with_settings(draft_head=""))).session
+    assert parted.method.drafter.odds == "2 1"
+    measured = session.method.with_settings(draft_head="", verify_ms="1:3")  # as an editor of settings holds them
+    again = fork(session.trace(), session, 1, Change(measured)).session.method.drafter
+    assert (again.odds, again.verify_ms) == ("2 1", "1:3"), "what was given is kept, what was measured is not"
+    fresh = session.rewind(1).fork(session.method.with_settings(draft_head=""))
+    assert fresh._state.tokens == 0 < session._state.tokens, "what one draft taught says nothing of another"

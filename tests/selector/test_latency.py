@@ -1,0 +1,88 @@
+"""Modelled time of every action against sums worked out by hand, and a measurement that is kept."""
+
+import json
+
+import numpy as np
+import pytest
+
+from decoding.pair import embedded_pair
+from decoding.selector import latency_measuring
+from decoding.selector.actions import ACTIONS, SHAPE, Action
+from decoding.selector.latency import LatencyModel
+from tests.selector.some_selectors import COSTS, LATENCY
+
+
+def seconds(way: str, length: float, selecting: bool = False) -> dict[Action, float]:
+    return dict(zip(ACTIONS, LATENCY.action_s(np.array([length]), way, selecting)[0], strict=True))
+
+
+def t_q(length: float) -> float:
+    return float(np.interp(length, (16, 1024), (0.001, 0.0015)))
+
+
+def t_p(length: float) -> float:
+    return float(np.interp(length, (16, 1024), (0.005, 0.008)))
+
+
+def test_actions_are_those_of_the_paper():
+    assert len(ACTIONS) == 4 * 9 * 9 and np.reshape(range(len(ACTIONS)), SHAPE)[2, 1, 5] == ACTIONS.index(
+        Action(3, 1, 5)
+    )
+    assert Action(3, 2, 3).level_widths == (1, 1, 1, 3, 3) and Action(3, 2, 0).level_widths == (1, 1)
+    assert Action(4, 0, 1).level_widths == (1,) and Action(2, 0, 0).level_widths == ()
+    assert Action(3, 2, 3).nodes == 11
+
+
+def test_eq_11_as_printed():
+    """T = sum t_q(l + j) + sum t_q(l + L1 + j K) + t_p(l + L1 + K L2)."""
+    found = seconds("paper", 100)
+    assert found[Action(1, 0, 0)] == pytest.approx(t_p(100))
+    expected = t_q(100) + t_q(101) + t_q(102) + t_q(105) + t_p(108)
+    assert found[Action(3, 2, 2)] == pytest.approx(expected)
+
+
+def test_passes_priced_by_their_rows():
+    """Level curve 1:1 8:2 ms plus 0.5 ms, target 1:5 64:20 ms plus 2 ms, behind 256 tokens."""
+    found = seconds("rows", 256)
+    assert found[Action(1, 0, 0)] == pytest.approx(0.005 + 0.002)
+    level = {width: 0.001 + (width - 1) / 7 * 0.001 + 0.0005 for width in (1, 3)}
+    verification = 0.005 + 8 / 63 * 0.015 + 0.002
+    assert found[Action(3, 2, 2)] == pytest.approx(3 * level[1] + level[3] + verification)
+    longer = seconds("rows", 1024)[Action(3, 2, 2)] - found[Action(3, 2, 2)]
+    assert longer == pytest.approx(4 * (t_q(1024) - t_q(256)) + t_p(1024) - t_p(256))
+
+
+@pytest.mark.parametrize("way", ["rows", "paper"])
+def test_a_selector_takes_its_time_and_always_reads_the_root(way):
+    plain, selecting = seconds(way, 256), seconds(way, 256, selecting=True)
+    assert selecting[Action(2, 1, 3)] == pytest.approx(plain[Action(2, 1, 3)] + 0.0003)
+    root = 0.0015 if way == "rows" else t_q(256)
+    assert selecting[Action(2, 0, 0)] == pytest.approx(plain[Action(2, 0, 0)] + 0.0003 + root)
+
+
+def test_trees_of_one_law_take_the_same_time():
+    for way in ("rows", "paper"):
+        found = seconds(way, 100)
+        assert found[Action(1, 2, 3)] == pytest.approx(found[Action(1, 5, 0)])
+        assert found[Action(4, 5, 0)] == pytest.approx(found[Action(1, 0, 5)])
+
+
+def test_json_comes_back_and_damage_is_noticed():
+    content = json.loads(json.dumps(LATENCY.as_json()))
+    assert LatencyModel.from_json(content) == LATENCY
+    for change in ({"lengths": [5, 4]}, {"draft_s": [0.1]}, {"selector_s": -1.0}, {"costs": {}}):
+        with pytest.raises((ValueError, KeyError, TypeError)):
+            LatencyModel.from_json({**content, **change})
+
+
+def test_what_is_measured_is_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(latency_measuring, "LENGTHS", (4, 24))
+    monkeypatch.setattr(latency_measuring, "ROUNDS", 3)
+    monkeypatch.setattr(latency_measuring, "cost_model", lambda pair, again: COSTS)
+    pair = embedded_pair()
+    found = latency_measuring.latency_model(pair)
+    assert found.lengths == (4, 24) and found.draft_s[0] < found.target_s[0] and found.selector_s > 0
+    assert list(found.target_s) == sorted(found.target_s)
+    monkeypatch.setattr(latency_measuring, "measure_latency", lambda *_: pytest.fail("measured twice"))
+    assert latency_measuring.latency_model(pair) == found

@@ -1,0 +1,120 @@
+"""Selectors on disk: kept in 8 bits, listed without torch, refused in one sentence where something is wrong."""
+
+import json
+
+import pytest
+import torch
+
+from decoding.contestants import format_contestant, parse_contestant
+from decoding.errors import PairError, SettingsError
+from decoding.packed_weights import rounded
+from decoding.selector.actions import Action
+from decoding.selector.card import STATICS
+from decoding.selector.store import (
+    CARD,
+    WEIGHTS,
+    all_selectors,
+    find_selector,
+    fits,
+    load_network,
+    require_fit,
+    require_verifier,
+    save_selector,
+    selectors_for,
+)
+from tests.process import printed
+from tests.selector.some_selectors import content, random_network
+
+MODEL = {"name": "m", "parameters": 10, "layers": 2, "vocab_size": 7, "weights": "0.5"}
+PAIR = {"name": "My pair", "target": MODEL, "draft": {**MODEL, "name": "d"}}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
+    monkeypatch.setattr("decoding.selector.store.SHIPPED", tmp_path / "trained")
+    return tmp_path
+
+
+def keep(folder, verifier="specinfer", **changes):
+    network = random_network(6, 4)
+    save_selector(folder, network, {**content(PAIR, verifier), **changes})
+    return network
+
+
+def test_what_is_read_is_what_was_stored_in_8_bits(home):
+    network = keep(home / "mine" / "selector")
+    card = find_selector("mine")
+    assert card.words == "Selector for specinfer, My pair, 2030-01-02" and not card.shipped
+    assert card.static(0.9, 1.0).action == Action(2, 1, 3) and card.static(0.1, 1.0).action == Action(1, 4, 0)
+    assert {getattr(card.statics[0], name) for name in STATICS} == {(2, 1, 3), (4, 4, 8), (2, 0, 4), (4, 0, 8)}
+    read = load_network(card)
+    for name, weight in rounded(network.state_dict()).items():
+        assert torch.equal(read.state_dict()[name], weight), name
+    assert not read.training and not any(weight.requires_grad for weight in read.parameters())
+
+
+def test_the_programs_own_come_first_then_the_latest(home):
+    keep(home / "old" / "selector", created="2029-01-01T00:00:00")
+    keep(home / "new" / "selector", created="2031-01-01T00:00:00")
+    keep(home / "trained" / "specinfer")
+    keep(home / "other" / "selector", verifier="nss")
+    assert [card.name for card in selectors_for(PAIR, "specinfer")] == ["specinfer", "new", "old"]
+    assert selectors_for(PAIR)[0].name == "specinfer" and len(selectors_for(PAIR)) == 4
+    assert selectors_for({**PAIR, "target": {**MODEL, "layers": 3}}) == []
+
+
+def test_a_damaged_one_is_left_out_and_told_when_asked_for(home):
+    keep(home / "mine" / "selector")
+    card = home / "mine" / "selector" / CARD
+    for broken in ("{", json.dumps({**json.loads(card.read_text()), "spread": [0.0] * 11}), "[]"):
+        whole = card.read_text()
+        card.write_text(broken)
+        assert all_selectors() == []
+        with pytest.raises(PairError, match=r"is damaged \(selector\.json is no description"):
+            find_selector("mine")
+        card.write_text(whole)
+    weights = home / "mine" / "selector" / WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:50])
+    with pytest.raises(PairError, match="damaged"):
+        load_network(find_selector("mine"))
+    save_selector(home / "mine" / "selector", random_network(5, 4), content(PAIR))
+    other = json.loads(card.read_text())
+    card.write_text(json.dumps({**other, "config": {**other["config"], "target_size": 6}}))
+    with pytest.raises(PairError, match=r"the weights are not those that selector\.json tells of"):
+        load_network(find_selector("mine"))
+    weights.unlink()
+    with pytest.raises(PairError, match=r"selector\.safetensors: No such file"):
+        load_network(find_selector("mine"))
+
+
+def test_what_does_not_fit_is_one_sentence(home):
+    keep(home / "mine" / "selector")
+    card = find_selector("mine")
+    nearly = {**PAIR, "target": {**MODEL, "weights": "0.50002"}}
+    assert fits(card, nearly)  # the same weights computed in fewer bits
+    for other in ({**MODEL, "weights": "0.6"}, {**MODEL, "weights": "ab12"}, {**MODEL, "vocab_size": 8}):
+        with pytest.raises(PairError, match="The selector mine was trained for another pair of that name, and My pair"):
+            require_fit(card, {**PAIR, "draft": {**other, "name": "d"}})
+    with pytest.raises(SettingsError, match="trained for the verifier specinfer, not nss: choose that verifier"):
+        require_verifier("mine", "specinfer", "nss")
+    with pytest.raises(SettingsError, match="there is no such selector: choose one of mine, or leave it empty"):
+        find_selector("yours")
+    (home / "mine" / "selector" / CARD).unlink()
+    with pytest.raises(SettingsError, match="leave it empty, or train one"):
+        find_selector("mine")
+
+
+def test_listing_needs_no_torch(home):
+    keep(home / "mine" / "selector")
+    asked = "print(all_selectors()[-1].name, 'torch' in sys.modules)"
+    code = f"from decoding.selector.store import all_selectors; import sys; {asked}"
+    assert printed(code).split() == ["mine", "False"]
+
+
+def test_a_contestants_line_names_a_selector():
+    line = "delayed:verifier=khisti,selector=mine,truncation=16"
+    method = parse_contestant(line).method
+    assert method.drafter.selector == "mine" and method.verifier.truncation == 16
+    assert parse_contestant(format_contestant(parse_contestant(line))).method == method
+    assert "selector mine" in parse_contestant("delayed:selector=mine").label

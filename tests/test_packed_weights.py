@@ -1,0 +1,65 @@
+"""Weights in 8 bits: what comes back, and files that are refused."""
+
+import pytest
+import torch
+
+from decoding.errors import TrainingError
+from decoding.packed_weights import load_packed, pack, packed_bytes, rounded, unpack
+
+
+def state() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(6, 40, generator=generator) * torch.tensor([[1e-3], [1.0], [50.0], [0.0], [1e-9], [1.0]])
+    matrix[5] = -3.0
+    return {
+        "a.weight": matrix,
+        "cube": torch.randn(2, 3, 4, generator=generator),
+        "norm": torch.randn(40),
+        "n": torch.tensor(2.5),
+    }
+
+
+def test_every_row_comes_back_to_half_a_step(tmp_path):
+    before = state()
+    (tmp_path / "w").write_bytes(packed_bytes(before))
+    after = load_packed(tmp_path / "w")
+    assert set(after) == set(before) and all(after[name].shape == before[name].shape for name in before)
+    assert torch.equal(after["norm"], before["norm"]) and after["n"] == 2.5
+    for name in ("a.weight", "cube"):
+        one, other = before[name].flatten(1), after[name].flatten(1)
+        step = one.abs().amax(1, keepdim=True) / 127
+        small = step < 1e-7  # too small for float16: the row becomes 0
+        assert torch.where(small, 0.0, (one - other).abs() - 0.51 * step - 1e-3 * one.abs()).max() <= 0
+        assert not other[small[:, 0]].any()
+    assert pack(before)["a.weight"].dtype == torch.int8 and pack(before)["a.weight.scale"].dtype == torch.float16
+    assert len(packed_bytes({"w": torch.randn(300, 300)})) < 300 * 300 * 1.05
+
+
+def test_packing_what_was_packed_changes_nothing_more():
+    once = rounded(state())
+    twice = rounded(once)
+    assert all(torch.allclose(once[name], twice[name], rtol=2e-3, atol=1e-9) for name in once)
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, 1e9])
+def test_weights_that_are_no_numbers_are_refused(wrong):
+    with pytest.raises(TrainingError, match="The weights w hold no usable numbers"):
+        pack({"w": torch.tensor([[1.0, wrong]])})
+
+
+def test_damaged_files_are_one_sentence(tmp_path):
+    file = tmp_path / "w.safetensors"
+    with pytest.raises(TrainingError, match="cannot be read"):
+        load_packed(file)
+    file.write_bytes(packed_bytes(state())[:-7])
+    with pytest.raises(TrainingError, match="is damaged"):
+        load_packed(file)
+    for content in (b"", b"\x00" * 40, b"hello"):
+        file.write_bytes(content)
+        with pytest.raises(TrainingError, match="is damaged"):
+            load_packed(file)
+    packed = pack(state())
+    with pytest.raises(TrainingError, match="no scale for each row"):
+        unpack({**packed, "a.weight.scale": packed["a.weight.scale"][:3]})
+    with pytest.raises(TrainingError, match="no scale for each row"):
+        unpack({"w": torch.ones(2, 2)})

@@ -1,0 +1,43 @@
+"""A corpus of some pages and a pair of some thousand weights, trained in seconds."""
+
+import random
+from pathlib import Path
+
+from decoding.training.corpus import END_OF_TEXT, read_corpus
+from decoding.training.draft_training import DraftSettings
+from decoding.training.loop_training import LoopSettings
+from decoding.training.pair_models import NetworkShape
+from decoding.training.pair_training import PairSetup
+from decoding.training.target_training import TargetSettings
+from decoding.training.token_arrays import TokenArrays, prepare
+
+NAMES, VERBS = ("Tom", "Lily", "Max", "Sara", "Ben"), ("saw", "liked", "found", "lost", "took")
+THINGS = ("a red ball", "the big tree", "a small cat", "his old hat", "the blue boat")
+SETUP = PairSetup(
+    target_shape=NetworkShape(hidden_size=32, layers=2, heads=2),
+    draft_shape=NetworkShape(hidden_size=16, layers=1, heads=1),
+    target=TargetSettings(batch_tokens=256, window=32, long_window=64, cooling_window=64, warm_up=2),
+    loops=LoopSettings(rows=2, prompt=8, continuation=40, batch_tokens=128, window=32, run=4),
+    draft=DraftSettings(batch_tokens=256, window=32, long_window=64, warm_up=2),
+)
+
+
+def write_corpus(folder: Path) -> Path:
+    """`stories.txt` of many documents and `sums.txt` of one."""
+    draws = random.Random(0)
+
+    def sentence() -> str:
+        return f"{draws.choice(NAMES)} {draws.choice(VERBS)} {draws.choice(THINGS)}."
+
+    stories = [" ".join(sentence() for _ in range(12)) + "\n\nThe end." for _ in range(160)]
+    sums = [f"Question: {a} + {b}?\nAnswer: {a + b}" for a in range(40) for b in range(16)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "stories.txt").write_text(f"\n{END_OF_TEXT}\n".join(stories), encoding="utf-8")
+    (folder / "sums.txt").write_text("\n\n".join(sums), encoding="utf-8")
+    return folder
+
+
+def arrays_in(folder: Path) -> TokenArrays:
+    """The tokens of that corpus."""
+    corpus = write_corpus(folder / "texts")
+    return prepare(folder / "data", lambda: read_corpus(corpus), vocabulary=320, report=lambda words: None)

@@ -1,0 +1,83 @@
+"""The suite of heads: what it trains in which order, that it goes on where it was, and what it ships."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from decoding.errors import TrainingError
+from decoding.heads.network import HeadConfig, HeadNetwork
+from decoding.heads.store import read_card, save_head
+from decoding.training import head_suite
+from decoding.training.run_folder import RunFolder, Status, TrainingSettings
+
+NAMES = ["base", "eagle", "hass", "talf", "talf_top2", "talf_top1"]
+PAIR = {"name": "a pair", "target": {"name": "t", "parameters": 9, "layers": 1, "vocab_size": 11, "weights": "0.5"}}
+
+
+@pytest.fixture
+def calls(monkeypatch, tmp_path) -> list[list[str]]:
+    """The commands that the suite gives, each of which stores a head at once."""
+    made: list[list[str]] = []
+
+    def train(words: list[str]) -> int:
+        made.append(words)
+        out, loss = Path(words[words.index("--out") + 1]), words[words.index("--loss") + 1]
+        network = HeadNetwork(HeadConfig(8, 11, 1, 8), torch.Generator().manual_seed(len(made)))
+        save_head(out / "head", network, loss, PAIR, "2030-01-02T03:04:05", {})
+        return 0
+
+    monkeypatch.setattr(head_suite.head, "main", train)
+    monkeypatch.setattr(head_suite, "SHIPPED", tmp_path / "shipped")
+    return made
+
+
+def value(words: list[str], name: str) -> str:
+    return words[words.index(name) + 1]
+
+
+def test_all_losses_go_on_from_one_head_on_the_same_batches(calls, tmp_path):
+    assert head_suite.main(["--out", str(tmp_path / "s"), "--steps", "5", "--corpus", "c", "--seed", "3"]) == 0
+    assert [Path(value(words, "--out")).name for words in calls] == NAMES
+    base, *others = calls
+    assert "--start-from" not in base and value(base, "--loss") == "eagle"
+    for words in others:
+        assert value(words, "--start-from") == str(tmp_path / "s" / "base" / "head")
+        assert (value(words, "--steps"), value(words, "--corpus"), value(words, "--seed")) == ("5", "c", "3")
+    assert len({(value(w, "--windows"), value(w, "--prepared"), value(w, "--learning-rate")) for w in others}) == 1
+    assert [value(words, "--top-k") for words in others if "--top-k" in words] == ["4", "2", "1"]
+    assert not (tmp_path / "shipped").exists()
+
+
+def test_it_goes_on_where_it_was_and_ships_what_is_trained(calls, tmp_path):
+    out = tmp_path / "s"
+    begun = RunFolder(out / "hass")
+    begun.begin(TrainingSettings("head", "x", (), {}, {}, "2030-01-02T03:04:05"))
+    begun.write_status(Status("stopped"))
+    assert head_suite.main(["--out", str(out)]) == 0
+    assert [("--resume" in words) for words in calls] == [name == "hass" for name in NAMES]
+    calls.clear()
+    assert head_suite.main(["--out", str(out), "--ship"]) == 0 and not calls
+    shipped = {
+        file.parent.name: json.loads(file.read_text())["loss"] for file in (tmp_path / "shipped").glob("*/*.json")
+    }
+    assert shipped == {"eagle": "eagle", "hass": "hass", "talf": "talf", "talf_top1": "talf", "talf_top2": "talf"}
+    assert read_card(tmp_path / "shipped" / "talf", "talf").figures == {}
+
+
+def test_a_head_that_fails_ends_the_suite(calls, tmp_path, monkeypatch):
+    monkeypatch.setattr(head_suite.head, "main", lambda words: calls.append(words) or 1)
+    assert head_suite.main(["--out", str(tmp_path / "s"), "--ship"]) == 1
+    assert len(calls) == 1 and not (tmp_path / "shipped").exists()
+
+
+@pytest.mark.parametrize("word", ["--loss", "--top-k=2", "--start-from", "--resume", "--minutes"])
+def test_what_the_suite_chooses_is_refused(calls, tmp_path, capsys, word):
+    assert head_suite.main(["--out", str(tmp_path), word, "1"]) == 2 and not calls
+    assert "is chosen by the suite" in capsys.readouterr().err
+
+
+def test_nothing_is_shipped_that_is_not_trained(tmp_path):
+    with pytest.raises(TrainingError, match="holds no trained head"):
+        head_suite.ship(tmp_path / "none", tmp_path / "shipped")

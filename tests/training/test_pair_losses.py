@@ -1,0 +1,112 @@
+"""Losses of the pair's training against values worked out by hand, and the fast forward against transformers'."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from decoding.training.draft_training import divergence, laws, overlap
+from decoding.training.fast_forward import RowCache, greedy_continuations, head_logits, hidden_states
+from decoding.training.loop_training import repeats, unlikelihood
+from decoding.training.pair_models import NetworkShape, new_network
+from decoding.training.target_training import TargetSettings, token_losses
+
+VOCABULARY = 50
+
+
+@pytest.fixture(autouse=True)
+def in_float32(monkeypatch):
+    """Compare exactly: also where the processor would compute in bfloat16."""
+    for module in ("target_training", "draft_training", "loop_training", "fast_forward"):
+        monkeypatch.setattr(f"decoding.training.{module}.compute_dtype", lambda device: torch.float32)
+
+
+@pytest.fixture
+def network():
+    made = new_network(NetworkShape(hidden_size=32, layers=2, heads=2), VOCABULARY, seed=1)
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.mul_(3)  # random weights as they begin say nearly nothing
+    return made
+
+
+def windows(rows: int, size: int) -> torch.Tensor:
+    return torch.randint(0, VOCABULARY, (rows, size), generator=torch.Generator().manual_seed(size))
+
+
+@pytest.mark.parametrize("size", [5, 256, 300, 530])
+def test_the_fast_forward_is_that_of_transformers(network, size):
+    tokens = windows(2, size)
+    with torch.no_grad():
+        expected = network(input_ids=tokens).logits
+        found = head_logits(network, hidden_states(network, tokens, torch.float32))
+    assert expected.std() > 0.1
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_rows_in_a_cache_go_on_where_they_were(network):
+    tokens = windows(3, 12)
+    with torch.no_grad():
+        whole = hidden_states(network, tokens, torch.float32)
+        cache = RowCache(network, 3, 12, torch.float32)
+        parts = [hidden_states(network, part, torch.float32, cache) for part in tokens.split((7, 1, 4), dim=1)]
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-5, rtol=1e-4)
+
+
+def test_greedy_text_is_that_of_generate(network):
+    prompts = windows(3, 6)
+    mine = greedy_continuations(network, prompts, 10)
+    theirs = network.generate(
+        prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=10, do_sample=False, eos_token_id=None,
+        pad_token_id=0,
+    )  # fmt: skip
+    assert (mine == theirs[:, 6:]).all()
+
+
+def test_the_gradient_of_the_loss_is_that_of_transformers(network):
+    rows = windows(2, 40)
+    token_losses(network, rows).mean().backward()
+    mine = {name: weight.grad.clone() for name, weight in network.named_parameters()}
+    network.zero_grad()
+    network(input_ids=rows, labels=rows).loss.backward()
+    for name, weight in network.named_parameters():
+        torch.testing.assert_close(mine[name], weight.grad, atol=1e-5, rtol=1e-3, msg=name)
+
+
+def test_repeated_tokens_are_those_that_end_a_run_seen_before():
+    row = np.array([[1, 2, 3, 9, 1, 2, 3, 1, 2, 3, 7]])
+    assert repeats(row, run=3, prompt=4).nonzero()[1].tolist() == [6, 9]
+    assert repeats(row, run=3, prompt=7).nonzero()[1].tolist() == [9], "the prompt is not the network's doing"
+    assert not repeats(row, run=6, prompt=0).any()
+
+
+def test_unlikelihood_is_that_of_the_marked_tokens_alone(network):
+    rows, marked = windows(2, 6), torch.zeros(2, 6, dtype=torch.bool)
+    marked[0, 3] = marked[1, 5] = True
+    chances = network(input_ids=rows).logits.softmax(-1).detach()
+    expected = -(math.log(1 - chances[0, 2, rows[0, 3]]) + math.log(1 - chances[1, 4, rows[1, 5]])) / 2
+    assert unlikelihood(network, rows, marked).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_divergence_and_overlap_by_hand():
+    target, draft = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[0.2, 0.2, 0.6]]).log()
+    by_hand = 0.5 * math.log(0.5 / 0.2) + 0.3 * math.log(0.3 / 0.2) + 0.2 * math.log(0.2 / 0.6)
+    assert float(divergence(target, draft)) == pytest.approx(by_hand, rel=1e-5)
+    assert float(overlap(target, draft)) == pytest.approx(0.2 + 0.2 + 0.2, rel=1e-5)
+    assert float(divergence(target, target)) == pytest.approx(0) and float(overlap(draft, draft)) == pytest.approx(1)
+
+
+def test_only_the_draft_learns_from_the_target(network):
+    draft = new_network(NetworkShape(hidden_size=16, layers=1, heads=1), VOCABULARY, seed=2)
+    for theirs, mine in laws(network, draft, windows(2, 9)):
+        (divergence(theirs, mine).mean() - overlap(theirs, mine).mean()).backward()
+    assert all(weight.grad is None for weight in network.parameters())
+    assert all(weight.grad is not None and weight.grad.any() for weight in draft.parameters())
+
+
+def test_windows_are_short_most_of_the_time_and_reach_far_while_cooling():
+    settings = TargetSettings()
+    steady = [settings.window_of(step, cooling=False) for step in range(8)]
+    assert steady == [256, 256, 256, 1024] * 2
+    assert [settings.window_of(step, cooling=True) for step in range(4)] == [256, 1536] * 2

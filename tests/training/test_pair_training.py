@@ -1,0 +1,212 @@
+"""The whole training of a pair, small: phases, resuming, prolonging, a full disk, and a pair that loads."""
+
+import errno
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+
+from decoding.errors import TrainingError
+from decoding.methods import METHODS
+from decoding.pair import load_pair
+from decoding.presets import EMBEDDED_FOLDER, PairSettings
+from decoding.session import DecodeSession, Limits
+from decoding.training import embedded
+from decoding.training.checkpoint import load_checkpoint
+from decoding.training.draft_training import DraftLearner
+from decoding.training.fast_forward import greedy_continuations
+from decoding.training.loop import StoppedError
+from decoding.training.loop_training import LoopLearner, repeats
+from decoding.training.pair_models import begin_from, load_network, new_network
+from decoding.training.pair_tokenizer import load_tokenizer, save_tokenizer
+from decoding.training.pair_training import COOLING, DISTILLING, LOOPS, STEADY, Length, PairTraining
+from decoding.training.run_folder import RunFolder, TrainingSettings
+from decoding.training.target_training import TargetLearner
+from decoding.vocabulary import Vocabulary
+from tests.training.small_pair import SETUP, arrays_in, write_corpus
+
+LENGTH = Length(steps=20, pause_s=1e9)
+NO_SETTINGS = TrainingSettings("embedded", "small", ("-m", embedded.MODULE), {}, {}, "2030-01-02")
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """Arrays, and a training that went through without a stop."""
+    place = tmp_path_factory.mktemp("pair")
+    arrays = arrays_in(place)
+    return arrays, run(place / "whole", arrays)
+
+
+def run(path, arrays, length=LENGTH, resume=False, setup=SETUP):
+    folder = RunFolder(path)
+    if not resume:
+        folder.begin(NO_SETTINGS)
+        save_tokenizer_of(arrays, path)
+    PairTraining(folder, arrays, length, setup).run(resume)
+    return folder
+
+
+def save_tokenizer_of(arrays, path):
+    """Where the training would have put it."""
+    save_tokenizer(arrays.tokenizer.backend_tokenizer, path / "data" / "tokenizer", context=2048)
+
+
+def weights(folder) -> dict[str, bytes]:
+    return {role: (folder.path / "out" / role / "model.safetensors").read_bytes() for role in ("target", "draft")}
+
+
+def test_all_phases_are_gone_through_and_the_pair_decodes(begun):
+    _, folder = begun
+    records = folder.log()
+    assert list(dict.fromkeys(record["phase"] for record in records)) == [STEADY, COOLING, LOOPS, DISTILLING]
+    target = [record["held_out"] for record in records if record["phase"] in (STEADY, COOLING) and "held_out" in record]
+    assert target[-1] < target[0] - 0.3, "held-out loss falls"
+    assert any("looping_stories" in record for record in records if record["phase"] == LOOPS)
+    assert any("held_out_agreement_sums" in record for record in records if record["phase"] == DISTILLING)
+    assert folder.trees() and folder.status().share == 1
+    pair = load_pair(
+        PairSettings(str(folder.path / "out" / "target"), str(folder.path / "out" / "draft"), device="cpu")
+    )
+    ids = pair.vocabulary.encode("Tom saw the big tree.")
+    session = DecodeSession(pair, METHODS["dynatree"], ids, limits=Limits(8, ignore_end_of_text=True))
+    assert list(session) and session.new_tokens == 8
+
+
+@pytest.mark.parametrize(("learner", "at"), [(TargetLearner, 6), (DraftLearner, 2)])
+def test_a_training_that_stopped_ends_with_the_very_same_weights(begun, tmp_path, monkeypatch, learner, at):
+    arrays, whole = begun
+    folder, step = RunFolder(tmp_path / "stopped"), learner.step
+
+    def stopping(self, number, share):
+        if number == at:
+            folder.ask_to_stop()
+        return step(self, number, share)
+
+    monkeypatch.setattr(learner, "step", stopping)
+    with pytest.raises(StoppedError):
+        run(folder.path, arrays)
+    monkeypatch.undo()
+    assert folder.status().state == "stopped"
+    run(folder.path, arrays, resume=True)
+    assert weights(folder) == weights(whole)
+    assert [record["step"] for record in folder.log() if record["phase"] == STEADY][-1] == 10
+
+
+def test_more_time_goes_on_from_the_end_of_the_steady_part(begun, tmp_path):
+    arrays, whole = begun
+    longer = replace(LENGTH, steps=30)
+    folder = run(tmp_path / "longer", arrays)
+    before = weights(folder)
+    run(folder.path, arrays, length=longer, resume=True)
+    at_once = run(tmp_path / "at_once", arrays, length=longer)
+    assert before == weights(whole) and weights(folder) == weights(at_once) != before
+    assert {record["phase"] for record in folder.log()} == {STEADY, COOLING, LOOPS, DISTILLING}
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(begun, tmp_path, monkeypatch):
+    arrays, _ = begun
+    folder, step = RunFolder(tmp_path / "full"), TargetLearner.step
+
+    def filling(self, number, share):
+        if number == 4:
+            monkeypatch.setattr(os, "fsync", refuse)
+        return step(self, number, share)
+
+    def refuse(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(TargetLearner, "step", filling)
+    with pytest.raises(TrainingError, match="is full: free some space and resume"):
+        run(folder.path, arrays, length=Length(steps=20, pause_s=1e-9))
+    kept = load_checkpoint(folder.checkpoint)
+    assert kept.step == 4 and not list(folder.path.glob("*.part"))
+    monkeypatch.undo()
+    run(folder.path, arrays, resume=True)
+    assert weights(folder) == weights(begun[1])
+
+
+def test_a_checkpoint_of_another_text_is_refused(begun, tmp_path):
+    arrays, whole = begun
+    other = replace(arrays, identity="other")
+    with pytest.raises(TrainingError, match="belongs to another training"):
+        PairTraining(whole, other, LENGTH, SETUP).run(resume=True)
+
+
+def test_weights_of_another_tokenizer_are_taken_over_by_spelling(begun, tmp_path):
+    arrays, whole = begun
+    source = whole.path / "out" / "target"
+    network = new_network(SETUP.target_shape, len(arrays.tokenizer), seed=9)
+    assert begin_from(network, source, arrays.tokenizer) == len(arrays.tokenizer), "all are spelled alike"
+    for name, tensor in load_network(source).state_dict().items():
+        torch.testing.assert_close(network.state_dict()[name], tensor)
+    wide = new_network(replace(SETUP.target_shape, hidden_size=64), len(arrays.tokenizer), seed=9)
+    with pytest.raises(TrainingError, match="has another shape"):
+        begin_from(wide, source, arrays.tokenizer)
+    with pytest.raises(TrainingError, match="holds no network"):
+        begin_from(network, tmp_path, arrays.tokenizer)
+
+
+def test_a_token_that_is_not_there_begins_as_the_mean_of_what_it_was_spelled_with(begun, tmp_path):
+    arrays, _ = begun
+    shipped = EMBEDDED_FOLDER / "target"
+    network = new_network(replace(SETUP.target_shape, hidden_size=320, layers=8, heads=4), len(arrays.tokenizer), 0)
+    alike = begin_from(network, shipped, arrays.tokenizer)
+    theirs, mine = Vocabulary(load_tokenizer(shipped), 4096), Vocabulary(arrays.tokenizer, len(arrays.tokenizer))
+    known = {theirs.text(number) for number in range(4096)}
+    strange = next(number for number in range(mine.size) if mine.text(number) not in known)
+    assert 256 < alike < mine.size
+    rows, old = network.gpt_neox.embed_in.weight, load_network(shipped).gpt_neox.embed_in.weight
+    torch.testing.assert_close(rows[strange], old[theirs.encode(mine.text(strange))].mean(0))
+
+
+def test_the_command_trains_a_pair_and_goes_on(tmp_path, monkeypatch, capsys):
+    corpus, out = write_corpus(tmp_path / "texts"), tmp_path / "out"
+    monkeypatch.setattr(embedded, "setup_of", lambda asked: replace(SETUP, seed=asked["seed"]))
+    assert embedded.main([str(corpus), "--steps", "8", "--out", str(out), "--seed", "3"]) == 0
+    assert "--target" in capsys.readouterr().out
+    folder = RunFolder(out)
+    assert folder.status().state == "finished"
+    settings = folder.settings()
+    assert settings.command == ("-m", embedded.MODULE, str(corpus), "--steps", "8", "--seed", "3")
+    first = weights(folder)
+    assert embedded.main(["--out", str(out), "--resume", "--steps", "12"]) == 0
+    assert folder.settings().settings["steps"] == 12 and folder.settings().settings["seed"] == 3
+    assert weights(folder) != first
+    assert embedded.main([str(corpus), "--steps", "8", "--out", str(out)]) == 2
+    assert "holds a training already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere", "--steps", "1"], "There is no folder nowhere"),
+        (["--steps", "1"], "Name a folder"),
+        (["--resume"], "Name the training"),
+        (["--resume", "--out", "nowhere"], "holds no training"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_leaves_no_folder(tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
+    assert embedded.main(words) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "home").exists()
+
+
+def test_loops_are_unlearned(begun):
+    """What the network repeats of its own text becomes less likely, and ordinary text no less likely."""
+    arrays, _ = begun
+    network = new_network(SETUP.target_shape, len(arrays.tokenizer), seed=0)
+    learner = LoopLearner(network, arrays, replace(SETUP.loops, rows=8, matrix_rate=0.02, other_rate=3e-3), seed=0)
+    prompts = torch.from_numpy(arrays.held_out_rows("stories", 8, 8))
+
+    def repeated() -> float:
+        """Share of the greedy text that repeats 4 tokens."""
+        return repeats(greedy_continuations(network, prompts, 40).numpy(), 4, 0).mean()
+
+    before, loss = repeated(), learner.evaluate()["held_out"]
+    for step in range(30):
+        figures = learner.step(step, 0.0)
+    assert set(figures) == {"loss", "unlikelihood_loss", "looping", "gradient_norm"}
+    assert before > 0.8 and repeated() < before - 0.15
+    assert learner.evaluate()["held_out"] < loss - 1

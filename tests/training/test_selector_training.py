@@ -1,0 +1,182 @@
+"""Training a selector: it learns what there is to learn, resumes to the bit, and is stored so that it can be used."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from decoding.errors import TrainingError
+from decoding.methods import METHODS
+from decoding.pair import embedded_pair
+from decoding.sampling import Sampling
+from decoding.selector.actions import ACTIONS, Action
+from decoding.selector.store import find_selector, selectors_for
+from decoding.session import DecodeSession, Limits
+from decoding.training import selector
+from decoding.training.loop import Plan, StoppedError, train
+from decoding.training.run_folder import RunFolder
+from decoding.training.selector_data import Roots
+from decoding.training.selector_learner import SelectorLearner, SelectorSettings, examples
+from tests.selector.some_selectors import LATENCY
+
+SAMPLINGS = (Sampling(0.6), Sampling(1.0, 0.9))
+SETTINGS = SelectorSettings("nss", batch=32, dropout=0.1, look_every=5)
+SMALL = ("--texts=2", "--held-out=1", "--roots=1", "--trees=1", "--samplings=0,1:0.9", "--steps=6", "--device=cpu")
+
+
+def roots_of(count: int, seed: int) -> Roots:
+    """Made-up roots at which deep chains pay where the first number of the target's feature is positive."""
+    draws = np.random.default_rng(seed)
+    target = draws.normal(size=(count, 6)).astype(np.float32)
+    target[:, 0] = np.where(draws.random(count) < 0.5, -4, 4)
+    depth = np.array([action.trunk + action.branch for action in ACTIONS])
+    grows = np.where(target[:, :1, None] > 0, 0.6, 0.02)
+    expected = np.repeat(1 + grows * np.minimum(depth, 6), len(SAMPLINGS), 1).astype(np.float32)
+    hidden = draws.normal(size=(2, count, 4)).astype(np.float32)
+    return Roots(
+        text=np.arange(count),
+        length=draws.integers(20, 200, count),
+        in_loop=np.arange(count) % 10 == 0,
+        target=target,
+        draft_previous=hidden[0],
+        draft_root=hidden[1],
+        divergences=draws.random((count, len(SAMPLINGS), 6)).astype(np.float32),
+        expected={"nss": expected},
+    )
+
+
+def learner(settings: SelectorSettings = SETTINGS) -> SelectorLearner:
+    trained, held_out = (examples(roots_of(n, n), "nss", SAMPLINGS, LATENCY, "rows") for n in (150, 60))
+    return SelectorLearner(settings, trained, held_out, SAMPLINGS)
+
+
+def test_examples_stand_in_the_order_of_roots_and_samplings():
+    roots = roots_of(20, 1)
+    made = examples(roots, "nss", SAMPLINGS, LATENCY, "rows")
+    assert len(made) == 18 * 2  # two of the roots stand in a loop
+    assert made.sampling.tolist()[:4] == [0, 1, 0, 1]
+    assert np.allclose(made.features.target[2], roots.target[2]) and np.allclose(
+        made.features.target[1], roots.target[1]
+    )
+    scalars = made.features.scalars[3]
+    assert scalars[:6].tolist() == pytest.approx(roots.divergences[2, 1].tolist())
+    assert scalars[6:9].tolist() == pytest.approx([roots.length[2], 1.0, 0.9])
+    assert scalars[10] == pytest.approx(float(LATENCY.target_pass_s(roots.length[2])))
+    assert (made.seconds > made.static_s).all()
+
+
+def test_a_verifier_without_labels_is_refused():
+    roots = roots_of(20, 1)
+    bare = replace(roots, expected={"khisti": np.full_like(roots.expected["nss"], np.nan)})
+    with pytest.raises(TrainingError, match="No root is labelled for khisti"):
+        examples(bare, "khisti", SAMPLINGS, LATENCY, "rows")
+
+
+def test_it_learns_to_draft_deep_where_that_pays(tmp_path):
+    trained = learner(replace(SETTINGS, learning_rate=3e-3))
+    train(trained, RunFolder(tmp_path), Plan(steps=120), phase="p", belongs_to={})
+    figures = trained.finished_figures()
+    assert figures["held_out_rate_over_static"] > 1.1
+    assert figures["roots"] == 135 and figures["held_out_roots"] == 54
+    network, scaler = trained.finished_network(), trained.scaler
+    chosen = network(scaler.scaled(trained._held_out.features)).argmax(-1)
+    depth = torch.tensor([action.trunk + action.branch for action in ACTIONS])[chosen]
+    pays = trained._held_out.features.target[:, 0] > 0
+    assert depth[pays].float().mean() > 4 > 2 > depth[~pays].float().mean()
+
+
+def test_gradients_stay_in_the_network():
+    trained = learner()
+    trained.step(0, 0.0)
+    assert all(weight.grad is not None for weight in trained.network.parameters())
+    for part in (trained._trained, trained._held_out):
+        assert not any(tensor.requires_grad for tensor in (*part.features, part.expected, part.seconds, part.static_s))
+
+
+def test_a_training_that_stopped_ends_with_the_same_weights(tmp_path, monkeypatch):
+    whole = learner()
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    train(whole, RunFolder(tmp_path / "whole"), Plan(steps=12), phase="p", belongs_to={})
+    folder, parts = RunFolder(tmp_path / "parts"), learner()
+    step = parts.step
+    monkeypatch.setattr(
+        parts, "step", lambda number, share: (number == 6 and folder.ask_to_stop(), step(number, share))[1]
+    )
+    with pytest.raises(StoppedError):
+        train(parts, folder, Plan(steps=12), phase="p", belongs_to={})
+    resumed = learner()
+    train(resumed, folder, Plan(steps=12), phase="p", belongs_to={}, resume=True)
+    for mine, theirs in zip(whole.network.parameters(), resumed.network.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert resumed.finished_figures() == whole.finished_figures()
+    for mine, theirs in zip(
+        whole.finished_network().parameters(), resumed.finished_network().parameters(), strict=True
+    ):
+        assert torch.equal(mine, theirs)
+
+
+def test_statics_come_from_the_roots_trained_on():
+    statics = learner().statics
+    assert [(s.temperature, s.top_p) for s in statics] == [(0.6, 1.0), (1.0, 0.9)]
+    assert all(isinstance(s.action, Action) and s.most_tokens.trunk + s.most_tokens.branch >= 6 for s in statics)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
+    for module in ("chooser", "latency_measuring"):
+        monkeypatch.setattr(f"decoding.selector.{module}.latency_model", lambda pair, again=False: LATENCY)
+    return tmp_path / "home"
+
+
+def test_the_command_makes_a_selector_that_decodes(home, capsys):
+    assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine")]) == 0
+    folder = RunFolder(home / "mine")
+    assert folder.status().state == "finished" and folder.settings().kind == "selector"
+    assert folder.settings().name.startswith("Selector for specinfer, Embedded pair, 20")
+    assert any("held_out_rate_over_static" in record for record in folder.log())
+    assert len(folder.trees()) == 2
+    assert "selector=mine" in capsys.readouterr().out
+    card, pair = find_selector("mine"), embedded_pair()
+    assert card.verifier == "specinfer" and len(card.statics) == 2 and card.figures["roots"] >= 1
+    method = METHODS["delayed"].with_settings(selector="mine")
+    session = DecodeSession(pair, method, [300, 301, 302], Sampling(1.0), Limits(8))
+    list(session)
+    from decoding.kept import pair_identity
+
+    assert [found.name for found in selectors_for(pair_identity(pair), "specinfer")][-1] == "mine"
+    # A second verifier finds its labels there, and the resumed one has nothing left to do.
+    assert selector.main(["--verifier", "traversal", *SMALL, "--out", str(home / "other")]) == 0
+    assert "0 of 3 texts" not in capsys.readouterr().err
+    assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine"), "--resume"]) == 0
+
+
+def test_what_cannot_be_done_is_one_sentence(home, capsys):
+    assert selector.main(["--resume"]) == 2
+    assert "Name the training that --resume is to go on with" in capsys.readouterr().err
+    assert selector.main(["--corpus", str(home / "none"), *SMALL, "--out", str(home / "x")]) == 2
+    assert "There is no folder" in capsys.readouterr().err and not (home / "x").exists()
+    with pytest.raises(SystemExit):
+        selector.main(["--samplings", "warm"])
+    assert "no list of samplings" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path):
+    folder = RunFolder(tmp_path)
+    train(learner(), folder, Plan(steps=2), phase="p", belongs_to={"verifier": "nss"})
+    before = folder.checkpoint.read_bytes()
+    with pytest.raises(TrainingError, match="belongs to another training"):
+        train(learner(), folder, Plan(steps=4), phase="p", belongs_to={"verifier": "spectr"}, resume=True)
+    assert folder.checkpoint.read_bytes() == before
+
+
+def test_the_words_of_one_among_all():
+    assert selector._with_verifier(["--verifier", "all", "--steps", "3"], "nss") == [
+        "--verifier",
+        "nss",
+        "--steps",
+        "3",
+    ]
+    assert selector._with_verifier(["--verifier=all"], "nss") == ["--verifier=nss"]
