@@ -142,7 +142,8 @@ def test_committed_tokens_take_true_features_and_drafted_ones_the_heads_own(good
 def test_in_a_tree_every_node_reads_its_own_path(good):
     """The head's logits of each node are those of a walk down its path alone, feature by feature."""
     pair, _ = good
-    session = DecodeSession(pair, method_of("eagle2"), prompt(pair), limits=Limits(TOKENS, rows="full"))
+    wide = method_of("fixed_tree").with_settings(branching=2, prune_probability=0.0)
+    session = DecodeSession(pair, wide, prompt(pair), limits=Limits(TOKENS, rows="full"))
     session.step()
     before, tokens = session._models.features.clone(), list(session.tokens)
     iteration = session.step()
