@@ -105,7 +105,7 @@ def _throughput(repeats: list[RunMetrics]) -> float:
 
 
 def figures_2(pair: Pair, prompts: list[tuple[str, list[int]]], nodes: int, tokens: int, claims: Claims, quick: bool):
-    """Both halves of Figure 2."""
+    """Both halves of Figure 2, the first on fewer prompts: every tree of it is recorded."""
     some = prompts[: 3 if quick else 12]
     shares = {}
     for loss in LOSSES:

@@ -58,13 +58,14 @@ class Conditioned:
 
     Attributes:
         right: bool `[roots, RANKS]`: its likeliest token is the target's.
-        confidence: its probability of the target's token, `[roots, RANKS]`, as Appendix A has it.
-        top: its probability of its own likeliest token, as calibration is usually measured.
+        confidence: its probability of the target's likeliest token, `[roots, RANKS]`.
+        top, target_top: its own and the target's probability of its likeliest token, `[roots, RANKS]`.
     """
 
     right: np.ndarray
     confidence: np.ndarray
     top: np.ndarray
+    target_top: np.ndarray
 
 
 def written_text(pair: Pair, prompt_ids: list[int], tokens: int, seed: int) -> np.ndarray:
@@ -91,31 +92,44 @@ def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> C
     drafted = Drafted(children[None, None], torch.zeros_like(children)[None, None], features[:0])
     behind = unroll(network, sides.embed, text, drafted)[1][0]
     theirs = children_features(pair.target, tokens, children)
-    law = _law(sides, behind)
-    wanted = sides.project(theirs).argmax(-1)
-    top, chosen = law.max(-1)
-    found = (chosen == wanted, law.gather(-1, wanted[..., None])[..., 0], top)
-    return Conditioned(*(part[first_root - 1 :].cpu().numpy() for part in found))
+    law, wanted_law = _law(sides, behind), _law(sides, theirs)
+    wanted, (top, chosen) = wanted_law.argmax(-1, keepdim=True), law.max(-1, keepdim=True)
+    found = (chosen == wanted, law.gather(-1, wanted), top, wanted_law.gather(-1, chosen))
+    return Conditioned(*(part[first_root - 1 :, :, 0].cpu().numpy() for part in found))
 
 
 def accuracy(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
     """Share of roots after which the head's likeliest token is the target's; rank from 0."""
-    return float(np.concatenate([parts[number].right[:, rank] for number in prompts]).mean())
+    return float(_rows(parts, "right", rank, prompts).mean())
 
 
-def calibration_error(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray, usual: bool = False) -> float:
-    """Expected calibration error over `BINS` bins of equal size by confidence (Appendix A).
+def calibration_error(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
+    """Expected calibration error as in Appendix A: bins by the head's probability of the target's likeliest token.
 
-    Args:
-        usual: confidence is the head's probability of its own choice, not of the target's token.
+    A head that equals an unsure target does not reach 0: it is as unsure, and right all the same.
     """
-    right = np.concatenate([parts[number].right[:, rank] for number in prompts])
-    name = "top" if usual else "confidence"
-    confidence = np.concatenate([getattr(parts[number], name)[:, rank] for number in prompts])
+    right, confidence = (_rows(parts, name, rank, prompts) for name in ("right", "confidence"))
+    return _binned_gap(right, confidence)
+
+
+def law_calibration_error(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
+    """The same against the target's law: bins by the head's probability of its own choice; 0 for the target itself.
+
+    How often the target draws that token is its probability, so nothing is drawn.
+    """
+    share, confidence = (_rows(parts, name, rank, prompts) for name in ("target_top", "top"))
+    return _binned_gap(share, confidence)
+
+
+def _rows(parts: Sequence[Conditioned], name: str, rank: int, prompts: np.ndarray) -> np.ndarray:
+    return np.concatenate([getattr(parts[number], name)[:, rank] for number in prompts])
+
+
+def _binned_gap(right: np.ndarray, confidence: np.ndarray) -> float:
+    """Mean distance of the two in `BINS` bins of equal size by confidence."""
     order = np.argsort(confidence, kind="stable")
     bins = [part for part in np.array_split(order, BINS) if len(part)]
-    gaps = [len(part) * abs(right[part].mean() - confidence[part].mean()) for part in bins]
-    return float(sum(gaps) / len(order))
+    return float(sum(len(part) * abs(right[part].mean() - confidence[part].mean()) for part in bins) / len(order))
 
 
 def _law(sides: Sides, features: torch.Tensor) -> torch.Tensor:

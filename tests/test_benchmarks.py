@@ -76,8 +76,8 @@ def test_identity_passes_and_notices_wrong_positions(embedded, monkeypatch):
     assert len(rows) == 2 * len(identity.methods_to_check(quick=True)) - 1 and not any(row.failures for row in rows)
     assert all(row.tokens == 16 for row in rows)
 
-    def consecutive(model, cache, tokens, positions, mask, keep=0):
-        return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)) * 3, mask, keep)
+    def consecutive(model, cache, tokens, positions, mask, keep=0, features=None):
+        return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)) * 3, mask, keep, features)
 
     monkeypatch.setattr(models_module, "tree_forward", consecutive)
     rows = identity.check_pair("embedded", embedded, ids, 16, quick=True, rebuild=False)

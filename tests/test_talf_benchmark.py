@@ -13,6 +13,7 @@ from benchmarks.talf_ranks import (
     accuracy,
     calibration_error,
     conditioned,
+    law_calibration_error,
     rank_names,
     rank_shares,
 )
@@ -58,25 +59,28 @@ def test_a_figure_is_drawn_over_prompts():
     assert found.value == 1.5 and 0.0 <= found.low < 1.5 < found.high <= 3.0
 
 
-def one(right, confidence, top) -> Conditioned:
-    return Conditioned(*(np.repeat(np.array(part)[:, None], RANKS, 1) for part in (right, confidence, top)))
+def one(right, confidence, top, target_top) -> Conditioned:
+    return Conditioned(*(np.repeat(np.array(part)[:, None], RANKS, 1) for part in (right, confidence, top, target_top)))
 
 
 def test_accuracy_and_calibration_by_hand():
     roots = 2 * BINS  # two to a bin, in order of confidence
     confidence = np.linspace(0.05, 0.95, roots)
     right = np.arange(roots) % 2 == 0
-    parts = [one(right[:7], confidence[:7], 1 - confidence[:7]), one(right[7:], confidence[7:], 1 - confidence[7:])]
+    parts = [one(right[part], confidence[part], confidence[part], confidence[part] - 0.04)
+             for part in (slice(7), slice(7, None))]  # fmt: skip
     both = np.array([0, 1])
     assert accuracy(parts, 0, both) == 0.5 and accuracy(parts, 2, np.array([0])) == pytest.approx(4 / 7)
     gaps = [abs(0.5 - confidence[2 * b : 2 * b + 2].mean()) for b in range(BINS)]
     assert calibration_error(parts, 1, both) == pytest.approx(np.mean(gaps))
-    assert calibration_error(parts, 1, both, usual=True) == pytest.approx(np.mean(gaps))
-    sure = one(np.ones(30, bool), np.ones(30), np.ones(30))
-    assert calibration_error([sure], 0, np.array([0])) == 0.0
-    wrong = one(np.zeros(30, bool), np.zeros(30), np.ones(30))
-    assert calibration_error([wrong], 0, np.array([0])) == 0.0, "Appendix A: sure that the target's token is not"
-    assert calibration_error([wrong], 0, np.array([0]), usual=True) == 1.0
+    assert law_calibration_error(parts, 1, both) == pytest.approx(0.04)
+
+
+def test_a_head_that_is_the_target_is_calibrated_to_its_law_alone():
+    law = np.full(30, 0.4)
+    same = one(np.ones(30, bool), law, law, law)
+    assert law_calibration_error([same], 0, np.array([0])) == 0.0
+    assert calibration_error([same], 0, np.array([0])) == pytest.approx(0.6), "right each time, and 40% sure"
 
 
 def test_an_ordering_needs_the_whole_interval():
@@ -161,3 +165,5 @@ def test_what_a_head_says_behind_its_own_choices(pair, head):
     assert found.confidence[root - 6, rank] == pytest.approx(float(law[wanted]), rel=1e-4)
     assert found.top[root - 6, rank] == pytest.approx(float(law.max()), rel=1e-4)
     assert found.right[root - 6, rank] == (int(law.argmax()) == wanted)
+    theirs = pair.target.network(torch.tensor([[*tokens[: root + 1].tolist(), child]])).logits[0, -1].softmax(-1)
+    assert found.target_top[root - 6, rank] == pytest.approx(float(theirs[law.argmax()]), rel=1e-4)

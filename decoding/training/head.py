@@ -13,7 +13,6 @@ failed; 2: what was asked for cannot be done.
 """
 
 import argparse
-import hashlib
 import json
 import sys
 import time
@@ -22,21 +21,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.errors import TrainingError
+from decoding.errors import TrainingError, require
 from decoding.presets import DTYPES, EMBEDDED, PairSettings
-from decoding.prompts import load_prompts
 from decoding.training.command import add_common_arguments, conduct, folder_of, run_command
-from decoding.training.run_folder import RunFolder, Status, TrainingSettings, training_home
+from decoding.training.run_folder import RunFolder, TrainingSettings
 
 if TYPE_CHECKING:
     from decoding.heads.network import HeadNetwork
     from decoding.pair import Pair
     from decoding.training.head_learner import HeadLearner
-    from decoding.training.prepared import Prepared
-    from decoding.training.windows import Texts, WindowPlan
+    from decoding.training.windows import WindowPlan
 
 MINUTES, LEARNING_RATE = 10.0, 3e-4
-HELD_OUT_WIDTH = 4  # of the held-out trees, which all losses are measured on
 HEAD, PHASE = "head", "training the head"
 KINDS_OF_LOSS = {"eagle": "EAGLE", "hass": "HASS", "talf": "TALF"}
 
@@ -91,7 +87,8 @@ def _prepared(args: argparse.Namespace, words: list[str], folder: RunFolder) -> 
     """All that comes before the first step; gives what trains."""
     import transformers
 
-    from decoding.training.head_learner import HeadLearner, HeadSettings
+    from decoding.training.head_data import HELD_OUT_WIDTH, prepared_data, texts_from
+    from decoding.training.head_learner import HeadLearner, HeadSettings, target_sides
     from decoding.training.loop import Plan
 
     transformers.logging.set_verbosity_error()
@@ -101,16 +98,22 @@ def _prepared(args: argparse.Namespace, words: list[str], folder: RunFolder) -> 
     minutes = MINUTES if args.minutes is None and args.steps is None else args.minutes
     plan = Plan(args.steps, minutes)
     windows = _window_plan(args)
-    texts, text_identity = texts_from(args.corpus)
+    source = texts_from(args.corpus)
     pair = pair_of(args)
+    require(
+        windows.size <= pair.context,
+        f"Windows of {windows.size} tokens do not fit the context of {pair.context}: lower --roots or --depth.",
+    )
     network, begun_from = first_network(args, pair)
+    target_sides(pair)  # a target without features is refused before anything is begun
     if not args.resume:
         folder.begin(_settings(args, words, pair))
-    prepared = prepare(args, pair, texts, windows, text_identity, folder)
+    top_k = args.top_k if args.loss == "talf" else None
+    prepared = prepared_data(pair, source, windows, top_k, args.prepared, folder)
     learner = HeadLearner(pair, network, prepared, settings, HELD_OUT_WIDTH)
     belongs_to = {
         "loss": args.loss,
-        "top_k": args.top_k if args.loss == "talf" else 0,
+        "top_k": top_k or 0,
         "batch": args.batch,
         "learning_rate": args.learning_rate,
         "seed": args.seed,
@@ -145,29 +148,6 @@ def pair_of(args: argparse.Namespace) -> "Pair":
     return pair.with_engine("library") if pair.target.info.engine == "static" else pair
 
 
-def texts_from(corpus: Path | None) -> tuple["Texts", str]:
-    """What windows are cut from, and what tells it from other text.
-
-    Raises:
-        TrainingError: the corpus is no good, or there are too few sample prompts to hold some out.
-    """
-    from decoding.training.corpus import read_corpus
-    from decoding.training.windows import Texts
-
-    if corpus is not None:
-        read = read_corpus(corpus)
-        trained = {kind: tuple(read.trained(kind)) for kind in read.kinds}
-        held_out = {kind: tuple(read.held_out(kind)) for kind in read.kinds}
-        return Texts(trained, {kind: texts for kind, texts in held_out.items() if texts}), read.identity()
-    by_kind: dict[str, list[str]] = {}
-    for prompt in load_prompts():
-        by_kind.setdefault(prompt.kind, []).append(prompt.text)
-    digest = hashlib.sha256(json.dumps(by_kind, sort_keys=True).encode()).hexdigest()
-    # The last prompt of each kind is held out.
-    trained = {kind: tuple(texts[:-1]) for kind, texts in by_kind.items() if len(texts) > 1}
-    return Texts(trained, {kind: tuple(by_kind[kind][-1:]) for kind in trained}, prompts=True), digest
-
-
 def first_network(args: argparse.Namespace, pair: "Pair") -> tuple["HeadNetwork", str]:
     """The head as it begins, fresh or trained before, and what tells it from others.
 
@@ -189,43 +169,6 @@ def first_network(args: argparse.Namespace, pair: "Pair") -> tuple["HeadNetwork"
     card = read_card(folder, folder.name) if (folder / CARD).exists() else find_head(args.start_from)
     require_fit(card, pair_identity(pair))
     return load_network(card), weights_digest(card)
-
-
-def prepare(
-    args: argparse.Namespace, pair: "Pair", texts: "Texts", plan: "WindowPlan", text_identity: str, folder: RunFolder
-) -> "Prepared":
-    """Windows, features and trees, as far as they are not there yet.
-
-    Raises:
-        StoppedError: somebody asked to stop; what was prepared is kept.
-    """
-    from decoding.training.loop import StoppedError, memory_bytes
-    from decoding.training.prepared import open_prepared, prepare_text, prepare_trees, prepared_folder
-
-    place = args.prepared or prepared_folder(training_home() / "prepared", pair, plan, text_identity)
-    prepared = open_prepared(place, pair, plan, text_identity)
-
-    def report(what: str, done: int, shards: int) -> None:
-        folder.write_status(
-            Status(
-                "preparing",
-                f"preparing {what}",
-                step=done,
-                steps=shards,
-                device=str(pair.target.device),
-                memory_bytes=memory_bytes(pair.target.device),
-            )
-        )
-        print(f"preparing {what}: {done} of {shards}", file=sys.stderr, flush=True)
-
-    stopped = folder.asked_to_stop
-    done = prepare_text(prepared, pair, texts, report, stopped)
-    done = done and prepare_trees(prepared, pair, HELD_OUT_WIDTH, report, stopped, parts=("held_out",))
-    if args.loss == "talf":
-        done = done and prepare_trees(prepared, pair, args.top_k, report, stopped, parts=("train",))
-    if not done:
-        raise StoppedError("Stopped while the data was prepared; go on with --resume.")
-    return prepared
 
 
 def _window_plan(args: argparse.Namespace) -> "WindowPlan":

@@ -1,6 +1,5 @@
 """Training a draft head: batches, AdamW with a cosine schedule, held-out curves, a tree drafted with it as it is."""
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -168,4 +167,4 @@ DRAFTED_BY: Method = METHODS["salf"].with_settings(draft_head=TRAINED_NOW)
 
 def drafting_with(pair: Pair, network: HeadNetwork) -> Pair:
     """The pair that drafts with a copy of a head's weights as they are, under the name `TRAINED_NOW`."""
-    return pair.with_head(make_head(pair.target, copy.deepcopy(network), TRAINED_NOW, TRAINED_NOW))
+    return pair.with_head(make_head(pair.target, network, TRAINED_NOW, TRAINED_NOW))

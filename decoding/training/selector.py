@@ -222,7 +222,8 @@ def _data(args: argparse.Namespace, folder: RunFolder | None) -> "tuple[Pair, Ro
     """
     import transformers
 
-    from decoding.training.head import pair_of, texts_from
+    from decoding.training.head import pair_of
+    from decoding.training.head_data import texts_from
     from decoding.training.loop import StoppedError, memory_bytes
 
     transformers.logging.set_verbosity_error()

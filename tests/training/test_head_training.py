@@ -181,6 +181,7 @@ def test_settings_out_of_range_are_refused(changes):
         HeadSettings(**changes)
 
 
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
 @pytest.mark.parametrize("loss", ["talf", pytest.param("hass", marks=pytest.mark.slow)])
 def test_a_training_that_went_on_ends_with_the_same_weights(pair, tmp_path, loss):
     data = open_prepared(tmp_path, pair, PLAN, "text")
@@ -215,7 +216,7 @@ def trained(folder, pair, tmp_path_factory):
 def command(folder: Path, *words: str) -> int:
     pair = ("--target", str(folder / "target"), "--draft", str(folder / "draft"), "--device", "cpu")
     data = ("--windows", "3", "--held-out", "2", "--roots", "8", "--batch", "2", "--context-length", "256")
-    return head.main([*words, *pair, *data])
+    return head.main([*pair, *data, *words])
 
 
 def test_the_command_leaves_a_head_that_drafts_without_changing_the_text(trained, pair, monkeypatch):
@@ -295,6 +296,7 @@ def test_a_head_goes_on_from_another_and_the_command_resumes(trained, folder, mo
         (("--top-k", "0"), "top_k must be from 1 to 64"),
         (("--minutes", "0"), "minutes must be above 0"),
         (("--continued", "2"), "continued must be from 0 to 1"),
+        (("--roots", "256"), "Windows of 259 tokens do not fit the context of 256"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(trained, folder, monkeypatch, capsys, words, said):
@@ -303,6 +305,14 @@ def test_what_cannot_be_done_is_one_sentence(trained, folder, monkeypatch, capsy
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and said in errors[0]
     assert not list(trained.glob("head-*")), "nothing is begun"
+
+
+def test_a_target_without_hidden_states_is_refused(trained, folder, monkeypatch, capsys):
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
+    monkeypatch.setattr("decoding.engines.output_head.OutputHead._found", lambda *_: None)
+    assert command(folder) == 2
+    assert "is a target without hidden states that its output head multiplies" in capsys.readouterr().err
+    assert not list(trained.glob("head-*"))
 
 
 def test_a_head_of_another_target_is_refused(trained, tmp_path, monkeypatch, capsys):
