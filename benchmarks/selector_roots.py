@@ -22,7 +22,7 @@ from decoding.selector.latency import LatencyModel, Way
 from decoding.selector.network import Scaler
 from decoding.selector.store import load_network
 from decoding.training.selector_data import RootPlan, Roots
-from decoding.training.selector_learner import Examples, examples
+from decoding.training.selector_examples import Examples, examples
 from decoding.training.selector_roots import label_text, written
 
 TREES, KHISTI_TREES = 4, 1

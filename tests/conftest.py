@@ -14,9 +14,12 @@ if str(ROOT) not in sys.path:  # `pytest` alone does not add the working directo
 # Before torch and transformers are imported anywhere: both read these once.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-# The test models are tiny; processes beside each other take one thread each.
-THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else min(4, os.cpu_count() or 1)
-os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
+# The test models are tiny: processes beside each other take one thread each, whatever the first of them has set, and
+# no thread waits by spinning on a core that another process needs.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", str(min(4, os.cpu_count() or 1)))
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Trainings of whoever runs the tests are none of theirs; processes that tests start look in the same place.
 os.environ["DRAFTSCOPE_TRAINING"] = tempfile.mkdtemp(prefix="draftscope-training-")
 atexit.register(shutil.rmtree, os.environ["DRAFTSCOPE_TRAINING"], ignore_errors=True)

@@ -17,7 +17,8 @@ from decoding.training import selector
 from decoding.training.loop import Plan, StoppedError, train
 from decoding.training.run_folder import RunFolder
 from decoding.training.selector_data import Roots
-from decoding.training.selector_learner import SelectorLearner, SelectorSettings, examples
+from decoding.training.selector_examples import examples
+from decoding.training.selector_learner import SelectorLearner, SelectorSettings
 from tests.selector.some_selectors import LATENCY
 
 SAMPLINGS = (Sampling(0.6), Sampling(1.0, 0.9))
