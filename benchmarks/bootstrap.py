@@ -47,9 +47,17 @@ def estimate(prompts: Sequence, figure: Callable[[np.ndarray], float] | None = N
     return Estimate(float(value), float(low), float(high), count)
 
 
-def difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
+def middle(prompts: Sequence[float]) -> Estimate:
+    """The median of numbers, one per prompt: for times, which a busy machine stretches now and then."""
+    numbers = np.asarray(prompts, dtype=np.float64)
+    return estimate(numbers, lambda chosen: float(np.median(numbers[chosen])))
+
+
+def difference(
+    first: Sequence[float], second: Sequence[float], of: Callable[[Sequence[float]], Estimate] = estimate
+) -> Estimate:
     """How much more the first is on the same prompts: paired, so that what all share cancels."""
-    return estimate(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64))
+    return of(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64))
 
 
 def verdict(found: Estimate) -> str:

@@ -1,9 +1,11 @@
 """SALF & TALF on a pair with trained heads: Tables 2 to 4 and Figure 2, and where the paper's orderings hold here.
 
 Every way to draft decodes the same held-out prompts greedily, interleaved in one run, so that drift of the machine hits
-all alike; what comes after the output begins to loop is left out. Figures are means over prompts with 95% intervals of
-the bootstrap over prompts; orderings are judged by paired differences. The paper's figures are means over its tasks
-with DeepSeek-R1-Distill-Llama-8B on a GPU: what can be compared is the order, not the height.
+all alike; what comes after the output begins to loop is left out. Beside it stands what every way is exactly worth at
+temperature 1: its trees at evenly spaced roots of text that the target drew, verified with node-by-node sampling. Tokens
+are means over prompts, speeds medians, with 95% intervals of the bootstrap over prompts; orderings are judged by paired
+differences. The paper's figures are means over its tasks with DeepSeek-R1-Distill-Llama-8B on a GPU: what can be
+compared is the order, not the height.
 """
 
 import time
@@ -19,6 +21,7 @@ from benchmarks.common import (
     run_main,
     save_figures,
 )
+from benchmarks.offline_trees import roots
 from benchmarks.talf_ranks import conditioned, rank_shares, written_text
 from benchmarks.talf_tables import (
     LOSSES,
@@ -39,6 +42,7 @@ from decoding.heads.store import find_head
 from decoding.methods import METHODS, Method
 from decoding.metrics import RunMetrics
 from decoding.pair import Pair
+from decoding.sampling import Sampling
 
 AUTOREGRESSIVE = "autoregressive"
 DEFAULT_THRESHOLD = 0.6
@@ -83,7 +87,9 @@ def measure(
     table: dict[tuple[int, int], list[RunMetrics | None]] = {}
     for result in comparison.results:
         table.setdefault((result.contestant, result.prompt), []).append(result.loop_free)
-    whole = [p for p in range(len(prompts)) if all(all(table[c, p]) for c in range(len(contestants)))]
+    expected = [expectations(pair, asked, ids, seed, tokens) for seed, (_, ids) in enumerate(prompts)]
+    numbers = range(len(contestants))
+    whole = [p for p in range(len(prompts)) if expected[p] and all(all(table[c, p]) for c in numbers)]
     if not whole:
         raise PromptError("On every prompt some output loops from its beginning: give other --prompts.")
     plain = np.array([_throughput(table[0, p]) for p in whole])
@@ -93,11 +99,26 @@ def measure(
         first = [each[0] for each in runs]
         measured[key] = Measured(
             tokens=np.array([run.tokens_per_iteration for run in first]),
+            expected=np.array([expected[p][key] for p in whole]),
             speed=np.array([_throughput(each) for each in runs]) / plain,
             forwards=np.array([run.draft_forwards / run.iterations for run in first]),
             nodes=np.array([run.verified / run.iterations for run in first]),
         )
     return measured, len(comparison.differences)
+
+
+def expectations(pair: Pair, asked: dict[Key, Method], ids: list[int], seed: int, tokens: int) -> dict[Key, float]:
+    """Expected tokens per pass of every way at temperature 1, exact on each tree, mean over roots of one prompt.
+
+    The target writes the text behind the prompt; roots where it loops are left out, and nothing is told of a prompt
+    without others.
+    """
+    positions = tuple(range(tokens // 6, tokens, tokens // 3))
+    at = [root for root in roots(pair, ids, Sampling(temperature=1.0, seed=seed), positions) if not root.in_loop]
+    if not at:
+        return {}
+    worth = {key: [root.tree(method).expected(("nss",))["nss"] for root in at] for key, method in asked.items()}
+    return {key: float(np.mean(values)) for key, values in worth.items()}
 
 
 def _throughput(repeats: list[RunMetrics]) -> float:
@@ -120,7 +141,7 @@ def figures_2(pair: Pair, prompts: list[tuple[str, list[int]]], nodes: int, toke
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
-    parser.add_argument("--count", type=int, help="prompts (24; 3 with --quick)")
+    parser.add_argument("--count", type=int, help="prompts (20; 3 with --quick)")
     parser.add_argument("--tokens", type=int, help="new tokens per prompt (48; 24 with --quick)")
     parser.add_argument("--repeats", type=int, default=1, help="measured calls of every way and prompt")
     parser.add_argument("--nodes", type=int, default=60, help="verified nodes of a tree (N); 60 in the paper")
@@ -131,7 +152,7 @@ def main() -> int:
     for _, head in asked:
         find_head(head)
     tokens = args.tokens or (24 if args.quick else 48)
-    chosen = choose_prompts(args.prompts, args.count or (3 if args.quick else 24))
+    chosen = choose_prompts(args.prompts, args.count or (3 if args.quick else 20))
     if not chosen:
         raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
     prompts = [(f"{prompt.kind}/{prompt.name}", encode(pair, prompt.text)) for prompt in chosen]
