@@ -2,7 +2,7 @@
 
 Every way to draft decodes the same held-out prompts greedily, interleaved in one run, so that drift of the machine hits
 all alike; what comes after the output begins to loop is left out. Beside it stands what every way is exactly worth at
-temperature 1: its trees at evenly spaced roots of text that the target drew, verified with node-by-node sampling. Tokens
+temperature 1: its trees at evenly spaced roots of text that the target drew, verified by node-by-node sampling. Tokens
 are means over prompts, speeds medians, with 95% intervals of the bootstrap over prompts; orderings are judged by paired
 differences. The paper's figures are means over its tasks with DeepSeek-R1-Distill-Llama-8B on a GPU: what can be
 compared is the order, not the height.

@@ -89,7 +89,7 @@ class Claims:
         self.made.append(Claim(words, paper, found, word))
 
     def table_2(self, words: str, measured: dict, better: tuple, worse: tuple, *of: str) -> None:
-        """Judge that one way of Table 2 is above another, in tokens per pass (greedy and at temperature 1) and speed."""
+        """Judge that one way of Table 2 is above another, by name of the figure or in all of them."""
         for name in of or ("tokens", "expected", "speed"):
             found = gain(measured[better], measured[worse], name)
             place = 0 if name == "speed" else 1
