@@ -9,6 +9,7 @@ compared is the order, not the height.
 """
 
 import time
+from collections.abc import Container
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from benchmarks.talf_tables import (
 )
 from decoding.comparison import Contestant, compare
 from decoding.errors import PromptError
-from decoding.heads.store import find_head
+from decoding.heads.store import all_heads, find_head
 from decoding.methods import METHODS, Method
 from decoding.metrics import RunMetrics
 from decoding.pair import Pair
@@ -65,11 +66,12 @@ def search_of(threshold: float) -> str:
     return {0.0: "optimal", DEFAULT_THRESHOLD: "salf"}.get(threshold, f"{threshold:g}")
 
 
-def ways(quick: bool) -> list[Key]:
-    """Every way to draft: those of Table 2, then what Tables 3 and 4 add."""
+def ways(quick: bool, heads: Container[str] = tuple(WIDTHS)) -> list[Key]:
+    """Every way to draft: those of Table 2, then what Tables 3 and 4 add; of Table 3 those whose heads are there."""
     asked = [(search, loss) for search in SEARCHES for loss in LOSSES]
     if not quick:
-        asked += [("optimal", head) for head in WIDTHS] + [(search_of(threshold), "talf") for threshold in PAPER_4]
+        asked += [("optimal", head) for head in WIDTHS if head in heads]
+        asked += [(search_of(threshold), "talf") for threshold in PAPER_4]
     return list(dict.fromkeys(asked))
 
 
@@ -148,9 +150,9 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     pair = pair_from(args)
-    asked = {key: method_of(*key, args.nodes) for key in ways(args.quick)}
-    for _, head in asked:
+    for head in LOSSES:
         find_head(head)
+    asked = {key: method_of(*key, args.nodes) for key in ways(args.quick, {card.name for card in all_heads()})}
     tokens = args.tokens or (24 if args.quick else 48)
     chosen = choose_prompts(args.prompts, args.count or (3 if args.quick else 20))
     if not chosen:

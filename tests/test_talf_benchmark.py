@@ -27,6 +27,7 @@ from benchmarks.talf_tables import (
     Claims,
     Measured,
     table_2,
+    table_3,
     table_4,
 )
 from decoding.heads.network import HeadConfig, HeadNetwork
@@ -115,6 +116,17 @@ def test_tables_judge_what_the_paper_says(capsys):
     assert [claim.verdict for claim in claims.made] == ["holds"] * 4
     said = capsys.readouterr().out
     assert "Beam search, TALF" in said and "fastest here: threshold 0.5; in the paper: 0.5" in said
+
+
+def test_table_3_does_without_heads_that_are_not_there(capsys):
+    values = np.linspace(4.0, 4.1, 8)
+    one_way = Measured(values, values, values, values, values)
+    claims = Claims()
+    assert set(table_3({("optimal", head): one_way for head in ("hass", "talf")}, claims)) == {"hass", "talf"}
+    assert "not there: talf_top1, talf_top2; train them with" in capsys.readouterr().out and not claims.made
+    table_3({("optimal", head): one_way for head in WIDTHS}, claims)
+    assert [claim.verdict for claim in claims.made] == ["not decided here"] * 4 + ["holds"] * 2
+    assert ("optimal", "talf_top1") not in ways(quick=False, heads={"hass", "talf"})
 
 
 def test_the_ways_are_those_of_the_paper():

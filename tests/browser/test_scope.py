@@ -57,14 +57,16 @@ def big(open_page, tmp_path):
 
 def test_iterations_are_stepped_without_a_word_to_python_until_it_rests(shown):
     page = shown
-    page.wait_for_timeout(600)
-    page.wait_for_selector(SETTLED)
-    frames = []
     # Streamlit marks a running script on the app element: none may run between the keys and the drawn scene.
     page.evaluate(
-        """() => { window.ran = 0; new MutationObserver((all) => all.forEach(() => { window.ran += 1; })).observe(
-            document.querySelector('[data-testid=stApp]'), {attributeFilter: ['data-test-script-state']}); }"""
+        """() => { window.last = performance.now(); window.ran = 0;
+            new MutationObserver(() => { window.last = performance.now(); window.ran += 1; }).observe(
+                document.querySelector('[data-testid=stApp]'), {attributeFilter: ['data-test-script-state']}); }"""
     )
+    page.wait_for_function("performance.now() - window.last > 1000")  # what opened the page has been answered
+    page.wait_for_selector(SETTLED)
+    page.evaluate("window.ran = 0")
+    frames = []
     for step in range(1, 5):
         page.keyboard.press("ArrowDown")
         frames.append((scene_after_frame(page), page.evaluate("window.ran")))

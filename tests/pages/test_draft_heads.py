@@ -29,7 +29,8 @@ def network_and_pair():
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch, network_and_pair):
-    """A user's head of the embedded pair, and one of another pair."""
+    """A user's head of the embedded pair, and one of another pair; those that come with the program are away."""
+    monkeypatch.setattr("decoding.heads.store.SHIPPED", tmp_path / "none")
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
     network, pair = network_and_pair
     other = {**pair, "name": "Another pair", "target": {**pair["target"], "layers": 3}}
