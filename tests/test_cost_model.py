@@ -107,7 +107,7 @@ def test_passes_of_the_embedded_pair_are_timed(pair):
     costs = measure_costs(pair, budget_s=0.1)
     for line in (costs.target, costs.draft):
         sizes = [point.size for point in line.points]
-        assert sizes[:5] == [1, 2, 4, 8, 16] and not line.padded
+        assert sizes == list(cost_measuring.SIZES[: len(sizes)]) and len(sizes) >= 2 and not line.padded
         assert all(0 < point.low_s <= point.high_s and point.seconds > 0 for point in line.points)
     # Whatever else the machine does: 16 times the work of a far larger model takes longer.
     assert costs.target.seconds(16) > costs.draft.seconds(1)

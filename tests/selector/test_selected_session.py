@@ -221,7 +221,7 @@ def test_another_pair_is_refused_in_one_sentence(pair, home):
 
 
 def test_an_unknown_selector_is_refused_with_those_there_are(pair):
-    with pytest.raises(SettingsError, match="selector is 'none', and there is no such selector: choose one of .*mine"):
+    with pytest.raises(SettingsError, match=r"selector is 'none', and there is no such selector: choose one of .*mine"):
         session_of(pair, selector="none")
 
 
