@@ -17,7 +17,7 @@ from pages.ui.controls import preset_picker, reset_button, set_method
 from pages.ui.errors import escape_markdown, guarded
 from pages.ui.setting_info import info_of
 from pages.ui.setting_widgets import method_as_verified, picked_sampling, picked_settings, seed, settings_form
-from pages.ui.trained import head_methods, head_words
+from pages.ui.trained import SELECTOR, head_methods, head_words
 from viz.race_lanes import MOST
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from decoding.methods import Method
 
 FEWEST = 2
-LONGEST_LABEL = 44
+LONGEST_LABEL, LONGEST_NAME = 44, 14
 AS_LOADED = "as loaded"
 ENGINE_CHOICES = (AS_LOADED, *(name for name in ENGINES if name != "auto"))
 
@@ -219,7 +219,9 @@ def _change(name: str, value: Setting) -> str:
     if isinstance(value, bool):
         return info.label.lower() if value else f"no {info.label.lower()}"
     if isinstance(value, str):
-        return value.replace("_", " ")
+        words = value.replace("_", " ")
+        # A run is named by what it was, when it began and more: too long for an axis.
+        return words if name != SELECTOR else f"selector {words}" if len(words) <= LONGEST_NAME else "selector"
     return f"{info.symbol or info.label.lower()} {value:g}"
 
 

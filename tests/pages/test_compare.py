@@ -200,6 +200,8 @@ def test_a_contestant_is_added_changed_and_taken_out():
         ("dynatree", "DynaTree"),
         ("dynatree:history=false", "DynaTree · no history adaptation"),
         ("linear:length=4", "Linear chain · length 4"),
+        ("delayed:selector=selector-20261122-101010-specinfer", "Delayed expansion · selector"),
+        ("delayed:verifier=khisti,selector=khisti", "Delayed expansion · selector khisti, khisti"),
         ("dynatree:history=false,dynamic_depth=false,base_depth=3", "DynaTree · D_0 3 +2"),
     ],
 )
