@@ -29,6 +29,7 @@ TREES, KHISTI_TREES = 4, 1
 # How a tree's shape is found, and what the tables call it.
 WAYS = {
     "selector": "selector",
+    "choice": "selector, the time it takes left out",
     "static": "best static",
     "static_most": "best static, most tokens",
     "root": "best (K, L) from the root",
@@ -133,8 +134,9 @@ def totals_of(
 @torch.inference_mode()
 def _worth(made: Examples, how: str, static: Static, network, scaler: Scaler) -> tuple[float, float]:
     """Expected tokens and modelled seconds at the roots of a text, summed."""
-    if how == "selector":
-        chosen, taken = network(scaler.scaled(made.features)).argmax(-1), made.seconds
+    if how in ("selector", "choice"):
+        chosen = network(scaler.scaled(made.features)).argmax(-1)
+        taken = made.seconds if how == "selector" else made.static_s
     else:
         action: Action = getattr(static, STATIC_FIELDS[how])
         chosen, taken = torch.full((len(made),), ACTIONS.index(action)), made.static_s

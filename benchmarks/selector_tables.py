@@ -22,6 +22,7 @@ PAPER_LEVELS = {
     "spectr": (5.05, 16.40), "khisti": (5.23, 14.83),
 }  # fmt: skip
 DRAWS = 1000
+ALONE = "modelled, its own time left out"
 OT = tuple(PAPER_RATIOS)
 Key = tuple[str, str]
 
@@ -81,16 +82,22 @@ def ratio_table(figures: Sequence[Figures], base: str, claims: Claims) -> dict:
                 cells.append("-")
                 continue
             gain = each.gain((name, "selector"), worse)
-            cells.append(f"{1 + gain.value:.3f} ({1 + gain.low:.3f} to {1 + gain.high:.3f})")
+            cells.append(_ratio(gain))
             found[f"{name}: {each.words}"] = vars(gain)
             if name in PAPER_RATIOS:
                 paper = PAPER_RATIOS[name][0 if each is figures[0] else 1] - 1
                 words = f"{VERIFIERS[name].label}: selector over {WAYS[worse[1]]}, {each.words}"
                 claims.add(words, f"{paper:+.2f}", gain)
         paper_cells = [f"{value:.2f}" for value in PAPER_RATIOS.get(name, ())] or ["-", "-"]
-        rows.append((VERIFIERS[name].label, cells[0], paper_cells[0], *cells[1:], paper_cells[1]))
-    print_table(("verifier", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper"), rows)
+        alone = figures[1].gain((name, "choice"), (name, base))
+        found[f"{name}: {ALONE}"] = vars(alone)
+        rows.append((VERIFIERS[name].label, cells[0], paper_cells[0], *cells[1:], paper_cells[1], _ratio(alone)))
+    print_table(("verifier", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper", ALONE), rows)
     return found
+
+
+def _ratio(gain: Estimate) -> str:
+    return f"{1 + gain.value:.3f} ({1 + gain.low:.3f} to {1 + gain.high:.3f})"
 
 
 def level_table(figures: Sequence[Figures], claims: Claims) -> dict:

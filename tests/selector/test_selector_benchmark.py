@@ -69,6 +69,8 @@ def test_each_way_counts_its_own_action_outside_of_loops(totals):
         assert totals.block_efficiency(("specinfer", how), every) == pytest.approx(expected), how
     seconds = LATENCY.action_s(np.array([256]), "rows", True)[0, ACTIONS.index(Action(2, 0, 2))]
     assert totals.rate(("traversal", "selector"), np.array([1])) == pytest.approx(2.4 / seconds, rel=1e-5)
+    free = totals.rate(("traversal", "choice"), np.array([1]))
+    assert free > 2.4 / seconds and totals.block_efficiency(("traversal", "choice"), every) == pytest.approx(2.9)
 
 
 def test_tables_judge_what_the_paper_says(totals, capsys):
