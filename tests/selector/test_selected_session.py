@@ -9,6 +9,8 @@ import torch
 from decoding.drafters import DelayedDrafter
 from decoding.errors import PairError, SettingsError
 from decoding.forks import Change, fork
+from decoding.heads.store import save_head
+from decoding.kept import pair_identity
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
 from decoding.sampling import Sampling
@@ -22,6 +24,7 @@ from decoding.trace_file import load_run, save_run
 from decoding.tree_attention import causal_visibility
 from decoding.verifiers import SpecInferVerifier, TraversalVerifier
 from tests.enumeration import Tables, bias, emitted_law
+from tests.heads.some_heads import random_network
 from tests.selector.some_selectors import LATENCY, WARM, store
 
 FULL = {"record": "full", "rows": "full"}
@@ -218,6 +221,12 @@ def test_another_pair_is_refused_in_one_sentence(pair, home):
         PairError, match=r"The selector mine was trained for another pair of that name|drafts here: load"
     ):
         session_of(pair)
+
+
+def test_beside_a_draft_head_it_is_refused_in_one_sentence(pair, home):
+    save_head(home / "head" / "head", random_network(pair, 0), "talf", pair_identity(pair), "2026-11-22T10:00:00", {})
+    with pytest.raises(PairError, match=r"The selector mine was trained for Embedded pair .*, TALF head.* drafts here"):
+        session_of(pair, draft_head="head")
 
 
 def test_an_unknown_selector_is_refused_with_those_there_are(pair):
