@@ -1,8 +1,10 @@
-"""Trained weights in 8 bits: each row of a matrix as whole numbers from -127 to 127 and one float16 scale.
+"""Trained weights in 6 bits: each row of a matrix as whole numbers from -31 to 31 and one float16 scale.
 
-A matrix `w` becomes `w`, int8 `[rows, ...]`, and `w.scale`, float16 `[rows]`; vectors and numbers stay float32.
+A matrix `w` becomes `w`, uint8 `[rows, groups, 3]`, four numbers of a row in three bytes, `w.scale`, float16 `[rows]`,
+and `w.shape`, int64; vectors and numbers stay float32.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,18 +12,21 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
+from torch.nn import functional
 
 from decoding.errors import TrainingError
 
-SCALE = ".scale"
-_LARGEST = 127
+SCALE, SHAPE = ".scale", ".shape"
+_LARGEST = 31
+_SHIFTS = torch.tensor([18, 12, 6, 0])  # of four numbers in 24 bits
+_BYTES = torch.tensor([16, 8, 0])  # of three bytes in them
 
 
 def pack(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict of floating-point tensors in 8 bits; 0 stays 0.
+    """A state dict of floating-point tensors in 6 bits; 0 stays 0.
 
     Raises:
-        TrainingError: a weight is no finite number, or too large for 8 bits with a float16 scale.
+        TrainingError: a weight is no finite number, or too large for 6 bits with a float16 scale.
     """
     packed: dict[str, Tensor] = {}
     for name, weight in state.items():
@@ -35,9 +40,11 @@ def pack(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         scale = (rows.abs().amax(1) / _LARGEST).half()
         # A row too small for float16 becomes 0: dividing by its scale would not.
         steps = torch.where(scale > 0, scale.float(), torch.inf)
-        whole = (rows / steps[:, None]).round().clamp(-_LARGEST, _LARGEST)
-        packed[name] = whole.to(torch.int8).view(weight.shape).contiguous()
-        packed[name + SCALE] = scale
+        whole = (rows / steps[:, None]).round().clamp(-_LARGEST, _LARGEST).long() + _LARGEST
+        fours = functional.pad(whole, (0, -whole.shape[1] % 4)).unflatten(1, (-1, 4))
+        joined = (fours << _SHIFTS).sum(-1)
+        packed[name] = (joined[..., None] >> _BYTES & 0xFF).to(torch.uint8)
+        packed[name + SCALE], packed[name + SHAPE] = scale, torch.tensor(weight.shape)
     return packed
 
 
@@ -45,20 +52,28 @@ def unpack(packed: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state dict in float32, as `pack` was given it but for rounding.
 
     Raises:
-        TrainingError: a matrix and its scale do not fit.
+        TrainingError: a matrix, its scale and its shape do not fit.
     """
-    state: dict[str, Tensor] = {}
-    for name, weight in packed.items():
-        if name.endswith(SCALE) and name.removesuffix(SCALE) in packed:
-            continue
-        if weight.dim() < 2:
-            state[name] = weight.float()
-            continue
-        scale = packed.get(name + SCALE)
-        if scale is None or scale.shape != weight.shape[:1]:
+    names = [name for name in packed if packed[name].dim() > 1]
+    beside = {name + end for name in names for end in (SCALE, SHAPE)}
+    state = {name: weight.float() for name, weight in packed.items() if name not in beside}
+    for name in names:
+        scale, shape = packed.get(name + SCALE), packed.get(name + SHAPE)
+        if scale is None or shape is None or not _fit(packed[name], scale, shape):
             raise TrainingError(f"The weights {name} have no scale for each row: take the file from its source again.")
-        state[name] = weight.float() * scale.float().view(-1, *[1] * (weight.dim() - 1))
-    return state
+        joined = (packed[name].long() << _BYTES).sum(-1, keepdim=True)
+        whole = (joined >> _SHIFTS & 0x3F).flatten(1)[:, : math.prod(shape.tolist()[1:])] - _LARGEST
+        state[name] = (whole * scale.float()[:, None]).view(*shape.tolist())
+    return {name: state[name] for name in packed if name in state}
+
+
+def _fit(weight: Tensor, scale: Tensor, shape: Tensor) -> bool:
+    """Whether bytes `[rows, groups, 3]` and a scale per row are those of a matrix of some shape."""
+    if shape.dim() != 1 or shape.dtype != torch.int64 or len(shape) < 2 or shape.min() < 0:
+        return False
+    rows, *rest = shape.tolist()
+    groups = -(-math.prod(rest) // 4)
+    return weight.dtype == torch.uint8 and weight.shape == (rows, groups, 3) and scale.shape == (rows,)
 
 
 def rounded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Weights in 8 bits: what comes back, and files that are refused."""
+"""Weights in 6 bits: what comes back, and files that are refused."""
 
 import pytest
 import torch
@@ -27,12 +27,20 @@ def test_every_row_comes_back_to_half_a_step(tmp_path):
     assert torch.equal(after["norm"], before["norm"]) and after["n"] == 2.5
     for name in ("a.weight", "cube"):
         one, other = before[name].flatten(1), after[name].flatten(1)
-        step = one.abs().amax(1, keepdim=True) / 127
+        step = one.abs().amax(1, keepdim=True) / 31
         small = step < 1e-7  # too small for float16: the row becomes 0
         assert torch.where(small, 0.0, (one - other).abs() - 0.51 * step - 1e-3 * one.abs()).max() <= 0
         assert not other[small[:, 0]].any()
-    assert pack(before)["a.weight"].dtype == torch.int8 and pack(before)["a.weight.scale"].dtype == torch.float16
-    assert len(packed_bytes({"w": torch.randn(300, 300)})) < 300 * 300 * 1.05
+    assert pack(before)["a.weight"].dtype == torch.uint8 and pack(before)["a.weight.scale"].dtype == torch.float16
+    assert len(packed_bytes({"w": torch.randn(300, 300)})) < 300 * 300 * 0.78
+
+
+def test_four_numbers_stand_in_three_bytes():
+    packed = pack({"w": torch.tensor([[31.0, -31.0, 0.0, 1.0, -2.0]])})
+    # Each number is stored with 31 added: 62, 0, 31, 32, then 29 and three that fill up the row.
+    bits = f"{62:06b}{0:06b}{31:06b}{32:06b}" + f"{29:06b}" + "0" * 18
+    assert packed["w"].flatten().tolist() == [int(bits[place : place + 8], 2) for place in range(0, 48, 8)]
+    assert unpack(packed)["w"].tolist() == [[31.0, -31.0, 0.0, 1.0, -2.0]]
 
 
 def test_packing_what_was_packed_changes_nothing_more():
@@ -61,5 +69,8 @@ def test_damaged_files_are_one_sentence(tmp_path):
     packed = pack(state())
     with pytest.raises(TrainingError, match="no scale for each row"):
         unpack({**packed, "a.weight.scale": packed["a.weight.scale"][:3]})
+    for shape in ([6, 41], [5, 40], [6], [-6, -40], []):
+        with pytest.raises(TrainingError, match="no scale for each row"):
+            unpack({**packed, "a.weight.shape": torch.tensor(shape, dtype=torch.int64)})
     with pytest.raises(TrainingError, match="no scale for each row"):
         unpack({"w": torch.ones(2, 2)})

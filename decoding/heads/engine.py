@@ -32,6 +32,7 @@ class HeadEngine:
         self._embedding, self._heads, self._eps = embedding, network.config.num_heads, network.config.norm_eps
         norms = (network.embedding_norm, network.attention_norm, network.mlp_norm)
         self._norms = [norm.weight.detach() for norm in norms]
+        self._feature_gain = network.feature_gain.detach()
         products = (network.fc, network.qkv, network.attention_out, network.gate_up, network.down)
         self._fc, self._qkv, self._out, self._gate_up, self._down = (linear(product) for product in products)
         self._rotary = RotaryTable(network.rotary, torch.zeros(1, dtype=dtype, device=device), positions)
@@ -59,8 +60,8 @@ class HeadEngine:
         ids, places = (torch.from_numpy(np.asarray(part, dtype=np.int64)) for part in (token_ids, positions))
         ids, places = ids.to(self.device, non_blocking=True), places.to(self.device, non_blocking=True)
         mask = None if seen.sees_all else torch.from_numpy(seen.dense())[None, None].to(self.device, non_blocking=True)
-        embedded = self._embedding(ids).to(self.device)
-        x = self._fc(torch.cat([self._norm(embedded, 0), features.to(self.device)], -1))
+        embedded, features = self._embedding(ids).to(self.device), features.to(self.device)
+        x = self._fc(torch.cat([self._norm(embedded, 0), features], -1)) + self._feature_gain * features
         parts = self._qkv(self._norm(x, 1)).view(count, 3, self._heads, -1)
         self._rotary.rotate(parts[:, :2], self._rotary.at(places))
         keys, values = cache.write(parts[:, 1:].permute(1, 2, 0, 3)[:, None], 0)

@@ -65,7 +65,7 @@ class HeadConfig:
     def parameters(self) -> int:
         """Number of weights that are the head's own."""
         size = self.hidden_size
-        return 2 * size * size + 4 * size * size + 3 * size * self.mlp_size + 3 * size
+        return 2 * size * size + 4 * size * size + 3 * size * self.mlp_size + 4 * size
 
     def to_json(self) -> dict[str, Any]:
         """The settings by name, as `HeadConfig(**...)` takes them."""
@@ -84,7 +84,8 @@ class HeadNetwork(nn.Module):
     """A head's own weights: `fc` joins embedding and feature, one pre-norm decoder layer follows.
 
     The token's embedding is normed before it is joined, because models keep theirs at very different scales; the
-    feature goes in as it is, for what comes out must be of the same kind.
+    feature goes in as it is, for what comes out must be of the same kind. What of it passes through unchanged has a
+    gain of its own per entry: as the diagonal of `fc` it would outweigh all else there, and few bits could not hold it.
 
     Args:
         generator: draws the first weights, on the CPU; None leaves them unset, to be loaded.
@@ -96,6 +97,7 @@ class HeadNetwork(nn.Module):
         size, mlp = config.hidden_size, config.mlp_size
         self.embedding_norm = _norm(config)
         self.fc = _linear(2 * size, size)
+        self.feature_gain = nn.Parameter(torch.empty(size))
         self.attention_norm = _norm(config)
         self.qkv = _linear(size, 3 * size)
         self.attention_out = _linear(size, size)
@@ -108,13 +110,12 @@ class HeadNetwork(nn.Module):
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
         """Draw fresh weights: the feature passes through at first, and the layer adds little to it."""
-        size = self.config.hidden_size
         for norm in (self.embedding_norm, self.attention_norm, self.mlp_norm):
             norm.weight.fill_(1.0)
+        self.feature_gain.fill_(1.0)
         for product, gain in ((self.qkv, 1.0), (self.gate_up, 1.0), (self.attention_out, 0.5), (self.down, 0.5)):
             _draw(product.weight, gain, generator)
         _draw(self.fc.weight, 0.5, generator)
-        self.fc.weight[:, size:] += torch.eye(size, device=self.fc.weight.device, dtype=self.fc.weight.dtype)
 
     def forward(
         self, embedded: Tensor, features: Tensor, positions: Tensor, mask: Tensor, past: Past | None = None
@@ -132,7 +133,7 @@ class HeadNetwork(nn.Module):
             Predicted features of the rows' own tokens `[batch, queries, hidden_size]`, and the queries' own rotated
             keys and values, `[batch, num_heads, queries, head_dim]` each.
         """
-        x = self.fc(torch.cat([self.embedding_norm(embedded), features], -1))
+        x = self.fc(torch.cat([self.embedding_norm(embedded), features], -1)) + self.feature_gain * features
         heads = self.qkv(self.attention_norm(x)).unflatten(-1, (3, self.config.num_heads, -1))
         queries, keys, values = (part.transpose(1, 2) for part in heads.unbind(2))
         cos, sin = (part.unsqueeze(1) for part in self.rotary(x, positions))

@@ -1,4 +1,4 @@
-"""Trained draft heads on disk: a folder each, with `head.json` and 8-bit weights in `head.safetensors`.
+"""Trained draft heads on disk: a folder each, with `head.json` and 6-bit weights in `head.safetensors`.
 
 Those that come with the program lie in `decoding/heads/trained/NAME/`, a user's in `RUN/head/` below the folder of
 trainings. A head is named by NAME or RUN, which is the value of the setting `draft_head`. Listing needs no torch.
@@ -24,7 +24,7 @@ CARD, WEIGHTS = "head.json", "head.safetensors"
 VERSION = 1
 LOSSES = {"talf": "TALF", "eagle": "EAGLE", "hass": "HASS"}
 NAME = re.compile(r"[\w.-]{1,100}")  # what an address and a line of contestants can hold
-# A file of 8-bit weights has a byte per weight, its scales and a header.
+# A file of 6-bit weights has less than a byte per weight, its scales and a header.
 SPARE_BYTES = 1 << 20
 MOST_SIZE = 1 << 20  # of a hidden vector, an MLP or a vocabulary
 
@@ -208,7 +208,7 @@ def load_network(card: HeadCard) -> "HeadNetwork":
     try:
         config = HeadConfig(**card.config)
         size = (card.folder / WEIGHTS).stat().st_size
-        if size > 2 * config.parameters + SPARE_BYTES:
+        if size > config.parameters + SPARE_BYTES:
             raise _damaged(card.folder, f"{WEIGHTS} holds {size:,} bytes for {config.parameters:,} weights")
         state = load_packed(card.folder / WEIGHTS)
         network = HeadNetwork(config)

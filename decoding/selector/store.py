@@ -1,4 +1,4 @@
-"""Trained selectors on disk: a folder each, with `selector.json` and 8-bit weights in `selector.safetensors`.
+"""Trained selectors on disk: a folder each, with `selector.json` and 6-bit weights in `selector.safetensors`.
 
 Those that come with the program lie in `decoding/selector/trained/NAME/`, a user's in `RUN/selector/` below the folder
 of trainings. A selector is named by NAME or RUN, which is the value of the setting `selector`. Listing needs no torch.

@@ -48,6 +48,7 @@ def fitted_network(pair, texts: list[list[int]], ridge: float = 1e-3, attention:
     x, y = torch.cat(inputs).double(), torch.cat(wanted).double()
     solved = torch.linalg.solve(x.T @ x + ridge * len(x) * torch.eye(x.shape[1], dtype=x.dtype), x.T @ y)
     network.fc.weight.copy_(solved.T)
+    network.feature_gain.zero_()
     network.attention_out.weight *= attention
     network.down.weight *= attention
     return network

@@ -1,4 +1,4 @@
-"""Selectors on disk: kept in 8 bits, listed without torch, refused in one sentence where something is wrong."""
+"""Selectors on disk: kept in 6 bits, listed without torch, refused in one sentence where something is wrong."""
 
 import json
 
@@ -42,7 +42,7 @@ def keep(folder, verifier="specinfer", **changes):
     return network
 
 
-def test_what_is_read_is_what_was_stored_in_8_bits(home):
+def test_what_is_read_is_what_was_stored_in_6_bits(home):
     network = keep(home / "mine" / "selector")
     card = find_selector("mine")
     assert card.words == "Selector for specinfer, My pair, 2030-01-02" and not card.shipped

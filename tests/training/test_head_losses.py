@@ -135,7 +135,7 @@ def test_talf_is_the_cross_entropy_at_every_node_of_the_tree(sides, text, trees)
 def test_talf_with_one_node_is_eagles_classification(sides, text):
     head = ToyHead()
     eagle = eagle_loss(head, sides, text, Weights(regression=0.0, classification=1.0))
-    assert talf_loss(head, sides, text, None)["loss"].item() == float(eagle["loss"]) == float(eagle["classification"])
+    assert talf_loss(head, sides, text, None)["loss"].item() == eagle["loss"].item() == float(eagle["classification"])
 
 
 def test_talf_of_width_1_on_the_text_is_hass_without_regression(sides, text):
