@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SHIPPED = Path(__file__).parent / "trained"
 CARD, WEIGHTS = "head.json", "head.safetensors"
 VERSION = 1
+USUAL_WIDTH = 4  # of the trees that a target grows for TALF
 LOSSES = {"talf": "TALF", "eagle": "EAGLE", "hass": "HASS"}
 NAME = re.compile(r"[\w.-]{1,100}")  # what an address and a line of contestants can hold
 # A file of 6-bit weights has less than a byte per weight, its scales and a header.
@@ -55,13 +56,19 @@ class HeadCard:
     @property
     def label(self) -> str:
         """What lists and records call it: `TALF head`; one's own also tells when it was trained."""
-        words = f"{LOSSES[self.loss]} head"
+        words = f"{self._kind} head"
         return words if self.shipped else f"{words}, {self.created[:16].replace('T', ' ')}"
 
     @property
     def words(self) -> str:
         """Loss, pair and date: `TALF head for Embedded pair, 2026-11-22`."""
-        return f"{LOSSES[self.loss]} head for {self.pair['name']}, {self.created[:10]}"
+        return f"{self._kind} head for {self.pair['name']}, {self.created[:10]}"
+
+    @property
+    def _kind(self) -> str:
+        """The loss, with the width of the training trees where it is not the usual one: `TALF (top-2)`."""
+        width = self.figures.get("top_k", USUAL_WIDTH)
+        return LOSSES[self.loss] if width == USUAL_WIDTH else f"{LOSSES[self.loss]} (top-{width:.0f})"
 
     def stamp(self) -> int:
         """Changes when the weights do."""

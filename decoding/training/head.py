@@ -128,10 +128,12 @@ def _train(args: argparse.Namespace, learner: "HeadLearner", folder: RunFolder, 
     """Train, and store the head."""
     from decoding.heads.store import save_head
     from decoding.kept import pair_identity
+    from decoding.packed_weights import rounded
     from decoding.training.loop import train
     from decoding.training.progress import reporter
 
     status = train(learner, folder, plan, phase=PHASE, belongs_to=belongs_to, resume=args.resume, report=reporter())
+    learner.network.load_state_dict(rounded(learner.network.state_dict()))  # measured as it will be read back
     figures = {"steps": status.step, "trained_s": status.trained_s, **learner.evaluate()}
     figures |= {"top_k": args.top_k} if args.loss == "talf" else {}
     identity = pair_identity(learner.pair)

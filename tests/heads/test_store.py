@@ -47,6 +47,8 @@ def test_a_head_comes_back_as_its_weights_in_6_bits(pair, home):
     card = find_head("mine")
     assert (card.loss, card.figures, card.shipped) == ("talf", {"loss_talf": 1.25}, False)
     assert card.label == "TALF head, 2026-11-22 10:00" and card.words == "TALF head for Embedded pair, 2026-11-22"
+    save(pair, home / "trainings" / "narrow" / "head", top_k=2)
+    assert find_head("narrow").words == "TALF (top-2) head for Embedded pair, 2026-11-22"
     network, wanted = load_network(card), rounded(random_network(pair).state_dict())
     assert HeadConfig(**card.config) == network.config
     assert all(torch.equal(weight, wanted[name]) for name, weight in network.state_dict().items())
