@@ -15,7 +15,7 @@ from decoding.errors import PairError
 from decoding.heads.engine import HeadEngine
 from decoding.heads.feature_rows import FeatureRows
 from decoding.heads.network import HeadNetwork
-from decoding.heads.store import HeadCard, find_head, load_network, require_fit, weights_digest
+from decoding.heads.store import HEADS, HeadCard, find_head, load_network, require_fit, weights_digest
 from decoding.kv_cache import KVCache
 from decoding.trace import ModelInfo
 
@@ -122,7 +122,7 @@ def with_draft(pair: "Pair", name: str) -> "Pair":
     if pair.head is not None and pair.head.name == name:
         return pair
     card = find_head(name)
-    stamp = (card.folder, card.stamp())
+    stamp = (card.folder, HEADS.stamp(card.folder))
     known = pair.target.heads
     if stamp not in known:
         made = _loaded(pair, card)

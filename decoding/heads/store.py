@@ -1,32 +1,23 @@
-"""Trained draft heads on disk: a folder each, with `head.json` and 6-bit weights in `head.safetensors`.
+"""Trained draft heads on disk, as `trained_store` keeps them: `head.json` and `head.safetensors` each."""
 
-Those that come with the program lie in `decoding/heads/trained/NAME/`, a user's in `RUN/head/` below the folder of
-trainings. A head is named by NAME or RUN, which is the value of the setting `draft_head`. Listing needs no torch.
-"""
-
-import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.errors import DraftscopeError, PairError, SettingsError
-from decoding.training.run_folder import training_home, write_whole
+from decoding.errors import DraftscopeError, PairError
+from decoding.trained_store import Kind
 
 if TYPE_CHECKING:
     from decoding.heads.network import HeadNetwork
 
 SHIPPED = Path(__file__).parent / "trained"
-CARD, WEIGHTS = "head.json", "head.safetensors"
+HEADS = Kind("draft head", "draft_head", "head", "choose another draft")
 VERSION = 1
-USUAL_WIDTH = 4  # of the trees that a target grows for TALF
 LOSSES = {"talf": "TALF", "eagle": "EAGLE", "hass": "HASS"}
-NAME = re.compile(r"[\w.-]{1,100}")  # what an address and a line of contestants can hold
-# A file of 6-bit weights has less than a byte per weight, its scales and a header.
-SPARE_BYTES = 1 << 20
+USUAL_WIDTH = 4  # of the trees that a target grows for TALF
 MOST_SIZE = 1 << 20  # of a hidden vector, an MLP or a vocabulary
 
 
@@ -70,26 +61,18 @@ class HeadCard:
         width = self.figures.get("top_k", USUAL_WIDTH)
         return LOSSES[self.loss] if width == USUAL_WIDTH else f"{LOSSES[self.loss]} (top-{width:.0f})"
 
-    def stamp(self) -> int:
-        """Changes when the weights do."""
-        try:
-            return (self.folder / WEIGHTS).stat().st_mtime_ns
-        except OSError as error:
-            raise _damaged(self.folder, f"{WEIGHTS}: {error.strerror}") from None
-
 
 def all_heads() -> list[HeadCard]:
-    """Every stored head that can be read: those of the program, then the user's, the latest first.
+    """Every stored head that can be read: those of the program, then the user's, the latest first."""
+    return sorted(HEADS.all(SHIPPED, read_card), key=_place)
 
-    A damaged one is left out; asking for it by name tells what is wrong with it.
-    """
-    found: dict[str, HeadCard] = {}
-    for name, folder in _folders():
-        try:
-            found.setdefault(name, read_card(folder, name))
-        except PairError:
-            continue
-    return sorted(found.values(), key=lambda card: (not card.shipped, _backwards(card.created), card.name))
+
+def _place(card: HeadCard) -> tuple[int, int, float]:
+    """Those of the program by loss and by width of their training trees, the usual one first; then all others."""
+    if not card.shipped:
+        return 1, 0, 0.0
+    width = card.figures.get("top_k", USUAL_WIDTH)
+    return 0, list(LOSSES).index(card.loss), 0.0 if width == USUAL_WIDTH else width
 
 
 def heads_for(identity: Mapping[str, Any]) -> list[HeadCard]:
@@ -104,12 +87,7 @@ def find_head(name: str) -> HeadCard:
         SettingsError: there is none.
         PairError: it is damaged.
     """
-    folder = next((folder for known, folder in _folders() if known == name), None)
-    if folder is None:
-        known = ", ".join(card.name for card in all_heads())
-        there = f"choose one of {known}, or leave it empty" if known else "leave it empty, or train one"
-        raise SettingsError(f"draft_head is {str(name)[:100]!r}, and there is no such head: {there}.")
-    return read_card(folder, name)
+    return HEADS.find(name, SHIPPED, read_card)
 
 
 def head_label(name: str) -> str:
@@ -156,10 +134,6 @@ def save_head(
     Raises:
         TrainingError: the weights are no numbers, or the disk does not take them.
     """
-    from decoding.packed_weights import packed_bytes
-    from decoding.training.run_folder import disk_errors
-
-    weights = packed_bytes(network.state_dict())
     card = {
         "version": VERSION,
         "loss": loss,
@@ -168,11 +142,7 @@ def save_head(
         "config": network.config.to_json(),
         "figures": dict(figures),
     }
-    text = json.dumps(card, indent=1, allow_nan=False)
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / WEIGHTS, weights)
-    write_whole(folder / CARD, text.encode())  # last: a head is there once its card is
+    HEADS.save(folder, network.state_dict(), card)
 
 
 def read_card(folder: Path, name: str) -> HeadCard:
@@ -181,8 +151,8 @@ def read_card(folder: Path, name: str) -> HeadCard:
     Raises:
         PairError: it is damaged.
     """
-    try:
-        content = json.loads((folder / CARD).read_bytes()[:SPARE_BYTES])
+
+    def card_of(content: Mapping[str, Any]) -> HeadCard:
         card = HeadCard(
             name=name,
             folder=folder,
@@ -194,11 +164,9 @@ def read_card(folder: Path, name: str) -> HeadCard:
             shipped=folder.parent == SHIPPED,
         )
         _check(card, content["version"])
-    except OSError as error:
-        raise _damaged(folder, f"{CARD}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        raise _damaged(folder, f"{CARD} is no description of a head") from None
-    return card
+        return card
+
+    return HEADS.read(folder, card_of)
 
 
 def load_network(card: HeadCard) -> "HeadNetwork":
@@ -207,42 +175,14 @@ def load_network(card: HeadCard) -> "HeadNetwork":
     Raises:
         PairError: its weights are damaged or are not those that its card tells of.
     """
-    import torch
-
     from decoding.heads.network import HeadConfig, HeadNetwork
-    from decoding.packed_weights import load_packed
 
-    try:
-        config = HeadConfig(**card.config)
-        size = (card.folder / WEIGHTS).stat().st_size
-        if size > config.parameters + SPARE_BYTES:
-            raise _damaged(card.folder, f"{WEIGHTS} holds {size:,} bytes for {config.parameters:,} weights")
-        state = load_packed(card.folder / WEIGHTS)
-        network = HeadNetwork(config)
-        network.load_state_dict(state)
-    except OSError as error:
-        raise _damaged(card.folder, f"{WEIGHTS}: {error.strerror}") from None
-    except PairError:
-        raise
-    except DraftscopeError as error:
-        raise PairError(str(error)) from None
-    except (RuntimeError, TypeError):
-        raise _damaged(card.folder, f"the weights are not those that {CARD} tells of") from None
-    if not all(torch.isfinite(weight).all() for weight in state.values()):
-        raise _damaged(card.folder, f"{WEIGHTS} holds weights that are no numbers")
-    return network
+    return HEADS.load(card.folder, lambda: HeadNetwork(HeadConfig(**card.config)))
 
 
 def weights_digest(card: HeadCard) -> str:
     """A short digest of a head's weights, which tells it from others of its shape."""
-    return sha256((card.folder / WEIGHTS).read_bytes()).hexdigest()[:12]
-
-
-def _folders() -> list[tuple[str, Path]]:
-    """Name and folder of every stored head, the program's first."""
-    shipped = [(file.parent.name, file.parent) for file in sorted(SHIPPED.glob(f"*/{CARD}"))]
-    own = [(file.parent.parent.name, file.parent) for file in sorted(training_home().glob(f"*/head/{CARD}"))]
-    return [(name, folder) for name, folder in (*shipped, *own) if NAME.fullmatch(name)]
+    return sha256((card.folder / HEADS.weights).read_bytes()).hexdigest()[:12]
 
 
 def _check(card: HeadCard, version: Any) -> None:
@@ -262,12 +202,3 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > 500:
         raise ValueError
     return value
-
-
-def _backwards(text: str) -> tuple[int, ...]:
-    """Sorts texts from last to first."""
-    return tuple(-ord(sign) for sign in text)
-
-
-def _damaged(folder: Path, what: str) -> PairError:
-    return PairError(f"The draft head in {folder} is damaged ({what}): train it again, or choose another draft.")

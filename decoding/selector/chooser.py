@@ -14,7 +14,7 @@ from decoding.selector.features import Features, Past, features_of
 from decoding.selector.latency import LatencyModel
 from decoding.selector.latency_measuring import latency_model
 from decoding.selector.network import Scaler, SelectorNetwork
-from decoding.selector.store import WEIGHTS, damaged, find_selector, load_network, read_card, require_fit
+from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
 
 if TYPE_CHECKING:
     from decoding.pair import Pair
@@ -54,11 +54,7 @@ def load_chooser(name: str, pair: "Pair") -> Chooser:
     """
     card, identity = find_selector(name), pair_identity(pair)
     require_fit(card, identity)
-    try:
-        stamp = (card.folder / WEIGHTS).stat().st_mtime_ns
-    except OSError as error:
-        raise damaged(card.folder, f"{WEIGHTS}: {error.strerror}") from None
-    network = _network(card.folder, name, stamp)
+    network = _network(card.folder, name, SELECTORS.stamp(card.folder))
     return Chooser(network, Scaler(card.mean, card.spread), latency_model(pair), identity, card.verifier)
 
 

@@ -160,7 +160,7 @@ def first_network(args: argparse.Namespace, pair: "Pair") -> tuple["HeadNetwork"
     import torch
 
     from decoding.heads.network import HeadConfig, HeadNetwork
-    from decoding.heads.store import CARD, find_head, load_network, read_card, require_fit, weights_digest
+    from decoding.heads.store import HEADS, find_head, load_network, read_card, require_fit, weights_digest
     from decoding.kept import pair_identity
 
     if args.start_from is None:
@@ -168,7 +168,7 @@ def first_network(args: argparse.Namespace, pair: "Pair") -> tuple["HeadNetwork"
         config = HeadConfig.of(hidden, pair.logits_size, args.mlp_size or max(1, hidden * 8 // 5))
         return HeadNetwork(config, torch.Generator().manual_seed(args.seed)), ""
     folder = Path(args.start_from)
-    card = read_card(folder, folder.name) if (folder / CARD).exists() else find_head(args.start_from)
+    card = read_card(folder, folder.name) if (folder / HEADS.card).exists() else find_head(args.start_from)
     require_fit(card, pair_identity(pair))
     return load_network(card), weights_digest(card)
 

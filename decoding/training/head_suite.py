@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from decoding.errors import TrainingError
-from decoding.heads.store import CARD, SHIPPED, WEIGHTS
+from decoding.heads.store import HEADS, SHIPPED
 from decoding.training import head
 from decoding.training.command import ENDED, FINISHED, run_command
 from decoding.training.run_folder import SETTINGS, RunFolder, disk_errors, training_home, write_whole
@@ -98,7 +98,7 @@ def _shape(steps: int, windows: int, learning_rate: float) -> list[str]:
 
 def _train(folder: Path, words: list[str]) -> int:
     """One head, unless it is there; from its checkpoint if it was stopped."""
-    if (folder / head.HEAD / CARD).exists():
+    if (folder / head.HEAD / HEADS.card).exists():
         print(f"{folder.name}: trained already", file=sys.stderr)
         return FINISHED
     if (folder / SETTINGS).exists():
@@ -116,11 +116,11 @@ def ship(trained: Path, shipped: Path) -> None:
     Raises:
         TrainingError: there is none, or the place cannot be written.
     """
-    if not (trained / CARD).exists():
+    if not (trained / HEADS.card).exists():
         raise TrainingError(f"{trained} holds no trained head: train it first.")
     with disk_errors(shipped):
         shipped.mkdir(parents=True, exist_ok=True)
-    for name in (WEIGHTS, CARD):
+    for name in (HEADS.weights, HEADS.card):
         write_whole(shipped / name, (trained / name).read_bytes())
 
 

@@ -99,17 +99,11 @@ def _stored(_stamps: tuple) -> "tuple[list[HeadCard], list[SelectorCard]]":
 def _stamps() -> Iterator[tuple[Path, int]]:
     from decoding.heads import store as heads
     from decoding.selector import store as selectors
-    from decoding.training.run_folder import training_home
 
-    home = training_home()
-    for folder, pattern in (
-        (heads.SHIPPED, f"*/{heads.CARD}"),
-        (selectors.SHIPPED, f"*/{selectors.CARD}"),
-        (home, f"*/head/{heads.CARD}"),
-        (home, f"*/selector/{selectors.CARD}"),
-    ):
-        for file in sorted(folder.glob(pattern)):
-            try:
-                yield file, file.stat().st_mtime_ns
-            except FileNotFoundError:  # deleted meanwhile
-                continue
+    for kind, shipped in ((heads.HEADS, heads.SHIPPED), (selectors.SELECTORS, selectors.SHIPPED)):
+        for _, folder in kind.stored(shipped):
+            for file in (folder / kind.card, folder / kind.weights):
+                try:
+                    yield file, file.stat().st_mtime_ns
+                except FileNotFoundError:  # deleted meanwhile
+                    continue

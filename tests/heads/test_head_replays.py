@@ -146,7 +146,7 @@ def test_the_command_records_with_a_head(pair, tmp_path, capsys):
     assert opened.settings["draft_head"] == "mine" and opened.pair.draft.name.startswith("TALF head")
     assert main([*arguments, "--force", "--method", "salf:draft_head=nobody"]) == 2
     said = capsys.readouterr().err
-    assert "there is no such head: choose one of" in said and "other, mine" in said
+    assert "there is no such draft head: choose one of" in said and "other, mine" in said
     assert main([*arguments, "--force", "--method", "autoregressive:draft_head=mine"]) == 2
     assert "has no setting 'draft_head'" in capsys.readouterr().err
 

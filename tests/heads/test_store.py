@@ -38,7 +38,7 @@ def save(pair, folder, loss="talf", created="2026-11-22T10:00:00", seed=0, **fig
 
 
 def edited(folder, **changes):
-    file = folder / store.CARD
+    file = folder / store.HEADS.card
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
@@ -58,12 +58,13 @@ def test_a_head_comes_back_as_its_weights_in_6_bits(pair, home):
 
 def test_lists_have_the_programs_heads_first_and_then_the_latest(pair, home):
     save(pair, home / "shipped" / "talf")
+    save(pair, home / "shipped" / "narrow", top_k=2)
     save(pair, home / "shipped" / "eagle", "eagle")
     for name, day in (("first", "01"), ("second", "09")):
         save(pair, home / "trainings" / name / "head", "hass", f"2026-12-{day}T00:00:00")
     save(pair, home / "trainings" / "talf" / "head", "eagle")  # the name is taken
     save(pair, home / "trainings" / "bad name, with=signs" / "head")
-    assert [card.name for card in all_heads()] == ["eagle", "talf", "second", "first"]
+    assert [card.name for card in all_heads()] == ["talf", "narrow", "eagle", "second", "first"]
     assert find_head("talf").shipped and find_head("talf").label == "TALF head"
     identity = pair_identity(pair)
     assert heads_for(identity) == all_heads()
@@ -99,12 +100,12 @@ def test_a_head_drafts_and_what_is_measured_is_kept_by_draft(pair, home):
 
 def test_names_that_are_not_there(pair, home):
     method = METHODS["salf"].with_settings(draft_head="tafl")
-    with pytest.raises(SettingsError, match="draft_head is 'tafl', and there is no such head: leave it"):
+    with pytest.raises(SettingsError, match="draft_head is 'tafl', and there is no such draft head: leave it"):
         DecodeSession(pair, method, [1, 2, 3], limits=Limits(4))
     save(pair, home / "shipped" / "talf")
     with pytest.raises(SettingsError, match="choose one of talf, or leave it empty"):
         DecodeSession(pair, method, [1, 2, 3], limits=Limits(4))
-    with pytest.raises(SettingsError, match="there is no such head"):
+    with pytest.raises(SettingsError, match="there is no such draft head"):
         with_draft(pair, "../talf")
 
 
@@ -140,14 +141,14 @@ def test_heads_of_other_targets_are_refused(pair, home):
 def test_a_damaged_card_is_one_sentence_and_no_list_stumbles_over_it(pair, home, changes):
     save(pair, home / "shipped" / "eagle", "eagle")
     edited(save(pair, home / "shipped" / "talf"), **changes)
-    with pytest.raises(PairError, match=r"talf is damaged \(head.json is no description of a head\): train it again"):
+    with pytest.raises(PairError, match=r"talf is damaged \(head.json is no description of a draft head\): train"):
         with_draft(pair, "talf")
     assert [card.name for card in all_heads()] == ["eagle"]
 
 
 def test_damaged_weights_are_one_sentence(pair, home):
     folder = save(pair, home / "shipped" / "talf")
-    card, weights = read_card(folder, "talf"), folder / store.WEIGHTS
+    card, weights = read_card(folder, "talf"), folder / store.HEADS.weights
     whole = weights.read_bytes()
     config = {**card.config, "mlp_size": 8}
     for content, words in (
@@ -165,7 +166,7 @@ def test_damaged_weights_are_one_sentence(pair, home):
     weights.unlink()
     with pytest.raises(PairError, match=r"head.safetensors: No such file"):
         with_draft(pair, "talf")
-    (folder / store.CARD).write_text("[" * 100_000)
+    (folder / store.HEADS.card).write_text("[" * 100_000)
     with pytest.raises(PairError, match="is no description"):
         read_card(folder, "talf")
 

@@ -213,9 +213,9 @@ def test_another_verifier_is_refused_in_one_sentence(pair):
 
 
 def test_another_pair_is_refused_in_one_sentence(pair, home):
-    from decoding.selector.store import CARD
+    from decoding.selector.store import SELECTORS
 
-    file = home / "mine" / "selector" / CARD
+    file = home / "mine" / "selector" / SELECTORS.card
     file.write_text(file.read_text().replace('"layers": 8', '"layers": 9'))
     with pytest.raises(
         PairError, match=r"The selector mine was trained for another pair of that name|drafts here: load"

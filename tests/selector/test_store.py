@@ -11,8 +11,7 @@ from decoding.packed_weights import rounded
 from decoding.selector.actions import Action
 from decoding.selector.card import STATICS
 from decoding.selector.store import (
-    CARD,
-    WEIGHTS,
+    SELECTORS,
     all_selectors,
     find_selector,
     fits,
@@ -66,7 +65,7 @@ def test_the_programs_own_come_first_then_the_latest(home):
 
 def test_a_damaged_one_is_left_out_and_told_when_asked_for(home):
     keep(home / "mine" / "selector")
-    card = home / "mine" / "selector" / CARD
+    card = home / "mine" / "selector" / SELECTORS.card
     for broken in ("{", json.dumps({**json.loads(card.read_text()), "spread": [0.0] * 11}), "[]"):
         whole = card.read_text()
         card.write_text(broken)
@@ -74,7 +73,7 @@ def test_a_damaged_one_is_left_out_and_told_when_asked_for(home):
         with pytest.raises(PairError, match=r"is damaged \(selector\.json is no description"):
             find_selector("mine")
         card.write_text(whole)
-    weights = home / "mine" / "selector" / WEIGHTS
+    weights = home / "mine" / "selector" / SELECTORS.weights
     weights.write_bytes(weights.read_bytes()[:50])
     with pytest.raises(PairError, match="damaged"):
         load_network(find_selector("mine"))
@@ -100,7 +99,7 @@ def test_what_does_not_fit_is_one_sentence(home):
         require_verifier("mine", "specinfer", "nss")
     with pytest.raises(SettingsError, match="there is no such selector: choose one of mine, or leave it empty"):
         find_selector("yours")
-    (home / "mine" / "selector" / CARD).unlink()
+    (home / "mine" / "selector" / SELECTORS.card).unlink()
     with pytest.raises(SettingsError, match="leave it empty, or train one"):
         find_selector("mine")
 

@@ -292,7 +292,7 @@ def test_a_head_goes_on_from_another_and_the_command_resumes(trained, folder, mo
         (("--resume",), "Name the training that --resume is to go on with"),
         (("--resume", "--out", "{home}/nowhere"), "holds no training"),
         (("--corpus", "{home}/nothing"), "There is no folder"),
-        (("--start-from", "nobody"), "there is no such head"),
+        (("--start-from", "nobody"), "there is no such draft head"),
         (("--top-k", "0"), "top_k must be from 1 to 64"),
         (("--minutes", "0"), "minutes must be above 0"),
         (("--continued", "2"), "continued must be from 0 to 1"),
