@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from decoding.methods import METHODS, Method
+from decoding.method import Method
+from decoding.methods import METHODS
 
 SIZES = (64, 256, 1024)
 # The settings that give a tree of any of these sizes, its node budget beside them.

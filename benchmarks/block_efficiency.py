@@ -17,7 +17,8 @@ import torch
 
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
 from benchmarks.offline_trees import GRID_LENGTH, GRID_PATHS, Root, Tree, grid_trees, methods_at_budget, roots
-from decoding.methods import METHODS, fitting
+from decoding.method import fitting
+from decoding.methods import METHODS
 from decoding.metrics import measure_run
 from decoding.pair import Pair, embedded_pair
 from decoding.sampling import Sampling

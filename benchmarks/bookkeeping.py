@@ -9,7 +9,8 @@ import time
 from dataclasses import dataclass
 
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
-from decoding.methods import METHODS, Method
+from decoding.method import Method
+from decoding.methods import METHODS
 from decoding.pair import Pair, embedded_pair
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits

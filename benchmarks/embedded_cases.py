@@ -22,7 +22,7 @@ from decoding.drafters import (
     SpecInferWidthsDrafter,
 )
 from decoding.drafters.base import Drafter
-from decoding.methods import fitting
+from decoding.method import fitting
 from decoding.pair import Model, Pair
 from decoding.sampling import Sampling
 from decoding.tree_attention import causal_visibility, tree_forward

@@ -13,7 +13,8 @@ from pathlib import Path
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
 from decoding.baselines.hf_generate import run_baseline
 from decoding.identity import HALF_PRECISION_MARGIN, MarginJudge, explain_difference
-from decoding.methods import CACHE_POLICIES, METHODS, PRESETS, Method
+from decoding.method import CACHE_POLICIES, Method
+from decoding.methods import METHODS, PRESETS
 from decoding.metrics import measure_run
 from decoding.pair import Pair, PairSettings, embedded_pair, load_pair
 from decoding.presets import ENGINES

@@ -23,7 +23,7 @@ from benchmarks.common import (
 from decoding.comparison import Comparison, Contestant, Result, compare
 from decoding.contestants import format_contestant, parse_contestant
 from decoding.errors import PromptError
-from decoding.methods import fitted
+from decoding.method import fitted
 from decoding.metrics import Spread, spread
 from decoding.pair import Pair
 from decoding.prompts import load_prompts

@@ -11,7 +11,8 @@ import torch
 
 from benchmarks.memo_rows import MemoRows, MemoSource
 from decoding.drafters.base import Draft
-from decoding.methods import METHODS, Method, fitted
+from decoding.method import Method, fitted
+from decoding.methods import METHODS
 from decoding.pair import Pair
 from decoding.sampling import Sampling, TargetRows
 from decoding.session import DecodeSession, Limits

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import print_table
-from decoding.methods import Method
+from decoding.method import Method
 from decoding.pair import Model, Pair
 from decoding.session import DecodeSession, Limits
 from decoding.trace import PHASES

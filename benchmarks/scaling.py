@@ -29,7 +29,7 @@ from benchmarks.common import (
 from benchmarks.random_pair import random_pair
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.errors import PromptError, require
-from decoding.methods import Method
+from decoding.method import Method
 from decoding.pair import Pair
 from decoding.session import DecodeSession, Limits
 

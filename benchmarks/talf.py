@@ -40,7 +40,8 @@ from benchmarks.talf_tables import (
 from decoding.comparison import Contestant, compare
 from decoding.errors import PromptError
 from decoding.heads.store import all_heads, find_head
-from decoding.methods import METHODS, Method
+from decoding.method import Method
+from decoding.methods import METHODS
 from decoding.metrics import RunMetrics
 from decoding.pair import Pair
 from decoding.sampling import Sampling

@@ -9,7 +9,7 @@ import torch
 
 from decoding.heads.head import with_draft
 from decoding.heads.store import find_head, load_network
-from decoding.methods import Method
+from decoding.method import Method
 from decoding.pair import Pair
 from decoding.session import DecodeSession, Limits
 from decoding.trace import IterationTrace

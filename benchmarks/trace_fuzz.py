@@ -168,7 +168,7 @@ def fuzz(bases: list[bytes], count: int, seed: int, processes: int) -> Iterator[
 def saved_runs() -> list[bytes]:
     """Files of short runs decoded here: a tree, a sampled tree with all rows, no tree, a sampled delayed one."""
     from decoding.contestants import parse_contestant
-    from decoding.methods import fitted
+    from decoding.method import fitted
     from decoding.pair import embedded_pair
     from decoding.sampling import Sampling
     from decoding.session import DecodeSession, Limits

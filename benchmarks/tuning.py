@@ -23,7 +23,7 @@ from benchmarks.common import (
 )
 from decoding.comparison import Contestant, compare
 from decoding.contestants import parse_contestant
-from decoding.methods import Method, fitted
+from decoding.method import Method, fitted
 from decoding.pair import Pair
 from decoding.prompts import load_prompts
 from decoding.sampling import Sampling

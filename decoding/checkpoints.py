@@ -5,7 +5,7 @@ from typing import Any
 
 from decoding.draws import GeneratorDraws
 from decoding.errors import require
-from decoding.methods import Method
+from decoding.method import Method
 from decoding.sampling import Sampling
 
 

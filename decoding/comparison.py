@@ -9,7 +9,7 @@ from decoding.errors import OutOfMemoryError, require
 from decoding.identity import Difference, MarginJudge, explain_difference
 from decoding.limits import Limits, check_prompt
 from decoding.loops import tokens_before_loop
-from decoding.methods import Method
+from decoding.method import Method
 from decoding.metrics import RunMetrics, measure_run, measure_timeline
 from decoding.pair import Pair
 from decoding.pair_checks import is_out_of_memory

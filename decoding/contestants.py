@@ -5,7 +5,8 @@ from difflib import get_close_matches
 from decoding.baselines.hf_generate import BASELINES
 from decoding.comparison import Contestant
 from decoding.errors import SettingsError, require
-from decoding.methods import METHODS, PRESETS, Method
+from decoding.method import Method
+from decoding.methods import METHODS, PRESETS
 from decoding.presets import ENGINES
 from decoding.trace import Setting
 

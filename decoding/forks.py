@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from decoding.edits import Edits, edits_at, edits_of
 from decoding.errors import require
 from decoding.fork_words import change_words
-from decoding.methods import Method
+from decoding.method import Method
 from decoding.replayed_step import replay_step
 from decoding.sampling import Sampling
 from decoding.stored_rows import RowsMissing

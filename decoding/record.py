@@ -26,7 +26,7 @@ from decoding.trace import RunTrace
 from decoding.trace_file import MAX_ROW_BYTES, save_run
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.pair import Pair
     from decoding.sampling import Sampling
     from decoding.session import Limits
@@ -95,7 +95,7 @@ def chosen_method(text: str, sampling: "Sampling") -> tuple["Method", str | None
         SettingsError: an unknown name, setting or value, or a verifier, asked for by name, that would bias the output.
     """
     from decoding.contestants import parse_contestant
-    from decoding.methods import fitted
+    from decoding.method import fitted
 
     contestant = parse_contestant(text)
     if contestant.method is None:

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from decoding.methods import METHODS, PRESETS, Method
+from decoding.method import Method
+from decoding.methods import METHODS, PRESETS
 from decoding.pair import Pair, embedded_pair
 from decoding.prompts import Prompt, load_prompts
 from decoding.recorded import CHAIN, PLAIN, PROMPT, recording_file

@@ -11,7 +11,7 @@ from decoding.committing import cut_path
 from decoding.edited_tree import edit_rows, explain_edits, nodes_by_path
 from decoding.edits import Edits
 from decoding.kv_cache import KVCache
-from decoding.methods import Method
+from decoding.method import Method
 from decoding.recorder import Step, write_iteration
 from decoding.sampling import Sampling, TargetRows
 from decoding.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from

@@ -17,7 +17,7 @@ from decoding.errors import OutOfMemoryError, PairError, require
 from decoding.iteration import Iteration
 from decoding.limits import Limits, check_prompt
 from decoding.loops import LoopDetector
-from decoding.methods import Method
+from decoding.method import Method
 from decoding.pair import Pair
 from decoding.pair_checks import is_out_of_memory
 from decoding.pair_loading import drop_frames

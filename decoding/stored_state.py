@@ -13,7 +13,8 @@ from decoding.drafters.hardware_aware import FORGETTING, HardwareAwareDrafter, L
 from decoding.drafters.rate_search import acceptance, tree_costs
 from decoding.draws import GeneratorDraws
 from decoding.errors import SettingsError
-from decoding.methods import METHODS, Method
+from decoding.method import Method
+from decoding.methods import METHODS
 from decoding.sampling import Sampling
 from decoding.token_tree import TokenTree
 from decoding.trace import IterationTrace, RunTrace

@@ -18,7 +18,8 @@ from decoding.edits import Edits
 from decoding.errors import DraftscopeError
 from decoding.forks import Change, fork
 from decoding.luck import rerolled
-from decoding.methods import METHODS, fitted
+from decoding.method import fitted
+from decoding.methods import METHODS
 from decoding.optional_torch import Tensor, torch
 from decoding.replay import replay, replayed_iteration
 from decoding.replay_steps import node_steps

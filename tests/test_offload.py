@@ -18,7 +18,8 @@ from decoding.errors import OutOfMemoryError, PairError, SettingsError
 from decoding.grouped_attention import GROUPED_SDPA
 from decoding.identity import MarginJudge
 from decoding.kept import pair_identity
-from decoding.methods import CACHE_POLICIES, METHODS
+from decoding.method import CACHE_POLICIES
+from decoding.methods import METHODS
 from decoding.offload import drop_offloaded, fetch_weight, is_offloaded, placement
 from decoding.pair import PairSettings, embedded_pair, load_pair, release
 from decoding.session import DecodeSession, Limits

@@ -3,7 +3,8 @@
 import pytest
 
 from decoding.errors import SettingsError
-from decoding.methods import METHODS, fitted
+from decoding.method import fitted
+from decoding.methods import METHODS
 from decoding.pair import embedded_pair
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits

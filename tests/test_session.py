@@ -10,7 +10,8 @@ import torch
 from decoding.baselines.hf_generate import run_baseline
 from decoding.errors import PromptError, SettingsError
 from decoding.identity import TIE_MARGIN, MarginJudge, explain_difference
-from decoding.methods import CACHE_POLICIES, METHODS, PRESETS
+from decoding.method import CACHE_POLICIES
+from decoding.methods import METHODS, PRESETS
 from decoding.pair import PairSettings, embedded_pair, load_pair
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits, decode

@@ -11,7 +11,7 @@ from decoding.engines.device_tree import PENDING, places_for
 from decoding.engines.static import StaticEngine
 from decoding.engines.static_shapes import LARGEST
 from decoding.kv_cache import KVCache
-from decoding.methods import Method
+from decoding.method import Method
 from decoding.pair import Model, Pair
 from decoding.verifiers import GreedyVerifier
 

@@ -12,7 +12,8 @@ from decoding.engines.output_head import OutputHead
 from decoding.errors import require
 from decoding.heads.head import make_head
 from decoding.heads.network import HeadNetwork
-from decoding.methods import METHODS, Method
+from decoding.method import Method
+from decoding.methods import METHODS
 from decoding.pair import Pair
 from decoding.session import DecodeSession, Limits
 from decoding.trace import RunTrace

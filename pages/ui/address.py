@@ -38,7 +38,7 @@ from viz.phases import FINAL_ID
 from viz.tokens import plural
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.sampling import Sampling
     from pages.ui.state import PromptChoice
 

@@ -22,7 +22,7 @@ from viz.race_lanes import MOST
 
 if TYPE_CHECKING:
     from decoding.comparison import Contestant
-    from decoding.methods import Method
+    from decoding.method import Method
 
 FEWEST = 2
 LONGEST_LABEL, LONGEST_NAME = 44, 14

@@ -32,7 +32,7 @@ from pages.ui.state import PromptChoice
 from pages.ui.trained import presets
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.sampling import Sampling
 
 __all__ = [

@@ -13,7 +13,7 @@ from pages.ui.models import manager
 from pages.ui.state import PromptChoice
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from pages.ui.compare import Outcome
 
 SAMPLING_KEYS = tuple(f"sampling_{field.name}" for field in fields(SamplingTrace))

@@ -21,7 +21,7 @@ from pages.ui.setting_info import (
 from pages.ui.trained import TRAINED, trained_choices
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.sampling import Sampling
 
 DEFAULT_NEW_TOKENS = 96
@@ -227,7 +227,7 @@ def setting_key(key: str, method_name: str, name: str) -> str:
 
 def chosen_verifier(method: "Method", key: str, sampling: "Sampling") -> str:
     """The verifier clicked under `key`; until one is, the method's own, or NSS where that is greedy and cannot be."""
-    from decoding.methods import fitted
+    from decoding.method import fitted
 
     clicked = st.session_state.get(setting_key(key, method.name, "verifier"))
     own = fitted(method, sampling) if method.verifier.greedy_only else method

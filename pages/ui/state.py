@@ -11,7 +11,7 @@ from decoding.trace import RunTrace
 from decoding.trace_file import MAX_ROW_BYTES
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.pair import Pair
     from decoding.sampling import Sampling
     from decoding.session import DecodeSession

@@ -16,7 +16,7 @@ from pages.ui.torch_there import torch_there, why_not
 from pages.ui.worker import run_now
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
 
 RESULTS = {"head": "head", "selector": "selector", "embedded": "out/draft"}
 

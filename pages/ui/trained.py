@@ -13,7 +13,7 @@ from pages.ui.models import manager
 
 if TYPE_CHECKING:
     from decoding.heads.store import HeadCard
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.selector.card import SelectorCard
 
 DRAFT_HEAD, SELECTOR = "draft_head", "selector"

@@ -21,7 +21,7 @@ from pages.ui.worker import is_busy, start_job
 from viz.compare_charts import Tried
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.sampling import Sampling
     from decoding.session import DecodeSession
     from pages.ui.worker import Job

@@ -28,7 +28,7 @@ from pages.ui.tune import Bench
 from pages.ui.tune_prefix import TEXT_TOKENS, Source, prompt_source, run_source
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.sampling import Sampling
 
 KEY = "tune"
@@ -60,7 +60,8 @@ def pinned_method(sampling: "Sampling") -> "Method":
 
     A verifier that does not fit the sampling chosen since gives way to NSS: the tree stays the same.
     """
-    from decoding.methods import METHODS, fitted
+    from decoding.method import fitted
+    from decoding.methods import METHODS
 
     return fitted(st.session_state.setdefault("tune_pinned", METHODS[DEFAULT_METHOD]), sampling)
 

@@ -12,7 +12,7 @@ from viz.tokens import milliseconds, plural
 from viz.tune_charts import ITERATION, WHOLE
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
 
 
 @dataclass(eq=False)

@@ -24,7 +24,7 @@ from viz.tree_diff import Change, TreeDiff, compare_trees, what_changed
 from viz.tune_charts import tuning_figure
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
 
 PREFIX_CHARACTERS = 64
 GREEDY = "Greedy output never depends on these settings."

@@ -20,7 +20,7 @@ from pages.ui.verify_state import Looked
 from pages.ui.worker import Job, is_busy, start_job
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.pair import Pair
     from decoding.sampling import Sampling
 
@@ -101,7 +101,7 @@ def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job
     Raises:
         DraftscopeError: the pair in memory is another one, or the prefix leaves no room.
     """
-    from decoding.methods import fitted
+    from decoding.method import fitted
     from decoding.session import DecodeSession, Limits
 
     pair = _pair_of(looked.run, job)

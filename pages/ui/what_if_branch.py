@@ -9,7 +9,7 @@ from viz.tokens import milliseconds, visible
 
 if TYPE_CHECKING:
     from decoding.forks import Change, Fork
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.sampling import Sampling
 
 Force = Literal["force_in", "force_out", "accept", "reject"]

@@ -25,7 +25,7 @@ from pages.ui.what_if_work import start_fork
 from pages.ui.worker import is_busy
 
 if TYPE_CHECKING:
-    from decoding.methods import Method
+    from decoding.method import Method
     from decoding.sampling import Sampling
 
 METHOD, SAMPLED = "what_if_method", "what_if_sampling"

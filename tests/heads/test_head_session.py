@@ -13,7 +13,8 @@ from decoding.errors import PairError, SettingsError
 from decoding.heads.store import save_head
 from decoding.identity import TIE_MARGIN, MarginJudge, explain_difference
 from decoding.kept import pair_identity
-from decoding.methods import CACHE_POLICIES, METHODS, fitted
+from decoding.method import CACHE_POLICIES, fitted
+from decoding.methods import METHODS
 from decoding.pair import PairSettings, embedded_pair, load_pair, release
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits

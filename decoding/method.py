@@ -1,0 +1,129 @@
+"""A way to decode: a drafter, a verifier and a cache policy, and what may be put together."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from decoding.drafters.base import Drafter
+from decoding.errors import SettingsError, require
+from decoding.sampling import Sampling
+from decoding.trace import Setting, TreeLaw
+from decoding.verifiers import VERIFIERS, GreedyVerifier, NSSVerifier, Verifier
+
+CachePolicy = Literal["compaction", "rebuild"]
+CACHE_POLICIES: tuple[CachePolicy, ...] = ("compaction", "rebuild")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to decode.
+
+    Attributes:
+        name: key of the method it is or was made from.
+        label: what the screen calls it.
+        summary: one sentence on what it does.
+        paper: where it comes from.
+        cache_policy: `compaction` moves the accepted rows; `rebuild` drops all and runs the committed tokens again.
+        draft_head: name of the trained head that drafts (see `decoding.heads.store`); empty: the pair's draft model.
+    """
+
+    name: str
+    label: str
+    summary: str
+    paper: str
+    drafter: Drafter
+    verifier: Verifier = field(default_factory=GreedyVerifier)
+    cache_policy: CachePolicy = "compaction"
+    draft_head: str = ""
+
+    def __post_init__(self):
+        require(
+            self.cache_policy in CACHE_POLICIES,
+            f"cache_policy must be one of {', '.join(CACHE_POLICIES)}, not {self.cache_policy!r}.",
+        )
+        require(
+            not self.draft_head or self.drafter.uses_draft_model,
+            f"The method {self.name} drafts nothing, so draft_head must be empty, not {self.draft_head!r}.",
+        )
+
+    def drafts_like(self, other: "Method") -> bool:
+        """Whether what another method's drafter has learned holds for this one's: the same drafter and draft."""
+        return (self.drafter, self.draft_head) == (other.drafter, other.draft_head)
+
+    def settings(self) -> dict[str, Setting]:
+        """Every setting of drafter, verifier and cache by name; `draft_head` only where a head drafts."""
+        own = {"verifier": self.verifier.name, **self.verifier.settings(), "cache_policy": self.cache_policy}
+        return self.drafter.settings() | own | ({"draft_head": self.draft_head} if self.draft_head else {})
+
+    def all_settings(self) -> dict[str, Setting]:
+        """Every setting by name, those that `settings` leaves out where they are empty included."""
+        left_out = (*self.drafter.optional, *(("draft_head",) if self.drafter.uses_draft_model else ()))
+        own = self.settings()
+        return own | {name: "" for name in left_out if name not in own}
+
+    def drafting(self, pair: Any) -> Any:
+        """A pair (`decoding.pair.Pair`) with the draft that this method uses: its draft model, or a head.
+
+        Raises:
+            SettingsError: there is no head of that name.
+            PairError: it is damaged or was trained for another target.
+        """
+        if not self.draft_head and pair.head is None:
+            return pair
+        from decoding.heads.head import with_draft  # brings torch
+
+        return with_draft(pair, self.draft_head)
+
+    def prepared(self, pair: Any, sampling: Sampling) -> "Method":
+        """The same method with what its drafter has to know of a pair filled in, which is of the draft in use."""
+        return replace(self, drafter=self.drafter.prepared(self.drafting(pair), sampling))
+
+    def with_settings(self, **changes: Setting) -> "Method":
+        """The same method with some settings changed."""
+        changes = dict(changes)
+        verifier, policy = changes.pop("verifier", None), changes.pop("cache_policy", self.cache_policy)
+        head = changes.pop("draft_head", self.draft_head)
+        require(
+            verifier is None or verifier in VERIFIERS, f"unknown verifier {verifier!r}: choose {', '.join(VERIFIERS)}."
+        )
+        chosen = self.verifier if verifier in (None, self.verifier.name) else VERIFIERS[verifier]()
+        of_verifier = {name: changes.pop(name) for name in chosen.settings() if name in changes}
+        known = self.drafter.settings()
+        for name in changes:
+            require(
+                name in known or name in self.drafter.optional,
+                f"{self.label} has no setting {name!r}; it has {', '.join(known) or 'none of its own'}.",
+            )
+        return replace(
+            self,
+            label=self.label if head == self.draft_head else _renamed(self.label, self.draft_head, head),
+            drafter=self.drafter.with_settings(**changes),
+            verifier=chosen.with_settings(**of_verifier),
+            cache_policy=policy,
+            draft_head=head,
+        )
+
+    def check(self, sampling: Sampling) -> None:
+        """Raise `SettingsError` if the verifier would bias the output of this drafter's trees."""
+        refusal = self.verifier.refusal(self.drafter.law, sampling)
+        if refusal:
+            raise SettingsError(f"{refusal} Verifiers that fit: {', '.join(fitting(self.drafter.law, sampling))}.")
+        self.drafter.check_verifier(self.verifier.name)
+
+
+def _renamed(label: str, before: str, after: str) -> str:
+    """A label that tells another draft head: `SALF` becomes `SALF + TALF head`."""
+    from decoding.heads.store import head_label
+
+    bare = label.removesuffix(f" + {head_label(before)}") if before else label
+    return f"{bare} + {head_label(after)}" if after else bare
+
+
+def fitted(method: Method, sampling: Sampling) -> Method:
+    """The method, with NSS in the place of a verifier that would bias its output: NSS fits every tree."""
+    refused = method.verifier.refusal(method.drafter.law, sampling) is not None
+    return replace(method, verifier=NSSVerifier()) if refused else method
+
+
+def fitting(law: TreeLaw, sampling: Sampling) -> list[str]:
+    """Names of the verifiers that keep the target's law on trees of this kind."""
+    return [name for name, kind in VERIFIERS.items() if kind().refusal(law, sampling) is None]
