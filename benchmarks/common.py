@@ -2,10 +2,8 @@
 
 import argparse
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +13,7 @@ import torch
 import transformers
 
 from decoding.errors import DraftscopeError
+from decoding.experiments.circumstances import code_version
 from decoding.hardware import describe_hardware
 from decoding.pair import Pair, PairSettings, load_pair
 from decoding.presets import EMBEDDED
@@ -149,25 +148,6 @@ def typed_command() -> str:
         elif not word.startswith("--json="):
             kept.append(re.sub(r"^(--[\w-]+=)?/(?:[^/]*/)*", r"\1", word))
     return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *kept])
-
-
-def code_version() -> str | None:
-    """Commit of the code, with `-dirty` where anything but results differs from it; None where none is known.
-
-    Without git or outside a checkout it is what the environment variable `DRAFTSCOPE_COMMIT` says.
-    """
-    commit = _git("rev-parse", "HEAD")
-    if commit is None:
-        return os.environ.get("DRAFTSCOPE_COMMIT")
-    return commit + ("-dirty" if _git("status", "--porcelain", "--", ".", ":!benchmarks/results") else "")
-
-
-def _git(*words: str) -> str | None:
-    try:
-        answer = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return None
-    return answer.stdout.strip() if answer.returncode == 0 else None
 
 
 def run_main(main) -> None:

@@ -119,15 +119,11 @@ def compare(
                 len(plan),
                 f"{contestants[c].label}: {prompts[p][0]}" + ("" if repeat is not None else " (warm-up)"),
             )
+        limits = Limits(max_new_tokens=max_new_tokens, record="summary")
         try:
-            result = _call(pairs[c], contestants[c], prompts[p][1], max_new_tokens, sampling, cancelled)
+            result = measured_call(pairs[c], contestants[c], prompts[p][1], limits, sampling, cancelled)
         except CancelledError:
             break
-        except (OutOfMemoryError, RuntimeError, MemoryError) as error:
-            if not isinstance(error, OutOfMemoryError) and not is_out_of_memory(error):
-                raise
-            # One contestant too large for the device must not cost the others their figures.
-            result = _failed(f"{contestants[c].label} ran out of memory: lower node_budget or max_new_tokens.")
         if repeat is not None:
             results.append(replace(result, contestant=c, prompt=p, repeat=repeat))
     reference = _reference(contestants)
@@ -146,11 +142,39 @@ def trees_on_prefix(
     return [DecodeSession(pair, method, token_ids, sampling, limits).step() for method in methods]
 
 
-def _call(pair: Pair, contestant: Contestant, prompt_ids, max_new_tokens, sampling, cancelled) -> Result:
+def measured_call(
+    pair: Pair,
+    contestant: Contestant,
+    prompt_ids: list[int],
+    limits: Limits,
+    sampling: Sampling | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Result:
+    """One call, timed; its contestant, prompt and repeat are numbered 0. What cannot be run tells so in `failure`.
+
+    Raises:
+        CancelledError: `cancelled` said so between two iterations.
+    """
+    try:
+        return _call(pair, contestant, prompt_ids, limits, sampling, cancelled)
+    except (OutOfMemoryError, RuntimeError, MemoryError) as error:
+        if not isinstance(error, OutOfMemoryError) and not is_out_of_memory(error):
+            raise
+        # One contestant too large for the device must not cost the others their figures.
+        return _failed(f"{contestant.label} ran out of memory: lower node_budget or max_new_tokens.")
+
+
+def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampling, cancelled) -> Result:
     if contestant.baseline:
         try:
             call = run_baseline(
-                pair, contestant.baseline, prompt_ids, max_new_tokens, cancelled=cancelled, sampling=sampling
+                pair,
+                contestant.baseline,
+                prompt_ids,
+                limits.max_new_tokens,
+                limits.ignore_end_of_text,
+                cancelled,
+                sampling,
             )
         except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
             return _failed(f"{contestant.label} refused this pair: {error}")
@@ -165,7 +189,7 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, max_new_tokens, sampli
             loop_free=measure_timeline(call.timeline.until(loop_free), call.peak_memory_bytes),
             run=None,
         )
-    run, output_ids = _run_method(pair, contestant, prompt_ids, max_new_tokens, sampling, cancelled)
+    run, output_ids = _run_method(pair, contestant, prompt_ids, limits, sampling, cancelled)
     loop_free = tokens_before_loop(output_ids)
     return Result(0, 0, 0, output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
 
@@ -174,10 +198,9 @@ def _failed(sentence: str) -> Result:
     return Result(0, 0, 0, (), 0, None, None, None, sentence)
 
 
-def _run_method(pair, contestant, prompt_ids, max_new_tokens, sampling, cancelled) -> tuple[RunTrace, tuple[int, ...]]:
+def _run_method(pair, contestant, prompt_ids, limits, sampling, cancelled) -> tuple[RunTrace, tuple[int, ...]]:
     """One call of ours, timed from the outside: the clock runs from the call to each iteration's end."""
     started = time.perf_counter()
-    limits = Limits(max_new_tokens=max_new_tokens, record="summary")
     session = DecodeSession(pair, contestant.method, prompt_ids, sampling, limits)
     ends = []
     for _ in session:

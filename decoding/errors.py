@@ -26,6 +26,10 @@ class TrainingError(DraftscopeError):
     """A training cannot begin, go on or be kept: its text, its checkpoint, its pair or the disk does not allow it."""
 
 
+class ExperimentError(DraftscopeError):
+    """A grid of experiments, its rows or a set of prompts cannot be used."""
+
+
 class TorchMissingError(DraftscopeError):
     """Something is to be computed on a machine without torch."""
 

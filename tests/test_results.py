@@ -12,6 +12,7 @@ import torch
 from benchmarks import common, readme_table
 from benchmarks.common import RESULTS, arguments, code_version, save_figures, typed_command
 from benchmarks.readme_table import BEGIN, END, README, load_results, rewritten, section
+from decoding.experiments import circumstances
 
 ABSOLUTE = re.compile(r"(^|[\s\"'=])/\w+/\w+")
 SPREAD = {"median": 61.25, "low": 50.4, "high": 71.0, "count": 6}
@@ -74,7 +75,7 @@ def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
         who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
         subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
 
-    monkeypatch.setattr(common, "ROOT", tmp_path)
+    monkeypatch.setattr(circumstances, "ROOT", tmp_path)
     monkeypatch.setenv("DRAFTSCOPE_COMMIT", "told")
     assert code_version() == "told", "no checkout"
     git("init")

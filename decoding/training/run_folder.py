@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from decoding.errors import TrainingError
+from decoding.errors import DraftscopeError, TrainingError
 
 Kind = Literal["embedded", "head", "selector"]
 State = Literal["preparing", "training", "finished", "stopped", "failed"]
@@ -233,29 +233,29 @@ def alive(pid: int, written: float = math.inf) -> bool:
 
 
 @contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
+def disk_errors(place: Path, kind: type[DraftscopeError] = TrainingError) -> Iterator[None]:
     """Turn what a disk can refuse into one sentence.
 
     Raises:
-        TrainingError: the disk is full, or the place cannot be written.
+        kind: the disk is full, or the place cannot be written.
     """
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise TrainingError(f"The disk of {place} is full: free some space and resume; nothing is lost.") from None
-        raise TrainingError(f"{place} cannot be written ({error.strerror}): choose another --out.") from None
+            raise kind(f"The disk of {place} is full: free some space and resume; nothing is lost.") from None
+        raise kind(f"{place} cannot be written ({error.strerror}): choose another --out.") from None
 
 
-def write_whole(file: Path, content: bytes) -> None:
+def write_whole(file: Path, content: bytes, kind: type[DraftscopeError] = TrainingError) -> None:
     """Write a file so that it is there whole or as it was before.
 
     Raises:
-        TrainingError: the disk is full, or the place cannot be written; the file is as it was.
+        kind: the disk is full, or the place cannot be written; the file is as it was.
     """
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
-        with disk_errors(file):
+        with disk_errors(file, kind):
             with part.open("wb") as stream:
                 stream.write(content)
                 stream.flush()

@@ -1,0 +1,145 @@
+"""A grid of experiments as a TOML file.
+
+name = "fixed trees"
+reference = "autoregressive"        # runs in every block, so that a speed-up is a ratio within it
+new_tokens = [64]
+repeats = 1
+
+[prompts]
+set = "samples"                     # or a folder, or a data set by name
+count = 4
+max_tokens = [64]                   # longer prompts are cut
+
+[[sampling]]
+temperature = 0.0
+seeds = [0]
+
+[[methods]]
+method = "fixed_tree"               # NAME[@ENGINE][:setting=value,...]
+vary = { max_depth = [3, 4, 5], branching = [2, 3], prune_probability = [0.03, 0.1] }
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from decoding.errors import ExperimentError, SettingsError
+from decoding.experiments.grid import Axis, Grid, PromptChoice, contestants, expect
+from decoding.sampling import Sampling
+
+MOST_RUNS = 1_000_000
+MOST_FILE_BYTES = 1 << 20
+
+
+def read_grid(path: Path) -> Grid:
+    """The grid in a TOML file.
+
+    Raises:
+        ExperimentError: no such file, no TOML, or something in it that is unknown or of the wrong kind.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_FILE_BYTES)
+        return grid_from(tomllib.loads(text.decode()), path.stem)
+    except OSError as error:
+        raise ExperimentError(f"{path} cannot be read ({error.strerror}): give a grid as a .toml file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path} is no TOML file ({error}): see the grids in benchmarks/grids.") from None
+
+
+def grid_from(content: Mapping[str, Any], name: str) -> Grid:
+    """The grid that a TOML document describes, checked as far as that goes without a pair.
+
+    Raises:
+        ExperimentError: something that is unknown or of the wrong kind, in one sentence that names it.
+    """
+    known = {each.name for each in fields(Grid)} - {"samplings"} | {"sampling"}
+    _only(content, known, "the grid")
+    plain = {key: content[key] for key in ("name", "reference", "repeats", "ignore_end_of_text", "skip_contradictions")
+             if key in content}  # fmt: skip
+    grid = Grid(
+        **{"name": name, **plain},
+        methods=tuple(_axis(entry) for entry in _tables(content, "methods")),
+        prompts=_prompts(content.get("prompts", {})),
+        samplings=tuple(each for entry in _tables(content, "sampling", [{}]) for each in _samplings(entry)),
+        new_tokens=_numbers(content.get("new_tokens", [64]), "new_tokens", least=1),
+        pair=content.get("pair", {}),
+    )
+    _check(grid)
+    return grid
+
+
+def _check(grid: Grid) -> None:
+    expect(bool(grid.methods), "The grid names no methods: add a table [[methods]].")
+    expect(isinstance(grid.name, str) and bool(grid.name.strip()), "name is the name of the grid, a text.")
+    expect(isinstance(grid.reference, str), "reference is the name of a method, or an empty text for none.")
+    expect(type(grid.repeats) is int and grid.repeats >= 1, f"repeats is at least 1, not {grid.repeats!r}.")
+    for name in ("ignore_end_of_text", "skip_contradictions"):
+        expect(isinstance(getattr(grid, name), bool), f"{name} is true or false, not {getattr(grid, name)!r}.")
+    expect(isinstance(grid.pair, Mapping), "pair is a table of settings of the pair.")
+    grid.pair_settings  # noqa: B018 - raises where a setting is unknown
+    lines, samplings = 0, {(s.temperature, s.top_p, s.draft_temperature): s for s in grid.samplings}
+    for sampling in samplings.values():
+        lines += len(contestants(grid, sampling)[0])
+    runs = lines * len(grid.new_tokens) * len(grid.prompts.max_tokens) * grid.repeats
+    expect(runs <= MOST_RUNS, f"The grid has {runs:,} runs for each prompt: at most {MOST_RUNS:,} can be kept apart.")
+
+
+def _axis(entry: Mapping[str, Any]) -> Axis:
+    _only(entry, {"method", "vary"}, "[[methods]]")
+    method, vary = entry.get("method"), entry.get("vary", {})
+    expect(isinstance(method, str), 'Each of [[methods]] needs method, such as method = "fixed_tree".')
+    expect(isinstance(vary, Mapping), f"vary of {method} is a table: vary = {{ branching = [2, 3] }}.")
+    values = {name: tuple(each if isinstance(each, list) else [each]) for name, each in vary.items()}
+    for name, each in values.items():
+        expect(bool(each), f"{name} of {method} varies over no value: give at least one.")
+    return Axis(method, values)
+
+
+def _prompts(entry: Any) -> PromptChoice:
+    expect(isinstance(entry, Mapping), "prompts is a table: [prompts] with set, count, kinds and max_tokens.")
+    _only(entry, {each.name for each in fields(PromptChoice)}, "[prompts]")
+    count, kinds = entry.get("count"), entry.get("kinds", [])
+    expect(count is None or (type(count) is int and count >= 1), f"count of prompts is at least 1, not {count!r}.")
+    expect(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds), "kinds is a list of texts.")
+    expect(isinstance(entry.get("set", ""), str), "set of prompts is samples, a folder or the name of a data set.")
+    tokens = _numbers(entry.get("max_tokens", [0]), "max_tokens", least=0)
+    return PromptChoice(entry.get("set", "samples"), count, tuple(kinds), tokens)
+
+
+def _samplings(entry: Mapping[str, Any]) -> list[Sampling]:
+    names = {"temperature", "top_p", "draft_temperature"}
+    _only(entry, names | {"seeds"}, "[[sampling]]")
+    for name in names & set(entry):
+        expect(type(entry[name]) in (int, float), f"{name} of [[sampling]] is a number, not {entry[name]!r}.")
+    seeds = _numbers(entry.get("seeds", [0]), "seeds", least=0)
+    plain = {name: float(entry[name]) for name in names & set(entry)}
+    try:
+        return [Sampling(**plain, seed=seed) for seed in seeds]
+    except SettingsError as error:
+        raise ExperimentError(str(error)) from None
+
+
+def _tables(content: Mapping[str, Any], name: str, instead: Sequence[Mapping] = ()) -> Sequence[Mapping[str, Any]]:
+    found = content.get(name, instead)
+    expect(
+        isinstance(found, Sequence) and all(isinstance(each, Mapping) for each in found),
+        f"{name} is a list of tables: write [[{name}]].",
+    )
+    return found
+
+
+def _numbers(values: Any, name: str, least: int) -> tuple[int, ...]:
+    given = values if isinstance(values, list) else [values]
+    expect(
+        bool(given) and all(type(value) is int and value >= least for value in given),
+        f"{name} is a list of whole numbers from {least} on, not {values!r}.",
+    )
+    return tuple(given)
+
+
+def _only(content: Mapping[str, Any], known: set[str], where: str) -> None:
+    for name in content:
+        expect(name in known, f"{where} has no {name!r}: choose {', '.join(sorted(known))}.")

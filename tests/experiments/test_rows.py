@@ -1,0 +1,104 @@
+"""Rows of experiments on disk: each run once, whatever happened between, and files that are refused."""
+
+import errno
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from decoding.errors import ExperimentError
+from decoding.experiments.rows import SCHEMA, RowStore, all_rows
+from decoding.metrics import RunMetrics
+
+
+def row(key: str, **more):
+    return {"key": key, "method": "dynatree", "settings": '{"max_depth": 4}', "throughput": 10.5, "seed": 3, **more}
+
+
+def test_rows_come_back_in_their_order_with_settings_in_columns(tmp_path):
+    store = RowStore(tmp_path)
+    assert store.keys() == set() and len(store.frame()) == 0
+    store.append([row("a", accepted_lengths=[1, 2]), row("b", failure="no room")])
+    store.append([])
+    store.append([row("c", settings='{"branching": 2}')])
+    frame = RowStore(tmp_path).frame()
+    assert frame["key"].tolist() == ["a", "b", "c"] and frame["failure"].tolist()[1] == "no room"
+    assert frame["settings.max_depth"].tolist()[:2] == [4, 4] and frame["settings.branching"][2] == 2
+    assert frame["accepted_lengths"][0].tolist() == [1, 2] and frame["wall_s"].isna().all()
+    assert store.table(["throughput"]).column_names == ["key", "throughput"]
+
+
+def test_every_run_is_there_once(tmp_path):
+    store = RowStore(tmp_path)
+    store.append([row("a", seed=1), row("b")])
+    store.append([row("a", seed=2), row("c")])
+    assert store.frame()["key"].tolist() == ["a", "b", "c"] and store.frame()["seed"][0] == 1
+    parts = sorted(store.folder.iterdir())
+    store.compact()
+    (whole,) = store.folder.iterdir()
+    assert whole not in parts and store.frame()["key"].tolist() == ["a", "b", "c"]
+    other = RowStore(tmp_path)
+    other.append([row("d")])
+    assert len(list(store.folder.iterdir())) == 2 and other.keys() == {"a", "b", "c", "d"}
+
+
+def test_parts_that_a_broken_compaction_left_are_read_once(tmp_path, monkeypatch):
+    store = RowStore(tmp_path)
+    store.append([row("a")])
+    store.append([row("b")])
+    monkeypatch.setattr(Path, "unlink", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        store.compact()
+    assert len(list(store.folder.glob("*.parquet"))) == 3
+    assert sorted(RowStore(tmp_path).frame()["key"]) == ["a", "b"]
+
+
+def test_a_full_disk_is_one_sentence_and_nothing_is_lost(tmp_path, monkeypatch):
+    store = RowStore(tmp_path)
+    store.append([row("a")])
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("decoding.training.run_folder.os.fsync", full)
+        with pytest.raises(ExperimentError, match=r"The disk of .* is full: .*; nothing is lost"):
+            store.append([row("b")])
+    assert RowStore(tmp_path).keys() == {"a"} and len(list(store.folder.iterdir())) == 1
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExperimentError, match="cannot be written"):
+        RowStore(tmp_path / "file").append([row("c")])
+
+
+def test_files_of_other_versions_and_damaged_ones_are_told(tmp_path):
+    store = RowStore(tmp_path)
+    store.append([row("a")])
+    (part,) = store.folder.iterdir()
+    whole = part.read_bytes()
+    for content in (whole[:-20], b"", b"hello", whole[:100] + b"\0" * 50 + whole[150:-8] + b"\xff" * 8):
+        part.write_bytes(content)
+        with pytest.raises(ExperimentError, match=r"part-000000-\d+.parquet is damaged \(.*\): take it out"):
+            RowStore(tmp_path).keys()
+    table = pa.table({"key": ["a"]})
+    for version, said in ((b"2", "holds rows of version 2, and this is version 1"), (None, "rows of another program")):
+        pq.write_table(table.replace_schema_metadata({b"draftscope_rows": version} if version else {}), part)
+        with pytest.raises(ExperimentError, match=said):
+            store.frame()
+    pq.write_table(table.replace_schema_metadata(SCHEMA.metadata), part)
+    with pytest.raises(ExperimentError, match="is damaged"):
+        store.frame()
+
+
+def test_every_metric_is_a_column():
+    kept = {"timeline", "phase_s", "accepted_lengths"}  # in columns of their own
+    for name in set(RunMetrics.__dataclass_fields__) - kept:
+        assert name in SCHEMA.names and f"loop_free_{name}" in SCHEMA.names, name
+
+
+def test_rows_of_several_experiments_stand_below_one_another(tmp_path):
+    RowStore(tmp_path / "one").append([row("a")])
+    RowStore(tmp_path / "two").append([row("b", settings='{"branching": 3}')])
+    frame = all_rows([tmp_path / "one", tmp_path / "two", tmp_path / "none"])
+    assert frame["key"].tolist() == ["a", "b"] and frame["settings.branching"].tolist()[1] == 3
+    assert len(all_rows([])) == 0

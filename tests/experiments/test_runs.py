@@ -1,0 +1,270 @@
+"""Grids that are run: interleaved, kept, stopped, gone on with, by one process and by several."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import sweep
+from benchmarks.common import run_main
+from decoding.comparison import Contestant
+from decoding.errors import ExperimentError, PromptError
+from decoding.experiments import runner
+from decoding.experiments.crews import DeviceCrew, OwnCrew, devices_here
+from decoding.experiments.experiment import STATUS, Experiment, Status
+from decoding.experiments.grid_file import grid_from
+from decoding.experiments.ray_crew import RayCrew
+from decoding.experiments.rows import MEASURED, SERIES
+from decoding.experiments.runner import run_grid
+from decoding.methods import METHODS
+from decoding.pair import PairSettings, embedded_pair
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTENT = {
+    "name": "try",
+    "new_tokens": [8],
+    "prompts": {"count": 2, "kinds": ["stories", "fiction"], "max_tokens": [16]},
+    "pair": {"device": "cpu"},
+    "methods": [{"method": "fixed_tree:max_depth=2", "vary": {"branching": [2, 3]}}, {"method": "hf_generate"}],
+}
+TIMES = {"started", *SERIES, *(f"{start}{name}" for start in ("", "loop_free_") for name in MEASURED
+                               if name.endswith(("_s", "throughput", "_bytes")))}  # fmt: skip
+TIMES -= {"accepted_lengths", "drafted_nodes", "committed_tokens"}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return embedded_pair()
+
+
+@pytest.fixture
+def crew(pair):
+    return OwnCrew(pair, "try")
+
+
+def grid(**changes):
+    return grid_from({**CONTENT, **changes}, "try")
+
+
+def kept(folder):
+    return Experiment(folder).store.frame()
+
+
+def without_times(frame):
+    """What has to be the same wherever and whenever a run is made, in the order of the keys."""
+    plain = frame.drop(columns=[name for name in frame if name in TIMES]).sort_values("key").reset_index(drop=True)
+    return json.loads(plain.to_json(orient="records"))
+
+
+def test_methods_take_turns_on_every_prompt(crew, tmp_path):
+    heard = []
+    ended = run_grid(grid(), crew, tmp_path, heard.append)
+    assert (ended.state, ended.done, ended.runs, ended.failed) == ("finished", 8, 8, 0)
+    frame = kept(tmp_path)
+    assert frame["method"].tolist() == ["autoregressive", "fixed_tree", "fixed_tree", "hf_generate"] * 2
+    assert frame["prompt"].nunique() == 2 and frame["block"].tolist()[0:4] == [frame["block"][0]] * 4
+    assert frame["reference"].tolist() == [True, False, False, False] * 2
+    assert (frame["new_tokens"] == 8).all() and (frame["prompt_tokens"] == 16).all() and frame["failure"].isna().all()
+    assert all(ids.tolist() == frame["output_ids"][4 * (n // 4)].tolist() for n, ids in enumerate(frame["output_ids"]))
+    assert frame["settings.branching"].tolist()[1:3] == [2, 3] and (frame["throughput"] > 0).all()
+    assert [status.done for status in heard] == list(range(1, 9)) and heard[0].left_s > heard[-1].left_s == 0
+    assert Experiment(tmp_path).status().state == "finished"
+
+
+def test_what_is_kept_is_not_run_again(crew, tmp_path, monkeypatch):
+    counted = []
+    first = run_grid(grid(), crew, tmp_path, stopped=lambda: len(counted) > 20 or counted.append(1))
+    assert first.state == "stopped" and 0 < first.done < 8
+    before = kept(tmp_path)
+    assert len(before) == first.done
+    monkeypatch.setattr(runner, "FLUSH_S", 0.0)
+    assert run_grid(grid(), crew, tmp_path).done == 8
+    after = kept(tmp_path)
+    assert after["key"].is_unique and after.head(len(before))["started"].tolist() == before["started"].tolist()
+    again = []
+    assert run_grid(grid(), crew, tmp_path, again.append).done == 8 and not again
+    more = grid(methods=[*CONTENT["methods"], {"method": "linear"}])
+    assert run_grid(more, crew, tmp_path, again.append).runs == 10 and len(again) == 2
+    assert kept(tmp_path)["method"].tolist().count("autoregressive") == 2
+
+
+def test_a_long_block_has_a_reference_in_every_part(crew, tmp_path, monkeypatch):
+    monkeypatch.setattr("decoding.experiments.plan.MOST_TOGETHER", 2)
+    run_grid(grid(), crew, tmp_path)
+    frame = kept(tmp_path)
+    assert frame.groupby("block")["reference"].sum().tolist() == [1] * 4 and frame["key"].is_unique
+
+
+def test_a_prompt_that_does_not_fit_is_named(crew, tmp_path):
+    with pytest.raises(PromptError, match=r"stories/\w+: .* exceed the context of 2048"):
+        run_grid(grid(new_tokens=[2047]), crew, tmp_path)
+    assert not (tmp_path / "status.json").exists()
+
+
+def test_what_cannot_be_run_is_a_row_that_says_why(pair, crew, tmp_path, monkeypatch):
+    from decoding import comparison
+
+    def call(pair, contestant, *rest):
+        if contestant.baseline:
+            raise MemoryError
+        return real(pair, contestant, *rest)
+
+    real = comparison._call
+    monkeypatch.setattr(comparison, "_call", call)
+    ended = run_grid(grid(), crew, tmp_path)
+    assert (ended.state, ended.failed) == ("finished", 2)
+    failures = kept(tmp_path).set_index("method")["failure"]["hf_generate"]
+    assert failures.str.contains("ran out of memory").all()
+
+
+def test_one_process_at_a_time(crew, tmp_path):
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    experiment = Experiment(tmp_path)
+    try:
+        experiment.folder.mkdir(exist_ok=True)
+        status = {**Status().__dict__, "pid": other.pid, "written": time.time()}
+        (tmp_path / STATUS).write_text(json.dumps(status))
+        with pytest.raises(ExperimentError, match=f"Process {other.pid} runs the experiment in"):
+            run_grid(grid(), crew, tmp_path)
+    finally:
+        other.kill()
+        other.wait()
+    assert experiment.status().state == "stopped" and "goes on" in experiment.status().message
+    (tmp_path / STATUS).write_text("{")
+    with pytest.raises(ExperimentError, match="no row is lost"):
+        experiment.status()
+
+
+def test_somebody_may_ask_it_to_stop(crew, tmp_path):
+    experiment = Experiment(tmp_path)
+    ended = run_grid(grid(), crew, tmp_path, lambda status: status.done == 3 and experiment.ask_to_stop())
+    assert (ended.state, ended.done) == ("stopped", 3) and len(kept(tmp_path)) == 3
+    assert run_grid(grid(), crew, tmp_path).state == "finished", "the wish was for the earlier one"
+
+
+def test_mistakes_are_not_hidden(crew, tmp_path):
+    def report(status):
+        raise ZeroDivisionError("oh")
+
+    with pytest.raises(ZeroDivisionError):
+        run_grid(grid(), crew, tmp_path, report)
+    assert Experiment(tmp_path).status().message == "ZeroDivisionError: oh" and len(kept(tmp_path)) == 1
+
+
+def test_the_same_run_has_the_same_key_whatever_else_is_in_the_grid(pair):
+    from decoding.experiments.plan import blocks, run_key
+    from decoding.experiments.prompt_sets import prompts_of
+    from decoding.kept import pair_identity
+
+    identity, some = pair_identity(pair), grid()
+    (one, *_) = blocks(some, pair, identity, prompts_of(some.prompts))
+    key = run_key(identity, one.conditions, Contestant("x", METHODS["linear"]))
+    assert key == run_key(identity, replace(one.conditions), Contestant("y", METHODS["linear"]))
+    others = [
+        run_key({**identity, "name": "z"}, one.conditions, Contestant("x", METHODS["linear"])),
+        run_key(identity, replace(one.conditions, repeat=1), Contestant("x", METHODS["linear"])),
+        run_key(identity, replace(one.conditions, ids=(1, 2)), Contestant("x", METHODS["linear"])),
+        run_key(identity, one.conditions, Contestant("x", METHODS["linear"], engine="lean")),
+        run_key(identity, one.conditions, Contestant("x", METHODS["linear"].with_settings(length=3))),
+    ]
+    assert len({key, *others}) == 6
+
+
+def command(folder: Path, content: str, *more: str) -> subprocess.Popen:
+    file = folder / "grid.toml"
+    file.write_text(content)
+    words = [sys.executable, "-m", "benchmarks.sweep", str(file), "--out", str(folder / "out"), *more]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+TOML = """
+new_tokens = [8]
+[prompts]
+count = 2
+max_tokens = [16]
+[[methods]]
+method = "fixed_tree"
+vary = { max_depth = [2, 3, 4, 5], branching = [2, 3, 4], prune_probability = [0.03, 0.1] }
+[pair]
+device = "cpu"
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_command_goes_on_and_no_row_is_lost_or_doubled(tmp_path, monkeypatch):
+    run = command(tmp_path, TOML)
+    out, deadline = tmp_path / "out", time.monotonic() + 60
+    while not (out / STATUS).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.4)
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    left = Experiment(out).store.keys()
+    assert len(left) < 50
+    stopped = command(tmp_path, TOML)
+    while "of 50 runs" not in (stopped.stdout.readline() or "of 50 runs"):
+        pass
+    stopped.send_signal(signal.SIGTERM)
+    said = stopped.communicate()[0]
+    kept_then = Experiment(out).store.keys()
+    assert (left <= kept_then and (stopped.returncode, "Stopped" in said) == (1, True)) or len(kept_then) == 50, said
+    whole = command(tmp_path, TOML)
+    said = whole.communicate()[0]
+    assert whole.returncode == 0 and "50 of 50 runs; finished" in said, said
+    frame = kept(out)
+    assert len(frame) == 50 and frame["key"].is_unique and kept_then <= set(frame["key"])
+
+
+def test_what_the_command_refuses_is_one_sentence(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "grid.toml"
+    file.write_text(TOML.replace("max_depth", "depth"))
+    monkeypatch.setattr(sys, "argv", ["sweep", str(file)])
+    with pytest.raises(SystemExit) as ended:
+        run_main(sweep.main)
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith("error: fixed_tree with depth=2")
+    file.write_text(TOML)
+    monkeypatch.setattr(sys, "argv", ["sweep", str(file), "--dry-run", "--count", "1"])
+    assert sweep.main() == 0 and "25 ways x 1 lengths x 1 repeats, 1 prompts" in capsys.readouterr().out
+    assert [sweep.in_words(seconds) for seconds in (None, 89, 90, 6000)] == ["some time", "89 s", "1.5 min", "1.7 h"]
+
+
+def test_two_devices_give_the_same_rows(crew, tmp_path):
+    run_grid(grid(), crew, tmp_path / "one")
+    both = DeviceCrew(PairSettings(device="cpu"), ("cpu", "cpu"), "try")
+    try:
+        assert run_grid(grid(), both, tmp_path / "two").state == "finished"
+        with pytest.raises(ExperimentError, match="There is no method"):
+            both.plan(replace(grid(), reference="none"), [])
+    finally:
+        both.close()
+    one, two = kept(tmp_path / "one"), kept(tmp_path / "two")
+    assert without_times(one) == without_times(two) and len(one) == 8
+    assert devices_here(PairSettings(device="cpu")) == ("cpu",)
+
+
+@pytest.mark.slow
+def test_two_workers_on_ray_give_the_same_rows(crew, tmp_path):
+    if not os.environ.get("DRAFTSCOPE_REQUIRE_RAY"):
+        pytest.importorskip("ray")
+    run_grid(grid(), crew, tmp_path / "one")
+    workers = RayCrew(PairSettings(device="cpu"), "try", workers=2)
+    try:
+        assert run_grid(grid(), workers, tmp_path / "two").state == "finished"
+    finally:
+        workers.close()
+    assert without_times(kept(tmp_path / "one")) == without_times(kept(tmp_path / "two"))
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ExperimentError, match="needs the package ray: pip install ray"):
+        RayCrew(PairSettings(), "try")
