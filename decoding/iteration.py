@@ -17,6 +17,7 @@ from decoding.edited_tree import edit_draft, edit_rows
 from decoding.edits import Edits
 from decoding.engines.device_choice import DeviceIteration, NextToken, choose_iteration
 from decoding.heads.source import HeadSource
+from decoding.node_orders import in_order
 from decoding.recorder import Step
 from decoding.sampling import TargetRows
 
@@ -74,6 +75,7 @@ class Iteration:
         draft = drafter.draft(state, source, self.tokens[-1], self.standing.draws)
         if self.edits:
             draft = edit_draft(draft, source, self.edits, self.models.pair.vocabulary.text)
+        draft = in_order(draft, self.standing.method.node_order)
         clock.mark("draft_logic")
         return draft, source
 

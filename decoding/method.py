@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from decoding.drafters.base import Drafter
 from decoding.errors import SettingsError, require
+from decoding.node_orders import NODE_ORDERS, NodeOrder
 from decoding.sampling import Sampling
 from decoding.trace import Setting, TreeLaw
 from decoding.verifiers import VERIFIERS, GreedyVerifier, NSSVerifier, Verifier
@@ -24,6 +25,7 @@ class Method:
         paper: where it comes from.
         cache_policy: `compaction` moves the accepted rows; `rebuild` drops all and runs the committed tokens again.
         draft_head: name of the trained head that drafts (see `decoding.heads.store`); empty: the pair's draft model.
+        node_order: of the rows of a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Method:
     verifier: Verifier = field(default_factory=GreedyVerifier)
     cache_policy: CachePolicy = "compaction"
     draft_head: str = ""
+    node_order: NodeOrder = "breadth"
 
     def __post_init__(self):
         require(
@@ -44,21 +47,27 @@ class Method:
             not self.draft_head or self.drafter.uses_draft_model,
             f"The method {self.name} drafts nothing, so draft_head must be empty, not {self.draft_head!r}.",
         )
+        require(
+            self.node_order in NODE_ORDERS,
+            f"node_order must be one of {', '.join(NODE_ORDERS)}, not {self.node_order!r}.",
+        )
 
     def drafts_like(self, other: "Method") -> bool:
         """Whether what another method's drafter has learned holds for this one's: the same drafter and draft."""
         return (self.drafter, self.draft_head) == (other.drafter, other.draft_head)
 
     def settings(self) -> dict[str, Setting]:
-        """Every setting of drafter, verifier and cache by name; `draft_head` only where a head drafts."""
+        """Every setting by name; `optional` ones, `draft_head` and `node_order` only where they are not as usual."""
         own = {"verifier": self.verifier.name, **self.verifier.settings(), "cache_policy": self.cache_policy}
-        return self.drafter.settings() | own | ({"draft_head": self.draft_head} if self.draft_head else {})
+        usual = {"draft_head": "", "node_order": "breadth"}
+        return self.drafter.settings() | own | {n: v for n in usual if (v := getattr(self, n)) != usual[n]}
 
     def all_settings(self) -> dict[str, Setting]:
-        """Every setting by name, those that `settings` leaves out where they are empty included."""
-        left_out = (*self.drafter.optional, *(("draft_head",) if self.drafter.uses_draft_model else ()))
-        own = self.settings()
-        return own | {name: "" for name in left_out if name not in own}
+        """Every setting by name, those included that `settings` leaves out where they are as usual."""
+        left_out: dict[str, Setting] = dict.fromkeys(self.drafter.optional, "")
+        if self.drafter.uses_draft_model:
+            left_out |= {"draft_head": "", "node_order": "breadth"}
+        return self.settings() | {name: value for name, value in left_out.items() if name not in self.settings()}
 
     def drafting(self, pair: Any) -> Any:
         """A pair (`decoding.pair.Pair`) with the draft that this method uses: its draft model, or a head.
@@ -81,7 +90,7 @@ class Method:
         """The same method with some settings changed."""
         changes = dict(changes)
         verifier, policy = changes.pop("verifier", None), changes.pop("cache_policy", self.cache_policy)
-        head = changes.pop("draft_head", self.draft_head)
+        head, order = changes.pop("draft_head", self.draft_head), changes.pop("node_order", self.node_order)
         require(
             verifier is None or verifier in VERIFIERS, f"unknown verifier {verifier!r}: choose {', '.join(VERIFIERS)}."
         )
@@ -100,6 +109,7 @@ class Method:
             verifier=chosen.with_settings(**of_verifier),
             cache_policy=policy,
             draft_head=head,
+            node_order=order,
         )
 
     def check(self, sampling: Sampling) -> None:

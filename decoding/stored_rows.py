@@ -11,6 +11,7 @@ from decoding.drafters.base import Draft
 from decoding.edited_tree import edit_draft
 from decoding.edits import Edits, Path
 from decoding.errors import DraftscopeError
+from decoding.node_orders import in_order
 from decoding.optional_torch import Tensor, torch
 from decoding.stored_state import iteration_at
 from decoding.token_tree import TokenTree, TreePaths
@@ -216,4 +217,5 @@ def draft_from(source: StoredSource, rows: StoredRows, standing: Standing, edits
     """
     rows.require_any()
     draft = standing.method.drafter.draft(standing.state, source, rows.root_token, standing.draws)
-    return edit_draft(draft, source, edits, rows.text) if edits else draft
+    draft = edit_draft(draft, source, edits, rows.text) if edits else draft
+    return in_order(draft, standing.method.node_order)

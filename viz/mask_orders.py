@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.node_orders import NODE_ORDERS, breadth_first, depth_first
 from decoding.trace import IterationTrace
 from viz.mask_figure import TreeMask, tree_mask
 
@@ -21,12 +22,7 @@ ORDER_WORDS: dict[str, str] = {
     "depth": "DFS",
     "heavy": "heavy path",
 }
-ORDER_TOLD: dict[str, str] = {
-    "run": "The order of the verification pass.",
-    "breadth": "Breadth-first: all nodes of one depth, then the next depth.",
-    "depth": "Depth-first: a branch to its end before its siblings.",
-    "heavy": "Heavy path: depth-first, at each node the child with the largest subtree first.",
-}
+ORDER_TOLD: dict[str, str] = {"run": "The order of the verification pass.", **NODE_ORDERS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,33 +72,6 @@ def row_orders(iteration: IterationTrace, mask: TreeMask | None = None) -> tuple
     named = usual if used != "run" else {"run": mask.order} | usual
     cells = np.nonzero(mask.allowed)
     return tuple(RowOrder(name, rows, count_blocks(mask, rows, cells), name == used) for name, rows in named.items())
-
-
-def breadth_first(parents: dict[int, int]) -> tuple[int, ...]:
-    """Node ids by depth, then by id; `parents` maps every node to its parent, which has the smaller id."""
-    depths: dict[int, int] = {}
-    for node in sorted(parents):
-        depths[node] = depths.get(parents[node], -1) + 1
-    return tuple(sorted(parents, key=lambda node: (depths[node], node)))
-
-
-def depth_first(parents: dict[int, int], heavy: bool = False) -> tuple[int, ...]:
-    """Node ids branch by branch, children by id; with `heavy` the child with the largest subtree comes first."""
-    sizes = dict.fromkeys(parents, 1)
-    children: dict[int, list[int]] = {node: [] for node in parents}
-    for node in sorted(parents, reverse=True):
-        if parents[node] in sizes:
-            sizes[parents[node]] += sizes[node]
-            children[parents[node]].append(node)
-    rows: list[int] = []
-    waiting = [node for node in sorted(parents, reverse=True) if parents[node] not in parents]
-    while waiting:
-        node = waiting.pop()
-        rows.append(node)
-        below = children[node]
-        # The stack gives back the last one first, so what comes first goes on it last.
-        waiting += sorted(below, key=lambda child: (sizes[child], -child)) if heavy else below
-    return tuple(rows)
 
 
 def count_blocks(mask: TreeMask, rows: tuple[int, ...], cells: tuple | None = None, block: int = BLOCK) -> Blocks:

@@ -36,8 +36,10 @@ def choose_iteration(
         record: whether laws and logits are wanted.
     """
     target, draft = caches
-    greedy = isinstance(method.verifier, GreedyVerifier) and method.cache_policy == "compaction"
-    if not greedy or not _ready(pair.target, target) or target.length != len(tokens) - 1:
+    usual = (method.cache_policy, method.node_order) == ("compaction", "breadth")
+    if not usual or not isinstance(method.verifier, GreedyVerifier):
+        return None
+    if not _ready(pair.target, target) or target.length != len(tokens) - 1:
         return None
     if isinstance(method.drafter, NoDrafter):
         return NextToken(pair.target.engine, target, tokens[-1], record)

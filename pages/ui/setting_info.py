@@ -167,6 +167,13 @@ SETTING_INFO: dict[str, SettingInfo] = {
         "compaction moves the accepted rows; rebuild drops the tree's rows and runs the committed tokens again.",
         choices=("compaction", "rebuild"),
     ),
+    "node_order": SettingInfo(
+        ENGINE,
+        "Row order",
+        "",
+        "How the tree's nodes stand in the rows of a verification pass. Tokens are the same; the mask is not.",
+        choices=("breadth", "depth", "heavy"),
+    ),
 }
 
 # A switch that is off makes these settings idle; their widgets are disabled.

@@ -266,7 +266,8 @@ def shown_settings(name: str, key: str) -> dict[str, Setting]:
     settings = method.settings() | dict.fromkeys(trained_choices(method), "")
     if not method.drafter.uses_draft_model:
         settings.pop("cache_policy", None)
-    return settings
+        return settings
+    return settings | {"node_order": method.node_order}
 
 
 def seed(key: str, default: Any, words: Mapping[Any, str] | Sequence[tuple[Any, str]] = ()) -> None:

@@ -152,10 +152,8 @@ def editor_words(history: History) -> str:
     if method is not None and method.name != trace.method:
         parts.append(method.label)
     elif method is not None:
-        before = trace.settings
+        before = dict.fromkeys(TRAINED, "") | {"node_order": "breadth"} | trace.settings
         for name, value in method.all_settings().items():
-            if name in TRAINED:
-                before = {name: ""} | before
             if name in before and before[name] != value:
                 info = info_of(name, value)
                 title = info.symbol or info.label.lower()
