@@ -1,6 +1,7 @@
 """Grids of experiments: what a TOML file comes to, and what is refused in one sentence."""
 
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from decoding.experiments.grid_file import grid_from, read_grid
 from decoding.experiments.prompt_sets import DATA_SETS, prompts_of, read_texts
 from decoding.sampling import Sampling
 
+GRIDS = Path(__file__).resolve().parents[2] / "benchmarks" / "grids"
 SWEEP = """
 name = "fixed trees"
 new_tokens = [16, 32]
@@ -164,3 +166,15 @@ def test_texts_of_a_data_set_are_read_from_parquet(tmp_path, monkeypatch):
     assert [p.name for p in prompts_of(PromptChoice(set="gsm8k", count=2))] == ["00000", "00001"]
     assert set(DATA_SETS) == {"wikitext-2", "pg-19", "gsm8k", "humaneval", "mt-bench", "cnn-dailymail"}
     assert prompt_sets.SAMPLES not in DATA_SETS
+
+
+@pytest.mark.parametrize("file", sorted(GRIDS.glob("*.toml")), ids=lambda file: file.stem)
+def test_the_grids_that_come_with_the_program_are_good(file):
+    grid = read_grid(file)
+    assert grid.prompts.set == "samples" and all(contestants(grid, sampling)[0] for sampling in grid.samplings)
+
+
+def test_the_sweep_of_the_paper_has_450_settings():
+    grid = read_grid(GRIDS / "fixed_tree_sweep.toml")
+    ways, left_out = contestants(grid, Sampling())
+    assert (len(ways) - 1) * len(grid.new_tokens) == 450 and not left_out
