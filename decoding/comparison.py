@@ -13,7 +13,7 @@ from decoding.method import Method
 from decoding.metrics import RunMetrics, measure_run, measure_timeline
 from decoding.pair import Pair
 from decoding.pair_checks import is_out_of_memory
-from decoding.presets import ENGINES
+from decoding.presets import ENGINES, is_engine, same_engine, streamed_rows
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession
 from decoding.trace import IterationTrace, RunTrace
@@ -34,8 +34,8 @@ class Contestant:
 
     def __post_init__(self):
         require(
-            self.engine is None or self.engine in ENGINES,
-            f"unknown engine {self.engine!r}: choose {', '.join(ENGINES)}.",
+            self.engine is None or is_engine(self.engine),
+            f"unknown engine {self.engine!r}: choose {', '.join(ENGINES)} or streaming.",
         )
         require(self.engine is None or self.method is not None, f"{self.label}: a baseline has no engine to choose.")
         require((self.method is None) != (self.baseline is None), f"{self.label}: give either a method or a baseline.")
@@ -81,6 +81,13 @@ class Comparison:
     differences: tuple[tuple[int, int, Difference], ...]
     reference: int
     sampling: Sampling = field(default_factory=Sampling)
+
+    def reference_of(self, contestant: int) -> int | None:
+        """Whose output a contestant's has to be; None where that of nobody here.
+
+        A window of attention is another law: it is compared with decoding token by token with the same window.
+        """
+        return _reference_of(self.contestants, contestant, self.reference)
 
     def of(self, contestant: int) -> list[Result]:
         """Measured calls of one contestant."""
@@ -128,7 +135,7 @@ def compare(
             results.append(replace(result, contestant=c, prompt=p, repeat=repeat))
     reference = _reference(contestants)
     sampling = sampling or Sampling()
-    differences = _differences(pair, prompts, results, reference) if sampling.greedy else ()
+    differences = _differences(pair, contestants, prompts, results, reference) if sampling.greedy else ()
     names = tuple(name for name, _ in prompts)
     return Comparison(tuple(contestants), names, tuple(results), differences, reference, sampling)
 
@@ -224,18 +231,27 @@ def _reference(contestants: Sequence[Contestant]) -> int:
     return 0
 
 
-def _differences(pair: Pair, prompts, results: list[Result], reference: int) -> tuple[tuple[int, int, Difference], ...]:
-    """(contestant, prompt, first difference) wherever an output is not that of the reference."""
-    expected = {result.prompt: result.output_ids for result in results if result.contestant == reference}
-    outputs = {
-        (result.contestant, result.prompt): result.output_ids
-        for result in results
-        if result.prompt in expected and not result.failure
-    }
-    different = [key for key, output in outputs.items() if output != expected[key[1]]]
-    if not different:
-        return ()
-    judge = MarginJudge(pair.target)
-    return tuple(
-        (c, p, explain_difference(pair, prompts[p][1], outputs[c, p], expected[p], judge)) for c, p in different
-    )
+def _reference_of(contestants: Sequence[Contestant], index: int, reference: int) -> int | None:
+    engine = contestants[index].engine
+    if engine is None or streamed_rows(engine) is None:
+        return reference
+    alike = [place for place, each in enumerate(contestants) if each.engine and same_engine(each.engine, engine)]
+    return next((place for place in alike if contestants[place].method.name == "autoregressive"), None)
+
+
+def _differences(
+    pair: Pair, contestants: Sequence[Contestant], prompts, results: list[Result], reference: int
+) -> tuple[tuple[int, int, Difference], ...]:
+    """(contestant, prompt, first difference) wherever an output is not that of its reference."""
+    outputs = {(each.contestant, each.prompt): each.output_ids for each in results if not each.failure}
+    references = [_reference_of(contestants, number, reference) for number in range(len(contestants))]
+    different = [(c, p) for (c, p), output in outputs.items() if output != outputs.get((references[c], p), output)]
+    judges: dict[str | None, MarginJudge] = {}
+    found = []
+    for c, p in different:
+        engine = contestants[c].engine if references[c] != reference else None
+        if engine not in judges:
+            judges[engine] = MarginJudge(pair.with_engine(engine).target if engine else pair.target)
+        expected = outputs[references[c], p]
+        found.append((c, p, explain_difference(pair, prompts[p][1], outputs[c, p], expected, judges[engine])))
+    return tuple(found)

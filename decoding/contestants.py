@@ -7,7 +7,7 @@ from decoding.comparison import Contestant
 from decoding.errors import SettingsError, require
 from decoding.method import Method
 from decoding.methods import METHODS, PRESETS
-from decoding.presets import ENGINES
+from decoding.presets import ENGINES, is_engine
 from decoding.trace import Setting
 
 _SWITCH = {"true": True, "on": True, "false": False, "off": False}
@@ -21,7 +21,8 @@ def parse_contestant(text: str) -> Contestant:
     """
     named, _, listed = (part.strip() for part in text.partition(":"))
     name, at, engine = (part.strip() for part in named.partition("@"))
-    require(not at or engine in ENGINES, f"There is no engine {engine!r}: choose {', '.join(ENGINES)}.")
+    known = ", ".join((*ENGINES, "streaming"))
+    require(not at or is_engine(engine), f"There is no engine {engine!r}: choose {known}, or streaming-N for N rows.")
     if name in BASELINES:
         require(not listed and not at, f"{name} has no settings here: write {name} alone instead of {text!r}.")
         return Contestant(BASELINES[name], baseline=name)

@@ -3,11 +3,14 @@
 import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from decoding.engines.base import Visibility
 from decoding.offload import is_offloaded
 from decoding.pair import Model, Pair
 from decoding.pair_loading import free_bytes
+from decoding.presets import streamed_rows
 
 TIE_MARGIN = 1e-4
 FLOAT64_LIMIT_BYTES = 2 * 2**30
@@ -60,7 +63,9 @@ class MarginJudge:
 
     def __init__(self, target: Model):
         parameters = sum(weight.numel() for weight in target.network.parameters())
-        self.dtype = _judging_dtype(target, parameters)
+        # A window of attention is no law of the network: only the engine itself can say what it prefers.
+        self._windowed = target.engine if streamed_rows(target.info.engine) is not None else None
+        self.dtype = target.dtype if self._windowed else _judging_dtype(target, parameters)
         self.exact = self.dtype == torch.float64
         own = self.dtype == target.dtype
         self._network = target.network if own else copy.deepcopy(target.network).to(self.dtype)
@@ -69,6 +74,11 @@ class MarginJudge:
     @torch.inference_mode()
     def margin(self, tokens: list[int]) -> float:
         """Top logit minus second logit after `tokens`."""
+        if self._windowed is not None:
+            count, engine = len(tokens), self._windowed
+            seen = engine.mask(Visibility(0, np.tri(count, dtype=bool)))
+            top = engine.run(engine.new_cache(count), np.array(tokens), np.arange(count), seen, 1)[0].topk(2).values
+            return float(top[0] - top[1])
         logits = self._network(input_ids=torch.tensor([tokens], device=self._device), logits_to_keep=1).logits[0, -1]
         top = logits.topk(2).values
         return float(top[0] - top[1])

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,11 +18,32 @@ DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("auto", "sdpa", "eager")
 ENGINES = ("auto", "library", "lean", "static")
+# Attention sinks and a window, so many rows together: `streaming` or `streaming-512`. Another law than the target's.
+STREAMING = re.compile(r"streaming(?:-(\d{1,7}))?")
+SINKS, STREAMED_ROWS, FEWEST_STREAMED = 4, 256, 64
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIN_CONTEXT, MAX_CONTEXT = 16, 1_048_576
 # Logits of this many rows are held at once beside weights and caches: a tree and both models' distributions of it.
 LOGIT_ROWS = 128
+
+
+def is_engine(name: str) -> bool:
+    """Whether an engine has this name: one of `ENGINES`, or `streaming` with or without a number of rows."""
+    return name in ENGINES or streamed_rows(name) is not None
+
+
+def streamed_rows(name: str) -> int | None:
+    """Rows that a token sees with a streaming engine, sinks included; None for the name of any other."""
+    found = STREAMING.fullmatch(name)
+    rows = int(found[1] or STREAMED_ROWS) if found else 0
+    return rows if rows >= FEWEST_STREAMED else None
+
+
+def same_engine(one: str, other: str) -> bool:
+    """Whether two names of engines mean the same: `streaming` is `streaming-256`."""
+    rows = streamed_rows(one)
+    return one == other if rows is None else rows == streamed_rows(other)
 
 
 @dataclass(frozen=True)
@@ -67,7 +89,7 @@ class PairSettings:
             f"attention {self.attention!r} cannot take a tree mask as a tensor; choose auto, sdpa or eager.",
         )
         require(self.attention in ATTENTIONS, f"attention is {self.attention!r}; choose auto, sdpa or eager.")
-        require(self.engine in ENGINES, f"engine is {self.engine!r}; choose one of {', '.join(ENGINES)}.")
+        require(is_engine(self.engine), f"engine is {self.engine!r}; choose one of {', '.join(ENGINES)}.")
         require(
             isinstance(self.context_length, int) and MIN_CONTEXT <= self.context_length <= MAX_CONTEXT,
             f"context_length is {self.context_length}; choose {MIN_CONTEXT} to {MAX_CONTEXT} tokens.",

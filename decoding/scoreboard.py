@@ -93,9 +93,10 @@ def _score(comparison: Comparison, index: int, loop_free: bool, prompt: int) -> 
 
 
 def _same_output(comparison: Comparison, index: int, prompt: int, result: Result | None, difference) -> bool | None:
-    if result is None or result.failure or index == comparison.reference or not comparison.sampling.greedy:
+    reference = comparison.reference_of(index)
+    if result is None or result.failure or reference in (None, index) or not comparison.sampling.greedy:
         return None
-    expected = [r for r in comparison.of(comparison.reference) if r.prompt == prompt and not r.failure]
+    expected = [r for r in comparison.of(reference) if r.prompt == prompt and not r.failure]
     return difference is None if expected else None
 
 

@@ -38,23 +38,36 @@ class RotaryTable:
         rows = self._table[positions]
         return rows[:, 0, None, None], rows[:, 1, None, None]
 
+    def back(self, distances: Tensor) -> tuple[Tensor, Tensor]:
+        """What turns a vector back by so many positions, `[num_queries]`, in the form that `at` gives."""
+        cos, sin = self.at(distances)
+        return cos, -sin
+
+    @property
+    def keeps_length(self) -> bool:
+        """Whether rotating leaves a vector's length as it is, so that rotations add up."""
+        return bool((self._table[0, 0] == 1).all())
+
     def rotate(self, heads: Tensor, angles: tuple[Tensor, Tensor]) -> None:
         """Rotate the first `size` entries of `[num_queries, a, b, head_dim]` in place."""
         part = heads[..., : self.size]
         part.copy_(torch.addcmul(part * angles[0], part.roll(self.size // 2, -1), angles[1]))
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Any, scale: float) -> Tensor:
     """Attention of one pass; no key is repeated for the query heads that share it.
 
     Args:
         queries: `[num_queries, heads, head_dim]`.
         keys, values: `[1, kv_heads, num_rows, head_dim]`.
-        mask: `[1, 1, num_queries, num_rows]` or None where every query sees every row.
+        mask: `[1, 1, num_queries, num_rows]`, None where every query sees every row, or a mask that attends itself
+            (`streaming.SinksAndWindow`).
 
     Returns:
         `[num_queries, heads, head_dim]`.
     """
+    if hasattr(mask, "attend"):
+        return mask.attend(queries, keys, values, scale)
     heads, groups = queries.transpose(0, 1), queries.shape[1] // keys.shape[1]
     if groups == 1:
         return functional.scaled_dot_product_attention(heads[None], keys, values, mask, scale=scale)[0].transpose(0, 1)

@@ -12,9 +12,10 @@ from decoding.engines.lean_llama import LlamaForward
 from decoding.engines.lean_neox import NeoXForward
 from decoding.engines.linear import can_pack
 from decoding.engines.static import StaticEngine
+from decoding.engines.streaming import StreamingEngine
 from decoding.errors import PairError
 from decoding.pair_checks import TOLERANCE, is_out_of_memory
-from decoding.presets import ENGINES
+from decoding.presets import is_engine, streamed_rows
 
 LEAN_FORWARDS = (NeoXForward, LlamaForward)
 # Packed weights stand beside the library's: on a CPU auto takes them only where this share of free memory suffices.
@@ -36,7 +37,7 @@ def make_engine(
     Raises:
         PairError: the engine cannot run this network.
     """
-    assert asked in ENGINES
+    assert is_engine(asked)
     library = EagerEngine("library", LibraryForward(network, name), **how)
     wanted = _fastest(network, free_bytes, **how) if asked == "auto" else asked
     if wanted == "library":
@@ -45,14 +46,29 @@ def make_engine(
     refusal = _refusal(wanted, kind, network, name, how["mask_kind"])
     if refusal is None:
         with torch.inference_mode():
-            forward = LibraryForward(network, name) if kind is None else kind(network, positions)
-            engine = StaticEngine(forward, **how) if wanted == "static" else EagerEngine("lean", forward, **how)
+            engine = _own_engine(wanted, kind, network, name, positions, how)
             refusal = _wrong(engine, library, network, name, how["dtype"])
     if refusal is None:
         return engine
     if asked == "auto":
         return library
     raise PairError(refusal)
+
+
+def _own_engine(asked: str, kind: type | None, network: Any, name: str, positions: int, how: dict[str, Any]) -> Engine:
+    """The engine of a name, made but not yet tried.
+
+    Args:
+        kind: of the lean forward, None where there is none.
+    """
+    forward, rows = LibraryForward(network, name) if kind is None else kind(network, positions), streamed_rows(asked)
+    if asked == "static":
+        return StaticEngine(forward, **how)
+    if rows is None:
+        return EagerEngine("lean", forward, **how)
+    if not forward.rotary.keeps_length:
+        raise PairError(f"{name} scales what it rotates, so nothing can be turned back; choose engine lean.")
+    return StreamingEngine(forward, forward.rotary, rows, **how)
 
 
 def _fastest(network: Any, free_bytes: int | None, device: torch.device, dtype: torch.dtype, **masks: Any) -> str:
@@ -73,7 +89,7 @@ def _refusal(wanted: str, kind: type | None, network: Any, name: str, mask_kind:
     """Why an engine cannot run a network, None if it can."""
     if not _on_one_device(network):
         return f"{name} is spread over devices, which the {wanted} engine is not; choose engine auto or library."
-    if wanted == "lean" and kind is None:
+    if wanted not in ("library", "static") and kind is None:
         network_name = f"a {type(network).__name__} with {mask_kind} masks"
         return f"{name} is {network_name}, for which there is no lean forward; choose engine auto or library."
     return None
@@ -92,7 +108,7 @@ def _wrong(engine: Engine, library: Engine, network: Any, name: str, dtype: torc
         return reason
     if difference <= TOLERANCE.get(dtype, 2e-1):
         return None
-    forward = "lean forward" if engine.name == "lean" else "static engine"
+    forward = "static engine" if engine.name == "static" else "lean forward"
     return f"The {forward} gives {name} log-probabilities that differ by {difference:.2g}; choose engine library."
 
 

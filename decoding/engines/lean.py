@@ -24,7 +24,7 @@ class LeanForward:
     """
 
     def __init__(self, embed: Any, rotary: RotaryTable, layers: Sequence[Layer], norm: Any, head: Any):
-        self._embed, self._rotary, self._layers, self._norm, self._head = embed, rotary, layers, norm, head
+        self._embed, self.rotary, self._layers, self._norm, self._head = embed, rotary, layers, norm, head
 
     def __call__(
         self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
@@ -52,7 +52,7 @@ class LeanForward:
         self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
     ) -> Tensor:
         x = self._embed(ids)
-        angles = self._rotary.at(positions)
+        angles = self.rotary.at(positions)
         for index, layer in enumerate(self._layers):
-            x = layer(x, self._rotary, angles, mask, cache, index)
+            x = layer(x, self.rotary, angles, mask, cache, index)
         return self._norm(kept_rows(x, keep))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.errors import SettingsError, require
-from decoding.presets import ENGINES
+from decoding.presets import ENGINES, SINKS, STREAMED_ROWS
 from decoding.trace import Setting
 from pages.ui.controls import preset_picker, reset_button, set_method
 from pages.ui.errors import escape_markdown, guarded
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FEWEST = 2
 LONGEST_LABEL, LONGEST_NAME = 44, 14
 AS_LOADED = "as loaded"
-ENGINE_CHOICES = (AS_LOADED, *(name for name in ENGINES if name != "auto"))
+ENGINE_CHOICES = (AS_LOADED, *(name for name in ENGINES if name != "auto"), "streaming")
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,9 @@ def _slot_form(field: Field, key: str, names: dict[str, str]) -> None:
                 seed(f"{key}_engine", AS_LOADED)
                 st.selectbox(
                     "Engine", ENGINE_CHOICES, key=f"{key}_engine", persist_state="session", width=180,
-                    help="What runs the forward passes of this method: the same weights can race in two engines.",
+                    help="What runs the forward passes of this method: the same weights can race in two engines. "
+                    f"streaming is StreamingLLM: a token sees the first {SINKS} tokens and the last "
+                    f"{STREAMED_ROWS - SINKS}, which gives another text than full attention.",
                 )  # fmt: skip
             if method.drafter.uses_draft_model:
                 reset_button(key)
