@@ -1,0 +1,221 @@
+"""Order of a tree's rows (DySpec, Appendix C): non-empty blocks of the mask, time of attention, and identical tokens.
+
+Random trees attach every node to a node drawn among those before it; as the paper's, they come in the order of their
+making. Real trees are DySpec's on the embedded pair, behind prefixes of several lengths. Attention has the shape of
+Llama-2-70B on a GPU (64 heads of 128) and a smaller one on a CPU; both ways see the same mask in the same order:
+scaled-dot-product attention reads the whole mask, FlexAttention skips its empty blocks.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import numpy as np
+import torch
+
+from benchmarks.bootstrap import estimate
+from benchmarks.common import (
+    add_pair_arguments,
+    arguments,
+    choose_prompts,
+    encode,
+    pair_from,
+    print_table,
+    run_main,
+    save_figures,
+)
+from decoding.errors import PromptError
+from decoding.methods import METHODS
+from decoding.node_orders import NODE_ORDERS, breadth_first, depth_first
+from decoding.pair import Pair
+from decoding.session import DecodeSession, Limits
+from viz.mask_figure import TreeMask
+from viz.mask_orders import count_blocks
+
+SIZES, PREFIXES, BLOCKS = (64, 128, 256, 512, 1024, 2048), (0, 500, 1000, 2000), (16, 32, 64, 128)
+PAPER_BLOCK = 32
+# Table 5: blocks in the order of making and reordered.
+PAPER = {256: (36.0, 22.5), 512: (135.5, 52.8), 1024: (490.2, 119.3), 2048: (1654.5, 278.7)}
+HEADS = {"cuda": (64, 128), "cpu": (4, 64)}
+REPEATS = 15
+
+Order = Callable[[dict[int, int]], Sequence[int]]
+ORDERS: dict[str, Order] = {
+    "as made": sorted,
+    "breadth": breadth_first,
+    "depth": depth_first,
+    "heavy": lambda parents: depth_first(parents, heavy=True),
+}
+
+
+def random_tree(nodes: int, draws: np.random.Generator) -> dict[int, int]:
+    """Parent of every node; each is drawn among the nodes before it."""
+    return {node: int(draws.integers(node)) if node else -1 for node in range(nodes)}
+
+
+def tree_mask(parents: dict[int, int], rows: Sequence[int], prefix: int) -> TreeMask:
+    """The mask of a tree whose nodes stand in some order, parents before children."""
+    place_of = {node: place for place, node in enumerate(rows)}
+    allowed = np.eye(len(rows), dtype=bool)
+    for place, node in enumerate(rows):
+        if parents[node] in place_of:
+            allowed[place] |= allowed[place_of[parents[node]]]
+    return TreeMask(allowed, tuple(rows), prefix)
+
+
+def blocks_of(trees: Sequence[dict[int, int]], order: str, prefix: int, block: int) -> list[int]:
+    """Non-empty blocks of every tree's mask in one order."""
+    found = []
+    for parents in trees:
+        rows = tuple(ORDERS[order](parents))
+        found.append(count_blocks(tree_mask(parents, rows, prefix), rows, block=block).total)
+    return found
+
+
+def real_trees(pair: Pair, nodes: int, count: int, prompts: Sequence[list[int]]) -> list[dict[int, int]]:
+    """Parents of the trees that DySpec drafts at the ends of some prompts."""
+    method, limits = METHODS["dyspec"].with_settings(node_budget=nodes), Limits(64, ignore_end_of_text=True)
+    found = []
+    for number in range(count):
+        session = DecodeSession(pair, method, prompts[number % len(prompts)], limits=limits)
+        for _ in range(1 + number // len(prompts)):
+            iteration = session.step()
+        found.append({node: iteration.nodes[node].parent_id for node in iteration.flatten_order})
+    return found
+
+
+def random_table(sizes: Sequence[int], count: int) -> dict:
+    """Table 5's block counts: random trees without a prefix."""
+    print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, random trees without a prefix, beside Table 5")
+    draws, figures, rows = np.random.default_rng(0), {}, []
+    for nodes in sizes:
+        trees = [random_tree(nodes, draws) for _ in range(count)]
+        found = {order: {block: estimate(blocks_of(trees, order, 0, block)) for block in BLOCKS} for order in ORDERS}
+        paper = PAPER.get(nodes, ("", ""))
+        cells = [str(found[order][PAPER_BLOCK]) for order in ORDERS]
+        rows.append((nodes, cells[0], paper[0], *cells[1:], paper[1]))
+        figures[nodes] = {order: {block: vars(each) for block, each in by.items()} for order, by in found.items()}
+    print_table(("nodes", "as made", "paper", *list(ORDERS)[1:], "paper, reordered"), rows)
+    return figures
+
+
+def real_table(pair: Pair, prompts: Sequence[list[int]], sizes: Sequence[int], count: int) -> dict:
+    """Figure 9: real trees behind prefixes of several lengths."""
+    print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, DySpec's trees behind a prefix")
+    figures, rows = {}, []
+    for nodes in sizes:
+        trees = real_trees(pair, nodes, count, prompts)
+        for prefix in PREFIXES:
+            found = {order: estimate(blocks_of(trees, order, prefix, PAPER_BLOCK)) for order in ORDERS}
+            rows.append((nodes, prefix, *found.values()))
+            figures[f"{nodes} behind {prefix}"] = {order: vars(each) for order, each in found.items()}
+    print_table(("nodes", "prefix", *ORDERS), rows)
+    return figures
+
+
+def kernel_table(sizes: Sequence[int], prefixes: Sequence[int], device: torch.device) -> dict:
+    """Milliseconds of attention over random trees: the dense mask, and FlexAttention with the blocks of each order."""
+    heads, size = HEADS.get(device.type, HEADS["cpu"])
+    print(f"\nMilliseconds of one layer's attention on {device}, {heads} heads of {size}; interleaved, medians")
+    draws, figures, rows = np.random.default_rng(1), {}, []
+    for nodes in sizes:
+        parents = random_tree(nodes, draws)
+        for prefix in prefixes:
+            ways = kernel_ways(parents, prefix, device, heads, size)
+            times: dict[str, list[float]] = {name: [] for name in ways}
+            for _ in range(REPEATS):
+                for name, run in ways.items():
+                    times[name].append(timed(run, device))
+            found = {name: 1000 * median(each) for name, each in times.items()}
+            rows.append((nodes, prefix, *(f"{ms:.2f}" for ms in found.values())))
+            figures[f"{nodes} behind {prefix}"] = found
+    print_table(("nodes", "prefix", *found), rows)
+    return figures
+
+
+def kernel_ways(
+    parents: dict[int, int], prefix: int, device: torch.device, heads: int, size: int
+) -> dict[str, Callable[[], torch.Tensor]]:
+    """Attention of one tree in every way, warmed up; all give the same up to rounding and the order of the rows."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    dtype = torch.float16 if device.type == "cuda" else torch.float32
+    nodes, generator = len(parents), torch.Generator().manual_seed(0)
+    queries, keys, values = (torch.randn(1, heads, rows, size, generator=generator).to(device, dtype)
+                             for rows in (nodes, prefix + nodes, prefix + nodes))  # fmt: skip
+    compiled = torch.compile(flex_attention, dynamic=False)
+    ways: dict[str, Callable[[], torch.Tensor]] = {}
+    for order in ORDERS:
+        mask = tree_mask(parents, tuple(ORDERS[order](parents)), prefix)
+        seen = torch.from_numpy(np.concatenate([np.ones((nodes, prefix), bool), mask.allowed], 1)).to(device)
+        if order == "as made":  # a dense mask costs the same in every order
+            ways["dense"] = lambda seen=seen: torch.nn.functional.scaled_dot_product_attention(
+                queries, keys, values, seen[None, None]
+            )
+        block = create_block_mask(
+            lambda b, h, q, k, seen=seen: seen[q, k], None, None, nodes, prefix + nodes, device=device.type
+        )
+        ways[f"flex, {order}"] = lambda block=block: compiled(queries, keys, values, block_mask=block)
+    reference = ways["dense"]()
+    for name, run in ways.items():
+        given = run()
+        if name in ("dense", "flex, as made"):
+            torch.testing.assert_close(given, reference, atol=2e-3, rtol=2e-3)
+    return ways
+
+
+def timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
+    """Seconds of one call."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    started = time.perf_counter()
+    run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started
+
+
+def identical_tokens(pair: Pair, prompts: Sequence[list[int]], tokens: int) -> dict:
+    """Whether outputs are the same in every order, and the nodes of the trees they were decoded with."""
+    names, differing, outputs = ("dynatree", "eagle2", "salf", "fixed_tree", "hardware_aware"), 0, 0
+    for name in names:
+        for ids in prompts:
+            texts = []
+            for order in NODE_ORDERS:
+                method = METHODS[name].with_settings(verifier="greedy", node_order=order)
+                session = DecodeSession(pair, method, ids, limits=Limits(tokens, record="none"))
+                for _ in session:
+                    pass
+                texts.append(session.tokens)
+            outputs += len(texts) - 1
+            differing += sum(text != texts[0] for text in texts[1:])
+    print(f"\n{differing} of {outputs} outputs in another order differ from those breadth-first "
+          f"({', '.join(names)}; {len(prompts)} prompts x {tokens} tokens)")  # fmt: skip
+    return {"outputs": outputs, "differing": differing, "methods": names, "tokens": tokens}
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    parser.add_argument("--no-kernels", action="store_true", help="leave attention out: FlexAttention needs a compiler")
+    args = parser.parse_args()
+    started = time.perf_counter()
+    pair = pair_from(args)
+    chosen = choose_prompts(args.prompts, 2 if args.quick else 8)
+    if not chosen:
+        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
+    prompts = [encode(pair, prompt.text) for prompt in chosen]
+    sizes = (64, 256) if args.quick else SIZES
+    figures: dict = {"random": random_table(sizes, 4 if args.quick else 20)}
+    real, count = ((64, 256), 4) if args.quick else ((64, 256, 768, 1024), 16)
+    figures["real"] = real_table(pair, prompts, real, count)
+    figures["tokens"] = identical_tokens(pair, prompts, 32 if args.quick else 128)
+    if not (args.quick or args.no_kernels):
+        figures["kernels"] = kernel_table((256, 512, 1024, 2048), (0, 1000), pair.target.device)
+    print(f"{time.perf_counter() - started:.0f} s")
+    save_figures(args, "mask_order", figures, pair.target.device)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
