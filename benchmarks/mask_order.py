@@ -13,7 +13,6 @@ from statistics import median
 import numpy as np
 import torch
 
-from benchmarks.bootstrap import estimate
 from benchmarks.common import (
     add_pair_arguments,
     arguments,
@@ -25,6 +24,7 @@ from benchmarks.common import (
     save_figures,
 )
 from decoding.errors import PromptError
+from decoding.experiments.bootstrap import estimate
 from decoding.methods import METHODS
 from decoding.node_orders import NODE_ORDERS, breadth_first, depth_first
 from decoding.pair import Pair

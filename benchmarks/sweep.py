@@ -18,6 +18,7 @@ from decoding.experiments.crews import Crew, DeviceCrew, OwnCrew, devices_here
 from decoding.experiments.experiment import Status
 from decoding.experiments.grid import Grid, contestants
 from decoding.experiments.grid_file import read_grid
+from decoding.experiments.homes import SHIPPED, experiments_home
 from decoding.experiments.ray_crew import RayCrew
 from decoding.experiments.runner import run_grid
 from decoding.pair import load_pair
@@ -29,7 +30,8 @@ def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=__doc__.splitlines()[0])
     made.add_argument("grid", type=Path, metavar="GRID.toml", help="what to run: see benchmarks/grids")
-    made.add_argument("--out", type=Path, metavar="DIR", help="where rows are kept (default: beside the grid)")
+    made.add_argument("--out", type=Path, metavar="DIR", help="where rows are kept (default: the user's cache)")
+    made.add_argument("--save", action="store_true", help="keep them in benchmarks/results, for benchmarks.papers")
     made.add_argument("--count", type=int, metavar="N", help="prompts, in place of what the grid says")
     made.add_argument(
         "--ray", nargs="?", const="local", metavar="ADDRESS", help="run on Ray: here, or a cluster's address"
@@ -103,7 +105,7 @@ def main() -> int:
     tell(grid)
     if args.dry_run:
         return 0
-    out = args.out or args.grid.with_suffix("")
+    out = args.out or (SHIPPED if args.save else experiments_home()) / args.grid.stem
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))

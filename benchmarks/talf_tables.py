@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.bootstrap import Estimate, difference, estimate, middle, verdict
 from benchmarks.common import print_table
 from benchmarks.talf_ranks import (
     RANKS,
@@ -16,6 +15,7 @@ from benchmarks.talf_ranks import (
     law_calibration_error,
     rank_names,
 )
+from decoding.experiments.bootstrap import Estimate, difference, estimate, middle, verdict
 
 LOSSES = {"eagle": "EAGLE", "hass": "HASS", "talf": "TALF"}
 SEARCHES = {"beam": "Beam search", "optimal": "Optimal search", "salf": "SALF"}

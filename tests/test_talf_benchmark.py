@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.bootstrap import Estimate, difference, estimate, middle, verdict
 from benchmarks.talf import method_of, search_of, ways
 from benchmarks.talf_ranks import (
     BINS,
@@ -30,6 +29,7 @@ from benchmarks.talf_tables import (
     table_3,
     table_4,
 )
+from decoding.experiments.bootstrap import Estimate, difference, estimate, middle, verdict
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import find_head, load_network, save_head
 from decoding.kept import pair_identity

@@ -1,0 +1,118 @@
+"""Every table and figure of the papers from stored rows: ours beside theirs, and whether the ordering holds here.
+
+Rows come from `python -m benchmarks.sweep benchmarks/grids/NAME.toml`; nothing here decodes. The manifest tells which
+exhibits were run, on what and when.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.common import print_table, run_main
+from decoding.errors import ExperimentError
+from decoding.experiments.homes import all_experiments
+from decoding.experiments.rows import all_rows
+from decoding.papers.exhibit import Exhibit
+from decoding.papers.judge import Outcome, judge, words_of
+from decoding.papers.registry import EXHIBITS
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the command."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__.splitlines()[0])
+    made.add_argument("only", nargs="*", metavar="EXHIBIT", help="such as dynatree/table-1, or dynatree (default: all)")
+    made.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are kept)")
+    made.add_argument("--manifest", type=Path, metavar="FILE", help="write what was run, on what and when")
+    return made
+
+
+def chosen(only: list[str]) -> list[Exhibit]:
+    """The exhibits that were named, or all.
+
+    Raises:
+        ExperimentError: a name fits none.
+    """
+    for name in only:
+        if not any(exhibit.key.startswith(name) for exhibit in EXHIBITS):
+            known = ", ".join(exhibit.key for exhibit in EXHIBITS)
+            raise ExperimentError(f"There is no exhibit {name!r}: choose {known}.")
+    return [exhibit for exhibit in EXHIBITS if not only or any(exhibit.key.startswith(name) for name in only)]
+
+
+def show(outcome: Outcome) -> None:
+    """An exhibit as a table, with the verdicts on what the paper claims."""
+    exhibit = outcome.exhibit
+    print(f"\n{exhibit.key}: {exhibit.paper}, {exhibit.title}\n  paper: {exhibit.protocol}")
+    if not outcome.run:
+        print(f"  not run: python -m benchmarks.sweep benchmarks/grids/{exhibit.grid}.toml")
+        return
+    print("  here: " + "; ".join(outcome.where))
+    header = ["way", *(["at"] if exhibit.by else []), "runs"]
+    for figure in exhibit.figures:
+        header += [figure.words, "paper"]
+    print_table(header, [_row(outcome, way, value) for way in exhibit.ways for value in outcome.values])
+    for each in outcome.judged:
+        at = "" if each.value is None else f" at {each.value}"
+        direction = "over" if each.ordering.higher else "below"
+        words = f"{each.ordering.better} {direction} {each.ordering.worse}{at}, {each.ordering.figure.words}"
+        gain = "" if each.gain is None else f" {each.gain.value:+.1%} ({each.gain.low:+.1%} to {each.gain.high:+.1%})"
+        paper = "" if each.paper is None else f", paper {each.paper:+.1%}"
+        print(f"  {words}: {each.verdict}{gain}{paper}" + (f". {each.reason}" if each.reason else ""))
+
+
+def _row(outcome: Outcome, way, value: object) -> list[object]:
+    exhibit, key = outcome.exhibit, (way.words, value)
+    cells: list[object] = [way.words, *([value] if exhibit.by else []), outcome.runs.get(key, 0)]
+    for figure in exhibit.figures:
+        paper = way.paper.get(figure.column if value is None else (figure.column, value))
+        cells += [words_of(figure, outcome.ours.get((key, figure.column))), "" if paper is None else f"{paper:g}"]
+    return cells
+
+
+def manifest(outcomes: list[Outcome]) -> dict:
+    """Which exhibits were run, on what, when, and what came of their orderings."""
+    return {
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "exhibits": {
+            outcome.exhibit.key: {
+                "title": f"{outcome.exhibit.paper}, {outcome.exhibit.title}",
+                "grid": outcome.exhibit.grid,
+                "run": outcome.run,
+                "runs": sum(outcome.runs.values()),
+                "where": outcome.where,
+                "orderings": [
+                    {"better": each.ordering.better, "worse": each.ordering.worse, "in": each.ordering.figure.column,
+                     "at": each.value, "verdict": each.verdict, "paper": each.paper,
+                     "here": None if each.gain is None else vars(each.gain), "reason": each.reason}
+                    for each in outcome.judged
+                ],
+            }
+            for outcome in outcomes
+        },
+    }  # fmt: skip
+
+
+def main() -> int:
+    args = parser().parse_args()
+    folders = args.rows or all_experiments()
+    rows: pd.DataFrame = all_rows(folders)
+    if len(rows):
+        rows = rows.drop_duplicates("key")
+    outcomes = [judge(exhibit, rows) for exhibit in chosen(args.only)]
+    for outcome in outcomes:
+        show(outcome)
+    verdicts = [each.verdict for outcome in outcomes for each in outcome.judged]
+    counts = ", ".join(f"{name} {verdicts.count(name)}" for name in dict.fromkeys(verdicts))
+    run = sum(outcome.run for outcome in outcomes)
+    print(f"\n{run} of {len(outcomes)} tables and figures are run, from {len(rows):,} rows; "
+          f"orderings: {counts or 'none'}")  # fmt: skip
+    if args.manifest:
+        args.manifest.write_text(json.dumps(manifest(outcomes), indent=1, default=str) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,21 @@
+"""Where experiments are kept: those that come with the program, and the user's own."""
+
+import os
+from pathlib import Path
+
+from decoding.experiments.rows import FOLDER
+
+ROOT = Path(__file__).resolve().parents[2] / "benchmarks"
+SHIPPED, GRIDS = ROOT / "results" / "experiments", ROOT / "grids"
+
+
+def experiments_home() -> Path:
+    """Where experiments go that name no other place: `DRAFTSCOPE_EXPERIMENTS`, else the user's cache folder."""
+    asked = os.environ.get("DRAFTSCOPE_EXPERIMENTS")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(asked) if asked else Path(cache) / "draftscope" / "experiments"
+
+
+def all_experiments() -> list[Path]:
+    """Folders of all experiments with rows, the user's own first: of the same run theirs counts."""
+    return [file.parent for home in (experiments_home(), SHIPPED) for file in sorted(home.glob(f"*/{FOLDER}"))]

@@ -1,0 +1,84 @@
+"""DynaTree, confidence-aware adaptive tree speculative decoding: Tables 1 to 5, Figures 5 to 8."""
+
+from decoding.papers.exhibit import (
+    COMMITTED_OVER_DRAFTED,
+    MEMORY,
+    OVER_DRAFTED,
+    PASSES,
+    PER_PASS,
+    SPEEDUP,
+    THROUGHPUT,
+    TPOT,
+    TTFT,
+    Exhibit,
+    Ordering,
+    Way,
+)
+
+PAPER = "DynaTree"
+PROTOCOL = "Pythia-2.8B with Pythia-70M on one GPU, WikiText-2, 1,500 greedy tokens behind at most 800, 8 prompts"
+AR, LINEAR, FIXED, DYNATREE = "Autoregressive", "Linear, K = 8", "Fixed tree, D = 8, B = 3", "DynaTree"
+LINES = {AR: "autoregressive", LINEAR: "linear", FIXED: "fixed_tree", DYNATREE: "dynatree"}
+
+
+def _ways(**figures: tuple[float | None, ...]) -> tuple[Way, ...]:
+    """The four methods of the main table with the paper's numbers by column, in the order of `LINES`."""
+    found = []
+    for place, (words, line) in enumerate(LINES.items()):
+        paper = {column: values[place] for column, values in figures.items() if values[place] is not None}
+        found.append(Way(words, line, paper))
+    return tuple(found)
+
+
+TABLE_1 = Exhibit(
+    "dynatree/table-1", PAPER, "Table 1: throughput", "dynatree_main", PROTOCOL, (SPEEDUP, THROUGHPUT),
+    _ways(throughput=(133.4, 196.1, 200.7, 219.5), speedup=(1.0, 1.47, 1.50, 1.64)),
+    (Ordering(LINEAR, AR, THROUGHPUT), Ordering(FIXED, LINEAR, THROUGHPUT), Ordering(DYNATREE, FIXED, THROUGHPUT)),
+)  # fmt: skip
+
+TABLE_2 = Exhibit(
+    "dynatree/table-2", PAPER, "Table 2: latency", "dynatree_main", PROTOCOL, (TPOT, TTFT),
+    _ways(ttft_s=(18.9, 14.6, 14.6, 14.4), tpot_s=(7.48, 5.32, 5.30, 4.59)),
+    (Ordering(LINEAR, AR, TPOT, False), Ordering(FIXED, LINEAR, TPOT, False), Ordering(DYNATREE, FIXED, TPOT, False),
+     Ordering(DYNATREE, AR, TTFT, False)),
+)  # fmt: skip
+
+TABLE_3 = Exhibit(
+    "dynatree/table-3", PAPER, "Table 3: verification", "dynatree_main",
+    f"{PROTOCOL}; its acceptance counts the bonus token", (PER_PASS, PASSES, COMMITTED_OVER_DRAFTED, OVER_DRAFTED),
+    _ways(tokens_per_iteration=(1.0, 6.82, 6.79, 7.08), iterations=(1500, 220, 221, 212),
+          committed_over_drafted=(None, 88.2, 71.0, 102.2)),
+    (Ordering(DYNATREE, LINEAR, PER_PASS), Ordering(DYNATREE, FIXED, PER_PASS),
+     Ordering(DYNATREE, FIXED, COMMITTED_OVER_DRAFTED)),
+)  # fmt: skip
+
+TABLE_5 = Exhibit(
+    "dynatree/table-5", PAPER, "Table 5: peak memory", "dynatree_main",
+    f"{PROTOCOL}; linear with K = 5 and a fixed tree of D = 5, B = 2 there", (MEMORY,),
+    _ways(peak_memory_bytes=(6110.0, 6313.8, 6312.8, 6316.1)), (Ordering(AR, DYNATREE, MEMORY, False),),
+)  # fmt: skip
+
+SMALL, BOTH, WHOLE = "Fixed tree, D = 5, B = 2", "+ dynamic breadth and depth", "+ history"
+TABLE_4 = Exhibit(
+    "dynatree/table-4", PAPER, "Table 4 and Figure 4: ablation", "dynatree_ablation", PROTOCOL,
+    (SPEEDUP, THROUGHPUT, PER_PASS),
+    (
+        Way(SMALL, "fixed tree D5 B2 (ablation)", {"throughput": 188.0, "speedup": 1.42}),
+        Way("+ dynamic breadth", "DynaTree breadth only (ablation)"),
+        Way(BOTH, "DynaTree breadth + depth (ablation)", {"throughput": 213.2, "speedup": 1.61}),
+        Way(WHOLE, "DynaTree (main table)", {"throughput": 218.5, "speedup": 1.65}),
+    ),
+    (Ordering(BOTH, SMALL, THROUGHPUT), Ordering(WHOLE, BOTH, THROUGHPUT)),
+)  # fmt: skip
+
+FIGURE_5 = Exhibit(
+    "dynatree/figure-5", PAPER, "Figure 5: generation length", "dynatree_lengths", PROTOCOL, (SPEEDUP, PER_PASS),
+    _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="asked_tokens",
+)  # fmt: skip
+
+FIGURE_8 = Exhibit(
+    "dynatree/figure-8", PAPER, "Figure 8: prompt length", "dynatree_lengths", PROTOCOL, (SPEEDUP, THROUGHPUT),
+    _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="cut",
+)  # fmt: skip
+
+EXHIBITS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, FIGURE_5, FIGURE_8)

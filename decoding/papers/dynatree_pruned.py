@@ -1,0 +1,82 @@
+"""DynaTree with adaptive pruning, the earlier version: Tables 1, 2, 4 and 6, and the sweep of Figures 3 and 7."""
+
+from decoding.papers.exhibit import OVER_DRAFTED, PER_PASS, SPEEDUP, THROUGHPUT, TPOT, TTFT, Exhibit, Ordering, Way
+
+PAPER = "DynaTree, earlier version"
+PROTOCOL = "Pythia-2.8B with Pythia-70M on one GPU, WikiText-2, 500 greedy tokens, 5 runs"
+AR, HF, STREAMING = "Autoregressive", "Hugging Face assisted", "StreamingLLM + speculative"
+K6, K7, D6, D7 = "Linear, K = 6", "Linear, K = 7", "DynaTree, D = 6, B = 2", "DynaTree, D = 7, B = 2"
+LINES = {
+    AR: "autoregressive", HF: "hf_assisted", K6: "linear:length=6", K7: "linear:length=7",
+    STREAMING: "linear@streaming", D6: "fixed tree D6 B2 tau 0.05 (earlier version)",
+    D7: "fixed tree D7 B2 tau 0.05 (earlier version)",
+}  # fmt: skip
+# Speed-up, tokens/s, tokens per pass.
+MAIN = {
+    AR: (1.0, 119.4, 1.0), HF: (1.36, 161.9, 3.0), K6: (1.11, 133.1, 4.87), K7: (1.16, 138.7, 5.33),
+    STREAMING: (1.11, 132.9), D6: (1.55, 185.2, 5.56), D7: (1.55, 184.6, 5.81),
+}  # fmt: skip
+LATENCY = {AR: (7.47, 18.69), K6: (6.16, 12.17), D6: (5.46, 12.48)}
+# Tokens/s by prompt length.
+PROMPT_LENGTHS = (100, 200, 800, 1000)
+BY_LENGTH = {
+    AR: (132.8, 127.4, 133.2, 135.0), K6: (158.4, 175.6, 167.7, 139.8), K7: (161.7, 178.2, 173.4, 143.1),
+    D6: (181.2, 197.9, 185.3, 162.8), D7: (177.0, 198.0, 184.5, 172.6),
+}  # fmt: skip
+BEST = {100: (113.4, 1.54), 200: (166.2, 1.32), 500: (185.3, 1.39), 750: (186.7, 1.48), 1000: (205.6, 1.57)}
+SWEPT = ("settings.max_depth", "settings.branching", "settings.prune_probability")
+
+TABLE_1 = Exhibit(
+    "pruned/table-1", PAPER, "Table 1: throughput", "dynatree_pruned", PROTOCOL, (SPEEDUP, THROUGHPUT, PER_PASS),
+    tuple(Way(words, line, dict(zip(("speedup", "throughput", "tokens_per_iteration"), MAIN[words], strict=False)))
+          for words, line in LINES.items()),
+    (Ordering(D6, HF, SPEEDUP), Ordering(D6, K6, SPEEDUP), Ordering(HF, K6, SPEEDUP), Ordering(D6, STREAMING, SPEEDUP)),
+    only={"cut": 800},
+)  # fmt: skip
+
+TABLE_2 = Exhibit(
+    "pruned/table-2", PAPER, "Table 2: latency", "dynatree_pruned", PROTOCOL, (TPOT, TTFT),
+    tuple(Way(words, LINES[words], dict(zip(("tpot_s", "ttft_s"), paper, strict=True)))
+          for words, paper in LATENCY.items()),
+    (Ordering(D6, K6, TPOT, False), Ordering(K6, AR, TPOT, False), Ordering(D6, AR, TTFT, False)),
+    only={"cut": 800},
+)  # fmt: skip
+
+TABLE_4 = Exhibit(
+    "pruned/table-4", PAPER, "Table 4: the best tree of the sweep by generation length", "fixed_tree_sweep", PROTOCOL,
+    (SPEEDUP, THROUGHPUT, OVER_DRAFTED),
+    (
+        Way("Best fixed tree", "fixed_tree", {("throughput", n): value[0] for n, value in BEST.items()}
+            | {("speedup", n): value[1] for n, value in BEST.items()}, SWEPT),
+        Way(AR, "autoregressive", {("speedup", n): 1.0 for n in BEST}),
+    ),
+    (Ordering("Best fixed tree", AR, SPEEDUP),), by="asked_tokens",
+)  # fmt: skip
+
+TABLE_6 = Exhibit(
+    "pruned/table-6", PAPER, "Table 6: prompt length", "dynatree_pruned", PROTOCOL, (THROUGHPUT, SPEEDUP),
+    tuple(Way(words, LINES[words], {("throughput", cut): value for cut, value in zip(PROMPT_LENGTHS, row, strict=True)})
+          for words, row in BY_LENGTH.items()),
+    (Ordering(D6, K6, THROUGHPUT), Ordering(K6, AR, THROUGHPUT)), by="cut",
+)  # fmt: skip
+
+
+def _slice(letter: str, title: str, varied: str, values: tuple, best: float, worse: tuple) -> Exhibit:
+    """One panel of Figure 7: one setting varies around D = 8, B = 3, tau = 0.03."""
+    usual = {"max_depth": 8, "branching": 3, "prune_probability": 0.03}
+    settings = {value: (usual | {varied: value}).items() for value in values}
+    lines = {value: ",".join(f"{name}={chosen}" for name, chosen in each) for value, each in settings.items()}
+    return Exhibit(
+        f"pruned/figure-7{letter}", PAPER, f"Figure 7{letter}: {title}", "fixed_tree_sweep", PROTOCOL,
+        (SPEEDUP, PER_PASS), tuple(Way(f"{title} {value:g}", f"fixed_tree:{line}") for value, line in lines.items()),
+        tuple(Ordering(f"{title} {best:g}", f"{title} {value:g}", SPEEDUP) for value in worse),
+        only={"asked_tokens": 500},
+    )  # fmt: skip
+
+
+FIGURE_7 = (
+    _slice("a", "depth", "max_depth", (3, 4, 5, 6, 7, 8), 8, (3, 5)),
+    _slice("b", "branching", "branching", (2, 3, 4), 3, (2, 4)),
+    _slice("c", "threshold", "prune_probability", (0.01, 0.02, 0.03, 0.05, 0.1), 0.03, (0.01, 0.1)),
+)
+EXHIBITS = (TABLE_1, TABLE_2, TABLE_4, TABLE_6, *FIGURE_7)

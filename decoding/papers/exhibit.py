@@ -1,0 +1,87 @@
+"""A table or figure of a paper as data: the ways it compares, the paper's numbers, the order it claims."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is measured.
+
+    Attributes:
+        column: of the rows, without the `loop_free_` in front; `speedup` is the ratio to the reference of a block.
+        words: with the unit.
+        scale: the column times this is what is told.
+        digits: behind the point.
+    """
+
+    column: str
+    words: str
+    scale: float = 1.0
+    digits: int = 2
+
+
+THROUGHPUT = Figure("throughput", "tokens/s", digits=1)
+SPEEDUP = Figure("speedup", "speed-up")
+TTFT = Figure("ttft_s", "TTFT, ms", 1000)
+TPOT = Figure("tpot_s", "TPOT, ms", 1000)
+PER_PASS = Figure("tokens_per_iteration", "tokens per pass")
+ACCEPTED = Figure("accepted_mean", "accepted drafted tokens per pass")
+OVER_DRAFTED = Figure("acceptance_drafted", "accepted / drafted, %", 100, 1)
+COMMITTED_OVER_DRAFTED = Figure("committed_over_drafted", "committed / drafted, %", 100, 1)
+PASSES = Figure("iterations", "verification passes", digits=0)
+MEMORY = Figure("peak_memory_bytes", "peak memory, MB", 1e-6, 1)
+DRAFT_FORWARDS = Figure("forwards_per_pass", "draft forwards per pass")
+
+
+@dataclass(frozen=True)
+class Way:
+    """A row of a table or a line of a figure.
+
+    Attributes:
+        words: as the paper calls it.
+        line: of the contestant, as `contestants.parse_contestant` reads it; with `best` its method and verifier.
+        paper: the paper's numbers by column of a figure; with `by` in the exhibit, by (column, value).
+        best: columns of settings: of all their combinations the one counts that is best in the exhibit's first figure,
+            chosen anew under every sampling and at every value of the axis.
+    """
+
+    words: str
+    line: str
+    paper: Mapping[object, float] = field(default_factory=dict)
+    best: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """A claim that one way is above another in a figure, or below it where lower is better."""
+
+    better: str
+    worse: str
+    figure: Figure
+    higher: bool = True
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A table or figure.
+
+    Attributes:
+        key: such as `dynatree/table-1`. paper, title: what it is.
+        grid: file in `benchmarks/grids` whose rows it is made of.
+        protocol: how the paper measured, in a line.
+        figures: columns; the first is the one that is drawn.
+        by: column of the rows that a figure's axis is; empty for a table.
+        only: values that columns of the rows must have to count.
+    """
+
+    key: str
+    paper: str
+    title: str
+    grid: str
+    protocol: str
+    figures: tuple[Figure, ...]
+    ways: tuple[Way, ...]
+    orderings: tuple[Ordering, ...] = ()
+    by: str = ""
+    only: Mapping[str, object] = field(default_factory=dict)

@@ -1,0 +1,154 @@
+"""Exhibits of the papers: their lines are real, and verdicts follow from rows made by hand."""
+
+import json
+import sys
+
+import pandas as pd
+import pytest
+
+from benchmarks import papers
+from decoding.contestants import format_contestant, parse_contestant
+from decoding.errors import ExperimentError
+from decoding.experiments.grid import contestants
+from decoding.experiments.grid_file import read_grid
+from decoding.experiments.homes import GRIDS, all_experiments, experiments_home
+from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
+from decoding.papers.judge import judge, prepared, words_of
+from decoding.papers.reasons import reason
+from decoding.papers.registry import EXHIBITS
+
+BY_KEY = {exhibit.key: exhibit for exhibit in EXHIBITS}
+SPEEDS = {"autoregressive": 100.0, "linear": 150.0, "fixed_tree": 140.0, "dynatree": 180.0}
+DYNATREE, FIXED, LINEAR = "DynaTree", "Fixed tree, D = 8, B = 3", "Linear, K = 8"
+
+
+def row(line: str, prompt: str, speed: float, **more) -> dict:
+    """A row of the main grid: 100 tokens, 4 per pass but for decoding without a draft."""
+    tokens = 1.0 if line == "autoregressive" else 4.0
+    figures = dict.fromkeys(MEASURED) | {
+        "new_tokens": 100, "wall_s": 100 / speed, "prefill_s": 0.0, "throughput": speed, "tpot_s": 1 / speed,
+        "ttft_s": 0.01, "iterations": int(100 / tokens), "tokens_per_iteration": tokens, "drafted": 200,
+        "draft_forwards": 0 if tokens == 1 else 100, "draft_s": 0.0 if tokens == 1 else 0.25, "verify_s": 0.5,
+    }  # fmt: skip
+    return {
+        **dict.fromkeys(SCHEMA.names), **figures, **{LOOP_FREE + name: value for name, value in figures.items()},
+        "key": f"{line} {prompt} {more}", "experiment": read_grid(GRIDS / "dynatree_main.toml").name, "block": prompt,
+        "reference": line == "autoregressive", "line": line, "method": line.split(":")[0], "engine": "lean",
+        "settings": "{}", "prompt_set": "samples", "kind": "stories", "prompt": prompt, "pair": "Embedded pair",
+        "machine": "a test", "started": "2030-01-02T00:00:00", "temperature": 0.0, "top_p": 1.0, "cut": 0, **more,
+    }  # fmt: skip
+
+
+def rows(speeds=None, prompts=6, **more) -> pd.DataFrame:
+    speeds = speeds or SPEEDS
+    made = [
+        row(line, f"p{n}", speed * (1 + 0.01 * n), **more) for n in range(prompts) for line, speed in speeds.items()
+    ]
+    return pd.DataFrame(made)
+
+
+@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
+def test_every_way_is_run_by_its_grid(exhibit):
+    grid = read_grid(GRIDS / f"{exhibit.grid}.toml")
+    ran = {
+        format_contestant(each).replace("verifier=nss", "").rstrip(":,")
+        for sampling in grid.samplings
+        for each in contestants(grid, sampling)[0]
+    }
+    for way in exhibit.ways:
+        wanted = parse_contestant(way.line)
+        if way.best:
+            assert any(line.startswith(wanted.method.name) for line in ran)
+            assert all(name.removeprefix("settings.") in wanted.method.settings() for name in way.best)
+        else:
+            assert format_contestant(wanted) in ran, way.line
+    names = {way.words for way in exhibit.ways}
+    assert all({each.better, each.worse} <= names for each in exhibit.orderings)
+    assert len(BY_KEY) == len(EXHIBITS)
+
+
+def test_orderings_are_judged_by_pairs_on_the_same_prompts():
+    outcome = judge(BY_KEY["dynatree/table-1"], rows())
+    assert outcome.run and outcome.runs[DYNATREE, None] == 6
+    assert outcome.where == ("Embedded pair on a test, 2030-01-02",)
+    assert outcome.ours[(DYNATREE, None), "speedup"].value == pytest.approx(1.8)
+    verdicts = {(each.ordering.better, each.ordering.worse): each for each in outcome.judged}
+    held = verdicts[DYNATREE, FIXED]
+    assert held.verdict == "holds" and held.gain.value == pytest.approx(180 / 140 - 1) and held.reason == ""
+    assert held.paper == pytest.approx(219.5 / 200.7 - 1)
+    lost = verdicts[FIXED, LINEAR]
+    assert lost.verdict == "does not hold" and lost.gain.value < 0
+    assert "commits no more tokens per pass" in lost.reason and "passes take 7% longer" in lost.reason
+    assert "a draft forward costs 12% of a verification" in lost.reason
+
+
+def test_lower_is_better_where_a_table_says_so():
+    outcome = judge(BY_KEY["dynatree/table-2"], rows())
+    by_name = {(e.ordering.better, e.ordering.worse, e.ordering.figure.column): e for e in outcome.judged}
+    assert by_name[DYNATREE, FIXED, "tpot_s"].verdict == "holds"
+    assert by_name[DYNATREE, FIXED, "tpot_s"].paper == pytest.approx(1 - 4.59 / 5.30)
+    assert by_name[DYNATREE, "Autoregressive", "ttft_s"].verdict == "not decided here"
+    assert outcome.ours[(DYNATREE, None), "tpot_s"].value == pytest.approx(1000 / 180, rel=0.05)
+
+
+def test_what_was_never_run_says_so():
+    for nothing in (rows()[:0], rows(experiment="another grid")):
+        outcome = judge(BY_KEY["dynatree/table-1"], nothing)
+        assert not outcome.run and {each.verdict for each in outcome.judged} == {"not run"}
+    some = judge(BY_KEY["dynatree/table-1"], rows({"autoregressive": 100.0, "linear": 150.0}))
+    assert [each.verdict for each in some.judged] == ["holds", "not run", "not run"]
+    assert words_of(BY_KEY["dynatree/table-1"].figures[0], None) == "not run"
+
+
+def test_looping_and_failed_calls_do_not_count():
+    frame = rows()
+    frame.loc[1, "failure"], frame.loc[2, f"{LOOP_FREE}throughput"] = "no room", None
+    assert len(prepared(frame)) == len(frame) - 2
+    frame[f"{LOOP_FREE}throughput"] = frame["throughput"] / 2
+    assert prepared(frame)["throughput"].tolist()[0] == 50.0
+
+
+def test_the_best_of_a_sweep_is_chosen_at_every_length():
+    sweep = read_grid(GRIDS / "fixed_tree_sweep.toml").name
+    made = []
+    for length, best in ((100, 3), (500, 8)):
+        for prompt in ("a", "b", "c"):
+            shared = {"experiment": sweep, "asked_tokens": length, "block": f"{prompt}{length}"}
+            made.append(row("autoregressive", prompt, 100.0, **shared))
+            for depth in (3, 8):
+                settings = {"settings.max_depth": depth, "settings.branching": 3, "settings.prune_probability": 0.1}
+                line = f"fixed_tree:max_depth={depth}"
+                made.append(row(line, prompt, 200.0 if depth == best else 120.0, **shared, **settings))
+    outcome = judge(BY_KEY["pruned/table-4"], pd.DataFrame(made))
+    assert outcome.values == (100, 500)
+    assert [outcome.ours[("Best fixed tree", n), "speedup"].value for n in (100, 500)] == [2.0, 2.0]
+    assert outcome.judged[0].paper == pytest.approx(0.54)
+
+
+def test_reasons_come_from_the_rows():
+    slow, fast = rows({"dynatree": 80.0}), rows({"linear": 100.0})
+    slow["draft_s"] = 1.0
+    said = reason(slow, fast, "DynaTree", "Linear")
+    assert said.startswith("DynaTree commits no more tokens per pass than Linear and its passes take 25% longer")
+    assert "most of it drafting (40.00 against 10.00 ms)" in said
+    fast["tokens_per_iteration"] = 5.0
+    assert "commits 20% fewer tokens" in reason(slow, fast, "DynaTree", "Linear")
+
+
+def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, capsys):
+    frame = rows().astype(object)
+    kept = frame.where(frame.notna(), None)[SCHEMA.names].to_dict("records")
+    RowStore(tmp_path / "dynatree_main").append(kept)
+    monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path))
+    assert experiments_home() == tmp_path and tmp_path / "dynatree_main" in all_experiments()
+    file = tmp_path / "papers.json"
+    words = ["papers", "dynatree", "--manifest", str(file), "--rows", str(tmp_path / "dynatree_main")]
+    monkeypatch.setattr(sys, "argv", words)
+    assert papers.main() == 0
+    said = capsys.readouterr().out
+    assert "DynaTree over Fixed tree, D = 8, B = 3, tokens/s: holds +28.6%" in said and ", paper +9.4%" in said
+    assert "not run: python -m benchmarks.sweep benchmarks/grids/dynatree_ablation.toml" in said
+    written = json.loads(file.read_text())["exhibits"]
+    assert written["dynatree/table-1"]["run"] and not written["dynatree/table-4"]["run"]
+    with pytest.raises(ExperimentError, match="There is no exhibit 'figure-99': choose dynatree/table-1"):
+        papers.chosen(["figure-99"])
