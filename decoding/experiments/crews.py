@@ -5,6 +5,7 @@ A crew plans a grid (which takes a tokenizer and the identity of the pair), and 
 
 import multiprocessing
 import os
+import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -141,6 +142,7 @@ def _received(connection: Connection) -> tuple[str, Any]:
 
 def _serve(connection: Connection, settings: PairSettings, device: str, threads: int, experiment: str) -> None:
     """A process with a pair of its own, asked for plans and blocks until it is ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches every process of a terminal; the first one stops all
     kind, _, number = device.partition(":")
     if number:
         os.environ["CUDA_VISIBLE_DEVICES"] = number
@@ -158,7 +160,7 @@ def _serve(connection: Connection, settings: PairSettings, device: str, threads:
             connection.send(("done", None))
     except DraftscopeError as error:
         connection.send(("refused", str(error)))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+    except (EOFError, BrokenPipeError):
         return
     except Exception:  # noqa: BLE001 - the process that asked raises it
         connection.send(("broken", traceback.format_exc()))
