@@ -40,7 +40,8 @@ class Way:
 
     Attributes:
         words: as the paper calls it.
-        line: of the contestant, as `contestants.parse_contestant` reads it; with `best` its method and verifier.
+        line: of the contestant, as `contestants.format_contestant` writes it; with `best` its method, and its verifier
+            behind `:verifier=`.
         paper: the paper's numbers by column of a figure; with `by` in the exhibit, by (column, value).
         best: columns of settings: of all their combinations the one counts that is best in the exhibit's first figure,
             chosen anew under every sampling and at every value of the axis.

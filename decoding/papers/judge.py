@@ -1,5 +1,6 @@
 """Our rows for an exhibit: estimates with intervals over prompts, and whether the paper's orderings hold."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -8,9 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from decoding.contestants import format_contestant, parse_contestant
 from decoding.experiments.bootstrap import Estimate, estimate
-from decoding.experiments.grid_file import read_grid
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.rows import LOOP_FREE, MEASURED
 from decoding.papers.exhibit import Exhibit, Figure, Ordering, Way
@@ -89,7 +88,7 @@ def judge(exhibit: Exhibit, rows: pd.DataFrame) -> Outcome:
 @lru_cache(maxsize=64)
 def grid_name(stem: str) -> str:
     """The name that the rows of a grid bear."""
-    return read_grid(GRIDS / f"{stem}.toml").name
+    return tomllib.loads((GRIDS / f"{stem}.toml").read_text(encoding="utf-8"))["name"]
 
 
 def prepared(rows: pd.DataFrame) -> pd.DataFrame:
@@ -112,13 +111,12 @@ def _of_way(way: Way, rows: pd.DataFrame, exhibit: Exhibit) -> pd.DataFrame:
         return rows
     for column, value in exhibit.only.items():
         rows = rows[rows[column] == value]
-    wanted = parse_contestant(way.line)
     if not way.best:
-        line = _without_fitted(format_contestant(wanted))
-        return rows[rows["line"].map(_without_fitted) == line]
-    alike = rows[(rows["method"] == wanted.method.name) & rows["engine"].notna()]
-    if ":verifier=" in way.line:
-        alike = alike[alike["settings.verifier"] == wanted.method.verifier.name]
+        return rows[rows["line"].map(_without_fitted) == way.line]
+    name, _, verifier = way.line.partition(":verifier=")
+    alike = rows[rows["method"] == name]
+    if verifier:
+        alike = alike[alike["settings.verifier"] == verifier]
     groups = ["temperature", "top_p", *([exhibit.by] if exhibit.by else [])]
     return alike.groupby(groups, group_keys=False)[alike.columns].apply(_best, way.best, exhibit.figures[0].column)
 

@@ -16,6 +16,7 @@ from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
 from decoding.papers.judge import judge, prepared, words_of
 from decoding.papers.reasons import reason
 from decoding.papers.registry import EXHIBITS
+from tests.without_torch import run_without_torch
 
 BY_KEY = {exhibit.key: exhibit for exhibit in EXHIBITS}
 SPEEDS = {"autoregressive": 100.0, "linear": 150.0, "fixed_tree": 140.0, "dynatree": 180.0}
@@ -61,7 +62,7 @@ def test_every_way_is_run_by_its_grid(exhibit):
             assert any(line.startswith(wanted.method.name) for line in ran)
             assert all(name.removeprefix("settings.") in wanted.method.settings() for name in way.best)
         else:
-            assert format_contestant(wanted) in ran, way.line
+            assert format_contestant(wanted) == way.line and way.line in ran, way.line
     names = {way.words for way in exhibit.ways}
     assert all({each.better, each.worse} <= names for each in exhibit.orderings)
     assert len(BY_KEY) == len(EXHIBITS)
@@ -152,3 +153,10 @@ def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, caps
     assert written["dynatree/table-1"]["run"] and not written["dynatree/table-4"]["run"]
     with pytest.raises(ExperimentError, match="There is no exhibit 'figure-99': choose dynatree/table-1"):
         papers.chosen(["figure-99"])
+
+
+def test_papers_are_judged_without_torch(tmp_path):
+    code = "from decoding.papers.registry import EXHIBITS; from decoding.papers.judge import judge; "
+    code += "from decoding.experiments.rows import all_rows; import sys; "
+    code += "print(sum(judge(each, all_rows([])).run for each in EXHIBITS), 'torch' in sys.modules)"
+    assert run_without_torch(tmp_path, "-c", code).split() == ["0", "False"]
