@@ -11,12 +11,14 @@ import os
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from decoding.errors import ExperimentError
-from decoding.experiments.grid import Grid
 from decoding.experiments.rows import RowStore
 from decoding.training.run_folder import alive, disk_errors, write_whole
+
+if TYPE_CHECKING:
+    from decoding.experiments.grid import Grid
 
 GRID, STATUS, STOP = "grid.json", "status.json", "stop"
 
@@ -88,7 +90,7 @@ class Experiment:
         """Whether somebody has."""
         return (self.folder / STOP).exists()
 
-    def begin(self, grid: Grid) -> None:
+    def begin(self, grid: "Grid") -> None:
         """Make the folder ready for a grid.
 
         Raises:

@@ -43,7 +43,7 @@ class Outcome:
     """What our rows say of an exhibit.
 
     Attributes:
-        values: on the axis, ascending; one None for a table.
+        values: on the axis, ascending, those of the paper where nothing was run; one None for a table.
         ours: by way, value and column of a figure. runs: rows by way and value.
         where: pairs, machines and days of the rows.
     """
@@ -139,7 +139,9 @@ def _values(exhibit: Exhibit, table: Mapping[str, pd.DataFrame]) -> tuple[object
     if not exhibit.by:
         return (None,)
     there = [rows[exhibit.by] for rows in table.values() if len(rows)]
-    return tuple(sorted(pd.concat(there).unique().tolist())) if there else ()
+    if there:
+        return tuple(sorted(pd.concat(there).unique().tolist()))
+    return tuple(sorted({key[1] for way in exhibit.ways for key in way.paper if isinstance(key, tuple)}))
 
 
 def _at(rows: pd.DataFrame, exhibit: Exhibit, value: object) -> pd.DataFrame:

@@ -24,6 +24,7 @@ PAGES: dict[str, str] = {
     "Compare": "pages/compare.py",
     "Race": "pages/race.py",
     "Train": "pages/train.py",
+    "Papers": "pages/papers.py",
 }
 STYLE = """
 <style>
