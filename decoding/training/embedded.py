@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     add_common_arguments(made, MINUTES, LEARNING_RATE)
     made.add_argument("--threads", type=int, metavar="N", help="of the processor (default: all)")
     made.add_argument("--pause", type=float, metavar="SECONDS", help=f"between measurements (default {PAUSE_S:g})")
+    made.add_argument("--again", choices=("cooling", "loops"), help="with --resume: do this phase and the rest anew")
     made.set_defaults(device=None, seed=None, learning_rate=None)  # see DEFAULTS
     return made
 
@@ -57,13 +58,15 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
 
     def run() -> int:
+        if args.again and not args.resume:
+            raise TrainingError("--again does a phase anew of a training that is there: add --resume and --out DIR.")
         if args.resume and args.out is None:
             raise TrainingError("Name the training that --resume is to go on with: --out DIR.")
         folder = folder_of(args.out, "embedded")
         asked = merged(args, folder.settings().settings if args.resume else {})
         if args.resume:
             folder.clear_stop()
-        return conduct(folder, lambda: _prepared(asked, folder, args.resume))
+        return conduct(folder, lambda: _prepared(asked, folder, args.resume, args.again or ""))
 
     return run_command(run)
 
@@ -85,7 +88,7 @@ def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str,
     return {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
 
 
-def _prepared(asked: Mapping[str, Any], folder: RunFolder, resume: bool) -> Callable[[], None]:
+def _prepared(asked: Mapping[str, Any], folder: RunFolder, resume: bool, again: str) -> Callable[[], None]:
     """All that comes before the first step; gives what trains."""
     import torch
 
@@ -117,17 +120,17 @@ def _prepared(asked: Mapping[str, Any], folder: RunFolder, resume: bool) -> Call
 
     arrays = prepare(folder.path / DATA, read, report=report)
     training = PairTraining(folder, arrays, length, setup, reporter())
-    return partial(_train, training, folder, resume)
+    return partial(_train, training, folder, resume, again)
 
 
 def _given(corpus: "Corpus") -> "Corpus":
     return corpus
 
 
-def _train(training: Any, folder: RunFolder, resume: bool) -> None:
+def _train(training: Any, folder: RunFolder, resume: bool, again: str) -> None:
     from decoding.training.pair_training import OUT
 
-    training.run(resume)
+    training.run(resume, again)
     print(f"{folder.path / OUT}: target and draft; use --target {folder.path / OUT / 'target'} "
           f"--draft {folder.path / OUT / 'draft'}")  # fmt: skip
 

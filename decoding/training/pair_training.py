@@ -1,7 +1,7 @@
 """The phases in which the embedded pair is trained, each through `loop.train` into one run folder.
 
     training the target      on text, at a steady learning rate; its end is kept in `steady.pt`
-    cooling the target       learning rates fall to 0, half of the steps on longer windows
+    cooling the target       learning rates fall to 0, half of the steps on longer windows; kept in `cooled.pt`
     unlearning loops         the target's own repetitions are made unlikely
     distilling the draft     towards the target's distributions
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from transformers import GPTNeoXForCausalLM
 
-from decoding.errors import require
+from decoding.errors import TrainingError, require
 from decoding.trace import RunTrace
 from decoding.training.checkpoint import Checkpoint, load_checkpoint
 from decoding.training.draft_training import DraftLearner, DraftSettings
@@ -42,7 +42,9 @@ STEADY, COOLING, LOOPS, DISTILLING = (
     "distilling the draft",
 )
 SHARES = {STEADY: 0.52, COOLING: 0.2, LOOPS: 0.06, DISTILLING: 0.22}  # of the time or steps of the whole
-STEADY_CHECKPOINT = "steady.pt"
+STEADY_CHECKPOINT, COOLED_CHECKPOINT = "steady.pt", "cooled.pt"
+# What a phase that is done again begins from, by the word that asks for it.
+AGAIN = {"cooling": STEADY_CHECKPOINT, "loops": COOLED_CHECKPOINT}
 CHECKPOINT_S = 300.0  # of training between two checkpoints at most
 DATA, OUT, NOW = "data", "out", "now"
 
@@ -110,13 +112,22 @@ class PairTraining:
             "seed": setup.seed,
         }
 
-    def run(self, resume: bool = False) -> None:
+    def run(self, resume: bool = False, again: str = "") -> None:
         """Go through all phases that are left; the pair is then in `out`.
+
+        Args:
+            again: one of `AGAIN`: that phase and those behind it are done anew.
 
         Raises:
             StoppedError: somebody asked to stop.
-            TrainingError: the checkpoint is of another training, the disk is full, or a loss is no number.
+            TrainingError: the checkpoint is of another training, the disk is full, or a loss is no number; or the
+                phase that is to be done again was never reached.
         """
+        if again:
+            kept = self.folder.path / AGAIN[again]
+            if not kept.exists():
+                raise TrainingError(f"{self.folder.path} has not come as far as --again {again}: resume it without.")
+            _copy(kept, self.folder.checkpoint)
         phases = list(SHARES)
         left = phases[phases.index(self._phase(resume)) :]
         for phase in left[1:]:  # records of phases that are done again
@@ -146,6 +157,7 @@ class PairTraining:
             _copy(self.folder.checkpoint, self.folder.path / STEADY_CHECKPOINT)
         learner.cooling = True
         self._train(learner, COOLING, resume)
+        _copy(self.folder.checkpoint, self.folder.path / COOLED_CHECKPOINT)
         return network
 
     def _unlearn_loops(self, network: GPTNeoXForCausalLM | None, resume: bool) -> None:

@@ -20,7 +20,16 @@ from decoding.training.loop import StoppedError
 from decoding.training.loop_training import LoopLearner, repeats
 from decoding.training.pair_models import begin_from, load_network, new_network
 from decoding.training.pair_tokenizer import load_tokenizer, save_tokenizer
-from decoding.training.pair_training import COOLING, DISTILLING, LOOPS, STEADY, Length, PairTraining
+from decoding.training.pair_training import (
+    AGAIN,
+    COOLED_CHECKPOINT,
+    COOLING,
+    DISTILLING,
+    LOOPS,
+    STEADY,
+    Length,
+    PairTraining,
+)
 from decoding.training.run_folder import RunFolder, TrainingSettings
 from decoding.training.target_training import TargetLearner
 from decoding.vocabulary import Vocabulary
@@ -102,6 +111,20 @@ def test_more_time_goes_on_from_the_end_of_the_steady_part(begun, tmp_path):
     at_once = run(tmp_path / "at_once", arrays, length=longer)
     assert before == weights(whole) and weights(folder) == weights(at_once) != before
     assert {record["phase"] for record in folder.log()} == {STEADY, COOLING, LOOPS, DISTILLING}
+
+
+def test_a_phase_is_done_again_from_where_it_began(begun, tmp_path):
+    arrays, whole = begun
+    folder = run(tmp_path / "again", arrays)
+    for phase in AGAIN:
+        PairTraining(folder, arrays, LENGTH, SETUP).run(resume=True, again=phase)
+        assert weights(folder) == weights(whole), "the same settings give the same pair"
+    harder = replace(SETUP, loops=replace(SETUP.loops, matrix_rate=0.01))
+    PairTraining(folder, arrays, LENGTH, harder).run(resume=True, again="loops")
+    assert weights(folder) != weights(whole)
+    (folder.path / COOLED_CHECKPOINT).unlink()
+    with pytest.raises(TrainingError, match="has not come as far as --again loops: resume it without"):
+        PairTraining(folder, arrays, LENGTH, SETUP).run(resume=True, again="loops")
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(begun, tmp_path, monkeypatch):
