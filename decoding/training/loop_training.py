@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import GPTNeoXForCausalLM
 
-from decoding.loops import tokens_before_loop
+from decoding.loops import NGRAM, tokens_before_loop
 from decoding.trace import RunTrace
 from decoding.training.fast_forward import compute_dtype, greedy_continuations, head_logits, hidden_states
 from decoding.training.optimisers import MuonAndAdamW, cooled_down, warmed_up
@@ -33,18 +33,19 @@ class LoopSettings:
     Attributes:
         matrix_rate, other_rate: learning rates of Muon and AdamW.
         rows, prompt, continuation: continuations of a step, tokens they begin with, and tokens they go on for.
-        run: tokens that must have been seen before, in the same order, for the last of them to count as repeated.
+        run: tokens that must have been seen before, in the same order, for the last of them to count as repeated; as
+            long as what counts as a loop everywhere else, for ordinary text repeats shorter runs all the time.
         weight: of the repeated tokens' loss beside that of ordinary text.
         batch_tokens, window: of ordinary text in a step.
     """
 
-    matrix_rate: float = 0.002
-    other_rate: float = 3e-4
+    matrix_rate: float = 0.001
+    other_rate: float = 1.5e-4
     warm_up: int = 5
     rows: int = 32
     prompt: int = 48
     continuation: int = 160
-    run: int = 8
+    run: int = NGRAM
     weight: float = 0.5
     batch_tokens: int = 6144
     window: int = 256
