@@ -33,7 +33,8 @@ def draw_exhibit(outcome: Outcome) -> None:
     figure = _chosen_figure(outcome)
     if outcome.run or any(way.paper for way in outcome.exhibit.ways):
         with st.container(border=True, key="papers_chart"):
-            chart(exhibit_figure(outcome, figure, is_dark()), key=f"papers_figure_{figure.column}")
+            drawn = exhibit_figure(outcome, figure, is_dark())
+            chart(drawn, key=f"papers_figure_{figure.column}", height=drawn.layout.height)
     if outcome.values:
         st.html(table_html(outcome))
     if outcome.run and outcome.judged:
