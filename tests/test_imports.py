@@ -31,7 +31,7 @@ FORBIDDEN: dict[str | None, set[str]] = {
     None: {"tests"},
 }
 # The only modules of decoding/ that viz/ may see: records and their errors.
-VIZ_MAY_SEE = {"decoding.trace", "decoding.errors"}
+VIZ_MAY_SEE = {"decoding.trace", "decoding.errors", "decoding.node_orders"}
 
 
 def imported_modules(source: str, path: Path) -> set[str]:

@@ -47,6 +47,15 @@ def estimate(prompts: Sequence, figure: Callable[[np.ndarray], float] | None = N
     return Estimate(float(value), float(low), float(high), count)
 
 
+def ratio_gain(better: np.ndarray, worse: np.ndarray) -> Estimate:
+    """By how much, as a share, the mean of one exceeds that of the other on the same prompts."""
+    count = len(better)
+    chosen = np.random.default_rng(SEED).integers(count, size=(DRAWS, count))
+    drawn = better[chosen].mean(1) / worse[chosen].mean(1) - 1
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    return Estimate(float(better.mean() / worse.mean() - 1), float(low), float(high), count)
+
+
 def middle(prompts: Sequence[float]) -> Estimate:
     """The median of numbers, one per prompt: for times, which a busy machine stretches now and then."""
     numbers = np.asarray(prompts, dtype=np.float64)

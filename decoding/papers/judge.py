@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from decoding.experiments.bootstrap import Estimate, estimate
+from decoding.experiments.bootstrap import Estimate, estimate, ratio_gain
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.rows import LOOP_FREE, MEASURED
 from decoding.papers.exhibit import Exhibit, Figure, Ordering, Way
@@ -162,15 +162,11 @@ def _judged(exhibit: Exhibit, ordering: Ordering, value: object, table: Mapping[
     shared = better.index.intersection(worse.index)
     if not len(shared):
         return Judged(ordering, value, None, paper, "not run")
-    gain = estimate(shared, lambda drawn: _gain(better[shared].to_numpy()[drawn], worse[shared].to_numpy()[drawn]))
+    gain = ratio_gain(better[shared].to_numpy(), worse[shared].to_numpy())
     gain = gain if ordering.higher else _turned(gain)
     verdict: Verdict = {1: "holds", -1: "does not hold", 0: "not decided here"}[gain.sign]
     said = "" if verdict == "holds" else reason(*rows, ordering.better, ordering.worse)
     return Judged(ordering, value, gain, paper, verdict, said)
-
-
-def _gain(better: np.ndarray, worse: np.ndarray) -> float:
-    return float(better.mean() / worse.mean() - 1)
 
 
 def _turned(gain: Estimate) -> Estimate:

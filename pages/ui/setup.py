@@ -24,7 +24,6 @@ PAGES: dict[str, str] = {
     "Compare": "pages/compare.py",
     "Race": "pages/race.py",
     "Train": "pages/train.py",
-    "Papers": "pages/papers.py",
 }
 STYLE = """
 <style>
