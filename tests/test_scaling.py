@@ -83,6 +83,7 @@ def test_the_verdicts_say_where_it_comes_nearest():
     assert len(records) == 2 and all(line.startswith("goal reached: recording") for line in records)
 
 
+@pytest.mark.slow
 def test_a_whole_run_writes_every_axis(monkeypatch, tmp_path, capsys):
     for name, sizes in {
         "BUDGETS": (8, 16, 32), "DEPTHS": (1, 2, 4), "CONTEXTS": (16, 24, 32), "LENGTHS": (8, 16, 24, 32, 40),

@@ -194,6 +194,7 @@ def test_a_wrong_residual_is_noticed_on_the_embedded_pair(monkeypatch, generator
     assert min(p_values(sample(task)[0][key], generator)) < 1e-10
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_it_found(monkeypatch, tmp_path, capsys):
     task = Task(0, "Once upon a time, there was a little girl who lived in a", ("eagle2",), 300)
     monkeypatch.setattr(transform_test, "tasks_for", lambda args: [task])

@@ -173,18 +173,16 @@ def visit(page, app_server: str, title: str) -> None:
     settle(page)
 
 
-def test_no_grave_violation_on_any_page_as_it_opens(browser, app_server):
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+def test_no_grave_violation_on_any_page_as_it_opens(browser, app_server, theme):
     script, found = axe_script(), []
     context = browser.new_context(viewport={"width": 1280, "height": 800}, bypass_csp=True)
     context.add_init_script(script)
     page = context.new_page()
+    page.emulate_media(color_scheme=theme)
     for title in PAGES:
-        page.emulate_media(color_scheme="light")
         visit(page, app_server, title)
-        found.extend(violations(page, f"{title}, light"))
-        page.emulate_media(color_scheme="dark")
-        settle(page)
-        found.extend(violations(page, f"{title}, dark"))
+        found.extend(violations(page, f"{title}, {theme}"))
     context.close()
     assert not found, "\n".join(map(str, found))
 

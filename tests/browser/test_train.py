@@ -33,6 +33,7 @@ def step_of(page) -> int:
     return int(words.partition(" of ")[0].rpartition(" ")[2].replace(",", "")) if "step" in words else -1
 
 
+@pytest.mark.slow
 def test_it_moves_by_itself_and_is_stopped_from_another_session(open_page, toy):
     page = open_page(f"/train?run={toy.path.name}")
     page.locator(TREE).nth(1).wait_for(timeout=WAIT_MS)

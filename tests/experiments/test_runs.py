@@ -237,6 +237,7 @@ def test_what_the_command_refuses_is_one_sentence(tmp_path, monkeypatch, capsys)
     assert [sweep.in_words(seconds) for seconds in (None, 89, 90, 6000)] == ["some time", "89 s", "1.5 min", "1.7 h"]
 
 
+@pytest.mark.slow
 def test_two_devices_give_the_same_rows(crew, tmp_path):
     run_grid(grid(), crew, tmp_path / "one")
     both = DeviceCrew(PairSettings(device="cpu"), ("cpu", "cpu"), "try")

@@ -113,6 +113,7 @@ def test_more_time_goes_on_from_the_end_of_the_steady_part(begun, tmp_path):
     assert {record["phase"] for record in folder.log()} == {STEADY, COOLING, LOOPS, DISTILLING}
 
 
+@pytest.mark.slow
 def test_a_phase_is_done_again_from_where_it_began(begun, tmp_path):
     arrays, whole = begun
     folder = run(tmp_path / "again", arrays)
