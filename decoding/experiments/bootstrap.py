@@ -36,24 +36,29 @@ def estimate(prompts: Sequence, figure: Callable[[np.ndarray], float] | None = N
     Args:
         figure: of the indices of the prompts drawn.
     """
-    count = len(prompts)
-    chosen = np.random.default_rng(SEED).integers(count, size=(draws, count))
+    count, chosen = len(prompts), _chosen(len(prompts), draws)
     if figure is None:
         numbers = np.asarray(prompts, dtype=np.float64)
         value, drawn = numbers.mean(), numbers[chosen].mean(1)
     else:
         value, drawn = figure(np.arange(count)), np.array([figure(row) for row in chosen])
-    low, high = np.percentile(drawn, (2.5, 97.5))
-    return Estimate(float(value), float(low), float(high), count)
+    return _estimate(value, drawn, count)
 
 
 def ratio_gain(better: np.ndarray, worse: np.ndarray) -> Estimate:
     """By how much, as a share, the mean of one exceeds that of the other on the same prompts."""
-    count = len(better)
-    chosen = np.random.default_rng(SEED).integers(count, size=(DRAWS, count))
-    drawn = better[chosen].mean(1) / worse[chosen].mean(1) - 1
+    chosen = _chosen(len(better), DRAWS)
+    return _estimate(better.mean() / worse.mean() - 1, better[chosen].mean(1) / worse[chosen].mean(1) - 1, len(better))
+
+
+def _chosen(count: int, draws: int) -> np.ndarray:
+    """Prompts drawn with replacement, `[draws, count]`."""
+    return np.random.default_rng(SEED).integers(count, size=(draws, count))
+
+
+def _estimate(value: float, drawn: np.ndarray, count: int) -> Estimate:
     low, high = np.percentile(drawn, (2.5, 97.5))
-    return Estimate(float(better.mean() / worse.mean() - 1), float(low), float(high), count)
+    return Estimate(float(value), float(low), float(high), count)
 
 
 def middle(prompts: Sequence[float]) -> Estimate:

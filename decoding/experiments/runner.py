@@ -16,7 +16,7 @@ from decoding.experiments.plan import Block
 from decoding.experiments.prompt_sets import prompts_of
 from decoding.experiments.rows import Row
 
-FLUSH_S = 10.0  # of work that an interruption may cost
+FLUSH_S = 3.0  # of work that an interruption may cost
 Report = Callable[[Status], None]
 
 

@@ -1,7 +1,7 @@
 """Our rows for an exhibit: estimates with intervals over prompts, and whether the paper's orderings hold."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -201,8 +201,3 @@ def words_of(figure: Figure, found: Estimate | None) -> str:
         return "not run"
     value, low, high = (f"{each:,.{figure.digits}f}" for each in (found.value, found.low, found.high))
     return f"{value} ({low} to {high})"
-
-
-def all_runs(outcomes: Sequence[Outcome]) -> int:
-    """Rows that stand behind some exhibits."""
-    return sum(sum(each.runs.values()) for each in outcomes)

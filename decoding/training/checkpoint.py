@@ -14,6 +14,7 @@ from decoding.errors import TrainingError
 from decoding.training.run_folder import write_whole
 
 VERSION = 1
+MOST_TOLD = 80  # characters of a value in a sentence
 
 
 @dataclass(frozen=True)
@@ -74,4 +75,7 @@ def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> 
 def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """The first thing in which two trainings differ, in words."""
     name = next(name for name in sorted({*there, *here}) if there.get(name) != here.get(name))
-    return f"{name} {there.get(name)!r} instead of {here.get(name)!r}"
+    told = [repr(side.get(name)) for side in (there, here)]
+    if max(map(len, told)) > MOST_TOLD:  # measured times, say: nobody wants to read them all
+        return f"another {name}"
+    return f"{name} {told[0]} instead of {told[1]}"

@@ -200,28 +200,27 @@ device = "cpu"
 
 
 @pytest.mark.slow
-def test_a_killed_command_goes_on_and_no_row_is_lost_or_doubled(tmp_path, monkeypatch):
-    run = command(tmp_path, TOML)
-    out, deadline = tmp_path / "out", time.monotonic() + 60
-    while not (out / STATUS).exists() and time.monotonic() < deadline:
+def test_a_killed_command_goes_on_and_no_row_is_lost_or_doubled(tmp_path):
+    content, out = TOML.replace("new_tokens = [8]", "new_tokens = [64]"), tmp_path / "out"
+    run = command(tmp_path, content)
+    deadline = time.monotonic() + 90
+    while not list(out.glob("rows/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    time.sleep(0.4)
     run.send_signal(signal.SIGKILL)
     run.communicate()
-    left = Experiment(out).store.keys()
-    assert len(left) < 50
-    stopped = command(tmp_path, TOML)
-    while "of 50 runs" not in (stopped.stdout.readline() or "of 50 runs"):
-        pass
-    stopped.send_signal(signal.SIGTERM)
-    said = stopped.communicate()[0]
-    kept_then = Experiment(out).store.keys()
-    assert (left <= kept_then and (stopped.returncode, "Stopped" in said) == (1, True)) or len(kept_then) == 50, said
-    whole = command(tmp_path, TOML)
-    said = whole.communicate()[0]
-    assert whole.returncode == 0 and "50 of 50 runs; finished" in said, said
-    frame = kept(out)
-    assert len(frame) == 50 and frame["key"].is_unique and kept_then <= set(frame["key"])
+    killed = kept(out)["key"].tolist()
+    assert 0 < len(killed) < 50 and Experiment(out).status().state == "stopped"
+    run = command(tmp_path, content)
+    while "of 50 runs" not in run.stdout.readline():
+        assert run.poll() is None
+    run.send_signal(signal.SIGTERM)
+    said = run.communicate()[0]
+    stopped = kept(out)["key"].tolist()
+    assert run.returncode == 1 and "Stopped; run the grid again" in said and len(killed) < len(stopped) < 50, said
+    said = command(tmp_path, content).communicate()[0]
+    assert "50 of 50 runs; finished" in said, said
+    whole = kept(out)["key"]
+    assert len(whole) == 50 and whole.is_unique and set(killed) < set(stopped) < set(whole)
 
 
 def test_what_the_command_refuses_is_one_sentence(tmp_path, monkeypatch, capsys):
