@@ -168,8 +168,12 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     folder = RunFolder(tmp_path)
     train(learner(), folder, Plan(steps=2), phase="p", belongs_to={"verifier": "nss"})
     before = folder.checkpoint.read_bytes()
-    with pytest.raises(TrainingError, match="belongs to another training"):
-        train(learner(), folder, Plan(steps=4), phase="p", belongs_to={"verifier": "spectr"}, resume=True)
+    for other, said in (
+        ("spectr", r"\(verifier 'nss' instead of 'spectr'\)"),
+        ("x" * 999, r"\(another verifier\): resume"),
+    ):
+        with pytest.raises(TrainingError, match=f"belongs to another training {said}"):
+            train(learner(), folder, Plan(steps=4), phase="p", belongs_to={"verifier": other}, resume=True)
     assert folder.checkpoint.read_bytes() == before
 
 
