@@ -36,9 +36,12 @@ def keep_list(running: frozenset[str]) -> None:
 
 
 def keep_view(seen: Followed, at_work: bool, live: bool) -> None:
-    """The training that is looked at, drawn anew while it runs; the whole page where that begins or ends."""
+    """The training that is looked at, drawn anew while it runs; the whole page where a person began it or stilled it.
+
+    Where it ends, `keep_list` has the whole page drawn: of two views that run by the clock only one may ask for that.
+    """
     seen.look()
-    if seen.stand.running != at_work or is_live() != live:
+    if (seen.stand.running and not at_work) or is_live() != live:
         st.rerun(scope="app")
     draw_training(seen)
 

@@ -70,6 +70,7 @@ def test_a_token_far_below_the_best_logit_is_a_failure_in_half_precision(monkeyp
     assert "below the best logit" in row.failures[0]
 
 
+@pytest.mark.slow
 def test_identity_passes_and_notices_wrong_positions(embedded, monkeypatch):
     ids = [embedded.vocabulary.encode(choose_prompts(None, 1)[0].text)]
     rows = identity.check_pair("embedded", embedded, ids, 16, quick=True)

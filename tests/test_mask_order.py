@@ -38,6 +38,7 @@ def test_every_way_of_attention_sees_the_same(monkeypatch):
     torch.testing.assert_close(ways["dense"](), ways["flex, as made"](), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_prints_counts_and_identity(monkeypatch, capsys, tmp_path):
     words = ["mask_order", "--quick", "--device", "cpu", "--json", str(tmp_path / "figures.json")]
     monkeypatch.setattr(sys, "argv", words)

@@ -24,7 +24,10 @@ PAGES: dict[str, str] = {
     "Compare": "pages/compare.py",
     "Race": "pages/race.py",
     "Train": "pages/train.py",
+    "Sweep": "pages/sweep.py",
+    "Papers": "pages/papers.py",
 }
+LAB = ("Train", "Sweep", "Papers")  # behind one button: the menu stays in one line at 1280 pixels
 STYLE = """
 <style>
 [data-testid=stMainBlockContainer] { padding: 0.5rem 1.5rem 1rem; max-width: 1920px; }
@@ -38,6 +41,7 @@ STYLE = """
 .st-key-menu { min-height: 2.3rem; padding-right: 2.2rem; }
 .st-key-menu p { margin: 0; }
 .st-key-menu [data-testid=stMarkdownContainer] { margin: 0; }
+.st-key-menu_lab button { border: 0; background: transparent; min-height: 1.9rem; padding: 0 0.3rem; }
 .st-key-brand p { font-size: 1.15rem; font-weight: 700; padding-right: 0.5rem; }
 .st-key-pair_open button { border-radius: 1rem; min-height: 1.9rem; height: 1.9rem; padding: 0 0.8rem; }
 .st-key-pair_open button p { font-size: 0.82rem; white-space: nowrap; }
@@ -74,15 +78,23 @@ def setup(title: str) -> None:
     with st.container(key="menu", horizontal=True, vertical_alignment="center", gap="small"):
         with st.container(key="brand", width="content"):
             st.markdown("Draftscope", width="content")
-        for label, page in PAGES.items():
-            if (ROOT / page).is_file():
-                st.page_link(page, label=f"**{label}**" if label == title else label)
+        for label in PAGES:
+            if label not in LAB:
+                _link(label, title)
+        with st.popover(f"**{title}**" if title in LAB else "Lab", key="menu_lab", width="content"):
+            for label in LAB:
+                _link(label, title)
         st.space("stretch")
         _pair_pill()
     if "tour" in st.session_state:
         from pages.ui.tour import tour_bar
 
         tour_bar(title)
+
+
+def _link(label: str, title: str) -> None:
+    if (ROOT / PAGES[label]).is_file():
+        st.page_link(PAGES[label], label=f"**{label}**" if label == title else label)
 
 
 def _pair_pill() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 60.0
-SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]"
+# Before the first run of a page begins nothing runs either: its menu tells that there was one.
+SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]:has(.st-key-menu)"
 # `--no-sandbox`: build machines run as root. The rest keeps Chromium off the network.
 CHROMIUM_FLAGS = [
     "--headless",

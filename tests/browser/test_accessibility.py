@@ -57,6 +57,7 @@ def tune_live(page, judge: Callable) -> None:
 
 def learn(page, judge: Callable) -> None:
     """Its views, one after the other, and a stop of the guided tour."""
+    page.locator(".st-key-learn_view button").first.wait_for(timeout=WAIT_MS)
     views = page.locator(".st-key-learn_view button").all_inner_texts()
     for name in views:
         page.locator(".st-key-learn_view button", has_text=name).click()
@@ -173,7 +174,8 @@ def visit(page, app_server: str, title: str) -> None:
     settle(page)
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_grave_violation_on_any_page_as_it_opens(browser, app_server, theme):
     script, found = axe_script(), []
     context = browser.new_context(viewport={"width": 1280, "height": 800}, bypass_csp=True)

@@ -31,6 +31,7 @@ def race(open_page):
     return page
 
 
+@pytest.mark.slow
 def test_the_replay_takes_the_recorded_time_and_ends_with_the_result(race):
     page = race
     longest_ms = 1e3 * max(run.iterations[-1].ended_s for run in race_runs())

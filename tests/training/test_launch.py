@@ -60,6 +60,7 @@ def straight(tmp_path: Path) -> float:
     return weight(folder)
 
 
+@pytest.mark.slow
 def test_killed_resumed_stopped_and_resumed_it_ends_as_one_that_never_stopped(tmp_path: Path):
     folder = launch("head", ("--steps", STEPS, "--pause", "0.02"), name="TALF, toy")
     assert folder.path.name.startswith("talf-toy-20") and trainings() == [folder]

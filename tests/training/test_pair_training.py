@@ -102,6 +102,7 @@ def test_a_training_that_stopped_ends_with_the_very_same_weights(begun, tmp_path
     assert [record["step"] for record in folder.log() if record["phase"] == STEADY][-1] == 10
 
 
+@pytest.mark.slow
 def test_more_time_goes_on_from_the_end_of_the_steady_part(begun, tmp_path):
     arrays, whole = begun
     longer = replace(LENGTH, steps=30)
