@@ -39,27 +39,36 @@ class Way:
 
     Attributes:
         words: as the paper calls it.
-        line: of the contestant, as `contestants.format_contestant` writes it; with `best` its method, and its verifier
-            behind `:verifier=`.
+        line: of the contestant, as `contestants.format_contestant` writes it, or what the records of a benchmark call
+            it; with `best` or `where` its method, and its verifier behind `:verifier=`.
         paper: the paper's numbers by column of a figure; with `by` in the exhibit, by (column, value).
         best: columns of settings: of all their combinations the one counts that is best in the exhibit's first figure,
             chosen anew under every sampling and at every value of the axis.
+        where: values that columns of settings must have.
+        flat: the same at every value of the axis, as a horizontal line.
     """
 
     words: str
     line: str
     paper: Mapping[object, float] = field(default_factory=dict)
     best: tuple[str, ...] = ()
+    where: Mapping[str, object] = field(default_factory=dict)
+    flat: bool = False
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """A claim that one way is above another in a figure, or below it where lower is better."""
+    """A claim that one way is above another in a figure, or below it where lower is better.
+
+    Attributes:
+        at: two values on the axis: the first way at the one is held against the second at the other.
+    """
 
     better: str
     worse: str
     figure: Figure
     higher: bool = True
+    at: tuple[object, object] | None = None
 
 
 @dataclass(frozen=True)
@@ -68,11 +77,15 @@ class Exhibit:
 
     Attributes:
         key: such as `dynatree/table-1`. paper, title: what it is.
-        grid: file in `benchmarks/grids` whose rows it is made of.
+        grid: file in `benchmarks/grids` whose rows it is made of; empty where it is made of what a benchmark stored.
         protocol: how the paper measured, in a line.
         figures: columns; the first is the one that is drawn.
         by: column of the rows that a figure's axis is; empty for a table.
         only: values that columns of the rows must have to count.
+        view: what is made of the rows first, one of `views.VIEWS`.
+        stored: benchmark whose records in `benchmarks/results` it is made of; empty for a grid.
+        axis: what the axis is called.
+        needs: what has to be given for the command to measure this; empty where the samples will do.
     """
 
     key: str
@@ -85,3 +98,14 @@ class Exhibit:
     orderings: tuple[Ordering, ...] = ()
     by: str = ""
     only: Mapping[str, object] = field(default_factory=dict)
+    view: str = "runs"
+    stored: str = ""
+    axis: str = ""
+    needs: str = ""
+
+    @property
+    def command(self) -> str:
+        """What measures it."""
+        if self.stored:
+            return f"python -m benchmarks.{self.stored} --save"
+        return f"python -m benchmarks.sweep benchmarks/grids/{self.grid}.toml"
