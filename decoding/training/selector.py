@@ -75,7 +75,6 @@ def _prepared(args: argparse.Namespace, words: list[str], verifier: str, folder:
     """All that comes before the first step; gives what trains."""
     import json
 
-    from decoding.selector.latency_measuring import latency_model
     from decoding.training.loop import Plan
     from decoding.training.selector_examples import examples
     from decoding.training.selector_learner import SelectorLearner, SelectorSettings
@@ -98,7 +97,7 @@ def _prepared(args: argparse.Namespace, words: list[str], verifier: str, folder:
     if not args.resume:
         folder.begin(_settings(args, words, verifier, pair))
     label()
-    latency = latency_model(pair, args.measure_again and not args.resume)
+    latency = _latency(args, folder, pair)
     trained, held_out = (
         examples(data.read(part), verifier, data.plan.samplings, latency, args.time) for part in ("trained", "held_out")
     )
@@ -108,6 +107,21 @@ def _prepared(args: argparse.Namespace, words: list[str], verifier: str, folder:
     belongs_to = {**vars(settings), "time": args.time, "latency": json.dumps(latency.as_json()),
                   "data": json.dumps(dict(data.belongs_to), sort_keys=True)}  # fmt: skip
     return lambda: _train(args, learner, folder, plan, belongs_to, pair, latency)
+
+
+def _latency(args: argparse.Namespace, folder: RunFolder, pair: "Pair") -> "LatencyModel":
+    """What forwards cost; a training that goes on keeps the costs that it began with, which its labels rest on."""
+    import json
+
+    from decoding.selector.latency import LatencyModel
+    from decoding.selector.latency_measuring import latency_model
+    from decoding.training.checkpoint import load_checkpoint
+
+    if args.resume and folder.checkpoint.exists():
+        kept = load_checkpoint(folder.checkpoint).belongs_to.get("latency")
+        if kept is not None:
+            return LatencyModel.from_json(json.loads(kept))
+    return latency_model(pair, args.measure_again)
 
 
 def _train(

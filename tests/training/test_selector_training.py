@@ -132,7 +132,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
-def test_the_command_makes_a_selector_that_decodes(home, capsys):
+def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine")]) == 0
     folder = RunFolder(home / "mine")
     assert folder.status().state == "finished" and folder.settings().kind == "selector"
@@ -151,7 +151,11 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys):
     # A second verifier finds its labels there, and the resumed one has nothing left to do.
     assert selector.main(["--verifier", "traversal", *SMALL, "--out", str(home / "other")]) == 0
     assert "0 of 3 texts" not in capsys.readouterr().err
+    # On a machine that has become slower it goes on with the costs that it began with.
+    slower = replace(LATENCY, draft_s=tuple(2 * s for s in LATENCY.draft_s))
+    monkeypatch.setattr("decoding.selector.latency_measuring.latency_model", lambda pair, again=False: slower)
     assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine"), "--resume"]) == 0
+    assert find_selector("mine").latency == LATENCY.as_json()
 
 
 def test_what_cannot_be_done_is_one_sentence(home, capsys):
