@@ -41,7 +41,7 @@ STEADY, COOLING, LOOPS, DISTILLING = (
     "unlearning loops",
     "distilling the draft",
 )
-SHARES = {STEADY: 0.52, COOLING: 0.2, LOOPS: 0.06, DISTILLING: 0.22}  # of the time or steps of the whole
+SHARES = {STEADY: 0.42, COOLING: 0.15, LOOPS: 0.25, DISTILLING: 0.18}  # of the time or steps of the whole
 STEADY_CHECKPOINT, COOLED_CHECKPOINT = "steady.pt", "cooled.pt"
 # What a phase that is done again begins from, by the word that asks for it.
 AGAIN = {"cooling": STEADY_CHECKPOINT, "loops": COOLED_CHECKPOINT}

@@ -9,7 +9,7 @@ from decoding.training.launch import trainings
 from pages.ui.errors import escape_markdown
 from pages.ui.train_words import KIND_WORDS, STATE_ICONS, age, best_words, started_s
 
-RUNNING_S, RESTING_S = 2.0, 15.0  # between two looks while something runs, and to notice what others start
+LIST_S, VIEW_S = 3.0, 2.0  # between two looks at all trainings, and at the one that is looked at while it runs
 CHOSEN, FORM = "train_run", "new"
 MOST_LISTED = 12
 
@@ -47,11 +47,6 @@ def look_at(name: str) -> None:
     """Look at a training, by the name of its folder, or at the form for another one."""
     st.session_state[CHOSEN] = name
     st.session_state["train_sure"] = None
-
-
-def names_running(found: list[Followed]) -> frozenset[str]:
-    """Trainings that are at work, by the names of their folders."""
-    return frozenset(followed.folder.path.name for followed in found if followed.stand.running)
 
 
 def draw_list(found: list[Followed]) -> None:
