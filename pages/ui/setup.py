@@ -41,7 +41,8 @@ STYLE = """
 .st-key-menu { min-height: 2.3rem; padding-right: 2.2rem; }
 .st-key-menu p { margin: 0; }
 .st-key-menu [data-testid=stMarkdownContainer] { margin: 0; }
-.st-key-menu_lab button { border: 0; background: transparent; min-height: 1.9rem; padding: 0 0.3rem; }
+[class*="st-key-menu_lab"] button { border: 0; background: transparent; min-height: 2rem; padding: 0 0.5rem; }
+.st-key-menu_lab_here button { background: rgba(128, 128, 128, 0.15); }
 .st-key-brand p { font-size: 1.15rem; font-weight: 700; padding-right: 0.5rem; }
 .st-key-pair_open button { border-radius: 1rem; min-height: 1.9rem; height: 1.9rem; padding: 0 0.8rem; }
 .st-key-pair_open button p { font-size: 0.82rem; white-space: nowrap; }
@@ -81,7 +82,8 @@ def setup(title: str) -> None:
         for label in PAGES:
             if label not in LAB:
                 _link(label, title)
-        with st.popover(f"**{title}**" if title in LAB else "Lab", key="menu_lab", width="content"):
+        here = title in LAB
+        with st.popover(f"**{title}**" if here else "Lab", key="menu_lab_here" if here else "menu_lab"):
             for label in LAB:
                 _link(label, title)
         st.space("stretch")
