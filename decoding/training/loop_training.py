@@ -36,6 +36,8 @@ class LoopSettings:
         run: tokens that must have been seen before, in the same order, for the last of them to count as repeated; as
             long as what counts as a loop everywhere else, for ordinary text repeats shorter runs all the time.
         weight: of the repeated tokens' loss beside that of ordinary text.
+        kept: share of the way that the weights went which is kept at the end; ordinary text loses less by going a part
+            of it than loops do (Wortsman et al. 2022, on other tasks).
         batch_tokens, window: of ordinary text in a step.
     """
 
@@ -47,6 +49,7 @@ class LoopSettings:
     continuation: int = 160
     run: int = NGRAM
     weight: float = 0.5
+    kept: float = 0.6
     batch_tokens: int = 6144
     window: int = 256
 
@@ -107,6 +110,13 @@ class LoopLearner:
 
     def _batch(self, number: int, rows: int, window: int) -> Tensor:
         return torch.from_numpy(self.arrays.batch(self.seed, number, rows, window)).to(self.device)
+
+
+def go_back(network: GPTNeoXForCausalLM, before: Mapping[str, Tensor], kept: float) -> None:
+    """Set weights between those of `before` (at 0) and those that the network has (at 1)."""
+    with torch.no_grad():
+        for name, weights in network.named_parameters():
+            weights.lerp_(before[name].to(weights), 1 - kept)
 
 
 def repeats(rows: np.ndarray, run: int, prompt: int) -> np.ndarray:

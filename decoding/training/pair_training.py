@@ -20,7 +20,7 @@ from decoding.trace import RunTrace
 from decoding.training.checkpoint import Checkpoint, load_checkpoint
 from decoding.training.draft_training import DraftLearner, DraftSettings
 from decoding.training.loop import Learner, Plan, Report, train
-from decoding.training.loop_training import LoopLearner, LoopSettings
+from decoding.training.loop_training import LoopLearner, LoopSettings, go_back
 from decoding.training.pair_models import (
     DRAFT,
     TARGET,
@@ -163,6 +163,8 @@ class PairTraining:
     def _unlearn_loops(self, network: GPTNeoXForCausalLM | None, resume: bool) -> None:
         learner = LoopLearner(network or self._new("target"), self.arrays, self.setup.loops, self.setup.seed)
         self._train(learner, LOOPS, resume)
+        before = load_checkpoint(self.folder.path / COOLED_CHECKPOINT, self.belongs_to).state["network"]
+        go_back(learner.network, before, self.setup.loops.kept)
         self._save(learner.network, "target")
 
     def _distil(self, resume: bool) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from decoding.training.draft_training import divergence, laws, overlap
 from decoding.training.fast_forward import RowCache, greedy_continuations, head_logits, hidden_states
-from decoding.training.loop_training import repeats, unlikelihood
+from decoding.training.loop_training import go_back, repeats, unlikelihood
 from decoding.training.pair_models import NetworkShape, new_network
 from decoding.training.target_training import TargetSettings, token_losses
 
@@ -110,3 +110,12 @@ def test_windows_are_short_most_of_the_time_and_reach_far_while_cooling():
     steady = [settings.window_of(step, cooling=False) for step in range(8)]
     assert steady == [256, 256, 256, 1024] * 2
     assert [settings.window_of(step, cooling=True) for step in range(4)] == [256, 1536] * 2
+
+
+def test_a_part_of_the_way_back(network):
+    before = {name: torch.zeros_like(weights) for name, weights in network.named_parameters()}
+    now = {name: weights.detach().clone() for name, weights in network.named_parameters()}
+    go_back(network, before, 0.25)
+    assert all(torch.allclose(weights, 0.25 * now[name]) for name, weights in network.named_parameters())
+    go_back(network, now, 0.0)
+    assert all(torch.equal(weights, now[name]) for name, weights in network.named_parameters())
