@@ -3,12 +3,14 @@
 Random trees attach every node to a node drawn among those before it; as the paper's, they come in the order of their
 making. Real trees are DySpec's on the embedded pair, behind prefixes of several lengths. Attention has the shape of
 Llama-2-70B on a GPU (64 heads of 128) and a smaller one on a CPU; both ways see the same mask in the same order:
-scaled-dot-product attention reads the whole mask, FlexAttention skips its empty blocks.
+scaled-dot-product attention reads the whole mask, FlexAttention skips its empty blocks. With --save the figures of
+every tree are kept for `benchmarks.papers`.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +26,7 @@ from benchmarks.common import (
     save_figures,
 )
 from decoding.errors import PromptError
-from decoding.experiments.bootstrap import estimate
+from decoding.experiments.bootstrap import Estimate, estimate
 from decoding.methods import METHODS
 from decoding.node_orders import NODE_ORDERS, breadth_first, depth_first
 from decoding.pair import Pair
@@ -40,12 +42,15 @@ HEADS = {"cuda": (64, 128), "cpu": (4, 64)}
 REPEATS = 15
 
 Order = Callable[[dict[int, int]], Sequence[int]]
+Record = dict[str, Any]  # of one tree, or one call of attention, in one order: see `decoding.papers.stored`
 ORDERS: dict[str, Order] = {
     "as made": sorted,
     "breadth": breadth_first,
     "depth": depth_first,
     "heavy": lambda parents: depth_first(parents, heavy=True),
 }
+WORDS = {"as made": "as made", "breadth": "breadth-first (BFS)", "depth": "depth-first (DFS)",
+         "heavy": "heavy path first"}  # fmt: skip
 
 
 def random_tree(nodes: int, draws: np.random.Generator) -> dict[int, int]:
@@ -63,13 +68,16 @@ def tree_mask(parents: dict[int, int], rows: Sequence[int], prefix: int) -> Tree
     return TreeMask(allowed, tuple(rows), prefix)
 
 
-def blocks_of(trees: Sequence[dict[int, int]], order: str, prefix: int, block: int) -> list[int]:
-    """Non-empty blocks of every tree's mask in one order."""
-    found = []
-    for parents in trees:
-        rows = tuple(ORDERS[order](parents))
-        found.append(count_blocks(tree_mask(parents, rows, prefix), rows, block=block).total)
-    return found
+def blocks_of(parents: dict[int, int], order: str, prefix: int, block: int = PAPER_BLOCK) -> int:
+    """Non-empty blocks of a tree's mask in one order."""
+    rows = tuple(ORDERS[order](parents))
+    return count_blocks(tree_mask(parents, rows, prefix), rows, block=block).total
+
+
+def counted(records: Sequence[Record], nodes: int, order: str, prefix: int = 0) -> Estimate:
+    """The mean of the non-empty blocks of `PAPER_BLOCK` over the trees of one size."""
+    return estimate([each["blocks"] for each in records
+                     if (each["nodes"], each["line"], each["prefix"]) == (nodes, order, prefix)])  # fmt: skip
 
 
 def real_trees(pair: Pair, nodes: int, count: int, prompts: Sequence[list[int]]) -> list[dict[int, int]]:
@@ -84,59 +92,72 @@ def real_trees(pair: Pair, nodes: int, count: int, prompts: Sequence[list[int]])
     return found
 
 
-def random_table(sizes: Sequence[int], count: int) -> dict:
-    """Table 5's block counts: random trees without a prefix."""
+def random_table(sizes: Sequence[int], count: int) -> list[Record]:
+    """Table 5's block counts, of blocks of every size: random trees without a prefix."""
     print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, random trees without a prefix, beside Table 5")
-    draws, figures, rows = np.random.default_rng(0), {}, []
+    draws, records = np.random.default_rng(0), []
     for nodes in sizes:
-        trees = [random_tree(nodes, draws) for _ in range(count)]
-        found = {order: {block: estimate(blocks_of(trees, order, 0, block)) for block in BLOCKS} for order in ORDERS}
-        paper = PAPER.get(nodes, ("", ""))
-        cells = [str(found[order][PAPER_BLOCK]) for order in ORDERS]
+        for number in range(count):
+            parents = random_tree(nodes, draws)
+            for order in ORDERS:
+                found = {block: blocks_of(parents, order, 0, block) for block in BLOCKS}
+                named = {"blocks" if block == PAPER_BLOCK else f"blocks_{block}": n for block, n in found.items()}
+                records.append(_record("random", order, f"random {number}", nodes, 0, **named))
+    rows = []
+    for nodes in sizes:
+        paper, cells = PAPER.get(nodes, ("", "")), [str(counted(records, nodes, order)) for order in ORDERS]
         rows.append((nodes, cells[0], paper[0], *cells[1:], paper[1]))
-        figures[nodes] = {order: {block: vars(each) for block, each in by.items()} for order, by in found.items()}
-    print_table(("nodes", "as made", "paper", *list(ORDERS)[1:], "paper, reordered"), rows)
-    return figures
+    words = list(WORDS.values())
+    print_table(("nodes", words[0], "paper", *words[1:], "paper, reordered"), rows)
+    return records
 
 
-def real_table(pair: Pair, prompts: Sequence[list[int]], sizes: Sequence[int], count: int) -> dict:
+def real_table(pair: Pair, prompts: Sequence[list[int]], sizes: Sequence[int], count: int) -> list[Record]:
     """Figure 9: real trees behind prefixes of several lengths."""
     print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, DySpec's trees behind a prefix")
-    figures, rows = {}, []
-    for nodes in sizes:
-        trees = real_trees(pair, nodes, count, prompts)
-        for prefix in PREFIXES:
-            found = {order: estimate(blocks_of(trees, order, prefix, PAPER_BLOCK)) for order in ORDERS}
-            rows.append((nodes, prefix, *found.values()))
-            figures[f"{nodes} behind {prefix}"] = {order: vars(each) for order, each in found.items()}
-    print_table(("nodes", "prefix", *ORDERS), rows)
-    return figures
+    records = [
+        _record("real", order, f"tree {number}", nodes, prefix, blocks=blocks_of(parents, order, prefix))
+        for nodes in sizes
+        for number, parents in enumerate(real_trees(pair, nodes, count, prompts))
+        for prefix in PREFIXES
+        for order in ORDERS
+    ]
+    rows = [(nodes, prefix, *(counted(records, nodes, order, prefix) for order in ORDERS))
+            for nodes in sizes for prefix in PREFIXES]  # fmt: skip
+    print_table(("nodes", "prefix", *WORDS.values()), rows)
+    return records
 
 
-def kernel_table(sizes: Sequence[int], prefixes: Sequence[int], device: torch.device) -> dict:
+def kernel_table(sizes: Sequence[int], prefixes: Sequence[int], device: torch.device) -> list[Record]:
     """Milliseconds of attention over random trees: the dense mask, and FlexAttention with the blocks of each order."""
     heads, size = HEADS.get(device.type, HEADS["cpu"])
     print(f"\nMilliseconds of one layer's attention on {device}, {heads} heads of {size}; interleaved, medians")
-    draws, figures, rows = np.random.default_rng(1), {}, []
+    draws, records, rows = np.random.default_rng(1), [], []
     for nodes in sizes:
         parents = random_tree(nodes, draws)
         for prefix in prefixes:
             ways = kernel_ways(parents, prefix, device, heads, size)
             times: dict[str, list[float]] = {name: [] for name in ways}
-            for _ in range(REPEATS):
+            for number in range(REPEATS):
                 for name, run in ways.items():
-                    times[name].append(timed(run, device))
-            found = {name: 1000 * median(each) for name, each in times.items()}
-            rows.append((nodes, prefix, *(f"{ms:.2f}" for ms in found.values())))
-            figures[f"{nodes} behind {prefix}"] = found
-    print_table(("nodes", "prefix", *found), rows)
-    return figures
+                    times[name].append(1000 * timed(run, device))
+                    records.append(
+                        _record("kernels", name, f"repeat {number}", nodes, prefix, kernel_ms=times[name][-1])
+                    )
+            rows.append((nodes, prefix, *(f"{median(each):.2f}" for each in times.values())))
+    heads_of_columns = [WORDS.get(name, name) for name in ways]
+    print_table(("nodes", "prefix", heads_of_columns[0], *(f"flex, {name}" for name in heads_of_columns[1:])), rows)
+    return records
+
+
+def _record(part: str, line: str, sample: str, nodes: int, prefix: int, **figures: float) -> Record:
+    return {"part": part, "line": line, "sample": sample, "nodes": nodes, "prefix": prefix, **figures}
 
 
 def kernel_ways(
     parents: dict[int, int], prefix: int, device: torch.device, heads: int, size: int
 ) -> dict[str, Callable[[], torch.Tensor]]:
-    """Attention of one tree in every way, warmed up; all give the same up to rounding and the order of the rows."""
+    """Attention of one tree, dense and with each order's blocks, warmed up; all give the same but for rows' order."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     dtype = torch.float16 if device.type == "cuda" else torch.float32
@@ -155,11 +176,11 @@ def kernel_ways(
         block = create_block_mask(
             lambda b, h, q, k, seen=seen: seen[q, k], None, None, nodes, prefix + nodes, device=device.type
         )
-        ways[f"flex, {order}"] = lambda block=block: compiled(queries, keys, values, block_mask=block)
+        ways[order] = lambda block=block: compiled(queries, keys, values, block_mask=block)
     reference = ways["dense"]()
     for name, run in ways.items():
         given = run()
-        if name in ("dense", "flex, as made"):
+        if name in ("dense", "as made"):
             torch.testing.assert_close(given, reference, atol=2e-3, rtol=2e-3)
     return ways
 
@@ -189,7 +210,7 @@ def identical_tokens(pair: Pair, prompts: Sequence[list[int]], tokens: int) -> d
                 texts.append(session.tokens)
             outputs += len(texts) - 1
             differing += sum(text != texts[0] for text in texts[1:])
-    print(f"\n{differing} of {outputs} outputs in another order differ from those breadth-first "
+    print(f"\n{differing} of {outputs} outputs in another order differ from those breadth-first (BFS) "
           f"({', '.join(names)}; {len(prompts)} prompts x {tokens} tokens)")  # fmt: skip
     return {"outputs": outputs, "differing": differing, "methods": names, "tokens": tokens}
 
@@ -206,13 +227,14 @@ def main() -> int:
         raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
     prompts = [encode(pair, prompt.text) for prompt in chosen]
     sizes = (64, 256) if args.quick else SIZES
-    figures: dict = {"random": random_table(sizes, 4 if args.quick else 20)}
+    records = random_table(sizes, 4 if args.quick else 20)
     real, count = ((64, 256), 4) if args.quick else ((64, 256, 768, 1024), 16)
-    figures["real"] = real_table(pair, prompts, real, count)
-    figures["tokens"] = identical_tokens(pair, prompts, 32 if args.quick else 128)
+    records += real_table(pair, prompts, real, count)
+    tokens = identical_tokens(pair, prompts, 32 if args.quick else 128)
     if not (args.quick or args.no_kernels):
-        figures["kernels"] = kernel_table((256, 512, 1024, 2048), (0, 1000), pair.target.device)
+        records += kernel_table((256, 512, 1024, 2048), (0, 1000), pair.target.device)
     print(f"{time.perf_counter() - started:.0f} s")
+    figures = {"pair": pair.info.name, "tokens": tokens, "records": records}
     save_figures(args, "mask_order", figures, pair.target.device)
     return 0
 

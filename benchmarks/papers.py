@@ -1,7 +1,7 @@
 """Every table and figure of the papers from stored rows: ours beside theirs, and whether the ordering holds here.
 
-Rows come from `python -m benchmarks.sweep benchmarks/grids/NAME.toml`; nothing here decodes. The manifest tells which
-exhibits were run, on what and when.
+Rows come from `python -m benchmarks.sweep benchmarks/grids/NAME.toml`, some figures from what a benchmark stored with
+`--save`; nothing here decodes. The manifest tells which exhibits were run, on what and when.
 """
 
 import argparse
@@ -15,8 +15,8 @@ from benchmarks.common import print_table, run_main
 from decoding.errors import ExperimentError
 from decoding.experiments.homes import all_experiments
 from decoding.experiments.rows import all_rows
-from decoding.papers.exhibit import Exhibit
-from decoding.papers.judge import Outcome, judge, words_of
+from decoding.papers.exhibit import Exhibit, Way
+from decoding.papers.judge import Outcome, claim_words, judge, words_of
 from decoding.papers.registry import EXHIBITS
 
 
@@ -47,28 +47,35 @@ def show(outcome: Outcome) -> None:
     exhibit = outcome.exhibit
     print(f"\n{exhibit.key}: {exhibit.paper}, {exhibit.title}\n  paper: {exhibit.protocol}")
     if not outcome.run:
-        print(f"  not run: python -m benchmarks.sweep benchmarks/grids/{exhibit.grid}.toml")
+        print(f"  not run: {exhibit.command}" + (f"\n  it needs {exhibit.needs}" if exhibit.needs else ""))
         return
     print("  here: " + "; ".join(outcome.where))
-    header = ["way", *(["at"] if exhibit.by else []), "runs"]
+    if outcome.elsewhere:
+        print(f"  kept too, not counted: {'; '.join(outcome.elsewhere)}")
+    header = ["way", *([exhibit.axis or "at"] if exhibit.by else []), "runs"]
     for figure in exhibit.figures:
         header += [figure.words, "paper"]
-    print_table(header, [_row(outcome, way, value) for way in exhibit.ways for value in outcome.values])
+    print_table(header, [_row(outcome, way, value) for way in exhibit.ways for value in _places(outcome, way)])
     for each in outcome.judged:
-        at = "" if each.value is None else f" at {each.value}"
-        direction = "over" if each.ordering.higher else "below"
-        words = f"{each.ordering.better} {direction} {each.ordering.worse}{at}, {each.ordering.figure.words}"
         gain = "" if each.gain is None else f" {each.gain.value:+.1%} ({each.gain.low:+.1%} to {each.gain.high:+.1%})"
         paper = "" if each.paper is None else f", paper {each.paper:+.1%}"
-        print(f"  {words}: {each.verdict}{gain}{paper}" + (f". {each.reason}" if each.reason else ""))
+        print(f"  {claim_words(each)}: {each.verdict}{gain}{paper}" + (f". {each.reason}" if each.reason else ""))
 
 
-def _row(outcome: Outcome, way, value: object) -> list[object]:
+def _places(outcome: Outcome, way: Way) -> tuple[object, ...]:
+    """Values on the axis at which a way is told: once where it is the same at all."""
+    return outcome.values[:1] if way.flat else outcome.values
+
+
+def _row(outcome: Outcome, way: Way, value: object) -> list[object]:
     exhibit, key = outcome.exhibit, (way.words, value)
-    cells: list[object] = [way.words, *([value] if exhibit.by else []), outcome.runs.get(key, 0)]
+    at = "all" if way.flat else value
+    cells: list[object] = [way.words, *([at] if exhibit.by else []), outcome.runs.get(key, 0)]
     for figure in exhibit.figures:
         paper = way.paper.get(figure.column if value is None else (figure.column, value))
-        cells += [words_of(figure, outcome.ours.get((key, figure.column))), "" if paper is None else f"{paper:g}"]
+        ours = outcome.ours.get((key, figure.column))
+        cells.append("-" if ours is None and key in outcome.runs else words_of(figure, ours))
+        cells.append("" if paper is None else f"{paper:g}")
     return cells
 
 
@@ -79,7 +86,7 @@ def manifest(outcomes: list[Outcome]) -> dict:
         "exhibits": {
             outcome.exhibit.key: {
                 "title": f"{outcome.exhibit.paper}, {outcome.exhibit.title}",
-                "grid": outcome.exhibit.grid,
+                "command": outcome.exhibit.command,
                 "run": outcome.run,
                 "runs": sum(outcome.runs.values()),
                 "where": outcome.where,
@@ -100,7 +107,7 @@ def main() -> int:
     folders = args.rows or all_experiments()
     rows: pd.DataFrame = all_rows(folders)
     if len(rows):
-        rows = rows.drop_duplicates("key")
+        rows = rows.drop_duplicates(["experiment", "key"])  # two grids may have a reference in common
     outcomes = [judge(exhibit, rows) for exhibit in chosen(args.only)]
     for outcome in outcomes:
         show(outcome)

@@ -32,7 +32,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("grid", type=Path, metavar="GRID.toml", help="what to run: see benchmarks/grids")
     made.add_argument("--out", type=Path, metavar="DIR", help="where rows are kept (default: the user's cache)")
     made.add_argument("--save", action="store_true", help="keep them in benchmarks/results, for benchmarks.papers")
-    made.add_argument("--count", type=int, metavar="N", help="prompts, in place of what the grid says")
+    made.add_argument(
+        "--prompts", metavar="SET", help="a folder of .txt files or a data set by name, in place of what the grid says"
+    )
+    made.add_argument("--count", type=int, metavar="N", help="how many prompts, in place of what the grid says")
     made.add_argument(
         "--ray", nargs="?", const="local", metavar="ADDRESS", help="run on Ray: here, or a cluster's address"
     )
@@ -102,6 +105,8 @@ def main() -> int:
         if args.count < 1:
             raise ExperimentError(f"--count must be at least 1, not {args.count}.")
         grid = replace(grid, prompts=replace(grid.prompts, count=args.count))
+    if args.prompts is not None:  # kinds of text are those of the set in the file
+        grid = replace(grid, prompts=replace(grid.prompts, set=args.prompts, kinds=()))
     tell(grid)
     if args.dry_run:
         return 0

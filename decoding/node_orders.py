@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 NodeOrder = Literal["breadth", "depth", "heavy"]
 NODE_ORDERS: dict[NodeOrder, str] = {
-    "breadth": "Breadth-first: all nodes of one depth, then the next depth.",
-    "depth": "Depth-first: a branch to its end before its siblings.",
-    "heavy": "Heavy path: depth-first, at each node the child with the largest subtree first.",
+    "breadth": "Breadth-first (BFS): all nodes of one depth, then the next depth.",
+    "depth": "Depth-first (DFS): a branch to its end before its siblings.",
+    "heavy": "Heavy path first: depth-first, at each node the child with the largest subtree first.",
 }
 
 

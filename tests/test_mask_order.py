@@ -1,5 +1,6 @@
 """The benchmark of row orders: its masks and counts by hand, and what it prints."""
 
+import json
 import sys
 
 import numpy as np
@@ -17,25 +18,25 @@ def test_a_mask_by_hand():
     mask = tree_mask(PARENTS, (0, 2, 5, 6, 4, 1, 3), prefix=3)
     rows = [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4], [0, 5], [0, 5, 6]]
     assert [np.flatnonzero(row).tolist() for row in mask.allowed] == rows and mask.prefix_columns == 3
-    assert count_blocks(mask, mask.order, block=4).total == 5 and blocks_of([PARENTS], "heavy", 0, 4) == [3]
+    assert count_blocks(mask, mask.order, block=4).total == 5 and blocks_of(PARENTS, "heavy", 0, 4) == 3
 
 
 def test_random_trees_are_those_of_the_paper():
     draws = np.random.default_rng(0)
     trees = [random_tree(512, draws) for _ in range(4)]
     assert all(parents[node] < node for parents in trees for node in parents)
-    made, depth = (np.mean(blocks_of(trees, order, 0, 32)) for order in ("as made", "depth"))
+    made, breadth, depth, heavy = (np.mean([blocks_of(tree, order, 0) for tree in trees]) for order in ORDERS)
     paper = mask_order.PAPER[512]
     assert made == pytest.approx(paper[0], rel=0.1) and depth == pytest.approx(paper[1], rel=0.1)
-    assert np.mean(blocks_of(trees, "heavy", 0, 32)) <= depth <= np.mean(blocks_of(trees, "breadth", 0, 32)) <= made
+    assert heavy <= depth <= breadth <= made
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_every_way_of_attention_sees_the_same(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     ways = kernel_ways(random_tree(160, np.random.default_rng(0)), 40, torch.device("cpu"), 2, 16)
-    assert list(ways) == ["dense", *(f"flex, {order}" for order in ORDERS)]
-    torch.testing.assert_close(ways["dense"](), ways["flex, as made"](), atol=1e-4, rtol=1e-4)
+    assert list(ways) == ["dense", *ORDERS]
+    torch.testing.assert_close(ways["dense"](), ways["as made"](), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -46,4 +47,8 @@ def test_it_prints_counts_and_identity(monkeypatch, capsys, tmp_path):
     assert mask_order.main() == 0
     said = capsys.readouterr().out
     assert "0 of 20 outputs in another order differ" in said and "DySpec's trees behind a prefix" in said
-    assert (tmp_path / "figures.json").stat().st_size > 500
+    assert "depth-first (DFS)" in said and "heavy path first" in said
+    kept = json.loads((tmp_path / "figures.json").read_text())
+    assert {(each["part"], each["nodes"]) for each in kept["records"]} >= {("random", 64), ("real", 64), ("real", 256)}
+    assert {each["line"] for each in kept["records"]} == set(ORDERS)
+    assert sorted({each["prefix"] for each in kept["records"]}) == [0, 500, 1000, 2000]

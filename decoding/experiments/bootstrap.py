@@ -46,9 +46,14 @@ def estimate(prompts: Sequence, figure: Callable[[np.ndarray], float] | None = N
 
 
 def ratio_gain(better: np.ndarray, worse: np.ndarray) -> Estimate:
-    """By how much, as a share, the mean of one exceeds that of the other on the same prompts."""
+    """By how much, as a share, the mean of one exceeds that of the other, above 0, on the same prompts.
+
+    Draws of the prompts in which the other is 0 have no ratio and are left out.
+    """
     chosen = _chosen(len(better), DRAWS)
-    return _estimate(better.mean() / worse.mean() - 1, better[chosen].mean(1) / worse[chosen].mean(1) - 1, len(better))
+    over, under = better[chosen].mean(1), worse[chosen].mean(1)
+    drawn = over[under > 0] / under[under > 0] - 1
+    return _estimate(better.mean() / worse.mean() - 1, drawn, len(better))
 
 
 def _chosen(count: int, draws: int) -> np.ndarray:

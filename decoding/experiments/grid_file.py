@@ -73,6 +73,7 @@ def grid_from(content: Mapping[str, Any], name: str) -> Grid:
 
 def _check(grid: Grid) -> None:
     expect(bool(grid.methods), "The grid names no methods: add a table [[methods]].")
+    expect(bool(grid.samplings), "The grid names no sampling: give at least a temperature, 0 for greedy decoding.")
     expect(isinstance(grid.name, str) and bool(grid.name.strip()), "name is the name of the grid, a text.")
     expect(isinstance(grid.reference, str), "reference is the name of a method, or an empty text for none.")
     expect(type(grid.repeats) is int and grid.repeats >= 1, f"repeats is at least 1, not {grid.repeats!r}.")
@@ -80,9 +81,11 @@ def _check(grid: Grid) -> None:
         expect(isinstance(getattr(grid, name), bool), f"{name} is true or false, not {getattr(grid, name)!r}.")
     expect(isinstance(grid.pair, Mapping), "pair is a table of settings of the pair.")
     grid.pair_settings  # noqa: B018 - raises where a setting is unknown
-    lines, samplings = 0, {(s.temperature, s.top_p, s.draft_temperature): s for s in grid.samplings}
-    for sampling in samplings.values():
-        lines += len(contestants(grid, sampling)[0])
+    samplings = {(s.temperature, s.top_p, s.draft_temperature): s for s in grid.samplings}
+    found = [contestants(grid, sampling) for sampling in samplings.values()]
+    lines, left_out = sum(len(each) for each, _ in found), [said for _, each in found for said in each]
+    if left_out and lines == len(found) * bool(grid.reference):
+        raise ExperimentError(left_out[0])  # nothing could be run
     runs = lines * len(grid.new_tokens) * len(grid.prompts.max_tokens) * grid.repeats
     expect(runs <= MOST_RUNS, f"The grid has {runs:,} runs for each prompt: at most {MOST_RUNS:,} can be kept apart.")
 

@@ -66,10 +66,11 @@ def _figures(metrics: RunMetrics | None, prefix: str) -> dict[str, Any]:
 def _series(result: Result) -> dict[str, Any]:
     if result.metrics is None:
         return {}
-    timeline, run = result.metrics.timeline, result.run
+    timeline, iterations = result.metrics.timeline, None if result.run is None else result.run.iterations
     return {
         "accepted_lengths": result.metrics.accepted_lengths and list(result.metrics.accepted_lengths),
-        "drafted_nodes": None if run is None else [iteration.drafted for iteration in run.iterations],
+        "drafted_nodes": iterations and [each.drafted for each in iterations],
         "ended_s": list(timeline.seconds),
         "committed_tokens": list(timeline.tokens),
+        "draft_passes_s": iterations and [sum(each.times.draft_levels_s) for each in iterations],
     }

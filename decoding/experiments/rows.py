@@ -23,7 +23,7 @@ from decoding.training.run_folder import disk_errors, write_whole
 if TYPE_CHECKING:
     import pandas as pd
 
-VERSION = "1"
+VERSION = "2"
 FOLDER = "rows"
 
 _TEXT, _WHOLE, _REAL, _SWITCH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -89,6 +89,7 @@ SERIES: dict[str, pa.DataType] = {
     "drafted_nodes": pa.list_(pa.int32()),
     "ended_s": pa.list_(pa.float64()),
     "committed_tokens": pa.list_(pa.int32()),
+    "draft_passes_s": pa.list_(pa.float64()),  # of `draft_s`, what the draft's forward passes took
 }
 LOOP_FREE = "loop_free_"
 SCHEMA = pa.schema(

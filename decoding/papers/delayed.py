@@ -1,26 +1,147 @@
-"""Dynamic delayed tree expansion: verifiers on i.i.d. paths (Tables 2 and 3), each with its best K and L."""
+"""Dynamic delayed tree expansion: verifiers on i.i.d. paths (Tables 2, 3, 8 to 15), and the selector (Tables 4 to 7).
 
+Figure 1 and the latency model of Eq. 11 are made of what `benchmarks.depth_divergence` and `benchmarks.action_times`
+stored.
+"""
+
+from collections.abc import Mapping
+from statistics import mean
+
+from decoding.papers.delayed_tables import (
+    DATA_SETS,
+    PER_PASS_BY_DATA_SET,
+    PER_PASS_BY_SAMPLING,
+    SAMPLINGS,
+    THROUGHPUT_BY_DATA_SET,
+    THROUGHPUT_BY_SAMPLING,
+)
 from decoding.papers.exhibit import PER_PASS, THROUGHPUT, Exhibit, Figure, Ordering, Way
 
 PAPER = "Delayed tree expansion"
-PROTOCOL = "means over three pairs, five data sets and eight samplings on H100s; K and L the best for each verifier"
+PROTOCOL = "means over three pairs, five data sets and eight samplings on A100s; K and L the best for each verifier"
 # Tokens per pass and tokens per second, averages over the three pairs.
 VERIFIERS = {
-    "nss": ("NSS", 4.05, 11.91), "naive_tree": ("NaiveTree", 4.50, 13.29), "specinfer": ("SpecInfer", 4.58, 13.55),
-    "spectr": ("SpecTr", 4.61, 13.32), "khisti": ("Khisti", 4.41, 12.75), "traversal": ("Traversal", 5.31, 15.89),
+    "nss": ("NSS", 4.05, 11.91), "naive": ("Naive", 4.52, 12.44), "naive_tree": ("NaiveTree", 4.50, 13.29),
+    "block": ("Block", 4.30, 13.36), "specinfer": ("SpecInfer", 4.58, 13.55), "spectr": ("SpecTr", 4.61, 13.32),
+    "khisti": ("Khisti", 4.41, 12.75), "traversal": ("Traversal", 5.31, 15.89),
 }  # fmt: skip
+SINGLE_PATH = ("naive", "block")
 BEST_OF = ("settings.paths", "settings.length")
-PAIRS = (("Traversal", "SpecTr"), ("Traversal", "SpecInfer"), ("SpecTr", "NSS"), ("SpecInfer", "NaiveTree"))
+PAIRS = (("Traversal", "SpecTr"), ("Traversal", "SpecInfer"), ("SpecTr", "NSS"), ("SpecInfer", "NaiveTree"),
+         ("Block", "Naive"))  # fmt: skip
+# Kinds of text that are a data set of the paper's in kind.
+KINDS = {"stories": "writing", "code": "coding", "translation": "translation", "mathematics": "math, easy"}
 
 
-def _table(number: int, title: str, figure: Figure, place: int) -> Exhibit:
+def _verifier(name: str, paper: Mapping[object, float]) -> Way:
+    """A verifier with its best shape of i.i.d. paths; one for a single path with its best chain."""
+    if name in SINGLE_PATH:
+        sampled = {"settings.sampled": True}
+        return Way(VERIFIERS[name][0], f"linear:verifier={name}", paper, ("settings.length",), sampled)
+    return Way(VERIFIERS[name][0], f"iid_paths:verifier={name}", paper, BEST_OF)
+
+
+def _tables(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping], **more) -> Exhibit:
     return Exhibit(
-        f"delayed/table-{number}", PAPER, f"Table {number}: {title} of the verifiers", "delayed_expansion", PROTOCOL,
-        (figure,),
-        tuple(Way(entry[0], f"iid_paths:verifier={name}", {figure.column: entry[place]}, BEST_OF)
-              for name, entry in VERIFIERS.items()),
-        tuple(Ordering(better, worse, figure) for better, worse in PAIRS),
+        f"delayed/table-{numbers.split()[0].rstrip(',')}", PAPER, f"Table{'s' * (' ' in numbers)} {numbers}: {of_what}",
+        "delayed_expansion", PROTOCOL, (figure,), tuple(_verifier(name, paper) for name, paper in papers.items()),
+        tuple(Ordering(better, worse, figure) for better, worse in PAIRS), **more,
     )  # fmt: skip
 
 
-EXHIBITS = (_table(2, "tokens per pass", PER_PASS, 1), _table(3, "throughput", THROUGHPUT, 2))
+def _averages(figure: Figure, place: int) -> dict[str, dict]:
+    return {name: {figure.column: entry[place]} for name, entry in VERIFIERS.items()}
+
+
+def _by_sampling(figure: Figure, tables: Mapping[str, tuple]) -> dict[str, dict]:
+    """Means over the three pairs, sampling by sampling."""
+    return {name: {(figure.column, sampling): round(mean(row[place] for row in tables[name]), 2)
+                   for place, sampling in enumerate(SAMPLINGS)} for name in VERIFIERS}  # fmt: skip
+
+
+def _by_kind(figure: Figure, table: Mapping[str, tuple]) -> dict[str, dict]:
+    """Means over the three pairs for the data sets that a kind of text stands for."""
+    count = len(DATA_SETS)
+    return {name: {(figure.column, kind): round(mean(table[name][DATA_SETS.index(data_set) :: count]), 2)
+                   for kind, data_set in KINDS.items()} for name in VERIFIERS}  # fmt: skip
+
+
+TABLES = (
+    _tables("2", "tokens per pass of the verifiers", PER_PASS, _averages(PER_PASS, 1)),
+    _tables("3", "throughput of the verifiers", THROUGHPUT, _averages(THROUGHPUT, 2)),
+    _tables("8", "throughput by kind of text", THROUGHPUT, _by_kind(THROUGHPUT, THROUGHPUT_BY_DATA_SET),
+            by="kind", axis="kind of text"),
+    _tables("9", "tokens per pass by kind of text", PER_PASS, _by_kind(PER_PASS, PER_PASS_BY_DATA_SET),
+            by="kind", axis="kind of text"),
+    _tables("10, 12 and 14", "throughput by sampling", THROUGHPUT, _by_sampling(THROUGHPUT, THROUGHPUT_BY_SAMPLING),
+            by="sampling", axis="sampling"),
+    _tables("11, 13 and 15", "tokens per pass by sampling", PER_PASS, _by_sampling(PER_PASS, PER_PASS_BY_SAMPLING),
+            by="sampling", axis="sampling"),
+)  # fmt: skip
+
+# The selector's ways and their rivals: tokens per pass and tokens per second with it (Tables 6 and 7).
+SELECTOR = {
+    "nss": (4.48, 15.05), "naive_tree": (4.94, 16.18), "specinfer": (5.03, 16.69), "spectr": (5.05, 16.40),
+    "khisti": (5.23, 14.83),
+}  # fmt: skip
+
+
+def _with_selector(name: str) -> str:
+    return f"{VERIFIERS[name][0]}, selector"
+
+
+def _selector(numbers: str, title: str, figure: Figure, place: int, beaten: tuple[str, ...]) -> Exhibit:
+    ways = [_verifier(name, {figure.column: VERIFIERS[name][place + 1]}) for name in (*SELECTOR, "traversal")]
+    for name, paper in SELECTOR.items():
+        where = {"settings.selector": name.replace("_", "-")}
+        ways.append(Way(_with_selector(name), f"delayed:verifier={name}", {figure.column: paper[place]}, where=where))
+    orderings = [Ordering(_with_selector(name), VERIFIERS[name][0], figure) for name in SELECTOR]
+    orderings += [Ordering(_with_selector(name), "Traversal", figure) for name in beaten]
+    return Exhibit(
+        f"delayed/tables-{numbers.replace(' and ', '-')}", PAPER, f"Tables {numbers}: {title}", "delayed_selector",
+        PROTOCOL, (figure,), tuple(ways), tuple(orderings),
+        needs="selectors trained for the pair: python -m decoding.training.selector --verifier all",
+    )  # fmt: skip
+
+
+SELECTORS = (
+    _selector("4 and 6", "tokens per pass with the selector", PER_PASS, 0, ()),
+    _selector("5 and 7", "throughput with the selector", THROUGHPUT, 1, ("specinfer", "spectr", "naive_tree")),
+)
+
+DRAWS = (4, 3, 2, 1)
+ACCEPTED = {draws: Figure(f"accepted_of_{draws}", f"acceptance at {draws} draw{'s' * (draws > 1)}, %", 100, 1)
+            for draws in DRAWS}  # fmt: skip
+DISTANCE = Figure("l1_distance", "L1 distance")
+SHALLOW, DEEP = 0, 7
+BOTH = "Target and draft"
+SOLVERS = ("nss", "naive_tree", "specinfer", "spectr", "khisti")
+OFFLINE = "200,000 trees of Llama-3 8B along texts of Llama-3 70B, eight samplings"
+
+
+def _figure_1(letter: str, title: str, figures: tuple[Figure, ...], ways: tuple[Way, ...], rises: bool) -> Exhibit:
+    at = (DEEP, SHALLOW) if rises else (SHALLOW, DEEP)
+    return Exhibit(
+        f"delayed/figure-1{letter}", PAPER, f"Figure 1, {title} by depth", "", OFFLINE, figures, ways,
+        tuple(Ordering(way.words, way.words, figures[0], at=at) for way in ways),
+        by="depth", stored="depth_divergence", axis="depth of the node",
+    )  # fmt: skip
+
+
+FIGURE_1 = (
+    _figure_1("a", "distance of both laws", (DISTANCE,), (Way(BOTH, "laws"),), rises=True),
+    _figure_1("b", "acceptance of the solvers", tuple(ACCEPTED.values()),
+              tuple(Way(VERIFIERS[name][0], name) for name in SOLVERS), rises=False),
+)  # fmt: skip
+
+EQUATION_11 = Exhibit(
+    "delayed/equation-11", PAPER, "Equation 11: modelled against measured time of a pass", "",
+    "the paper chooses actions by this model and does not compare it with measured times",
+    (Figure("pass_ms", "ms per pass"), Figure("of_measured", "of the measured time, %", 100, 0)),
+    (Way("Measured", "measured"), Way("Modelled, passes priced by their rows", "rows"),
+     Way("Modelled, Eq. 11 as printed", "paper")),
+    by="nodes", stored="action_times", axis="nodes of the tree",
+    needs="runs of benchmarks/grids/action_times.toml on the same machine",
+)  # fmt: skip
+
+EXHIBITS = (*TABLES, *SELECTORS, *FIGURE_1, EQUATION_11)

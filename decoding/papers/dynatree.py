@@ -1,10 +1,15 @@
-"""DynaTree, confidence-aware adaptive tree speculative decoding: Tables 1 to 5, Figures 5 to 8."""
+"""DynaTree, confidence-aware adaptive tree speculative decoding: Tables 1 to 5, Figures 5, 6 and 8.
+
+Figure 3 shows Table 1, Figure 4 Table 4; the fixed trees of Figure 7 are swept in `dynatree_pruned`.
+"""
 
 from decoding.papers.exhibit import (
     COMMITTED_OVER_DRAFTED,
+    COUNTED,
     MEMORY,
     OVER_DRAFTED,
     PASSES,
+    PATH,
     PER_PASS,
     SPEEDUP,
     THROUGHPUT,
@@ -45,8 +50,10 @@ TABLE_2 = Exhibit(
 
 TABLE_3 = Exhibit(
     "dynatree/table-3", PAPER, "Table 3: verification", "dynatree_main",
-    f"{PROTOCOL}; its acceptance counts the bonus token", (PER_PASS, PASSES, COMMITTED_OVER_DRAFTED, OVER_DRAFTED),
-    _ways(tokens_per_iteration=(1.0, 6.82, 6.79, 7.08), iterations=(1500, 220, 221, 212),
+    f"{PROTOCOL}; its acceptance counts the bonus token",
+    (PER_PASS, PATH, PASSES, COMMITTED_OVER_DRAFTED, OVER_DRAFTED),
+    _ways(tokens_per_iteration=(1.0, 6.82, 6.79, 7.08), accepted_mean=(None, 7.05, 7.10, 7.15),
+          iterations=(1500, 220, 221, 212),
           committed_over_drafted=(None, 88.2, 71.0, 102.2)),
     (Ordering(DYNATREE, LINEAR, PER_PASS), Ordering(DYNATREE, FIXED, PER_PASS),
      Ordering(DYNATREE, FIXED, COMMITTED_OVER_DRAFTED)),
@@ -72,13 +79,62 @@ TABLE_4 = Exhibit(
 )  # fmt: skip
 
 FIGURE_5 = Exhibit(
-    "dynatree/figure-5", PAPER, "Figure 5: generation length", "dynatree_lengths", PROTOCOL, (SPEEDUP, PER_PASS),
+    "dynatree/figure-5", PAPER, "Figure 5: generation length", "dynatree_lengths", PROTOCOL,
+    (SPEEDUP, THROUGHPUT, PER_PASS, PATH, COMMITTED_OVER_DRAFTED, COUNTED),
     _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="asked_tokens",
+    axis="tokens asked for",
 )  # fmt: skip
 
+LONG_TEXTS = "texts as long as its longest prompts, 1,000 tokens: --prompts with a folder of .txt files, or pg-19"
 FIGURE_8 = Exhibit(
-    "dynatree/figure-8", PAPER, "Figure 8: prompt length", "dynatree_lengths", PROTOCOL, (SPEEDUP, THROUGHPUT),
+    "dynatree/figure-8", PAPER, "Figure 8: prompt length", "dynatree_prompts", PROTOCOL, (SPEEDUP, THROUGHPUT, TTFT),
     _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="cut",
+    only={"filled": True}, axis="tokens of the prompt", needs=LONG_TEXTS,
 )  # fmt: skip
 
-EXHIBITS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, FIGURE_5, FIGURE_8)
+# Figure 6 varies one pair of settings around the main table's; fixed trees and no draft are its horizontal lines.
+USUAL = {
+    "confidence_high": 0.9, "confidence_low": 0.4, "branch_min": 1, "branch_mid": 2, "branch_max": 3, "base_depth": 5,
+    "max_depth": 8,
+}  # fmt: skip
+LEVELS = (Way(FIXED, "fixed_tree", flat=True), Way(AR, "autoregressive", flat=True))
+
+
+def _around(words: str, axis: str = "", **settings: float) -> Way:
+    """DynaTree with some settings that are not the main table's, at every value of one of them."""
+    wanted = {f"settings.{name}": value for name, value in (USUAL | settings).items() if name != axis}
+    return Way(words, "dynatree", where=wanted)
+
+
+def _sensitivity(
+    letter: str, title: str, ways: tuple[Way, ...], usual: str, axis: str = "", words: str = ""
+) -> Exhibit:
+    """A panel of Figure 6, with the main table's setting against the fixed tree."""
+    at = (USUAL[axis], USUAL[axis]) if axis else None
+    return Exhibit(
+        f"dynatree/figure-6{letter}", PAPER, f"Figure 6{letter}: {title}", "dynatree_sensitivity", PROTOCOL,
+        (THROUGHPUT, SPEEDUP, PER_PASS), (*ways, *LEVELS), (Ordering(usual, FIXED, THROUGHPUT, at=at),),
+        by=f"settings.{axis}" if axis else "", axis=words,
+    )  # fmt: skip
+
+
+FIGURE_6 = (
+    _sensitivity(
+        "a", "confidence thresholds",
+        tuple(_around(f"tau_l = {low}", "confidence_high", confidence_low=low) for low in (0.2, 0.3, 0.4, 0.5)),
+        "tau_l = 0.4", "confidence_high", "tau_h",
+    ),
+    _sensitivity(
+        "b", "bounds of the breadth",
+        tuple(_around(f"B = {low} to {high}", branch_min=low, branch_max=high)
+              for low in (1, 2) for high in (2, 3, 4)),
+        "B = 1 to 3",
+    ),
+    _sensitivity(
+        "c", "range of the depth",
+        tuple(_around(f"D_0 = {base}", "max_depth", base_depth=base) for base in (3, 4, 5, 6)),
+        "D_0 = 5", "max_depth", "D_max",
+    ),
+)  # fmt: skip
+
+EXHIBITS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, FIGURE_5, *FIGURE_6, FIGURE_8)

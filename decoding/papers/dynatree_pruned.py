@@ -1,6 +1,22 @@
-"""DynaTree with adaptive pruning, the earlier version: Tables 1, 2, 4 and 6, and the sweep of Figures 3 and 7."""
+"""DynaTree with adaptive pruning, the earlier version: Tables 1 to 7, and the sweep of Figures 3 and 7.
 
-from decoding.papers.exhibit import OVER_DRAFTED, PER_PASS, SPEEDUP, THROUGHPUT, TPOT, TTFT, Exhibit, Ordering, Way
+Figures 2, 4, 5 and 6 show Tables 1, 4, 5 and 6.
+"""
+
+from decoding.papers.exhibit import (
+    MEMORY,
+    OVER_DRAFTED,
+    PATH,
+    PER_PASS,
+    SPEEDUP,
+    THROUGHPUT,
+    TPOT,
+    TTFT,
+    Exhibit,
+    Figure,
+    Ordering,
+    Way,
+)
 
 PAPER = "DynaTree, earlier version"
 PROTOCOL = "Pythia-2.8B with Pythia-70M on one GPU, WikiText-2, 500 greedy tokens, 5 runs"
@@ -50,14 +66,49 @@ TABLE_4 = Exhibit(
             | {("speedup", n): value[1] for n, value in BEST.items()}, SWEPT),
         Way(AR, "autoregressive", {("speedup", n): 1.0 for n in BEST}),
     ),
-    (Ordering("Best fixed tree", AR, SPEEDUP),), by="asked_tokens",
+    (Ordering("Best fixed tree", AR, SPEEDUP),), by="asked_tokens", axis="tokens asked for",
 )  # fmt: skip
 
 TABLE_6 = Exhibit(
     "pruned/table-6", PAPER, "Table 6: prompt length", "dynatree_pruned", PROTOCOL, (THROUGHPUT, SPEEDUP),
     tuple(Way(words, LINES[words], {("throughput", cut): value for cut, value in zip(PROMPT_LENGTHS, row, strict=True)})
           for words, row in BY_LENGTH.items()),
-    (Ordering(D6, K6, THROUGHPUT), Ordering(K6, AR, THROUGHPUT)), by="cut",
+    (Ordering(D6, K6, THROUGHPUT), Ordering(K6, AR, THROUGHPUT)), by="cut", only={"filled": True},
+    axis="tokens of the prompt",
+    needs="texts of at least 1,000 tokens: --prompts with a folder of .txt files, or pg-19",
+)  # fmt: skip
+
+BEST_TREE = "Fixed tree, D = 8, B = 3, tau = 0.03"
+TABLE_3 = Exhibit(
+    "pruned/table-3", PAPER, "Table 3: verification", "dynatree_pruned", PROTOCOL,
+    (PER_PASS, OVER_DRAFTED, Figure("drafted_per_pass", "drafted tokens per pass", digits=1)),
+    (
+        Way(K6, LINES[K6], {"tokens_per_iteration": 4.10, "acceptance_drafted": 68.0, "drafted_per_pass": 6}),
+        Way(BEST_TREE, "fixed tree D8 B3 tau 0.03 (best of the sweep)",
+            {"tokens_per_iteration": 6.94, "acceptance_drafted": 38.0, "drafted_per_pass": 18}),
+    ),
+    (Ordering(BEST_TREE, K6, PER_PASS), Ordering(K6, BEST_TREE, OVER_DRAFTED)), only={"cut": 800},
+)  # fmt: skip
+
+# Tokens/s on PG-19 and WikiText-2, books and articles: fiction and encyclopedia here.
+BY_TEXT = {AR: (126.0, 133.2), K6: (151.5, 167.7), K7: (150.7, 173.4), D6: (165.7, 185.3), D7: (160.1, 184.5)}
+TABLE_5 = Exhibit(
+    "pruned/table-5", PAPER, "Table 5: kinds of text", "dynatree_pruned", PROTOCOL, (SPEEDUP, THROUGHPUT),
+    tuple(
+        Way(words, LINES[words],
+            {("throughput", kind): value for kind, value in zip(("fiction", "encyclopedia"), row, strict=True)}
+            | {("speedup", kind): round(value / plain, 2)
+               for kind, value, plain in zip(("fiction", "encyclopedia"), row, BY_TEXT[AR], strict=True)})
+        for words, row in BY_TEXT.items()
+    ),
+    (Ordering(D6, K6, SPEEDUP), Ordering(K6, AR, SPEEDUP)), by="kind", only={"cut": 800}, axis="kind of text",
+)  # fmt: skip
+
+TABLE_7 = Exhibit(
+    "pruned/table-7", PAPER, "Table 7: peak memory", "dynatree_pruned", PROTOCOL, (MEMORY,),
+    tuple(Way(words, LINES[words], {"peak_memory_bytes": paper})
+          for words, paper in {AR: 5826.9, K6: 5801.8, K7: 5801.9, D6: 5853.3, D7: 5853.3}.items()),
+    (Ordering(AR, D6, MEMORY, False), Ordering(K6, D6, MEMORY, False)), only={"cut": 800},
 )  # fmt: skip
 
 
@@ -83,4 +134,34 @@ FIGURE_7 = (
     _slice("b", "branching", "branching", (2, 3, 4), 3, (2, 4)),
     _slice("c", "threshold", "prune_probability", (0.01, 0.02, 0.03, 0.05, 0.1), 0.03, (0.01, 0.1)),
 )
-EXHIBITS = (TABLE_1, TABLE_2, TABLE_4, TABLE_6, *FIGURE_7)
+# Figure 3: one setting on the axis, a line for each value of another, the third fixed; as in Figure 7, at 500 tokens.
+AXES = {
+    "max_depth": ("depth", (3, 4, 5, 6, 7, 8), "D"), "branching": ("branching", (2, 3, 4), "B"),
+    "prune_probability": ("threshold", (0.01, 0.02, 0.03, 0.05, 0.1), "tau"),
+}  # fmt: skip
+BEST_OTHERS = "Best of the other two"
+
+
+def _panel(letter: str, axis: str, line: str, fixed: dict[str, float], better: float, worse: float) -> Exhibit:
+    """A panel of Figure 3: `axis` against `line`, beside the best of all that the other two settings can be."""
+    title, values, symbol = AXES[axis][0], AXES[line][1], AXES[line][2]
+    wanted = {f"settings.{name}": value for name, value in fixed.items()}
+    ways = tuple(Way(f"{symbol} = {value:g}", "fixed_tree", where=wanted | {f"settings.{line}": value})
+                 for value in values)  # fmt: skip
+    others = tuple(f"settings.{name}" for name in AXES if name != axis)
+    first, second = f"{symbol} = {better:g}", f"{symbol} = {worse:g}"
+    return Exhibit(
+        f"pruned/figure-3{letter}", PAPER, f"Figure 3{letter}: {title} by {AXES[line][0]}", "fixed_tree_sweep",
+        PROTOCOL, (THROUGHPUT, SPEEDUP, PATH),
+        (*ways, Way(BEST_OTHERS, "fixed_tree", best=others), Way(AR, "autoregressive", flat=True)),
+        (Ordering(first, second, THROUGHPUT), Ordering(BEST_OTHERS, AR, THROUGHPUT)),
+        by=f"settings.{axis}", only={"asked_tokens": 500}, axis=title,
+    )  # fmt: skip
+
+
+FIGURE_3 = (
+    _panel("a", "branching", "max_depth", {"prune_probability": 0.03}, 8, 3),
+    _panel("b", "max_depth", "branching", {"prune_probability": 0.03}, 3, 2),
+    _panel("c", "prune_probability", "max_depth", {"branching": 3}, 8, 3),
+)
+EXHIBITS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7, *FIGURE_3, *FIGURE_7)

@@ -1,22 +1,28 @@
-"""DySpec: accepted tokens of Table 1 at both temperatures, against SpecInfer's and Sequoia's trees of 64 nodes."""
+"""DySpec: trees of 64 and 768 nodes (Tables 1, 3 and 4), Figures 2, 4, 5 and 9, the order of rows (Table 5).
 
-from decoding.papers.exhibit import PER_PASS, SPEEDUP, Exhibit, Ordering, Way
+Figures 2 and 9 and Table 5 are made of what `benchmarks.draft_acceptance` and `benchmarks.mask_order` stored.
+"""
+
+from collections.abc import Mapping
+
+from decoding.papers.exhibit import PER_PASS, SPEEDUP, Exhibit, Figure, Ordering, Way
 
 PAPER = "DySpec"
-DYSPEC, SEQUOIA, SPECINFER = "DySpec", "Sequoia", "SpecInfer"
+DYSPEC, THRESHOLD, SEQUOIA, SPECINFER = "DySpec", "DySpec, threshold", "Sequoia", "SpecInfer"
 # Tokens per pass on C4 by temperature: DySpec, Sequoia, SpecInfer.
 TOKENS = {0.0: (5.25, 4.99, 3.32), 0.6: (3.71, 3.45, 3.44)}
+SMALL_PAIR = "Llama-2-7B with a draft of 68M parameters on an A100, C4, 128 tokens, draft temperature 0.6"
+LARGE_PAIR = "Llama-2-70B held in CPU memory with Llama-2-7B, C4, draft temperature 0.6"
 
 
 def _table(temperature: float) -> Exhibit:
     paper = TOKENS[temperature]
     return Exhibit(
         f"dyspec/table-1-t{temperature:g}", PAPER, f"Table 1: trees of 64 nodes, temperature {temperature:g}", "dyspec",
-        "Llama-2-7B with a draft of 68M parameters on an A100, C4, 128 tokens, draft temperature 0.6",
-        (PER_PASS, SPEEDUP),
+        SMALL_PAIR, (PER_PASS, SPEEDUP),
         (
             Way(DYSPEC, "dyspec", {"tokens_per_iteration": paper[0]}),
-            Way("DySpec, threshold", "dyspec_threshold"),
+            Way(THRESHOLD, "dyspec_threshold"),
             Way(SEQUOIA, "sequoia", {"tokens_per_iteration": paper[1]}),
             Way(SPECINFER, "specinfer", {"tokens_per_iteration": paper[2]}),
         ),
@@ -25,4 +31,115 @@ def _table(temperature: float) -> Exhibit:
     )  # fmt: skip
 
 
-EXHIBITS = (_table(0.0), _table(0.6))
+# Tokens per pass and seconds per token with the large target, without a draft 5.60 and 5.35, in the same order.
+OFFLOADED = {0.0: ((9.10, 0.53696), (6.08, 0.88920), (4.67, 1.14332)),
+             0.6: ((6.21, 0.78912), (5.72, 0.94550), (5.75, 0.92829))}  # fmt: skip
+WITHOUT_DRAFT = {0.0: 5.59650, 0.6: 5.34781}
+
+
+def _offloaded(place: int) -> dict[tuple[str, float], float]:
+    """The paper's figures of one way with the large target, by temperature."""
+    found: dict[tuple[str, float], float] = {}
+    for temperature, ways in OFFLOADED.items():
+        tokens, seconds = ways[place]
+        found["tokens_per_iteration", temperature] = tokens
+        found["speedup", temperature] = round(WITHOUT_DRAFT[temperature] / seconds, 2)
+    return found
+
+
+TABLE_3 = Exhibit(
+    "dyspec/table-3", PAPER, "Table 3: trees of 64 nodes, the target held mostly off its device", "dyspec_offload",
+    LARGE_PAIR, (PER_PASS, SPEEDUP),
+    (
+        Way(DYSPEC, "dyspec", _offloaded(0)), Way(SEQUOIA, "sequoia", _offloaded(1)),
+        Way(SPECINFER, "specinfer", _offloaded(2)),
+    ),
+    (Ordering(DYSPEC, SEQUOIA, SPEEDUP), Ordering(DYSPEC, SPECINFER, SPEEDUP), Ordering(DYSPEC, SEQUOIA, PER_PASS)),
+    by="temperature", axis="temperature",
+)  # fmt: skip
+
+OF_64, OF_768 = "DySpec, 64 nodes", "DySpec, threshold 0.001, at most 768 nodes"
+LARGE = "DySpec threshold 0.001, tree of 768 (offloading)"
+TABLE_4 = Exhibit(
+    "dyspec/table-4", PAPER, "Table 4: trees of at most 768 nodes against 64", "dyspec_large", LARGE_PAIR,
+    (PER_PASS, SPEEDUP),
+    (
+        Way(OF_64, "dyspec", {("tokens_per_iteration", 0.0): 9.10, ("tokens_per_iteration", 0.6): 6.21}),
+        Way(OF_768, LARGE, {("tokens_per_iteration", 0.0): 16.04, ("tokens_per_iteration", 0.6): 7.14}),
+    ),
+    (Ordering(OF_768, OF_64, PER_PASS),), by="temperature", axis="temperature",
+)  # fmt: skip
+
+FIGURE_5 = Exhibit(
+    "dyspec/figure-5", PAPER, "Figure 5: size of the tree and accepted tokens over a generation", "dyspec_large",
+    "temperature 0.6, threshold 0.001 and at most 768 nodes: 551.79 nodes on average",
+    (Figure("tree_nodes", "nodes of the tree", digits=1), Figure("accepted_nodes", "accepted tokens per pass")),
+    (Way(OF_768, LARGE), Way(OF_64, "dyspec")), by="position", only={"temperature": 0.6}, view="passes",
+    axis="tokens generated before",
+)  # fmt: skip
+
+TARGET, DRAFT, CONSTRUCTION = "Passes of the target", "Passes of the draft", "Tree construction"
+SHARE = Figure("time_share", "share of the time, %", 100, 1)
+FIGURE_4 = Exhibit(
+    "dyspec/figure-4", PAPER, "Figure 4: where the time goes", "dyspec",
+    "constructing the tree takes less than 2% of the time, in C++; on a 7B and a 13B target with a draft of 68M",
+    (SHARE,),
+    (
+        Way(TARGET, "target"), Way(DRAFT, "draft"), Way(CONSTRUCTION, "construction"), Way("Mask", "mask"),
+        Way("Verification", "verification"), Way("Cache and settings", "cache"),
+    ),
+    (Ordering(TARGET, CONSTRUCTION, SHARE), Ordering(DRAFT, CONSTRUCTION, SHARE)),
+    by="method", only={"temperature": 0.6}, view="phases", axis="method",
+)  # fmt: skip
+
+ACCEPTANCE = Figure("accepted", "accepted of those tested, %", 100, 1)
+GREEDY, SAMPLED = "Temperature 0", "Temperature 0.6"
+LOW, MIDDLE, HIGH = 0.05, 0.45, 0.95  # middles of bins
+FIGURE_2 = Exhibit(
+    "dyspec/figure-2", PAPER, "Figure 2: draft probability against acceptance", "",
+    "acceptance and the target's probability both rise with the draft's probability",
+    (ACCEPTANCE, Figure("target_probability", "target's probability, %", 100, 1), Figure("tested", "nodes tested")),
+    (Way(GREEDY, "0"), Way(SAMPLED, "0.6")),
+    tuple(Ordering(words, words, figure, at=at) for words in (GREEDY, SAMPLED)
+          for figure in (ACCEPTANCE, Figure("target_probability", "target's probability, %", 100, 1))
+          for at in ((MIDDLE, LOW), (HIGH, MIDDLE))),
+    by="draft_probability", stored="draft_acceptance", axis="draft probability, middle of a tenth",
+)  # fmt: skip
+
+MADE, BFS, DFS, HEAVY = "In the order of making", "Breadth-first (BFS)", "Depth-first (DFS)", "Heavy path first"
+BLOCKS = Figure("blocks", "non-empty blocks of 32 x 32", digits=1)
+KERNEL = Figure("kernel_ms", "attention of a layer, ms")
+# Table 5: blocks and milliseconds of the paper's kernel by nodes, in the order of making and reordered.
+COUNTS = {256: (36.0, 22.5), 512: (135.5, 52.8), 1024: (490.2, 119.3), 2048: (1654.5, 278.7)}
+TIMES = {256: (0.07548, 0.05406), 512: (0.21317, 0.11364), 1024: (0.63368, 0.31801), 2048: (2.27148, 1.02645)}
+DENSE = {256: 0.14089, 512: 0.56264, 1024: 2.08612, 2048: 9.20739}  # of attention that reads the whole mask
+# Figure 9: real trees; behind which prefix is not told.
+REAL = {768: (366.12, 218.31), 1024: (580.07, 295.59)}
+
+
+def _orders(
+    key: str, title: str, figure: Figure, part: str, paper: Mapping[int, tuple[float, float]], by: str = "nodes", **only
+) -> Exhibit:
+    """Orders of the rows of a mask, part by part of what `benchmarks.mask_order` measures."""
+    dense = (Way("Dense mask", "dense", {(figure.column, nodes): ms for nodes, ms in DENSE.items()}),)
+    made, reordered = ({(figure.column, nodes): both[place] for nodes, both in paper.items()} for place in range(2))
+    return Exhibit(
+        f"dyspec/{key}", PAPER, title, "",
+        "attention of 64 heads of 128; rows depth-first against the order of making, which the paper calls original",
+        (figure,),
+        (*(dense if figure is KERNEL else ()), Way(MADE, "as made", made), Way(BFS, "breadth"),
+         Way(DFS, "depth", reordered), Way(HEAVY, "heavy")),
+        (Ordering(DFS, MADE, figure, False), Ordering(DFS, BFS, figure, False)),
+        by=by, only={"part": part, **only}, stored="mask_order",
+        axis={"nodes": "nodes of the tree", "prefix": "tokens before the tree"}[by],
+    )  # fmt: skip
+
+
+ORDERS = (
+    _orders("table-5", "Table 5: blocks of the mask, random trees", BLOCKS, "random", COUNTS),
+    _orders("table-5-times", "Table 5: time of attention, random trees", KERNEL, "kernels", TIMES, prefix=0),
+    _orders("figure-9", "Figure 9: blocks of the mask, real trees", BLOCKS, "real", REAL, prefix=0),
+    _orders("figure-9-prefix", "Figure 9: real trees of 768 nodes by prefix", BLOCKS, "real", {}, "prefix", nodes=768),
+)
+
+EXHIBITS = (_table(0.0), _table(0.6), TABLE_3, TABLE_4, FIGURE_2, FIGURE_4, FIGURE_5, *ORDERS)

@@ -30,6 +30,8 @@ OVER_DRAFTED = Figure("acceptance_drafted", "accepted / drafted, %", 100, 1)
 COMMITTED_OVER_DRAFTED = Figure("committed_over_drafted", "committed / drafted, %", 100, 1)
 PASSES = Figure("iterations", "verification passes", digits=0)
 MEMORY = Figure("peak_memory_bytes", "peak memory, MB", 1e-6, 1)
+PATH = Figure("accepted_mean", "accepted path, tokens")
+COUNTED = Figure("new_tokens", "tokens before a loop", digits=0)
 DRAFT_FORWARDS = Figure("forwards_per_pass", "draft forwards per pass")
 
 

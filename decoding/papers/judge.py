@@ -11,12 +11,18 @@ import pandas as pd
 
 from decoding.experiments.bootstrap import Estimate, estimate, ratio_gain
 from decoding.experiments.homes import GRIDS
-from decoding.experiments.rows import LOOP_FREE, MEASURED
+from decoding.experiments.prepared import prepared
+from decoding.experiments.swept import without_fitted
 from decoding.papers.exhibit import Exhibit, Figure, Ordering, Way
-from decoding.papers.reasons import reason
+from decoding.papers.reasons import apart, reason
+from decoding.papers.stored import stored_records
+from decoding.papers.views import VIEWS
 
 Verdict = Literal["holds", "does not hold", "not decided here", "not run"]
 Key = tuple[str, object]  # words of a way, value on the axis
+Rows = Mapping[Key, pd.DataFrame]
+OF_PASSES = ("throughput", "speedup", "tpot_s", "tokens_per_iteration")  # told by what passes commit and take
+FEWEST = 3  # prompts, or what else was sampled: fewer decide nothing, their interval is none
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Judged:
     """An ordering with what our rows say of it.
 
     Attributes:
-        value: on the axis, where the exhibit has one.
+        value: on the axis, where the exhibit has one; of a claim between two values both, in words.
         gain: by how much the better way is above the other on the same prompts, as a share; None where not run.
         paper: the same of the paper's numbers; None where it gives none.
         reason: one sentence on why it does not hold, from what was measured.
@@ -46,6 +52,7 @@ class Outcome:
         values: on the axis, ascending, those of the paper where nothing was run; one None for a table.
         ours: by way, value and column of a figure. runs: rows by way and value.
         where: pairs, machines and days of the rows.
+        elsewhere: pairs and machines of rows that are there too and do not count, as they cannot be mixed.
     """
 
     exhibit: Exhibit
@@ -54,6 +61,7 @@ class Outcome:
     runs: Mapping[Key, int]
     judged: tuple[Judged, ...]
     where: tuple[str, ...]
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def run(self) -> bool:
@@ -67,58 +75,79 @@ def judge(exhibit: Exhibit, rows: pd.DataFrame) -> Outcome:
     Args:
         rows: of `rows.RowStore.frame`, also of other grids.
     """
-    mine = prepared(rows[rows["experiment"] == grid_name(exhibit.grid)])
+    mine, elsewhere = _one_place(_frame(exhibit, rows))
     table = {way.words: _of_way(way, mine, exhibit) for way in exhibit.ways}
-    values = _values(exhibit, table)
-    ours, runs = {}, {}
-    for way in exhibit.ways:
-        for value in values:
-            found = _at(table[way.words], exhibit, value)
-            if not len(found):
-                continue
-            runs[way.words, value] = len(found)
-            for figure in exhibit.figures:
-                by_prompt = _by_prompt(found, figure)
-                if len(by_prompt):
-                    ours[(way.words, value), figure.column] = _scaled(estimate(by_prompt.to_numpy()), figure.scale)
-    judged = tuple(_judged(exhibit, each, value, table) for each in exhibit.orderings for value in values)
-    return Outcome(exhibit, values, ours, runs, judged, _where(pd.concat(table.values())) if runs else ())
+    flat = {way.words for way in exhibit.ways if way.flat}
+    values = _values(exhibit, [found for words, found in table.items() if words not in flat])
+    at = {(words, value): found if words in flat else _at(found, exhibit, value)
+          for words, found in table.items() for value in values}  # fmt: skip
+    ours = {}
+    for key, found in at.items():
+        for figure in exhibit.figures if len(found) else ():
+            by_prompt = _by_prompt(found, figure)
+            if len(by_prompt):
+                ours[key, figure.column] = _scaled(estimate(by_prompt.to_numpy()), figure.scale)
+    there = {key for key, _ in ours}
+    counted = {key: len(found) for key, found in at.items() if key in there}
+    judged = tuple(_judged(exhibit, each, pair, at) for each in exhibit.orderings for pair in _pairs(each, values))
+    where = _where(pd.concat(table.values())) if counted else ()
+    return Outcome(exhibit, values, ours, counted, judged, where, elsewhere)
+
+
+def claim_words(judged: Judged) -> str:
+    """What an ordering claims, in words: `DynaTree over Linear, K = 8 at 500, speed-up`."""
+    ordering, direction = judged.ordering, "over" if judged.ordering.higher else "below"
+    if ordering.at is not None:
+        first, second = ordering.at
+        other = "the same" if ordering.worse == ordering.better else ordering.worse
+        return f"{ordering.better} at {first} {direction} {other} at {second}, {ordering.figure.words}"
+    at = "" if judged.value is None else f" at {judged.value}"
+    return f"{ordering.better} {direction} {ordering.worse}{at}, {ordering.figure.words}"
+
+
+def _frame(exhibit: Exhibit, rows: pd.DataFrame) -> pd.DataFrame:
+    """What an exhibit is made of."""
+    if exhibit.stored:
+        return stored_records(exhibit.stored)
+    return VIEWS[exhibit.view](prepared(rows[rows["experiment"] == grid_name(exhibit.grid)]))
+
+
+def _one_place(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The rows of the pair and machine that has the newest one, and what others there are."""
+    if not len(rows):
+        return rows, ()
+    places = rows["pair"] + " on " + rows["machine"]
+    newest, *others = rows.groupby(places)["started"].max().sort_values(ascending=False).index
+    return rows[places == newest], tuple(sorted(others))
 
 
 @lru_cache(maxsize=64)
 def grid_name(stem: str) -> str:
-    """The name that the rows of a grid bear."""
-    return tomllib.loads((GRIDS / f"{stem}.toml").read_text(encoding="utf-8"))["name"]
-
-
-def prepared(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows without loops and failures, with what is made of several columns: `speedup` and others."""
-    if not len(rows):
-        return rows.assign(speedup=[], forwards_per_pass=[], committed_over_drafted=[])
-    kept = rows[rows["failure"].isna() & rows[f"{LOOP_FREE}throughput"].notna()].copy()
-    for name in MEASURED:
-        kept[name] = kept[LOOP_FREE + name]
-    plain = kept[kept["reference"]].set_index("block")["throughput"]
-    kept["speedup"] = kept["throughput"] / kept["block"].map(plain[~plain.index.duplicated()])
-    kept["forwards_per_pass"] = kept["draft_forwards"] / kept["iterations"]
-    kept["committed_over_drafted"] = kept["new_tokens"] / kept["drafted"]  # the bonus token counts, as in DynaTree
-    return kept
+    """The name that the rows of a grid bear; empty for an exhibit that has no grid."""
+    return stem and tomllib.loads((GRIDS / f"{stem}.toml").read_text(encoding="utf-8"))["name"]
 
 
 def _of_way(way: Way, rows: pd.DataFrame, exhibit: Exhibit) -> pd.DataFrame:
     """Rows of the same contestant; at a temperature a verifier that fits may stand in the place of greedy."""
+    rows = _having(rows, exhibit.only)
     if not len(rows):
         return rows
-    for column, value in exhibit.only.items():
-        rows = rows[rows[column] == value]
-    if not way.best:
-        return rows[rows["line"].map(_without_fitted) == way.line]
+    if not (way.best or way.where):
+        return rows[rows["line"].map(without_fitted) == way.line]
     name, _, verifier = way.line.partition(":verifier=")
-    alike = rows[rows["method"] == name]
-    if verifier:
-        alike = alike[alike["settings.verifier"] == verifier]
+    alike = _having(rows[rows["method"] == name], {"settings.verifier": verifier} if verifier else {})
+    alike = _having(alike, way.where)
+    if not (way.best and len(alike)):
+        return alike
     groups = ["temperature", "top_p", *([exhibit.by] if exhibit.by else [])]
     return alike.groupby(groups, group_keys=False)[alike.columns].apply(_best, way.best, exhibit.figures[0].column)
+
+
+def _having(rows: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
+    """The rows whose columns have some values; a column that no row has is had by none."""
+    for column, value in wanted.items():
+        rows = rows[rows[column] == value] if column in rows else rows[:0]
+    return rows
 
 
 def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> pd.DataFrame:
@@ -129,19 +158,23 @@ def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> pd.Data
     return rows[np.logical_and.reduce([rows[name] == value for name, value in zip(settings, values, strict=True)])]
 
 
-def _without_fitted(line: str) -> str:
-    name, colon, listed = line.partition(":")
-    kept = [part for part in listed.split(",") if part and part != "verifier=nss"]
-    return name + (colon + ",".join(kept) if kept else "")
-
-
-def _values(exhibit: Exhibit, table: Mapping[str, pd.DataFrame]) -> tuple[object, ...]:
+def _values(exhibit: Exhibit, table: list[pd.DataFrame]) -> tuple[object, ...]:
     if not exhibit.by:
         return (None,)
-    there = [rows[exhibit.by] for rows in table.values() if len(rows)]
+    there = [rows[exhibit.by].dropna() for rows in table if len(rows)]
     if there:
-        return tuple(sorted(pd.concat(there).unique().tolist()))
+        return tuple(sorted(_whole(value) for value in pd.concat(there).unique().tolist()))
     return tuple(sorted({key[1] for way in exhibit.ways for key in way.paper if isinstance(key, tuple)}))
+
+
+def _whole(value: object) -> object:
+    """A whole number as such: a column that misses some values has all as floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _pairs(ordering: Ordering, values: tuple[object, ...]) -> list[tuple[object, object]]:
+    """Values on the axis between which a claim is made."""
+    return [ordering.at] if ordering.at is not None else [(value, value) for value in values]
 
 
 def _at(rows: pd.DataFrame, exhibit: Exhibit, value: object) -> pd.DataFrame:
@@ -153,31 +186,42 @@ def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
     return rows.groupby(["prompt_set", "kind", "prompt"])[figure.column].median().dropna()
 
 
-def _judged(exhibit: Exhibit, ordering: Ordering, value: object, table: Mapping[str, pd.DataFrame]) -> Judged:
-    rows = [_at(table[name], exhibit, value) for name in (ordering.better, ordering.worse)]
-    paper = _paper_gain(exhibit, ordering, value)
-    if not (len(rows[0]) and len(rows[1])):
-        return Judged(ordering, value, None, paper, "not run")
+def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object], at: Rows) -> Judged:
+    keys = list(zip((ordering.better, ordering.worse), values, strict=True))
+    rows = [at.get(key) for key in keys]
+    value = values[0] if ordering.at is None else " against ".join(map(str, values))
+    paper = _paper_gain(exhibit, ordering, values)
+    not_run = Judged(ordering, value, None, paper, "not run")
+    if any(each is None or not len(each) for each in rows):
+        return not_run
     better, worse = (_by_prompt(each, ordering.figure) for each in rows)
     shared = better.index.intersection(worse.index)
-    if not len(shared):
-        return Judged(ordering, value, None, paper, "not run")
+    if not len(shared) or not worse[shared].mean():
+        return not_run
     gain = ratio_gain(better[shared].to_numpy(), worse[shared].to_numpy())
     gain = gain if ordering.higher else _turned(gain)
     verdict: Verdict = {1: "holds", -1: "does not hold", 0: "not decided here"}[gain.sign]
-    said = "" if verdict == "holds" else reason(*rows, ordering.better, ordering.worse)
+    if len(shared) < FEWEST:
+        few = f"Measured on {len(shared)} {'sample' if exhibit.stored else 'prompt'}{'s' * (len(shared) > 1)} only."
+        return Judged(ordering, value, gain, paper, "not decided here", few)
+    if verdict == "holds":
+        said = ""
+    elif ordering.figure.column in OF_PASSES and exhibit.view == "runs" and not exhibit.stored:
+        said = reason(*rows, ordering.better, ordering.worse)
+    else:
+        names = [words if ordering.at is None else f"{words} at {value}" for words, value in keys]
+        said = apart(ordering.figure, better[shared].mean(), worse[shared].mean(), *names)
     return Judged(ordering, value, gain, paper, verdict, said)
 
 
 def _turned(gain: Estimate) -> Estimate:
-    return replace(gain, value=-gain.value, low=-gain.high, high=-gain.low)
+    return replace(gain, value=0 - gain.value, low=0 - gain.high, high=0 - gain.low)
 
 
-def _paper_gain(exhibit: Exhibit, ordering: Ordering, value: object) -> float | None:
-    column = ordering.figure.column
-    key = column if value is None else (column, value)
-    found = [next(way.paper.get(key) for way in exhibit.ways if way.words == name)
-             for name in (ordering.better, ordering.worse)]  # fmt: skip
+def _paper_gain(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object]) -> float | None:
+    column, papers = ordering.figure.column, {way.words: way.paper for way in exhibit.ways}
+    found = [papers[name].get(column if value is None else (column, value))
+             for name, value in zip((ordering.better, ordering.worse), values, strict=True)]  # fmt: skip
     if None in found:
         return None
     gain = found[0] / found[1] - 1

@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from decoding.papers.exhibit import Figure
+
 PHASES = {"draft_s": "drafting", "verify_s": "verifying"}
 SAME = 0.02  # shares below it are told as equal
 
@@ -21,6 +23,12 @@ def reason(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_na
     if draft and one["verify_s"]:
         parts.append(f"a draft forward costs {draft / one['verify_s']:.0%} of a verification here")
     return "; ".join([" and ".join(parts[:2]), *parts[2:]]) + "."
+
+
+def apart(figure: Figure, better: float, worse: float, better_name: str, worse_name: str) -> str:
+    """One sentence on where two ways stand that are no runs: both figures as they were measured on the same samples."""
+    one, other = (f"{figure.scale * value:,.{figure.digits}f}" for value in (better, worse))
+    return f"{figure.words[:1].upper()}{figure.words[1:]}: {one} for {better_name}, {other} for {worse_name}."
 
 
 def _means(rows: pd.DataFrame) -> dict[str, float]:

@@ -1,4 +1,9 @@
-"""SALF & TALF: the tree searches of Table 2 and the thresholds of Table 4, with the draft model of the loaded pair."""
+"""SALF & TALF: searches of a tree (Table 2) and thresholds (Table 4) with the pair's draft model, and with heads.
+
+With heads of three losses on one target, Table 2 and the speed-ups of Table 1.
+"""
+
+from statistics import mean
 
 from decoding.papers.exhibit import DRAFT_FORWARDS, PER_PASS, SPEEDUP, Exhibit, Ordering, Way
 
@@ -45,4 +50,53 @@ TABLE_4 = Exhibit(
     only={"temperature": 0.0},
 )  # fmt: skip
 
-EXHIBITS = (TABLE_2, TABLE_4)
+# With heads: speed-up and tokens per pass by search and loss.
+WITH_HEADS = {
+    "Beam search": ("eagle2", {"eagle": (1.75, 3.44), "hass": (1.84, 3.62), "talf": (1.97, 3.88)}),
+    "Optimal search": ("specexec", {"eagle": (1.93, 3.56), "hass": (2.01, 3.70), "talf": (2.16, 3.98)}),
+    "SALF": ("salf", {"eagle": (2.29, 3.34), "hass": (2.37, 3.61), "talf": (2.47, 3.73)}),
+}
+LOSSES = {"eagle": "EAGLE", "hass": "HASS", "talf": "TALF"}
+HEADS = "heads trained for the target: python -m decoding.training.head, for each loss"
+
+
+def head(search: str, loss: str) -> str:
+    """What the tables call a search with the head of a loss."""
+    return f"{search}, {LOSSES[loss]} head"
+
+
+TABLE_2_HEADS = Exhibit(
+    "salf/table-2-heads", PAPER, "Table 2: search and loss, with heads", "salf_losses",
+    "DeepSeek-R1-Distill-Llama-8B on an A100, means over five data sets, temperature 0", FIGURES,
+    tuple(
+        Way(head(search, loss), f"{method}:draft_head={loss}", {"speedup": speed, "tokens_per_iteration": tokens})
+        for search, (method, by_loss) in WITH_HEADS.items() for loss, (speed, tokens) in by_loss.items()
+    ),
+    (
+        *(Ordering(head(search, "talf"), head(search, worse), PER_PASS)
+          for search in WITH_HEADS for worse in ("hass", "eagle")),
+        *(Ordering(head("Optimal search", loss), head("Beam search", loss), PER_PASS) for loss in LOSSES),
+        *(Ordering(head("SALF", loss), head("Optimal search", loss), SPEEDUP) for loss in LOSSES),
+    ),
+    only={"temperature": 0.0}, needs=HEADS,
+)  # fmt: skip
+
+# Means of Table 1 over the three models by temperature: EAGLE-2 and HASS search with beams.
+EAGLE_2, HASS, BOTH = "EAGLE-2", "HASS", "SALF & TALF"
+MEANS = {
+    0.0: {EAGLE_2: (2.68, 2.13, 1.93), HASS: (2.91, 2.42, 2.01), BOTH: (3.09, 2.87, 2.47)},
+    1.0: {EAGLE_2: (2.55, 1.77, 1.78), HASS: (2.78, 2.00, 1.84), BOTH: (3.01, 2.47, 2.28)},
+}
+TABLE_1 = Exhibit(
+    "salf/table-1", PAPER, "Table 1: speed-up", "salf_losses",
+    "means over three models of 7B and 8B and five data sets on an A100", (SPEEDUP, PER_PASS),
+    tuple(
+        Way(words, line, {("speedup", at): round(mean(by_way[words]), 2) for at, by_way in MEANS.items()})
+        for words, line in ((EAGLE_2, "eagle2:draft_head=eagle"), (HASS, "eagle2:draft_head=hass"),
+                            (BOTH, "salf:draft_head=talf"))
+    ),
+    (Ordering(HASS, EAGLE_2, SPEEDUP), Ordering(BOTH, HASS, SPEEDUP)), by="temperature", axis="temperature",
+    needs=HEADS,
+)  # fmt: skip
+
+EXHIBITS = (TABLE_1, TABLE_2, TABLE_2_HEADS, TABLE_4)

@@ -7,15 +7,18 @@ import pandas as pd
 import pytest
 
 from benchmarks import papers
+from decoding.comparison import Contestant
 from decoding.contestants import format_contestant, parse_contestant
 from decoding.errors import ExperimentError
 from decoding.experiments.grid import contestants
 from decoding.experiments.grid_file import read_grid
-from decoding.experiments.homes import GRIDS, all_experiments, experiments_home
+from decoding.experiments.homes import GRIDS, ROOT, all_experiments, experiments_home
+from decoding.experiments.prepared import prepared
 from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
-from decoding.papers.judge import judge, prepared, words_of
+from decoding.papers.judge import grid_name, judge, words_of
 from decoding.papers.reasons import reason
 from decoding.papers.registry import EXHIBITS
+from decoding.papers.views import PARTS, VIEWS
 from tests.without_torch import run_without_torch
 
 BY_KEY = {exhibit.key: exhibit for exhibit in EXHIBITS}
@@ -48,24 +51,45 @@ def rows(speeds=None, prompts=6, **more) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
-def test_every_way_is_run_by_its_grid(exhibit):
+def run_of(exhibit) -> list[Contestant]:
+    """Everything that an exhibit's grid runs."""
     grid = read_grid(GRIDS / f"{exhibit.grid}.toml")
-    ran = {
-        format_contestant(each).replace("verifier=nss", "").rstrip(":,")
-        for sampling in grid.samplings
-        for each in contestants(grid, sampling)[0]
-    }
+    return [each for sampling in grid.samplings for each in contestants(grid, sampling)[0]]
+
+
+def settings_of(contestant: Contestant) -> dict:
+    return {"settings." + name: value for name, value in contestant.method.settings().items()}
+
+
+@pytest.mark.parametrize("exhibit", [each for each in EXHIBITS if not each.stored], ids=lambda exhibit: exhibit.key)
+def test_every_way_is_run_by_its_grid(exhibit):
+    ran = run_of(exhibit)
+    lines = {format_contestant(each).replace("verifier=nss", "").rstrip(":,") for each in ran}
     for way in exhibit.ways:
+        if exhibit.view == "phases":
+            assert way.line in PARTS
+            continue
         wanted = parse_contestant(way.line)
-        if way.best:
-            assert any(line.startswith(wanted.method.name) for line in ran)
-            assert all(name.removeprefix("settings.") in wanted.method.settings() for name in way.best)
+        if way.best or way.where:
+            verifier = {"settings.verifier": way.line.partition(":verifier=")[2]} if ":" in way.line else {}
+            of_method = [each for each in ran if each.method and each.method.name == wanted.method.name]
+            alike = [settings_of(each) for each in of_method]
+            alike = [each for each in alike if (verifier | dict(way.where)).items() <= each.items()]
+            assert alike and all(name in each for name in way.best for each in alike), way.words
         else:
-            assert format_contestant(wanted) == way.line and way.line in ran, way.line
+            assert format_contestant(wanted) == way.line and way.line in lines, way.line
+    assert grid_name(exhibit.grid) and exhibit.command.endswith(f"benchmarks/grids/{exhibit.grid}.toml")
+
+
+@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
+def test_claims_are_about_ways_of_the_exhibit(exhibit):
     names = {way.words for way in exhibit.ways}
-    assert all({each.better, each.worse} <= names for each in exhibit.orderings)
-    assert len(BY_KEY) == len(EXHIBITS)
+    assert all({each.better, each.worse} <= names for each in exhibit.orderings) and len(names) == len(exhibit.ways)
+    columns = {figure.column for figure in exhibit.figures}
+    assert all(each.figure.column in columns for each in exhibit.orderings)
+    assert len(BY_KEY) == len(EXHIBITS) and bool(exhibit.grid) != bool(exhibit.stored) and exhibit.view in VIEWS
+    if exhibit.stored:
+        assert (ROOT / f"{exhibit.stored}.py").is_file() and exhibit.command.endswith(f"{exhibit.stored} --save")
 
 
 def test_orderings_are_judged_by_pairs_on_the_same_prompts():
@@ -158,5 +182,5 @@ def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, caps
 def test_papers_are_judged_without_torch(tmp_path):
     code = "from decoding.papers.registry import EXHIBITS; from decoding.papers.judge import judge; "
     code += "from decoding.experiments.rows import all_rows; import sys; "
-    code += "print(sum(judge(each, all_rows([])).run for each in EXHIBITS), 'torch' in sys.modules)"
-    assert run_without_torch(tmp_path, "-c", code).split() == ["0", "False"]
+    code += "print(len([judge(each, all_rows([])) for each in EXHIBITS]), 'torch' in sys.modules)"
+    assert run_without_torch(tmp_path, "-c", code).split() == [str(len(EXHIBITS)), "False"]
