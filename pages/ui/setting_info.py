@@ -4,8 +4,10 @@ A new drafter's settings get their lines here; a setting without one is shown by
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from decoding.node_orders import NODE_ORDERS
 from decoding.trace import Setting
 
 
@@ -19,6 +21,7 @@ class SettingInfo:
         meaning: one line.
         low, high, step: what the slider offers; numbers only.
         choices: what can be chosen; words only.
+        choice_words: what a choice is called where it is not its own word.
         placeholder: what an empty text means.
     """
 
@@ -30,7 +33,12 @@ class SettingInfo:
     high: float | None = None
     step: float | None = None
     choices: tuple[str, ...] = ()
+    choice_words: Mapping[str, str] = field(default_factory=dict)
     placeholder: str = ""
+
+    def told(self, choice: str) -> str:
+        """A choice as a person reads it."""
+        return self.choice_words.get(choice, choice.replace("_", " "))
 
     @property
     def title(self) -> str:
@@ -172,7 +180,8 @@ SETTING_INFO: dict[str, SettingInfo] = {
         "Row order",
         "",
         "How the tree's nodes stand in the rows of a verification pass. Tokens are the same; the mask is not.",
-        choices=("breadth", "depth", "heavy"),
+        choices=tuple(NODE_ORDERS),
+        choice_words={order: meaning.partition(":")[0] for order, meaning in NODE_ORDERS.items()},
     ),
 }
 

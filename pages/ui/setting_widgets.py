@@ -134,7 +134,7 @@ def setting_widget(key: str, method_name: str, name: str, default: Setting, disa
     if name in TRAINED:
         return _trained_widget(name, key, info.title, method_name, shared)
     if isinstance(default, str) and info.choices:
-        return st.selectbox(info.title, info.choices, format_func=lambda word: word.replace("_", " "), **shared)
+        return st.selectbox(info.title, info.choices, format_func=info.told, **shared)
     if isinstance(default, str):
         return (st.text_input(info.title, placeholder=info.placeholder, **shared) or "").strip()
     kind = int if isinstance(default, int) else float

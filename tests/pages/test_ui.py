@@ -219,3 +219,10 @@ def test_sizes_in_words():
 
 def test_the_base_of_errors_is_ours():
     assert isinstance(as_draftscope_error(SettingsError("x")), DraftscopeError)
+
+
+def test_a_choice_is_called_as_people_call_it():
+    assert [SETTING_INFO["node_order"].told(order) for order in SETTING_INFO["node_order"].choices] == [
+        "Breadth-first (BFS)", "Depth-first (DFS)", "Heavy path first",
+    ]  # fmt: skip
+    assert SETTING_INFO["cache_policy"].told("some_word") == "some word"
