@@ -61,6 +61,8 @@ def main() -> None:
     with st.container(key="messages"):  # always there: an element that comes and goes would remount the scope below it
         address_message()
         file_messages()
+        if current_run().told:
+            st.caption(f":material/replay: {escape_markdown(current_run().told)}")
         job_error(SLOT)
     draw_run(current_run())
     if not is_busy(SLOT):

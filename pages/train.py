@@ -38,7 +38,7 @@ def keep_list(seen: Followed | None, at_work: bool) -> None:
 
 
 def keep_view(seen: Followed, at_work: bool, live: bool) -> None:
-    """The training that is looked at, drawn anew while it runs; the whole page where a person began it or stilled it."""
+    """The training that is looked at, drawn anew while it runs; the whole page where a person began or stilled it."""
     seen.look()
     if (seen.stand.running and not at_work) or is_live() != live:
         st.rerun(scope="app")

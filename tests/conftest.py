@@ -20,6 +20,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", str(min(4, os.cpu_count() or 1)))
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# Trainings of whoever runs the tests are none of theirs; processes that tests start look in the same place.
-os.environ["DRAFTSCOPE_TRAINING"] = tempfile.mkdtemp(prefix="draftscope-training-")
-atexit.register(shutil.rmtree, os.environ["DRAFTSCOPE_TRAINING"], ignore_errors=True)
+# Trainings and experiments of whoever runs the tests are none of theirs; processes that tests start look in the same
+# places.
+for kind in ("training", "experiments"):
+    os.environ[f"DRAFTSCOPE_{kind.upper()}"] = tempfile.mkdtemp(prefix=f"draftscope-{kind}-")
+    atexit.register(shutil.rmtree, os.environ[f"DRAFTSCOPE_{kind.upper()}"], ignore_errors=True)

@@ -15,7 +15,7 @@ from decoding.trace_file import save_run
 from tests.traces import dynatree_recovered, run_mixed, run_of, sampled_recovered
 from tests.without_torch import run_without_torch
 
-LIVE_PAGES = ("compare", "race", "train", "tune_live")
+LIVE_PAGES = ("compare", "papers", "race", "sweep", "train", "tune_live")
 ROWS_PAGES = ("verifiers", "what_if")
 
 

@@ -100,7 +100,7 @@ def contestants(grid: Grid, sampling: Sampling) -> tuple[list[Contestant], list[
             except SettingsError as error:
                 which = ", ".join(f"{name}={value}" for name, value in changes.items())
                 said = f"{axis.method}{f' with {which}' if which else ''}: {error}"
-                if not grid.skip_contradictions:
+                if not grid.skip_contradictions or not _is_known(axis, changes):
                     raise ExperimentError(said) from None
                 left_out.append(said)
     return list({_same(each): each for each in found}.values()), left_out
@@ -119,6 +119,20 @@ def _variant(axis: Axis, changes: Mapping[str, Setting], sampling: Sampling) -> 
     method.check(sampling)
     label = contestant_label(method)
     return replace(base, method=method, label=f"{label} ({base.engine})" if base.engine else label)
+
+
+def _is_known(axis: Axis, changes: Mapping[str, Setting]) -> bool:
+    """Whether the method, the settings and the kinds of their values are known: then they contradict one another."""
+    try:
+        base = parse_contestant(axis.method).method
+        known = base.with_settings(
+            **({"verifier": changes["verifier"]} if "verifier" in changes else {})
+        ).all_settings()
+        for name, value in changes.items():
+            _as_default(name, value, known)
+    except SettingsError:
+        return False
+    return set(changes) <= set(known)
 
 
 def _as_default(name: str, value: Any, known: Mapping[str, Setting]) -> Setting:

@@ -157,6 +157,11 @@ def link_box(link: Link) -> None:
     st.code(f"{st.context.url or ''}?{link.query}", language=None, wrap_lines=True)
 
 
+def take_over(asked: Asked) -> None:
+    """Put what a run was decoded from into the widgets of Step through; only where they are not drawn."""
+    _set_widgets(View(**_asked_for(asked), iteration=1))
+
+
 def _set_widgets(view: View) -> None:
     """Put what an address asks for into the widgets; only before they are drawn."""
     state = st.session_state

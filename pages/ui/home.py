@@ -37,6 +37,8 @@ NEXT: dict[str, tuple[str, str]] = {
     ),
     "Race": (":material/flag:", "Recorded runs side by side, slowed down until you see who wins."),
     "Train": (":material/model_training:", "Train a pair, a draft head or a selector, and watch its trees get better."),
+    "Sweep": (":material/grid_on:", "Run every combination of settings, see what is best here."),
+    "Papers": (":material/library_books:", "The papers' tables and figures run again here, ours beside theirs."),
 }
 STYLE = """
 <style>
@@ -56,7 +58,8 @@ STYLE = """
 }
 .home-step.current { border-color: #009E73; }
 .home-step b { display: block; }
-[class*=st-key-home_next_] { padding: 0.3rem 0.7rem 0.5rem !important; gap: 0.1rem !important; min-height: 6.5rem; }
+[class*=st-key-home_next_] { padding: 0.3rem 0.5rem 0.4rem !important; gap: 0.1rem !important; min-height: 6.5rem; }
+[class*=st-key-home_next_] [data-testid=stPageLink] p { font-size: 0.84rem; }
 [class*=st-key-home_next_] [data-testid=stPageLink] a { padding: 0.1rem 0; gap: 0.3rem; }
 [class*=st-key-home_next_] [data-testid=stCaptionContainer] p { font-size: 0.8rem; line-height: 1.3; }
 </style>
@@ -110,7 +113,8 @@ def draw_iteration() -> None:
 def draw_next() -> None:
     """Where to go from here, and what was recorded."""
     there = {label: words for label, words in NEXT.items() if (ROOT / PAGES[label]).is_file()}
-    for place, (label, (icon, words)) in zip(st.columns(max(len(there), 1)), there.items(), strict=True):
+    places = st.columns(max(len(there), 1), gap="xsmall")
+    for place, (label, (icon, words)) in zip(places, there.items(), strict=True):
         with place.container(border=True, key=f"home_next_{label}"):
             st.page_link(PAGES[label], label=f"**{label}**", icon=icon)
             st.caption(words)

@@ -38,14 +38,17 @@ STYLE = """
 /* The page's own menu stays in place while the page scrolls: in the margin, so that it never lies on a panel. */
 [data-testid=stMainMenu] { width: 20px; margin-right: -4px; }
 [data-testid=stMainMenu] [data-testid=stMainMenuButton] { width: 20px; min-width: 0; padding: 0; }
-.st-key-menu { min-height: 2.3rem; padding-right: 2.2rem; }
+.st-key-menu { min-height: 2.3rem; padding-right: 2.2rem; flex-wrap: nowrap; gap: 0.5rem; }
+.st-key-menu > * { flex-shrink: 0; }
+.st-key-menu > :has(> .st-key-pair_open), .st-key-menu > .st-key-pair_open { flex-shrink: 1; min-width: 0; }
 .st-key-menu p { margin: 0; }
 .st-key-menu [data-testid=stMarkdownContainer] { margin: 0; }
 [class*="st-key-menu_lab"] button { border: 0; background: transparent; min-height: 2rem; padding: 0 0.5rem; }
 .st-key-menu_lab_here button { background: rgba(128, 128, 128, 0.15); }
 .st-key-brand p { font-size: 1.15rem; font-weight: 700; padding-right: 0.5rem; }
 .st-key-pair_open button { border-radius: 1rem; min-height: 1.9rem; height: 1.9rem; padding: 0 0.8rem; }
-.st-key-pair_open button p { font-size: 0.82rem; white-space: nowrap; }
+.st-key-pair_open, .st-key-pair_open * { max-width: 100%; }
+.st-key-pair_open button p { font-size: 0.82rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .st-key-toolbar { min-height: 2.4rem; flex-wrap: nowrap; }
 .st-key-status { min-width: 0; }
 .st-key-status [data-testid=stCaptionContainer] { margin: 0; }

@@ -33,6 +33,7 @@ class Run:
         session: what can decode further, None for the others.
         key: identifies the run to the scope component.
         asked: what it was decoded from, None where that is not known.
+        told: where it comes from in a sentence, empty where the page says all there is.
     """
 
     trace: RunTrace
@@ -40,6 +41,7 @@ class Run:
     session: "DecodeSession | None" = None
     key: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     asked: "Asked | None" = None
+    told: str = ""
 
     @property
     def released(self) -> bool:

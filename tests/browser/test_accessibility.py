@@ -1,14 +1,17 @@
 """No page has a serious or critical violation of accessibility rules, in the light and in the dark theme."""
 
+import shutil
 from collections.abc import Callable
 
 import pytest
 
+from decoding.experiments.homes import experiments_home
 from decoding.training.launch import delete
 from decoding.training.run_folder import Status, training_home
 from pages.ui.setup import PAGES
 from tests.browser.app import SETTLED
 from tests.browser.axe import axe_script, violations
+from tests.experiments.made import made_experiment
 from tests.training.made import made_training
 
 WAIT_MS = 60_000
@@ -153,6 +156,42 @@ def train(page, judge: Callable) -> None:
     delete(folder)
 
 
+def papers(page, judge: Callable) -> None:
+    """A table and a figure with what is claimed of them, and the numbers of a chart."""
+    page.locator(".papers-claims").wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("a table")
+    page.click(".st-key-papers_figure_described [data-testid=stPopover] button")
+    page.locator(POPOVER).wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("numbers of its chart", POPOVER)
+    page.goto(page.url.split("?")[0] + "?exhibit=pruned/table-6")
+    page.locator(".papers-claims").wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("a figure")
+
+
+def sweep(page, judge: Callable) -> None:
+    """The form, then an experiment: its table of ways, every chart, the runs behind one of them."""
+    page.goto(page.url.split("?")[0] + "?experiment=new")
+    page.locator(".st-key-sweep_start button:enabled").first.wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("the form")
+    folder = made_experiment(experiments_home(), "made-for-a-test")
+    page.goto(page.url.split("?")[0] + f"?experiment={folder.name}")
+    page.locator(".st-key-sweep_part_best").wait_for(timeout=WAIT_MS)
+    settle(page)
+    for number in range(page.locator(".st-key-sweep_chart_panel button[role=radio]").count()):
+        page.locator(".st-key-sweep_chart_panel button[role=radio]").nth(number).click()
+        settle(page)
+        judge(f"chart {number + 1}")
+    page.click(".st-key-sweep_numbers button")
+    page.locator(POPOVER).wait_for(timeout=WAIT_MS)
+    settle(page)
+    judge("numbers of its chart", POPOVER)
+    shutil.rmtree(folder)
+
+
 # What is done on a page, and in which states it is judged.
 JOURNEYS = {
     "Home": home,
@@ -164,6 +203,8 @@ JOURNEYS = {
     "Compare": compare,
     "Race": race,
     "Train": train,
+    "Sweep": sweep,
+    "Papers": papers,
 }
 
 

@@ -1,0 +1,48 @@
+"""Papers: every table and figure that can be run again here, ours beside theirs, and whether its ordering holds."""
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from decoding.papers.registry import EXHIBITS
+from pages.ui.errors import show_error
+from pages.ui.papers_list import draw_legend, draw_list, looked_at
+from pages.ui.papers_rows import judgement, kept_rows, known_outcomes
+from pages.ui.papers_run import at_work
+from pages.ui.papers_style import STYLE
+from pages.ui.papers_view import draw_exhibit, source_key
+from pages.ui.setup import setup
+
+FIRST_S, MORE_S = 0.4, 0.6  # of judging before the page is drawn, and of every look after that
+
+
+def main() -> None:
+    """The exhibits on the left; on the right the one that is looked at."""
+    setup("Papers")
+    st.html(STYLE)
+    chosen, kept, running = looked_at(), kept_rows(), at_work()
+    for each in kept:
+        if each.error is not None:
+            show_error(each.error)
+    exhibit = next(each for each in EXHIBITS if each.key == chosen)
+    sources = {each.key: st.session_state.get(source_key(each)) for each in EXHIBITS}
+    shown = judgement(exhibit, kept, sources[chosen])
+    outcomes = known_outcomes(kept, sources, FIRST_S)
+    left, right = st.columns([1, 3.3], gap="medium")
+    with left.container(key="papers_list", gap=None):
+        draw_list(outcomes, running, chosen)
+        draw_legend()
+    with right:
+        draw_exhibit(shown, kept, running)
+    # A grid that runs has a clock of its own: of two only one may ask for the whole page.
+    if len(outcomes) < len(EXHIBITS) and exhibit.grid not in running:
+        st.fragment(judge_on, run_every=MORE_S)(sources)
+
+
+def judge_on(sources: Mapping[str, str | None]) -> None:
+    """Judge what is not judged yet, a little at a time, then draw the list with all of its marks."""
+    if len(known_outcomes(kept_rows(), sources, MORE_S)) == len(EXHIBITS):
+        st.rerun(scope="app")
+
+
+main()

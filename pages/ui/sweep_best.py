@@ -1,0 +1,75 @@
+"""What is best for this machine and these prompts, how sure that is, and the ways in their order."""
+
+import pandas as pd
+import streamlit as st
+
+from decoding.experiments.best import Ranked, best_words, ranked
+from decoding.experiments.followed import FollowedExperiment
+from pages.ui.errors import escape_markdown
+from pages.ui.sweep_runs import pick
+from pages.ui.sweep_words import Told
+
+KEPT, TABLE = "sweep_ranked", "sweep_best_table"
+SHOWN, ROW_PX = 4, 35
+HIGH_HELP = "95% of the bootstrap over prompts: other prompts of this kind would give a mean in there."
+CHANCE_HELP = "In how many of 2,000 draws of the prompts, with replacement, it is the best of all."
+
+
+def draw_best(followed: FollowedExperiment, runs: pd.DataFrame, told: Told) -> None:
+    """A sentence on the best way, and a table of the first ones with their intervals."""
+    found, figure = ranking(runs, told), told.figure
+    with st.container(border=True, key="sweep_part_best"):
+        words = best_words(found, figure.words, figure.scale, figure.digits)
+        with st.container(key="sweep_best_words"):
+            st.markdown(
+                f":material/trophy: **Best for this machine and these prompts** · {escape_markdown(words)}",
+                help="By the mean over prompts, on prompts, lengths and samplings that all ways have been run on.",
+            )
+        if len(found) > 1:
+            _draw_table(followed, found, told)
+
+
+def ranking(runs: pd.DataFrame, told: Told) -> list[Ranked]:
+    """The ways in their order, computed once for the same runs and figure."""
+    kept_of, kept_told, kept_count, found = st.session_state.get(KEPT, (None, None, 0, []))
+    if kept_of is None or kept_told != told or kept_count != len(runs) or not kept_of.equals(runs["key"]):
+        found = ranked(runs, told.figure.column, told.higher)
+        st.session_state[KEPT] = runs["key"], told, len(runs), found
+    return found
+
+
+def best_frame(found: list[Ranked], told: Told) -> pd.DataFrame:
+    """The ways as a table shows them."""
+    figure = told.figure
+    single = found[0].figure.prompts == 1
+
+    def shown(value: float) -> str:
+        return f"{figure.scale * value:,.{figure.digits}f}"
+
+    return pd.DataFrame(
+        {
+            "Way": [each.label for each in found],
+            figure.words: [shown(each.figure.value) for each in found],
+            "95% interval": ["one prompt" if single else f"{shown(each.figure.low)} to {shown(each.figure.high)}"
+                             for each in found],
+            "Best in": ["–" if single else f"{each.chance:.0%}" for each in found],
+            "Prompts": [each.figure.prompts for each in found],
+        }
+    )  # fmt: skip
+
+
+def _draw_table(followed: FollowedExperiment, found: list[Ranked], told: Told) -> None:
+    key = f"{TABLE}_{followed.key}_{told.figure.column}"
+
+    def take() -> None:
+        rows = st.session_state[key]["selection"]["rows"]
+        pick(followed, {"way": found[rows[0]].way} if rows else None, found[rows[0]].label if rows else "")
+
+    st.dataframe(
+        best_frame(found, told), key=key, hide_index=True, on_select=take, selection_mode="single-row",
+        height=ROW_PX * (min(len(found), SHOWN) + 1) + 3,
+        column_config={"Way": st.column_config.Column(width="large"),
+                       "95% interval": st.column_config.Column(help=HIGH_HELP),
+                       "Best in": st.column_config.Column(help=CHANCE_HELP)},
+        alt=f"Ways in the order of their {told.figure.words}, the best first.",
+    )  # fmt: skip

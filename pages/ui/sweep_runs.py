@@ -1,0 +1,105 @@
+"""The runs behind a point of a chart or a row of the table, and the way into one of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from decoding.experiments.followed import FollowedExperiment
+from pages.ui.errors import escape_markdown
+from pages.ui.sweep_open import open_run, why_not_open
+from pages.ui.sweep_words import FIGURES, Told, base_label
+from pages.ui.worker import is_busy
+from viz.sweep_charts import told as value_told
+from viz.tokens import plural
+
+PICKED = "sweep_picked"
+MOST, ROW_PX, SHOWN = 200, 35, 4
+RUN_WORDS = ["label", "kind", "prompt", "asked_tokens", "temperature", "seed"]  # what `run_words` reads
+
+
+def pick(followed: FollowedExperiment, where: Mapping[str, Any] | None, words: str = "") -> None:
+    """Choose the runs with these values, as charts tell them; None lets go."""
+    st.session_state[PICKED] = None if where is None else (followed.folder, dict(where), words)
+
+
+def picked_runs(followed: FollowedExperiment, runs: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
+    """The runs that are chosen, and what was chosen in words."""
+    kept = st.session_state.get(PICKED)
+    if kept is None or kept[0] != followed.folder:
+        return None
+    _, where, words = kept
+    for column, value in where.items():
+        if column not in runs:
+            return None
+        runs = runs[[value in (each, value_told(each)) for each in runs[column].tolist()]]
+    return (runs, words) if len(runs) else None
+
+
+def draw_picked(followed: FollowedExperiment, runs: pd.DataFrame, told: Told) -> None:
+    """The chosen runs, the most typical first, and a button that opens one in Step through."""
+    found = picked_runs(followed, runs)
+    if found is None:
+        st.caption("Click a point of a chart or a row of the table to see its runs and to open one in Step through.")
+        return
+    chosen, words = found
+    column = told.figure.column
+    typical = (chosen[column] - chosen[column].mean()).abs()
+    chosen = chosen.assign(_typical=typical).sort_values("_typical", kind="stable").head(MOST).reset_index(drop=True)
+    with st.container(border=True, key="sweep_part_picked"):
+        row = chosen.iloc[_draw_runs(followed, chosen, words, told)]
+        refusal = why_not_open(row)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            if st.button(
+                "Open in Step through", key="sweep_open", type="primary", icon=":material/footprint:",
+                disabled=refusal is not None or is_busy("sweep_open"), help=escape_markdown(refusal or ""),
+            ):  # fmt: skip
+                open_run(followed, row)
+            if st.button("Close", key="sweep_close", icon=":material/close:"):
+                pick(followed, None)
+                st.rerun()
+            st.caption(escape_markdown(f"{run_words(row)}. It is decoded again with the same settings and seed."))
+
+
+def run_words(row: Mapping[str, Any]) -> str:
+    """One run in words: method, prompt, sampling."""
+    sampling = "greedy" if row["temperature"] == 0 else f"T {row['temperature']:g}, seed {row['seed']}"
+    return f"{row['label']} on {row['kind']}/{row['prompt']}, {row['asked_tokens']} new tokens, {sampling}"
+
+
+def runs_frame(runs: pd.DataFrame, told: Told) -> pd.DataFrame:
+    """Runs as a table shows them."""
+    measured = dict.fromkeys([told.figure.column, "speedup", "tokens_per_iteration", "throughput"])
+    columns = {"Prompt": runs["kind"] + "/" + runs["prompt"]}
+    if runs["way"].nunique() > 1:
+        columns = {"Way": runs["label"], **columns}
+    for name, title in (("asked_tokens", "New tokens"), ("cut", "Cut to"), ("temperature", "T"), ("seed", "Seed"),
+                        ("repeat", "Repeat")):  # fmt: skip
+        if runs[name].nunique() > 1:
+            columns[title] = runs[name]
+    for name in measured:
+        figure = FIGURES[name].figure
+        columns[figure.words] = (runs[name].astype(float) * figure.scale).round(figure.digits)
+    return pd.DataFrame(columns)
+
+
+def _draw_runs(followed: FollowedExperiment, runs: pd.DataFrame, words: str, told: Told) -> int:
+    """The table of runs; returns the place of the chosen one."""
+    label = words or base_label(str(runs["base"].iloc[0]))
+    st.markdown(
+        f"**{plural(len(runs), 'run')}** · {escape_markdown(label)}",
+        help=f"Those whose {escape_markdown(told.figure.words)} is nearest to the mean come first.",
+    )
+    state = st.dataframe(
+        # With other runs the rows are others: what was chosen among them is let go.
+        runs_frame(runs, told), key=f"sweep_runs_{followed.key}_{words}_{told.figure.column}_{len(runs)}",
+        hide_index=True, on_select="rerun", selection_mode="single-row",
+        height=ROW_PX * (min(len(runs), SHOWN) + 1) + 3, alt=f"The runs of {label}.",
+        column_config={
+            each.figure.words: st.column_config.NumberColumn(format=f"%.{each.figure.digits}f")
+            for each in FIGURES.values()
+        },
+    )  # fmt: skip
+    rows = state["selection"]["rows"]
+    return rows[0] if rows and rows[0] < len(runs) else 0

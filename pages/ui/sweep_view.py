@@ -1,0 +1,206 @@
+"""One experiment as it is watched: where it stands, what can be done with it, what is best in it, its charts."""
+
+import time
+from collections.abc import Callable
+
+import pandas as pd
+import streamlit as st
+
+from decoding.errors import DraftscopeError
+from decoding.experiments.experiment import Experiment
+from decoding.experiments.followed import FollowedExperiment
+from decoding.experiments.launch import asked_to_stop, delete, end, go_on, last_launch, output
+from decoding.experiments.swept import swept
+from pages.ui.errors import escape_markdown, show_error
+from pages.ui.sweep_best import draw_best
+from pages.ui.sweep_charts import draw_charts
+from pages.ui.sweep_filter import draw_filter
+from pages.ui.sweep_list import look_at
+from pages.ui.sweep_words import STATE_ICONS, asked_words, figures_of, left_words, with_labels
+from pages.ui.torch_there import torch_there, why_not
+from viz.tokens import plural
+
+ERROR, LIVE, SHOWN, SURE = "sweep_error", "sweep_live", "sweep_shown", "sweep_sure"
+CHARTS_S = 5.0  # charts are drawn anew this often while rows come in
+MOST_METHODS = 4
+LIVE_HELP = "Off: this view stands still, so that one can point at charts and pick runs at leisure."
+STOP_HELP = "It ends after a moment; its rows stay, and Go on runs what is missing."
+
+
+def is_live() -> bool:
+    """Whether the view follows a sweep that runs."""
+    return st.session_state.get(LIVE, True)
+
+
+def draw_experiment(followed: FollowedExperiment) -> None:
+    """Header, the best way, charts."""
+    _draw_header(followed)
+    _draw_message(followed)
+    rows, runs = _rows(followed)
+    _draw_asked(followed, rows)
+    if not len(runs):
+        icon = ":material/hourglass_top:" if followed.stand.running else ":material/info:"
+        st.info(_nothing_words(followed, rows), icon=icon)
+        return
+    figures = figures_of(runs)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="sweep_choice"):
+        column = st.selectbox(
+            "Figure", list(figures), key=f"sweep_figure_{followed.key}", width=230, label_visibility="collapsed",
+            format_func=lambda name: figures[name].figure.words, persist_state="session",
+        )  # fmt: skip
+        chosen = draw_filter(followed, runs)
+    told = figures[column]
+    if not len(chosen):
+        st.info("No run is left of this choice: show more of them.", icon=":material/filter_alt_off:")
+        return
+    draw_best(followed, chosen, told)
+    draw_charts(followed, chosen, told)
+
+
+def _rows(followed: FollowedExperiment) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """All rows, and the runs that figures are made of; while rows come in, they are taken anew every few seconds."""
+    kept_of, rows, runs, made_s = st.session_state.get(SHOWN, (None, None, None, 0.0))
+    same = kept_of == followed.folder
+    if same and followed.stand.running and time.monotonic() - made_s < CHARTS_S:
+        return rows, runs
+    found = followed.rows()
+    if not same or found is not rows:
+        rows, runs = found, with_labels(swept(found))
+        st.session_state[SHOWN] = followed.folder, rows, runs, time.monotonic()
+    return rows, runs
+
+
+def _draw_header(followed: FollowedExperiment) -> None:
+    stand, status = followed.stand, followed.stand.status
+    with st.container(key="sweep_header", horizontal=True, vertical_alignment="center", gap="small"):
+        with st.container(key="sweep_title", width="content"):
+            state = "" if stand.state == "kept" else f" · {stand.state}"
+            st.markdown(f"{STATE_ICONS[stand.state]} **{escape_markdown(followed.name)}**{state}", width="content")
+        st.space("stretch")
+        _draw_buttons(followed)
+    if stand.running or stand.state in ("stopped", "failed"):
+        share = status.done / status.runs if status.runs else 0.0
+        st.progress(share, text=escape_markdown(_progress_words(followed)))
+
+
+def _progress_words(followed: FollowedExperiment) -> str:
+    stand, status = followed.stand, followed.stand.status
+    if stand.state == "starting":
+        return "Starting its process: loading the pair and encoding the prompts takes a few seconds"
+    if not status.runs:
+        return "No run was made"
+    parts = [f"{status.done:,} of {status.runs:,} runs"]
+    if status.failed:
+        parts.append(f"{status.failed:,} could not be made")
+    if stand.state == "running":
+        parts += [left_words(status.left_s), status.now]
+    return " · ".join(filter(None, parts))
+
+
+def _draw_buttons(followed: FollowedExperiment) -> None:
+    """What can be done with an experiment in its state."""
+    stand, folder = followed.stand, followed.folder
+    if stand.running:
+        st.toggle("Live", True, key=LIVE, persist_state="session", help=LIVE_HELP)
+        asked = asked_to_stop(folder)
+        begun = stand.state == "running"  # before, it hears nothing
+        st.button(
+            "Stopping" if asked and begun else "Stop sweep", key="sweep_stop", disabled=asked and begun,
+            icon=":material/stop_circle:", on_click=_try, help=STOP_HELP,
+            args=(Experiment(folder).ask_to_stop,) if begun else (end, folder),
+        )  # fmt: skip
+    elif not followed.shipped and (followed.asked or last_launch(folder) is not None) and stand.state != "finished":
+        st.button(
+            "Go on", key="sweep_go_on", type="primary", disabled=not torch_there(), icon=":material/play_arrow:",
+            on_click=_try, args=(go_on, folder), help=why_not("Runs what is missing; no row is made twice."),
+        )  # fmt: skip
+    with st.popover("Output", key="sweep_output", icon=":material/terminal:", on_change="rerun") as place:
+        if place.open:
+            _draw_output(followed)
+    if not stand.running and not followed.shipped:
+        _draw_delete(followed)
+
+
+def _draw_delete(followed: FollowedExperiment) -> None:
+    """Asked twice: rows that took hours cannot be brought back."""
+    if st.session_state.get(SURE) != followed.key:
+        st.button("Delete", key="sweep_delete", icon=":material/delete:", on_click=_set_sure, args=(followed.key,))
+        return
+    st.button("Keep it", key="sweep_keep", on_click=_set_sure, args=(None,))
+    if st.button(
+        "Delete for good", key="sweep_delete_sure", type="primary", icon=":material/delete_forever:",
+        on_click=_delete, args=(followed,), help="Its rows and its grid leave this machine.",
+    ):  # fmt: skip
+        st.rerun()
+
+
+def _set_sure(key: str | None) -> None:
+    st.session_state[SURE] = key
+
+
+def _delete(followed: FollowedExperiment) -> None:
+    _try(delete, followed.folder)
+    _set_sure(None)
+    if not followed.folder.exists():
+        look_at(None)
+
+
+def _draw_output(followed: FollowedExperiment) -> None:
+    """Where it lies, and what its process printed."""
+    with st.container(width=640):
+        st.markdown("**Folder**")
+        st.code(str(followed.folder), language=None, wrap_lines=True)
+        launched = last_launch(followed.folder)
+        if launched is not None:
+            st.markdown("**Command**")
+            st.code(" ".join(["python", *launched.command]), language=None, wrap_lines=True)
+        st.markdown("**What it printed last**")
+        st.code(output(followed.folder) or "Nothing.", language=None, wrap_lines=True, height=220)
+
+
+def _draw_message(followed: FollowedExperiment) -> None:
+    """What went wrong with a button, with a file of rows or with the process; why it stopped."""
+    if error := st.session_state.pop(ERROR, None):
+        show_error(error)
+    message = escape_markdown(followed.stand.message)
+    if followed.stand.state == "failed":
+        st.error(message, icon=":material/error:")
+    elif followed.stand.state == "stopped" and message:
+        st.info(message, icon=":material/pause_circle:")
+
+
+def _draw_asked(followed: FollowedExperiment, rows: pd.DataFrame) -> None:
+    """What was asked for, on what it was measured, and what could not be."""
+    for said in followed.troubles:
+        st.error(escape_markdown(f"{said} All other rows are shown."), icon=":material/error:")
+    lines = asked_words(followed.asked)
+    methods, shown = lines[:-1], lines[-1:]
+    if methods:
+        more = [f"and {plural(len(methods) - MOST_METHODS, 'more method')}"] if len(methods) > MOST_METHODS else []
+        shown.insert(0, "; ".join([*methods[:MOST_METHODS], *more]))
+    if len(rows):
+        shown.append("; ".join(sorted((rows["pair"] + " on " + rows["machine"]).unique())[:2]))
+    if shown:
+        with st.container(key="sweep_asked"):
+            st.caption("  \n".join(map(escape_markdown, shown)))
+    failed = rows["failure"].dropna()
+    if len(failed):
+        said = failed.value_counts().index[0]
+        words = f"{plural(len(failed), 'run')} could not be made and are left out, most often: {said}"
+        st.warning(escape_markdown(words), icon=":material/report:")
+
+
+def _nothing_words(followed: FollowedExperiment, rows: pd.DataFrame) -> str:
+    if followed.stand.running:
+        return "Charts appear here with the first rows: the first run warms each method up."
+    if len(rows):
+        return "No run has a figure outside a loop yet: run more prompts, or longer texts."
+    return "No row was kept: what it printed last stands behind Output; Go on starts it again."
+
+
+def _try(act: Callable, *arguments) -> None:
+    """Do what a button asks; what stands against it is shown when the page is drawn."""
+    try:
+        act(*arguments)
+    except DraftscopeError as error:
+        st.session_state[ERROR] = error

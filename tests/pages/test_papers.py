@@ -1,0 +1,268 @@
+"""The page Papers: the paper's numbers alone at first, ours beside them once there are rows, and runs begun."""
+
+import json
+import os
+import signal
+import time
+
+import pandas as pd
+import pytest
+
+from decoding.experiments.experiment import STATUS, Experiment, Status
+from decoding.experiments.grid import contestants
+from decoding.experiments.grid_file import read_grid
+from decoding.experiments.homes import GRIDS
+from decoding.experiments.launch import last_launch
+from decoding.experiments.rows import SCHEMA, RowStore
+from decoding.papers.judge import grid_name, judge
+from decoding.papers.registry import EXHIBITS
+from pages.ui import papers_run
+from pages.ui.papers_list import summary, summary_words
+from pages.ui.papers_rows import judgement, kept_rows
+from pages.ui.papers_run import size_of
+from pages.ui.papers_table import claims_of, marks_of, orderings_html, table_html
+from tests.experiments.test_papers import BY_KEY, DYNATREE, FIXED, row, rows
+from tests.pages.apptest import open_page, sentences
+from tests.without_torch import run_without_torch
+
+PAGE = "pages/papers.py"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """No experiments but those of the test."""
+    monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path))
+    monkeypatch.setattr("decoding.experiments.homes.SHIPPED", tmp_path / "none")
+    return tmp_path
+
+
+def keep(folder, frame: pd.DataFrame) -> None:
+    frame = frame.astype(object)
+    RowStore(folder).append(frame.where(frame.notna(), None)[SCHEMA.names].to_dict("records"))
+
+
+def html_of(at) -> str:
+    return " ".join(each.body for each in at.get("html"))
+
+
+def captions(at) -> str:
+    return " ".join(each.value for each in at.caption).replace("\\", "")
+
+
+def test_without_rows_it_shows_the_paper_and_offers_to_run():
+    at = open_page(PAGE)
+    assert not sentences(at) and "219.5" in html_of(at) and "not run" in html_of(at)
+    assert at.button(key="papers_run").label == "Run it here"
+    assert "90 runs; how long they take is known once some have run" in captions(at)
+    assert f"0 of {len(EXHIBITS)} tables and figures are run here." in captions(at)
+    at.button(key="papers_see_salf/table-4").click().run()
+    assert at.query_params["exhibit"] == "salf/table-4" and "Threshold 0.5" in html_of(at)
+
+
+def test_with_rows_ours_stand_beside_theirs(home):
+    keep(home / "dynatree_main", rows())
+    at = open_page(PAGE)
+    said = html_of(at)
+    assert "1.80 (1.80 to 1.80)" in said and "✓ holds" in said and "✗ does not hold" in said
+    assert "commits no more tokens per pass" in said and "6 prompts of samples; Embedded pair on a test" in captions(at)
+    assert "about 11 min at what a token has cost so far on this machine" in captions(at)
+    RowStore(home / "dynatree_main").append([{"key": "z", "settings": "{}", "experiment": "another"}])
+    assert not sentences(at.run())
+
+
+def test_an_address_restores_the_view_and_an_unknown_one_is_told(home):
+    keep(home / "dynatree_main", rows())
+    at = open_page()
+    at.switch_page(PAGE)
+    at.query_params["exhibit"], at.query_params["figure"] = "dynatree/table-2", "ttft_s"
+    at.run()
+    assert any("Table 2: latency" in each.value.replace("\\", "") for each in at.markdown)
+    assert at.button_group(key="papers_column_dynatree/table-2").value == "ttft_s"
+    assert at.query_params["figure"] == "ttft_s" and at.query_params["exhibit"] == "dynatree/table-2"
+    at.button(key="papers_see_dynatree/table-1").click().run()
+    assert "figure" not in at.query_params and not at.warning
+    at = open_page()
+    at.switch_page(PAGE)
+    at.query_params["exhibit"] = "dynatree/table-99"
+    at.run()
+    assert "'dynatree/table-99', which is no table or figure here" in at.warning[0].value.replace("\\", "")
+    assert at.query_params["exhibit"] == "dynatree/table-1"
+
+
+def test_pairs_and_machines_are_never_mixed(home):
+    keep(home / "dynatree_main", rows())
+    fast = {"autoregressive": 1000.0, "linear": 5000.0, "fixed_tree": 4000.0, "dynatree": 6000.0}
+    keep(home / "more", rows(fast, machine="another", started="2031-01-01T00:00:00").assign(key=lambda f: "b" + f.key))
+    exhibit = BY_KEY["dynatree/table-1"]
+    newest = judgement(exhibit, kept_rows())
+    assert newest.sources == ("Embedded pair on another", "Embedded pair on a test") and newest.source.endswith("er")
+    older = judgement(exhibit, kept_rows(), newest.sources[1])
+    found = [each.outcome.ours[(DYNATREE, None), "throughput"].value for each in (newest, older)]
+    assert found[0] > 6000 and found[1] < 200
+    at = open_page(PAGE)
+    at.selectbox(key="papers_source_dynatree_main").select(newest.sources[1]).run()
+    assert "1.80 (1.80 to 1.80)" in html_of(at) and "on another" not in captions(at)
+
+
+def test_a_damaged_file_of_rows_is_one_sentence_and_the_others_are_shown(home):
+    keep(home / "dynatree_main", rows())
+    keep(home / "damaged", rows())
+    next((home / "damaged" / "rows").iterdir()).write_bytes(b"no rows")
+    at = open_page(PAGE)
+    assert len(sentences(at)) == 1 and "is damaged" in sentences(at)[0] and "✓ holds" in html_of(at)
+
+
+def test_what_could_not_be_made_and_what_loops_is_told(home):
+    frame = rows()
+    frame.loc[frame["line"] == "dynatree", ["failure", "label"]] = "no room", "DynaTree *"
+    frame.loc[frame["line"] == "linear", "loop_free_throughput"] = None
+    keep(home / "dynatree_main", frame)
+    at = open_page(PAGE)
+    assert [each.value.replace("\\", "") for each in at.warning] == ["DynaTree *: 6 runs could not be made: no room"]
+    assert "6 runs repeat their text from the start and are left out." in captions(at)
+
+
+def test_the_button_begins_the_grid_and_its_progress_is_shown(home, monkeypatch):
+    begun = []
+    monkeypatch.setattr(papers_run, "launch", begun.append)
+    at = open_page(PAGE)
+    at.button(key="papers_run").click().run()
+    assert begun == ["dynatree_main"] and not sentences(at)
+    experiment = Experiment(home / "dynatree_main")
+    experiment.folder.mkdir(exist_ok=True)
+    experiment.write_status(Status("running", 30, 90, now="DynaTree: stories/frog", left_s=200.0))
+    at.run()
+    assert not [each for each in at.button if each.key == "papers_run"]
+    at.button(key="papers_stop").click().run()
+    assert experiment.asked_to_stop() and at.button(key="papers_stop").label == "Stopping"
+    at.button(key="papers_see_dyspec/table-1-t0").click().run()
+    assert at.button(key="papers_run").disabled, "two at once would slow each other down"
+    assert "dynatree_main is running" in captions(at)
+
+
+def test_texts_of_ones_own_are_handed_to_the_grid_that_needs_them(monkeypatch):
+    begun = []
+    monkeypatch.setattr(papers_run, "launch", lambda *asked: begun.append(asked))
+    at = open_page(PAGE)
+    at.button(key="papers_see_dynatree/figure-8").click().run()
+    assert "It needs texts as long as its longest prompts" in captions(at)
+    at.text_input(key="papers_texts_dynatree_prompts").input(" /some/where ").run()
+    at.button(key="papers_run").click().run()
+    assert begun == [("dynatree_prompts", "--prompts", "/some/where")] and not sentences(at)
+
+
+def test_why_a_grid_ended_is_told(home):
+    experiment = Experiment(home / "dynatree_main")
+    experiment.folder.mkdir()
+    experiment.write_status(Status("failed", 30, 90, message="The disk is full."))
+    at = open_page(PAGE)
+    assert sentences(at) == ["The disk is full."] and at.button(key="papers_run").label == "Go on"
+    assert "30 of 90 runs are kept, 60 are left" in captions(at)
+    experiment.write_status(Status("stopped", 30, 90, message="Stopped; run the grid again to go on."))
+    assert "Stopped; run the grid again to go on." in captions(at.run()) and not sentences(at)
+    experiment.write_status(Status("finished", 90, 90))
+    assert "All 90 runs are kept." in captions(at.run()) and at.button(key="papers_run").label == "Run it again"
+    (experiment.folder / STATUS).write_text(json.dumps({"what": 1}))
+    assert "run the grid again, no row is lost" in sentences(at.run())[0]
+
+
+def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, monkeypatch):
+    code = home / "sleeper"
+    code.write_text("#!/bin/sh\necho 'error: There is no pair.'\nexec sleep 60\n")
+    code.chmod(0o755)
+    monkeypatch.setattr("decoding.experiments.launch.sys.executable", str(code))
+    at = open_page(PAGE)
+    at.button(key="papers_run").click().run()
+    assert papers_run.at_work() == {"dynatree_main"} and not [each for each in at.button if each.key == "papers_run"]
+    assert "Starting its process" in str(at.get("progress")[0].proto)
+    pid = last_launch(home / "dynatree_main").pid
+    os.kill(pid, signal.SIGKILL)
+    while papers_run.at_work():
+        time.sleep(0.02)
+    assert sentences(at.run()) == ["There is no pair."] and not at.button(key="papers_run").disabled
+
+
+@pytest.mark.parametrize("grid", sorted({exhibit.grid for exhibit in EXHIBITS if exhibit.grid}))
+def test_a_grid_has_at_most_the_runs_that_it_is_told_to_have(grid):
+    found = read_grid(GRIDS / f"{grid}.toml")
+    ways = sum(len(contestants(found, sampling)[0]) for sampling in found.samplings)
+    lengths = len(found.prompts.max_tokens) * found.repeats * found.prompts.count
+    told = size_of(grid)
+    assert ways * lengths * len(found.new_tokens) <= told.runs <= 1.5 * ways * lengths * len(found.new_tokens)
+    assert told.tokens == told.runs * sum(found.new_tokens) // len(found.new_tokens)
+
+
+@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
+def test_every_exhibit_is_drawn_with_its_reference_alone(exhibit, home):
+    name = grid_name(exhibit.grid)
+    keep(home / "begun", pd.DataFrame([row("autoregressive", "p", 100.0, experiment=name, asked_tokens=500)]))
+    for kept in (kept_rows(), []):
+        outcome = judgement(exhibit, kept).outcome
+        said = table_html(outcome) + orderings_html(claims_of(outcome))
+        assert exhibit.stored or summary(outcome) == "not run"
+        assert exhibit.stored or "not run" in said or not (exhibit.orderings or outcome.values)
+        for figure in exhibit.figures:
+            assert {mark.way for mark in marks_of(outcome, figure)} <= {way.words for way in exhibit.ways}
+
+
+def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monkeypatch):
+    monkeypatch.setattr("decoding.papers.stored.RESULTS", home)
+    made = [{"line": "laws", "sample": f"s{n}", "depth": depth, "l1_distance": 0.1 + 0.05 * depth + 0.01 * n}
+            for n in range(5) for depth in range(8)]  # fmt: skip
+    hardware = {"processor": "a test", "device": "cpu", "torch": "0"}
+    content = {"benchmark": "depth_divergence", "pair": "Embedded pair", "created": "2030-01-02T00:00:00",
+               "hardware": hardware, "records": made}  # fmt: skip
+    file = home / "depth_divergence-cpu.json"
+    at = open_page(PAGE)
+    at.button(key="papers_see_delayed/figure-1a").click().run()
+    assert "not run" in captions(at) and at.code[0].value == "python -m benchmarks.depth_divergence --save"
+    file.write_text(json.dumps(content))
+    assert "Embedded pair on a test" in captions(at.run()) and "✓ holds" in html_of(at) and not sentences(at)
+    file.write_text(json.dumps({**content, "records": 3}))
+    assert len(sentences(at.run())) == 1 and "is damaged" in sentences(at)[0]
+
+
+def test_one_prompt_is_told_as_one():
+    outcome = judge(BY_KEY["dynatree/table-1"], rows(prompts=1))
+    assert "1.80 (n = 1)" in table_html(outcome) and "(n = 1)" in orderings_html(outcome.judged)
+    mark = next(each for each in marks_of(outcome, outcome.exhibit.figures[0]) if each.way == DYNATREE)
+    assert mark.ours == pytest.approx(1.8) and mark.low is None and mark.paper == 1.64
+    assert summary(outcome) == "open" and "✗" not in orderings_html(outcome.judged)
+
+
+def test_a_claim_at_several_places_is_told_once_with_a_line_for_each():
+    sweep = grid_name("dynatree_lengths")
+    made = [rows({"autoregressive": 1.0, "linear": 2.0, "dynatree": speed}, experiment=sweep, asked_tokens=length)
+            .assign(block=lambda frame, length=length: frame["prompt"] + str(length))
+            for length, speed in ((100, 3.0), (1000, 1.5))]  # fmt: skip
+    outcome = judge(BY_KEY["dynatree/figure-5"], pd.concat(made, ignore_index=True))
+    said = orderings_html(outcome.judged)
+    assert "holds at 1 of 2" in said and said.count("DynaTree over Linear, K = 8") == 1
+    assert "<span>100</span><span>✓ holds" in said and "<span>1,000</span><span>✗ does not hold" in said
+    assert 'rowspan="2">DynaTree' in table_html(outcome) and summary(outcome) == "some"
+
+
+def test_the_list_tells_how_many_orderings_hold():
+    exhibit = BY_KEY["dynatree/table-1"]
+    some = judge(exhibit, rows())
+    assert summary(some) == "some" and summary_words(some) == "2 of 3 orderings of the paper hold here."
+    assert (
+        summary(judge(exhibit, rows({"autoregressive": 1.0, "linear": 2.0, "fixed_tree": 3.0, "dynatree": 4.0})))
+        == "all"
+    )
+    none = judge(exhibit, rows({"autoregressive": 4.0, "linear": 3.0, "fixed_tree": 2.0, "dynatree": 1.0}))
+    assert summary(none) == "none" and FIXED in orderings_html(none.judged)
+    assert summary(judge(exhibit, rows()[:0])) == "not run" and summary(None) == "judging"
+
+
+@pytest.mark.slow
+def test_without_torch_rows_are_shown_and_what_is_missing_is_told(home, tmp_path):
+    keep(home / "dynatree_main", rows())
+    code = (
+        "from tests.pages.apptest import open_page, sentences; import sys; at = open_page('pages/papers.py'); "
+        "print(sentences(at), [each.value for each in at.info], 'torch' in sys.modules, "
+        "[each.key for each in at.button if each.key == 'papers_run'], "
+        "any('1.80 (' in each.body for each in at.get('html')))"
+    )
+    said = run_without_torch(tmp_path, "-c", code)
+    assert said.startswith("[] ['Decoding needs torch") and said.split("'] ")[-1].split() == ["False", "[]", "True"]

@@ -1,0 +1,374 @@
+"""The page Sweep: the form and what it refuses, experiments in every state, charts, the best, a run opened again."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from decoding.experiments import followed as following
+from decoding.experiments import launch as launching
+from decoding.experiments.crews import OwnCrew
+from decoding.experiments.experiment import STOP, Status
+from decoding.experiments.grid_file import grid_from, read_grid
+from decoding.experiments.launch import last_launch, stand
+from decoding.experiments.rows import SCHEMA, with_settings
+from decoding.experiments.runner import run_grid
+from decoding.experiments.swept import swept
+from decoding.pair import embedded_pair
+from decoding.prompts import KINDS
+from pages.ui.sweep_charts import HEAT, LINES, PARALLEL, RUNS, picked_place
+from pages.ui.sweep_methods import values_of
+from pages.ui.sweep_plan import EMBEDDED_KINDS, samplings_of
+from pages.ui.sweep_start import free_folder
+from pages.ui.sweep_words import asked_words, base_label, with_labels
+from tests.experiments.made import made_experiment, made_row, made_rows
+from tests.pages.apptest import ROOT, finish, open_page, sentences
+from tests.without_torch import run_without_torch
+
+PAGE = "pages/sweep.py"
+METHOD = "sweep_method_0"
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path / "home"))
+    monkeypatch.setattr(following, "SHIPPED", tmp_path / "shipped")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[tuple[str, ...]]:
+    """Commands that were started; nothing runs."""
+    commands: list[tuple[str, ...]] = []
+
+    def note(folder: Path, command) -> None:
+        commands.append(tuple(command))
+        folder.mkdir(parents=True, exist_ok=True)
+        known = {"command": list(command), "pid": os.getpid(), "started": 5e9}
+        (folder / "launch.json").write_text(json.dumps(known))
+
+    monkeypatch.setattr(launching, "_start", note)
+    return commands
+
+
+def words(at: AppTest) -> str:
+    shown = [*at.markdown, *at.caption, *at.info, *at.warning, *at.error]
+    texts = [element.value for element in shown] + [bar.proto.text for bar in at.get("progress")]
+    return " ".join(texts).replace("\\", "")
+
+
+def labels(at: AppTest) -> list[str]:
+    return [button.label.replace("\\", "") for button in at.button]
+
+
+def typed(at: AppTest, key: str, text: str) -> AppTest:
+    return at.text_input(key=key).set_value(text).run()
+
+
+def test_without_experiments_it_says_what_to_do():
+    at = open_page(PAGE)
+    assert sentences(at) == [] and "Nothing has been swept on this machine yet" in words(at)
+    assert "6 settings · 28 runs with the references · 1,792 tokens · how long that takes is known once" in (
+        words(at).replace("**", "")
+    )
+    assert at.button(key="sweep_start").disabled is False and at.query_params["experiment"] in ("new", ["new"])
+
+
+def test_a_grid_of_ones_own_is_written_and_started(home, started):
+    at = open_page(PAGE)
+    asked = {f"{METHOD}_fixed_tree_max_depth_values": "3..5, 8", "sweep_plan_temperature": "0, 0.8",
+             "sweep_plan_seeds": "1, 2", "sweep_plan_new_tokens": "16, 32", "sweep_plan_name": "My trees"}  # fmt: skip
+    for key, text in asked.items():
+        at.session_state[key] = text
+    at.button(key="sweep_start").click().run()
+    (command,) = started
+    grid = read_grid(home / "my-trees" / "grid.toml")
+    assert command[2] == str(home / "my-trees" / "grid.toml")
+    assert grid.name == "My trees" and grid.new_tokens == (16, 32) and grid.prompts.kinds == EMBEDDED_KINDS
+    assert grid.methods[0].method == "fixed_tree" and grid.methods[0].vary["max_depth"] == (3, 4, 5, 8)
+    assert [(each.temperature, each.seed) for each in grid.samplings] == [(0.0, 0), (0.8, 1), (0.8, 2)]
+    assert (
+        sentences(at) == []
+        and at.query_params["experiment"] in ("my-trees", ["my-trees"])
+        and "Starting its process" in words(at)
+    )
+    assert at.button(key="sweep_stop").disabled is False
+
+
+def test_a_ready_grid_goes_where_its_rows_always_go(home, started):
+    at = open_page(PAGE)
+    at.button_group(key="sweep_kind").set_value("A ready grid").run()
+    at.selectbox(key="sweep_ready").select("fixed_tree_sweep").run()
+    assert "90 settings" in words(at) and "Children per node (B): 2, 3, 4" in words(at)
+    at.number_input(key="sweep_ready_count_fixed_tree_sweep").set_value(2).run()
+    at.button(key="sweep_start").click().run()
+    assert started[0][2:5] == (str(home / "fixed_tree_sweep" / "grid.toml"), "--out", str(home / "fixed_tree_sweep"))
+    grid = read_grid(home / "fixed_tree_sweep" / "grid.toml")
+    assert grid.name == "fixed trees" and grid.prompts.count == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "said"),
+    [
+        (f"{METHOD}_fixed_tree_max_depth_values", "3, deep", "max_depth is a whole number, not 'deep'"),
+        (f"{METHOD}_fixed_tree_max_depth_values", "", "max_depth of fixed_tree varies over no value"),
+        (f"{METHOD}_fixed_tree_max_depth_values", "99", "max_depth must be from 1 to 32, not 99"),
+        ("sweep_plan_new_tokens", "0", "new_tokens is a list of whole numbers from 1 on"),
+        ("sweep_plan_temperature", "-1", "temperature must be 0 or more"),
+        ("sweep_plan_temperature", "", "The grid names no sampling"),
+        ("sweep_plan_max_tokens", "many", "max_tokens is a list of whole numbers from 0 on"),
+    ],
+)
+def test_what_cannot_be_is_told_and_nothing_starts(key: str, text: str, said: str, home):
+    at = typed(open_page(PAGE), key, text)
+    (sentence,) = sentences(at)
+    assert said in sentence and at.button(key="sweep_start").disabled and not home.exists()
+    assert at.text_input(key="sweep_plan_new_tokens").value, "the form stays"
+
+
+def test_folders_and_data_sets(home, started, tmp_path):
+    at = open_page(PAGE)
+    at.button_group(key="sweep_plan_source").set_value("Folder").run()
+    assert "Give a folder of .txt files" in sentences(at)[0]
+    assert "There is no set of prompts '/nowhere'" in sentences(typed(at, "sweep_plan_folder", "/nowhere"))[0]
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "one.txt").write_text("Once upon a time")
+    assert sentences(typed(at, "sweep_plan_folder", str(tmp_path / "texts"))) == []
+    assert "7 runs with the references" in words(at)
+    at.button_group(key="sweep_plan_source").set_value("Data set").run()
+    assert sentences(at) == [] and "28 runs" in words(at), "nothing is fetched to count"
+    at.button(key="sweep_start").click().run()
+    assert len(started) == 1
+
+
+def test_an_experiment_shows_the_best_and_all_charts(home):
+    made_experiment(home, "one")
+    at = open_page(PAGE)
+    assert sentences(at) == []
+    told = words(at)
+    assert "Best for this machine and these prompts** · Fixed tree · D_max 4, B 3: speed-up 1.72 (1.70 to 1.73)" in told
+    assert "finished · 20 of 20 rows" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
+    best = at.dataframe[0].value
+    assert [way.partition(" · ")[2] for way in best["Way"]] == [
+        "D_max 4, B 3",
+        "D_max 4, B 2",
+        "D_max 3, B 3",
+        "D_max 3, B 2",
+    ] and best["Best in"][0] == "100%"
+    at.selectbox(key="sweep_figure_one").select("tpot_s").run()
+    assert sentences(at) == [] and "D_max 4, B 3: TPOT, ms 5.83" in words(at)
+    assert "Go on" not in labels(at), "nothing is missing"
+
+
+@pytest.mark.parametrize("kind", [HEAT, LINES, PARALLEL, RUNS])
+def test_every_chart_is_drawn_and_its_numbers_stand_behind_it(kind: str, home):
+    made_experiment(home, "one")
+    at = open_page(PAGE)
+    at.session_state["sweep_kind_of_one"], at.session_state["sweep_numbers"] = kind, True
+    at.run()
+    assert sentences(at) == [] and len(at.get("plotly_chart")) == 1
+
+
+def test_axes_can_be_changed_and_what_is_averaged_is_told(home):
+    rows = [*made_rows(), *({**row, "key": f"{row['key']} long", "block": f"{row['block']} long"}
+                            for row in made_rows(asked_tokens=64))]  # fmt: skip
+    made_experiment(home, "two", rows)
+    at = open_page(PAGE)
+    assert "and over new tokens; looping text is left out" in words(at)
+    at.selectbox(key=f"sweep_{HEAT}_x_two").select("asked_tokens").run()
+    assert "and over Maximum depth (D_max)" in words(at) and sentences(at) == []
+    at.session_state["sweep_only_two_asked_tokens"] = 64
+    at.run()
+    assert sentences(at) == [] and any(label == "new tokens 64" for label in popovers(at))
+
+
+def popovers(at: AppTest) -> list[str]:
+    return [each.proto.popover.label.replace("\\", "") for each in at.get("popover")]
+
+
+@pytest.mark.parametrize("what", [[made_row("autoregressive", "a", 1.0)], made_rows(prompts=1), made_rows((3,), (2,))])
+def test_few_rows_are_no_trouble(what: list, home):
+    made_experiment(home, "few", what)
+    at = open_page(PAGE)
+    assert sentences(at) == []
+
+
+def test_one_at_work_is_watched_and_stopped(home):
+    status = Status("running", 12, 400, 1, "Fixed tree: stories/frog", 300.0, pid=os.getpid())
+    folder = made_experiment(home, "run", made_rows(prompts=2), status)
+    at = open_page(PAGE)
+    told = words(at)
+    assert sentences(at) == [] and "12 of 400 runs · 1 could not be made · about 5 min left · Fixed tree" in told
+    assert {"Stop sweep", "New sweep"} <= set(labels(at)) and "Go on" not in labels(at)
+    at.button(key="sweep_stop").click().run()
+    assert (folder / STOP).exists() and at.button(key="sweep_stop").disabled and "Stopping" in labels(at)
+    at.button(key="sweep_new").click().run()
+    assert "1 sweep at work on this machine (Made run)" in words(at)
+
+
+def test_one_that_stopped_goes_on(home, started):
+    folder = made_experiment(home, "half", made_rows(prompts=2), Status("stopped", 10, 20, message="Stopped; go on."))
+    at = open_page(PAGE)
+    assert "Stopped; go on." in words(at)
+    at.button(key="sweep_go_on").click().run()
+    assert started[0][2] == str(folder / "grid.toml") and read_grid(folder / "grid.toml").name == "Made half"
+    assert sentences(at) == [] and "Starting its process" in words(at)
+
+
+def test_what_went_wrong_is_one_sentence_and_rows_stay(home):
+    folder = made_experiment(home, "bad", status=Status("failed", 20, 40, message="The disk of rows is full."))
+    old = SCHEMA.with_metadata({"draftscope_rows": "0"}).empty_table()
+    pq.write_table(old, folder / "rows" / "part-000009-1.parquet")
+    at = open_page(PAGE)
+    said = sentences(at)
+    assert "The disk of rows is full." in said and len(said) == 2
+    assert any("holds rows of version 0" in each and "All other rows are shown" in each for each in said)
+    assert len(at.get("plotly_chart")) == 1 and "Go on" in labels(at)
+
+
+def test_a_data_set_without_a_network_is_told_where_the_charts_would_be(home):
+    folder = home / "gsm8k"
+    folder.mkdir(parents=True)
+    (folder / "launch.json").write_text(json.dumps({"command": ["-m", "x"], "pid": 2**22 + 1, "started": 1.0}))
+    (folder / "output.log").write_text(
+        "error: The data set gsm8k is not kept on this machine: connect to the network.\n"
+    )
+    at = open_page(PAGE)
+    assert sentences(at) == ["The data set gsm8k is not kept on this machine: connect to the network."]
+    assert "No row was kept" in words(at) and "Go on" in labels(at)
+
+
+def test_an_address_restores_the_view(home):
+    for name in ("one", "two"):
+        made_experiment(home, name)
+    for name in ("one", "two"):
+        at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+        at.query_params["experiment"] = name
+        at.switch_page(PAGE).run()
+        assert f"**Made {name}** · finished" in words(at) and at.query_params["experiment"] in (name, [name])
+
+
+@pytest.mark.slow
+def test_a_run_is_opened_again_in_step_through(home):
+    content = {"name": "Again", "new_tokens": [10], "pair": {"device": "cpu"},
+               "prompts": {"count": 2, "max_tokens": [12]},
+               "methods": [{"method": "fixed_tree", "vary": {"max_depth": [2, 3]}}]}  # fmt: skip
+    run_grid(grid_from(content, "again"), OwnCrew(embedded_pair(), "Again"), home / "again")
+    at = open_page(PAGE)
+    at.session_state["sweep_picked"] = (home / "again", {"settings.max_depth": "3"}, "maximum depth 3")
+    at.run()
+    assert "2 runs** · maximum depth 3" in words(at) and "It is decoded again" in words(at)
+    at.button(key="sweep_open").click().run()
+    if "sweep_open" in [button.key for button in at.button]:
+        finish(at, "sweep_open")
+    assert sentences(at) == []
+    run = at.session_state["run"]
+    assert "the same 10 tokens as in the sweep" in run.told and run.trace.settings["max_depth"] == 3
+    assert run.trace.totals.new_tokens == 10 and len(run.trace.prompt_ids) == 12 and run.told in words(at)
+    assert at.session_state["method"] == "fixed_tree" and at.session_state["max_new_tokens"] == 10
+
+
+def test_a_run_that_cannot_be_opened_says_why(home):
+    rows = made_rows(prompts=1)
+    made_experiment(home, "far", [{**row, "pair": "Pythia", "prompt_set": "gsm8k", "prompt": "00000"} for row in rows])
+    at = open_page(PAGE)
+    at.session_state["sweep_picked"] = (home / "far", {"settings.max_depth": "3"}, "")
+    at.run()
+    at.button(key="sweep_open").click().run()
+    finish(at, "sweep_open")
+    assert "was decoded by Pythia, and Embedded pair is in memory" in sentences(at)[0]
+
+
+CODE = """
+import sys
+from tests.pages.apptest import open_page, sentences
+at = open_page("pages/sweep.py")
+assert sentences(at) == [] and len(at.get("plotly_chart")) == 1
+assert at.button(key="sweep_go_on").disabled
+at.session_state["sweep_picked"] = (at.session_state["sweep_shown"][0], {"settings.max_depth": "3"}, "")
+at.run()
+assert sentences(at) == [] and at.button(key="sweep_open").disabled
+print(*[each.value for each in at.info], "torch" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_without_torch_rows_are_shown_and_nothing_can_be_started(home, tmp_path):
+    made_experiment(home, "one", status=Status("stopped", 20, 40))
+    printed = run_without_torch(tmp_path, "-c", CODE)
+    assert "Decoding needs torch" in printed and printed.split()[-1] == "False"
+
+
+def test_a_click_stands_for_a_place():
+    columns = ["settings.max_depth", "settings.branching"]
+    assert picked_place([{"customdata": ["3", "2"]}], HEAT, columns) == dict(zip(columns, "32", strict=True))
+    assert picked_place([{"customdata": {"0": "3"}}], LINES, columns[:1]) == {"settings.max_depth": "3"}
+    assert picked_place([{"customdata": ["abc"]}], RUNS, []) == {"key": "abc"}
+    assert picked_place([], HEAT, columns) is None and picked_place([{"x": 1}], HEAT, columns) is None
+
+
+def test_typed_values():
+    assert values_of("3, 4,5", 1) == [3, 4, 5] and values_of("3..6, 3", 1) == [3, 4, 5, 6]
+    assert values_of("0.1, 1", 0.5) == [0.1, 1] and values_of("x, 2", 1) == ["x", 2] and values_of(" ", 1) == []
+    assert values_of("1,1,3; 2,2", "1,2") == ["1,1,3", "2,2"]
+    assert values_of("1..999999", 1) == ["1..999999"], "nobody means that many"
+
+
+def test_samplings_are_all_combinations_and_greedy_is_there_once():
+    found = samplings_of([0, 0.6], [0.9, 1], [1], [3, 4])
+    assert [(each["temperature"], each["top_p"], each["seeds"]) for each in found] == [
+        (0, 1.0, [0]), (0.6, 0.9, [3, 4]), (0.6, 1, [3, 4])
+    ]  # fmt: skip
+
+
+def test_folders_of_ones_own_sweeps(home):
+    assert free_folder("My Trees!").name == "my-trees" and free_folder("木").name == "sweep"
+    (home / "my-trees").mkdir(parents=True)
+    assert free_folder("My trees").name == "my-trees-2"
+    assert free_folder("dynatree main").name == "dynatree-main"
+    with pytest.raises(Exception, match="is the name of a grid that comes with the program"):
+        free_folder("DynaTree, main")
+
+
+def test_ways_are_called_by_what_varies():
+    rows = [*made_rows(), made_row("linear", "a", 110.0, {"length": 8, "node_budget": 99}, label="Linear chain")]
+    runs = with_labels(swept(with_settings(pd.DataFrame(rows))))
+    assert set(runs["label"]) == {"Linear chain"} | {f"Fixed tree · D_max {d}, B {b}" for d in (3, 4) for b in (2, 3)}
+
+
+def test_what_was_asked_for_is_told_in_lines():
+    grid = asdict(grid_from({
+        "methods": [{"method": "dynatree@lean:base_depth=3", "vary": {"history": [True, False]}},
+                    {"method": "hf_generate"}],
+        "sampling": [{"temperature": 0.8, "top_p": 0.9, "seeds": [1]}], "repeats": 2,
+        "prompts": {"max_tokens": [0, 64]},
+    }, "x"))  # fmt: skip
+    lines = asked_words(json.loads(json.dumps(grid)))
+    assert lines[0] == "DynaTree (lean) (base_depth=3) · History adaptation: on, off" and len(lines) == 3
+    assert "whole and at most 64 tokens" in lines[-1] and "T 0.8, top-p 0.9, seed 1 · 2 times" in lines[-1]
+    assert base_label("fixed tree D5 B2 (ablation)") == "fixed tree D5 B2 (ablation)"
+    assert set(EMBEDDED_KINDS) <= set(KINDS) and asked_words({}) == []
+
+
+def test_one_is_deleted_when_asked_twice(home):
+    for name in ("one", "two"):
+        made_experiment(home, name)
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
+    at.query_params["experiment"] = "one"
+    at.switch_page(PAGE).run()
+    at.button(key="sweep_delete").click().run()
+    assert (home / "one").exists() and "Keep it" in labels(at)
+    at.button(key="sweep_delete_sure").click().run()
+    assert sentences(at) == [] and not (home / "one").exists() and "**Made two** · finished" in words(at)
+
+
+def test_nothing_is_started_twice(home, started):
+    made_experiment(home, "run", status=Status("running", 1, 20, pid=os.getpid()))
+    assert stand(home / "run").running and last_launch(home / "run") is None
+    at = open_page(PAGE)
+    assert "sweep_go_on" not in [button.key for button in at.button]
