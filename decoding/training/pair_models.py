@@ -94,7 +94,7 @@ def save_network(network: GPTNeoXForCausalLM, tokenizer_folder: Path, folder: Pa
         folder.mkdir(parents=True, exist_ok=True)
         halves = {name: tensor.detach().half().cpu().contiguous() for name, tensor in _weights(network).items()}
         config = copy.deepcopy(network.config)
-        config.dtype = torch.float16
+        config.dtype, config.architectures = torch.float16, [type(network).__name__]
         config.save_pretrained(folder)
     ids = {"bos_token_id": END_ID, "eos_token_id": END_ID, "pad_token_id": END_ID}
     write_whole(folder / "generation_config.json", (json.dumps(ids, indent=2) + "\n").encode())
@@ -116,8 +116,10 @@ def load_network(folder: Path) -> GPTNeoXForCausalLM:
 
 
 def _weights(network: GPTNeoXForCausalLM) -> Mapping[str, Tensor]:
-    """Weights by name; the output head is the embedding."""
-    return {name: tensor for name, tensor in network.state_dict().items() if name != "embed_out.weight"}
+    """Weights by name, each once: the output head is the embedding."""
+    weights = network.state_dict()
+    shared = weights[EMBEDDING].data_ptr()
+    return {name: tensor for name, tensor in weights.items() if name == EMBEDDING or tensor.data_ptr() != shared}
 
 
 def _rows(theirs: Tensor, their_tokenizer: Any, tokenizer: Any, size: int) -> tuple[Tensor, int]:

@@ -1,15 +1,17 @@
 """Losses of the pair's training against values worked out by hand, and the fast forward against transformers'."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from decoding.training.draft_training import divergence, laws, overlap
 from decoding.training.fast_forward import RowCache, greedy_continuations, head_logits, hidden_states
 from decoding.training.loop_training import go_back, repeats, unlikelihood
-from decoding.training.pair_models import NetworkShape, new_network
+from decoding.training.pair_models import NetworkShape, load_network, new_network, save_network
 from decoding.training.target_training import TargetSettings, token_losses
 
 VOCABULARY = 50
@@ -110,6 +112,21 @@ def test_windows_are_short_most_of_the_time_and_reach_far_while_cooling():
     steady = [settings.window_of(step, cooling=False) for step in range(8)]
     assert steady == [256, 256, 256, 1024] * 2
     assert [settings.window_of(step, cooling=True) for step in range(4)] == [256, 1536] * 2
+
+
+def test_a_network_is_stored_once_and_in_16_bits(network, tmp_path):
+    source = tmp_path / "tokenizer"
+    source.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (source / name).write_text("{}")
+    save_network(network, source, tmp_path / "stored")
+    weights = load_file(tmp_path / "stored" / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
+    assert sum(map(torch.numel, weights.values())) == sum(map(torch.numel, network.parameters()))
+    tokens = windows(1, 9)
+    stored = load_network(tmp_path / "stored")
+    assert torch.allclose(stored(tokens).logits, network(tokens).logits, atol=0.05)
+    assert json.loads((tmp_path / "stored" / "config.json").read_text())["architectures"] == ["GPTNeoXForCausalLM"]
 
 
 def test_a_part_of_the_way_back(network):
