@@ -8,6 +8,7 @@ import numpy as np
 from playwright.sync_api import expect
 
 from decoding.trace_file import load_run, save_run
+from tests.browser.app import SETTLED
 from tests.traces import run_mixed
 
 ROOT = ".ds-root"
@@ -52,7 +53,8 @@ def test_files_hold_what_is_on_screen(open_page, tmp_path: Path):
     page.get_by_text("With the full laws of 9 iterations").click()
     expect(page.get_by_role("switch", name="With the full laws").or_(
         page.get_by_role("checkbox", name="With the full laws")).first).to_be_checked()  # fmt: skip
-    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
+    page.wait_for_timeout(200)  # the switch stands before the page begins to run
+    page.wait_for_selector(SETTLED)
     saved = downloaded(page, "save_run", tmp_path / "with_rows.dscope")
     assert all(each.target_logits is not None for each in load_run(saved).iterations)
     page.set_input_files(".st-key-open_run input[type=file]", str(saved))

@@ -161,6 +161,5 @@ def test_sampling_and_prompt_go_along_to_other_pages(open_page):
     page.get_by_role("link", name="Tune live").first.click()
     expect(page.locator(".st-key-sampling_draft_temperature input[type=range]").first).to_have_value("1")
     page.get_by_role("link", name="Compare").first.click()
-    settled(page)
-    page.click(".st-key-compare_prompt_open button, [data-testid=stPopover] button >> nth=0")
+    page.click(".st-key-compare_prompt_open button")
     expect(page.locator(".st-key-prompt_text textarea")).not_to_have_value("")
