@@ -12,7 +12,8 @@ import pandas as pd
 from decoding.experiments.bootstrap import Estimate, estimate, ratio_gain
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.prepared import prepared
-from decoding.experiments.swept import without_fitted
+from decoding.experiments.rows import LOOP_FREE, SERIES
+from decoding.experiments.swept import PROMPT, without_fitted
 from decoding.papers.exhibit import Exhibit, Figure, Ordering, Way
 from decoding.papers.reasons import apart, reason
 from decoding.papers.stored import stored_records
@@ -106,10 +107,15 @@ def claim_words(judged: Judged) -> str:
 
 
 def _frame(exhibit: Exhibit, rows: pd.DataFrame) -> pd.DataFrame:
-    """What an exhibit is made of."""
+    """What an exhibit is made of, with the number of its prompt in `sample`; without columns that no exhibit reads."""
     if exhibit.stored:
-        return stored_records(exhibit.stored)
-    return VIEWS[exhibit.view](prepared(rows[rows["experiment"] == grid_name(exhibit.grid)]))
+        frame = stored_records(exhibit.stored)
+    else:
+        frame = VIEWS[exhibit.view](prepared(rows[rows["experiment"] == grid_name(exhibit.grid)]))
+    if not len(frame):
+        return frame
+    unread = [name for name in frame if name in SERIES or name.startswith(LOOP_FREE)]
+    return frame.drop(columns=unread).assign(sample=frame.groupby(PROMPT).ngroup())
 
 
 def _one_place(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -152,7 +158,9 @@ def _having(rows: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
 
 def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> pd.DataFrame:
     """The rows of the combination of settings that has the highest mean."""
-    means = rows.groupby(list(settings))[column].mean()
+    means = rows.groupby(list(settings))[column].mean().dropna()
+    if not len(means):
+        return rows[:0]
     chosen = means.idxmax()
     values = chosen if isinstance(chosen, tuple) else (chosen,)
     return rows[np.logical_and.reduce([rows[name] == value for name, value in zip(settings, values, strict=True)])]
@@ -183,7 +191,7 @@ def _at(rows: pd.DataFrame, exhibit: Exhibit, value: object) -> pd.DataFrame:
 
 def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
     """The figure of every prompt, the median over all that else varies."""
-    return rows.groupby(["prompt_set", "kind", "prompt"])[figure.column].median().dropna()
+    return rows.groupby("sample")[figure.column].median().dropna()
 
 
 def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object], at: Rows) -> Judged:

@@ -1,6 +1,7 @@
 """Exhibits of the papers: their lines are real, and verdicts follow from rows made by hand."""
 
 import json
+import math
 import sys
 
 import pandas as pd
@@ -148,6 +149,15 @@ def test_the_best_of_a_sweep_is_chosen_at_every_length():
     assert outcome.values == (100, 500)
     assert [outcome.ours[("Best fixed tree", n), "speedup"].value for n in (100, 500)] == [2.0, 2.0]
     assert outcome.judged[0].paper == pytest.approx(0.54)
+
+
+def test_a_sweep_whose_figure_was_never_measured_has_no_best():
+    exhibit = BY_KEY["delayed/table-2"]
+    way = exhibit.ways[0]
+    made = [row(way.line, "a", 100.0, experiment=grid_name(exhibit.grid), method="iid_paths", **{
+        "settings.verifier": "nss", "settings.paths": paths, "settings.length": 2,
+        "loop_free_tokens_per_iteration": math.nan}) for paths in (1, 2)]  # fmt: skip
+    assert not judge(exhibit, pd.DataFrame(made)).run
 
 
 def test_reasons_come_from_the_rows():
