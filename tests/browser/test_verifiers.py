@@ -104,7 +104,8 @@ def test_another_tree_on_the_same_prefix(verifiers):
     page.get_by_text("of the run").first.wait_for(timeout=WAIT_MS)
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_but_the_whole_run_fits_on_one_screen(open_page, scheme):
     page = open_page("/verifiers", color_scheme=scheme)
     page.click(".st-key-verify_sampled button")
