@@ -55,7 +55,7 @@ def rows_here(pair: Pair, folders: Iterable[Path]) -> pd.DataFrame:
 def records_of(row: pd.Series, model: LatencyModel) -> list[dict[str, Any]]:
     """What the passes of one run took and what the model says of them, medians; too few passes give none."""
     action = Action(*(int(row[f"settings.{name}"]) for name in Action._fields))
-    taken = np.diff(row["ended_s"])
+    taken = 1e-6 * np.asarray(row["pass_us"])[1:]
     if len(taken) < LEAST:
         return []
     lengths = row["prompt_tokens"] + np.asarray(row["committed_tokens"])[:-1]

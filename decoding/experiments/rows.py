@@ -27,6 +27,7 @@ VERSION = "2"
 FOLDER = "rows"
 
 _TEXT, _WHOLE, _REAL, _SWITCH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+_FIGURE = pa.float32()  # nothing is measured to more than 7 digits, and rows are kept by the thousand
 IDENTITY: dict[str, pa.DataType] = {
     "key": _TEXT,
     "experiment": _TEXT,
@@ -64,32 +65,32 @@ IDENTITY: dict[str, pa.DataType] = {
 # Of the whole call, and, with `loop_free_` in front, of what came before its text began to repeat itself.
 MEASURED: dict[str, pa.DataType] = {
     "new_tokens": _WHOLE,
-    "wall_s": _REAL,
-    "prefill_s": _REAL,
-    "throughput": _REAL,
-    "decode_throughput": _REAL,
-    "ttft_s": _REAL,
-    "tpot_s": _REAL,
+    "wall_s": _FIGURE,
+    "prefill_s": _FIGURE,
+    "throughput": _FIGURE,
+    "decode_throughput": _FIGURE,
+    "ttft_s": _FIGURE,
+    "tpot_s": _FIGURE,
     "iterations": _WHOLE,
-    "tokens_per_iteration": _REAL,
+    "tokens_per_iteration": _FIGURE,
     "drafted": _WHOLE,
     "verified": _WHOLE,
     "accepted": _WHOLE,
-    "accepted_mean": _REAL,
-    "acceptance_drafted": _REAL,
-    "acceptance_verified": _REAL,
+    "accepted_mean": _FIGURE,
+    "acceptance_drafted": _FIGURE,
+    "acceptance_verified": _FIGURE,
     "draft_forwards": _WHOLE,
     "target_passes": _WHOLE,
     "peak_memory_bytes": _WHOLE,
-    **{f"{phase}_s": _REAL for phase in PHASES},
+    **{f"{phase}_s": _FIGURE for phase in PHASES},
 }
 # Per iteration of the whole call.
 SERIES: dict[str, pa.DataType] = {
     "accepted_lengths": pa.list_(pa.int32()),
     "drafted_nodes": pa.list_(pa.int32()),
-    "ended_s": pa.list_(pa.float64()),
-    "committed_tokens": pa.list_(pa.int32()),
-    "draft_passes_s": pa.list_(pa.float64()),  # of `draft_s`, what the draft's forward passes took
+    "committed_tokens": pa.list_(pa.int32()),  # so far
+    "pass_us": pa.list_(pa.int32()),  # since the end of the one before; the first since the beginning of the call
+    "draft_passes_us": pa.list_(pa.int32()),  # of `draft_s`, what the draft's forward passes took
 }
 LOOP_FREE = "loop_free_"
 SCHEMA = pa.schema(

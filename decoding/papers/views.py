@@ -65,8 +65,8 @@ def phases(rows: pd.DataFrame) -> pd.DataFrame:
         return rows.assign(time_share=[])
     rows = rows[rows["drafted"].notna()].copy()
     timed = [
-        np.nan if levels is None else float(np.sum(levels[: int(count)]))
-        for levels, count in zip(rows["draft_passes_s"], rows["iterations"], strict=True)
+        np.nan if taken_us is None else 1e-6 * float(np.sum(taken_us[: int(count)]))
+        for taken_us, count in zip(rows["draft_passes_us"], rows["iterations"], strict=True)
     ]
     rows["draft_passes_s"] = pd.Series(timed, rows.index, dtype=float).replace(0.0, np.nan)
     rows["construction_s"] = rows["draft_s"] - rows["draft_passes_s"]

@@ -84,7 +84,7 @@ def test_paths_that_share_a_node_count_it_each(monkeypatch):
 def timed_row(paths: int = 2, trunk: int = 1, branch: int = 2, **more) -> dict:
     shape = {"paths": paths, "trunk": trunk, "branch": branch}
     made = row("delayed", "p", 100.0, experiment=grid_name("action_times"), method="delayed", prompt_tokens=50, **more)
-    made |= {"ended_s": [0.5, 0.51, 0.522, 0.53], "committed_tokens": [1, 3, 6, 8], "key": f"{shape} {more}"}
+    made |= {"pass_us": [500_000, 10_000, 12_000, 8_000], "committed_tokens": [1, 3, 6, 8], "key": f"{shape} {more}"}
     return made | {"settings": json.dumps(shape), **{f"settings.{name}": value for name, value in shape.items()}}
 
 
@@ -96,7 +96,7 @@ def test_modelled_times_see_the_contexts_of_the_measured_passes():
     for found, way in ((rows, "rows"), (paper, "paper")):
         told = 1000 * np.median(LATENCY.action_s(np.array([51, 53, 56]), way)[:, place])
         assert found["pass_ms"] == pytest.approx(told) and found["of_measured"] == pytest.approx(told / 10)
-    few = timed_row() | {"ended_s": [0.5, 0.6], "committed_tokens": [1, 3]}
+    few = timed_row() | {"pass_us": [500_000, 100_000], "committed_tokens": [1, 3]}
     assert action_times.records_of(pd.Series(few), LATENCY) == []
 
 

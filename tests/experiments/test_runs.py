@@ -73,10 +73,11 @@ def test_methods_take_turns_on_every_prompt(crew, tmp_path):
     assert (frame["new_tokens"] == 8).all() and (frame["prompt_tokens"] == 16).all() and frame["failure"].isna().all()
     assert all(ids.tolist() == frame["output_ids"][4 * (n // 4)].tolist() for n, ids in enumerate(frame["output_ids"]))
     assert frame["settings.branching"].tolist()[1:3] == [2, 3] and (frame["throughput"] > 0).all()
-    passes, drafting = frame["draft_passes_s"][1:3], frame["draft_s"][1:3]
-    assert all(len(each) > 1 and 0 < each.sum() < whole for each, whole in zip(passes, drafting, strict=True))
-    assert frame["draft_passes_s"][3] is None, "of baselines nothing is known"
+    passes, drafting = frame["draft_passes_us"][1:3], frame["draft_s"][1:3]
+    assert all(len(each) > 1 and 0 < 1e-6 * each.sum() < whole for each, whole in zip(passes, drafting, strict=True))
+    assert frame["draft_passes_us"][3] is None, "of baselines nothing is known"
     assert [status.done for status in heard] == list(range(1, 9)) and heard[0].left_s > heard[-1].left_s == 0
+    assert [sum(each) for each in frame["pass_us"]] == pytest.approx(1e6 * frame["wall_s"].to_numpy(), rel=0.2)
     assert Experiment(tmp_path).status().state == "finished"
 
 
