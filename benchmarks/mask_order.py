@@ -28,16 +28,15 @@ from benchmarks.common import (
 from decoding.errors import PromptError
 from decoding.experiments.bootstrap import Estimate, estimate
 from decoding.methods import METHODS
-from decoding.node_orders import NODE_ORDERS, breadth_first, depth_first
+from decoding.node_orders import NODE_ORDERS, ORDER_NAMES, breadth_first, depth_first
 from decoding.pair import Pair
+from decoding.papers.dyspec import COUNTS, MADE
 from decoding.session import DecodeSession, Limits
 from viz.mask_figure import TreeMask
 from viz.mask_orders import count_blocks
 
 SIZES, PREFIXES, BLOCKS = (64, 128, 256, 512, 1024, 2048), (0, 500, 1000, 2000), (16, 32, 64, 128)
 PAPER_BLOCK = 32
-# Table 5: blocks in the order of making and reordered.
-PAPER = {256: (36.0, 22.5), 512: (135.5, 52.8), 1024: (490.2, 119.3), 2048: (1654.5, 278.7)}
 HEADS = {"cuda": (64, 128), "cpu": (4, 64)}
 REPEATS = 15
 
@@ -49,8 +48,7 @@ ORDERS: dict[str, Order] = {
     "depth": depth_first,
     "heavy": lambda parents: depth_first(parents, heavy=True),
 }
-WORDS = {"as made": "as made", "breadth": "breadth-first (BFS)", "depth": "depth-first (DFS)",
-         "heavy": "heavy path first"}  # fmt: skip
+WORDS = {"as made": MADE, **ORDER_NAMES}
 
 
 def random_tree(nodes: int, draws: np.random.Generator) -> dict[int, int]:
@@ -105,7 +103,7 @@ def random_table(sizes: Sequence[int], count: int) -> list[Record]:
                 records.append(_record("random", order, f"random {number}", nodes, 0, **named))
     rows = []
     for nodes in sizes:
-        paper, cells = PAPER.get(nodes, ("", "")), [str(counted(records, nodes, order)) for order in ORDERS]
+        paper, cells = COUNTS.get(nodes, ("", "")), [str(counted(records, nodes, order)) for order in ORDERS]
         rows.append((nodes, cells[0], paper[0], *cells[1:], paper[1]))
     words = list(WORDS.values())
     print_table(("nodes", words[0], "paper", *words[1:], "paper, reordered"), rows)

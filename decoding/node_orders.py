@@ -18,6 +18,7 @@ NODE_ORDERS: dict[NodeOrder, str] = {
     "depth": "Depth-first (DFS): a branch to its end before its siblings.",
     "heavy": "Heavy path first: depth-first, at each node the child with the largest subtree first.",
 }
+ORDER_NAMES: dict[NodeOrder, str] = {order: meaning.partition(":")[0] for order, meaning in NODE_ORDERS.items()}
 
 
 def in_order(draft: "Draft", order: NodeOrder) -> "Draft":

@@ -1,10 +1,10 @@
 """Trained weights in 6 bits: each row of a matrix as whole numbers from -31 to 31 and one float16 scale.
 
-A matrix `w` becomes `w`, uint8 `[rows, groups, 3]`, four numbers of a row in three bytes, `w.scale`, float16 `[rows]`,
-and `w.shape`, int64; vectors and numbers stay float32.
+A matrix `w` becomes `w`, int8 of its shape, and `w.scale`, float16 `[rows]`; vectors and numbers stay float32. They are
+kept as safetensors in xz, which finds that two bits of eight are empty and that small numbers are the usual ones.
 """
 
-import math
+import lzma
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,14 +12,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
-from torch.nn import functional
 
 from decoding.errors import TrainingError
 
-SCALE, SHAPE = ".scale", ".shape"
+SCALE = ".scale"
 _LARGEST = 31
-_SHIFTS = torch.tensor([18, 12, 6, 0])  # of four numbers in 24 bits
-_BYTES = torch.tensor([16, 8, 0])  # of three bytes in them
+_MOST_BYTES = 1 << 34  # that a file may unpack to where nobody said how large its network is
 
 
 def pack(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -40,11 +38,8 @@ def pack(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         scale = (rows.abs().amax(1) / _LARGEST).half()
         # A row too small for float16 becomes 0: dividing by its scale would not.
         steps = torch.where(scale > 0, scale.float(), torch.inf)
-        whole = (rows / steps[:, None]).round().clamp(-_LARGEST, _LARGEST).long() + _LARGEST
-        fours = functional.pad(whole, (0, -whole.shape[1] % 4)).unflatten(1, (-1, 4))
-        joined = (fours << _SHIFTS).sum(-1)
-        packed[name] = (joined[..., None] >> _BYTES & 0xFF).to(torch.uint8)
-        packed[name + SCALE], packed[name + SHAPE] = scale, torch.tensor(weight.shape)
+        whole = (rows / steps[:, None]).round().clamp(-_LARGEST, _LARGEST)
+        packed[name], packed[name + SCALE] = whole.to(torch.int8).view(weight.shape), scale
     return packed
 
 
@@ -52,28 +47,21 @@ def unpack(packed: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state dict in float32, as `pack` was given it but for rounding.
 
     Raises:
-        TrainingError: a matrix, its scale and its shape do not fit.
+        TrainingError: a matrix has no scale for each of its rows.
     """
-    names = [name for name in packed if packed[name].dim() > 1]
-    beside = {name + end for name in names for end in (SCALE, SHAPE)}
-    state = {name: weight.float() for name, weight in packed.items() if name not in beside}
-    for name in names:
-        scale, shape = packed.get(name + SCALE), packed.get(name + SHAPE)
-        if scale is None or shape is None or not _fit(packed[name], scale, shape):
-            raise TrainingError(f"The weights {name} have no scale for each row: take the file from its source again.")
-        joined = (packed[name].long() << _BYTES).sum(-1, keepdim=True)
-        whole = (joined >> _SHIFTS & 0x3F).flatten(1)[:, : math.prod(shape.tolist()[1:])] - _LARGEST
-        state[name] = (whole * scale.float()[:, None]).view(*shape.tolist())
-    return {name: state[name] for name in packed if name in state}
-
-
-def _fit(weight: Tensor, scale: Tensor, shape: Tensor) -> bool:
-    """Whether bytes `[rows, groups, 3]` and a scale per row are those of a matrix of some shape."""
-    if shape.dim() != 1 or shape.dtype != torch.int64 or len(shape) < 2 or shape.min() < 0:
-        return False
-    rows, *rest = shape.tolist()
-    groups = -(-math.prod(rest) // 4)
-    return weight.dtype == torch.uint8 and weight.shape == (rows, groups, 3) and scale.shape == (rows,)
+    matrices = {name for name in packed if packed[name].dim() > 1}
+    state: dict[str, Tensor] = {}
+    for name, weight in packed.items():
+        if name in matrices:
+            scale = packed.get(name + SCALE)
+            if scale is None or weight.dtype != torch.int8 or scale.shape != weight.shape[:1]:
+                raise TrainingError(
+                    f"The weights {name} have no scale for each row: take the file from its source again."
+                )
+            state[name] = (weight.flatten(1) * scale.float()[:, None]).view(weight.shape)
+        elif name.removesuffix(SCALE) not in matrices:
+            state[name] = weight.float()
+    return state
 
 
 def rounded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -82,12 +70,15 @@ def rounded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def packed_bytes(state: Mapping[str, Tensor]) -> bytes:
-    """The content of a safetensors file of packed weights."""
-    return save(pack(state))
+    """The content of a file of packed weights; the same weights give the same bytes."""
+    return lzma.compress(save(pack(state)))
 
 
-def load_packed(file: Path) -> dict[str, Tensor]:
+def load_packed(file: Path, most_bytes: int = _MOST_BYTES) -> dict[str, Tensor]:
     """The state dict in a file that `packed_bytes` made, float32 on the CPU; nothing in the file is run.
+
+    Args:
+        most_bytes: that the file may unpack to.
 
     Raises:
         TrainingError: there is no such file, or it is damaged.
@@ -97,6 +88,10 @@ def load_packed(file: Path) -> dict[str, Tensor]:
     except OSError as error:
         raise TrainingError(f"{file} cannot be read ({error.strerror}): give the folder of a trained model.") from None
     try:
-        return unpack(load(content))
-    except SafetensorError as error:
+        unpacking = lzma.LZMADecompressor()
+        whole = unpacking.decompress(content, most_bytes)
+        if not unpacking.eof:
+            raise lzma.LZMAError("it ends too early" if unpacking.needs_input else "it is too large")
+        return unpack(load(whole))
+    except (lzma.LZMAError, SafetensorError) as error:
         raise TrainingError(f"{file} is damaged ({error}): take it from its source again or train again.") from None

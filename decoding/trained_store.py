@@ -59,7 +59,7 @@ class Kind:
     @property
     def weights(self) -> str:
         """Name of the file of its weights."""
-        return f"{self.folder}.safetensors"
+        return f"{self.folder}.safetensors.xz"
 
     def stored(self, shipped: Path) -> list[tuple[str, Path]]:
         """Name and folder of every one, the program's first.
@@ -146,10 +146,11 @@ class Kind:
         try:
             with torch.device("meta"):
                 network = build()
-            size, count = (folder / self.weights).stat().st_size, sum(w.numel() for w in network.parameters())
-            if size > 4 * count + SPARE_BYTES:
-                raise self.damaged(folder, f"{self.weights} holds {size:,} bytes for {count:,} weights")
-            state = load_packed(folder / self.weights)
+            most = 4 * sum(w.numel() for w in network.parameters()) + SPARE_BYTES
+            size = (folder / self.weights).stat().st_size
+            if size > most:
+                raise self.damaged(folder, f"{self.weights} holds {size:,} bytes, and its network at most {most:,}")
+            state = load_packed(folder / self.weights, most)
             network.load_state_dict(state, assign=True)
         except OSError as error:
             raise self.damaged(folder, f"{self.weights}: {error.strerror}") from None

@@ -26,7 +26,7 @@ def test_random_trees_are_those_of_the_paper():
     trees = [random_tree(512, draws) for _ in range(4)]
     assert all(parents[node] < node for parents in trees for node in parents)
     made, breadth, depth, heavy = (np.mean([blocks_of(tree, order, 0) for tree in trees]) for order in ORDERS)
-    paper = mask_order.PAPER[512]
+    paper = mask_order.COUNTS[512]
     assert made == pytest.approx(paper[0], rel=0.1) and depth == pytest.approx(paper[1], rel=0.1)
     assert heavy <= depth <= breadth <= made
 

@@ -1,5 +1,7 @@
 """Weights in 6 bits: what comes back, and files that are refused."""
 
+import lzma
+
 import pytest
 import torch
 
@@ -31,16 +33,15 @@ def test_every_row_comes_back_to_half_a_step(tmp_path):
         small = step < 1e-7  # too small for float16: the row becomes 0
         assert torch.where(small, 0.0, (one - other).abs() - 0.51 * step - 1e-3 * one.abs()).max() <= 0
         assert not other[small[:, 0]].any()
-    assert pack(before)["a.weight"].dtype == torch.uint8 and pack(before)["a.weight.scale"].dtype == torch.float16
-    assert len(packed_bytes({"w": torch.randn(300, 300)})) < 300 * 300 * 0.78
+    assert pack(before)["a.weight"].dtype == torch.int8 and pack(before)["a.weight.scale"].dtype == torch.float16
+    assert len(packed_bytes({"w": torch.randn(300, 300)})) < 300 * 300 * 0.75, "less than 6 bits each"
 
 
-def test_four_numbers_stand_in_three_bytes():
-    packed = pack({"w": torch.tensor([[31.0, -31.0, 0.0, 1.0, -2.0]])})
-    # Each number is stored with 31 added: 62, 0, 31, 32, then 29 and three that fill up the row.
-    bits = f"{62:06b}{0:06b}{31:06b}{32:06b}" + f"{29:06b}" + "0" * 18
-    assert packed["w"].flatten().tolist() == [int(bits[place : place + 8], 2) for place in range(0, 48, 8)]
-    assert unpack(packed)["w"].tolist() == [[31.0, -31.0, 0.0, 1.0, -2.0]]
+def test_a_row_is_whole_numbers_and_a_scale():
+    packed = pack({"w": torch.tensor([[31.0, -31.0, 0.0, 1.2, -2.0], [0.5, 0.2, 0.0, 0.0, 0.0]])})
+    assert packed["w"].tolist() == [[31, -31, 0, 1, -2], [31, 12, 0, 0, 0]]
+    assert packed["w.scale"].tolist() == [1.0, pytest.approx(0.5 / 31, rel=1e-3)]
+    assert unpack(packed)["w"][0].tolist() == [31.0, -31.0, 0.0, 1.0, -2.0]
 
 
 def test_packing_what_was_packed_changes_nothing_more():
@@ -62,15 +63,15 @@ def test_damaged_files_are_one_sentence(tmp_path):
     file.write_bytes(packed_bytes(state())[:-7])
     with pytest.raises(TrainingError, match="is damaged"):
         load_packed(file)
-    for content in (b"", b"\x00" * 40, b"hello"):
+    for content in (b"", b"\x00" * 40, b"hello", lzma.compress(b"hello")):
         file.write_bytes(content)
         with pytest.raises(TrainingError, match="is damaged"):
             load_packed(file)
+    file.write_bytes(lzma.compress(bytes(1_000_000)))
+    with pytest.raises(TrainingError, match=r"is damaged \(it is too large"):
+        load_packed(file, 500_000)
     packed = pack(state())
     with pytest.raises(TrainingError, match="no scale for each row"):
         unpack({**packed, "a.weight.scale": packed["a.weight.scale"][:3]})
-    for shape in ([6, 41], [5, 40], [6], [-6, -40], []):
-        with pytest.raises(TrainingError, match="no scale for each row"):
-            unpack({**packed, "a.weight.shape": torch.tensor(shape, dtype=torch.int64)})
     with pytest.raises(TrainingError, match="no scale for each row"):
         unpack({"w": torch.ones(2, 2)})

@@ -11,11 +11,6 @@ Beside what `experiment` describes, the folder of an experiment that was started
 """
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,12 +21,12 @@ import pandas as pd
 
 from decoding.errors import ExperimentError
 from decoding.experiments.experiment import STATUS, STOP, Experiment, State, Status
-from decoding.experiments.homes import GRIDS, ROOT, experiments_home
+from decoding.experiments.homes import GRIDS, experiments_home
 from decoding.experiments.rows import FOLDER
+from decoding.processes import kill_process, printed, remove_folder, start_process
 from decoding.training.run_folder import alive, disk_errors, write_whole
 
 LAUNCH, OUTPUT = "launch.json", "output.log"
-TAIL_BYTES = 8_000
 NEVER_BEGAN = "Its process ended before it began; its output says why."
 ENDED = "Ended before it began; nothing was lost."
 ERROR = "error: "
@@ -105,17 +100,10 @@ def end(folder: Path) -> None:
     Raises:
         ExperimentError: another user's process, or the disk does not take the note.
     """
-    import psutil
-
     found, launched = stand(folder), last_launch(folder)
     if found.state != "starting" or launched is None:
         return
-    try:
-        psutil.Process(launched.pid).kill()
-    except psutil.NoSuchProcess:
-        pass
-    except psutil.AccessDenied:
-        raise ExperimentError(f"{folder.name} was started by another user: only they can end it.") from None
+    kill_process(launched.pid, folder.name, ExperimentError)
     Experiment(folder).write_status(replace(found.status, state="stopped", message=ENDED))
 
 
@@ -130,11 +118,7 @@ def delete(folder: Path) -> None:
     marks = (LAUNCH, STATUS, FOLDER)
     if folder.parent != experiments_home() or not any((folder / name).exists() for name in marks):
         raise ExperimentError(f"{folder} holds no experiment of yours, so nothing is deleted.")
-    try:
-        shutil.rmtree(folder)
-    except OSError as error:
-        reason = error.strerror or error
-        raise ExperimentError(f"{folder} cannot be deleted ({reason}): delete the folder by hand.") from None
+    remove_folder(folder, ExperimentError)
 
 
 def stand(folder: Path) -> Stand:
@@ -171,14 +155,7 @@ def last_launch(folder: Path) -> Launch | None:
 
 def output(folder: Path) -> str:
     """The end of what the last process of an experiment printed."""
-    try:
-        with (folder / OUTPUT).open("rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
-            text = stream.read().decode("utf-8", errors="replace")
-    except OSError:
-        return ""
-    lines = (line.rsplit("\r", 1)[-1].rstrip() for line in text.split("\n"))
-    return "\n".join(line for line in lines if line)
+    return printed(folder / OUTPUT)
 
 
 def last_words(folder: Path) -> str:
@@ -199,7 +176,7 @@ def _sentence(folder: Path) -> str:
 
 
 def _start(folder: Path, command: Sequence[str]) -> None:
-    """Start a process in a session of its own, so that neither closing the app nor Ctrl+C there ends it."""
+    """Start a process; it is known here before it has written a word."""
     if stand(folder).running:
         raise ExperimentError(f"{folder.name} is at work: stop it before it is started again.")
     with disk_errors(folder, ExperimentError):
@@ -207,21 +184,7 @@ def _start(folder: Path, command: Sequence[str]) -> None:
         log = (folder / OUTPUT).open("wb")
     started = time.time()
     with log:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, *command],
-                cwd=ROOT.parent,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            said = error.strerror or error
-            raise ExperimentError(f"No process could be started ({said}): end other programs and try again.") from None
-    # Somebody must take note of its end, or it stays in the list of processes for as long as this one lives.
-    threading.Thread(target=process.wait, name=f"sweep-{process.pid}", daemon=True).start()
+        process = start_process(command, log, ExperimentError)
     known = Launch(tuple(command), process.pid, started)
     try:
         write_whole(folder / LAUNCH, json.dumps(asdict(known), indent=1).encode(), ExperimentError)

@@ -89,8 +89,8 @@ SERIES: dict[str, pa.DataType] = {
     "accepted_lengths": pa.list_(pa.int32()),
     "drafted_nodes": pa.list_(pa.int32()),
     "committed_tokens": pa.list_(pa.int32()),  # so far
-    "pass_us": pa.list_(pa.int32()),  # since the end of the one before; the first since the beginning of the call
-    "draft_passes_us": pa.list_(pa.int32()),  # of `draft_s`, what the draft's forward passes took
+    "pass_us": pa.list_(pa.int64()),  # since the end of the one before; the first since the beginning of the call
+    "draft_passes_us": pa.list_(pa.int64()),  # of `draft_s`, what the draft's forward passes took
 }
 LOOP_FREE = "loop_free_"
 SCHEMA = pa.schema(

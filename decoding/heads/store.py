@@ -1,4 +1,4 @@
-"""Trained draft heads on disk, as `trained_store` keeps them: `head.json` and `head.safetensors` each."""
+"""Trained draft heads on disk, as `trained_store` keeps them: `head.json` and `head.safetensors.xz` each."""
 
 import math
 from collections.abc import Mapping

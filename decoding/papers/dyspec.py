@@ -5,6 +5,7 @@ Figures 2 and 9 and Table 5 are made of what `benchmarks.draft_acceptance` and `
 
 from collections.abc import Mapping
 
+from decoding.node_orders import ORDER_NAMES
 from decoding.papers.exhibit import PER_PASS, SPEEDUP, Exhibit, Figure, Ordering, Way
 
 PAPER = "DySpec"
@@ -106,7 +107,7 @@ FIGURE_2 = Exhibit(
     by="draft_probability", stored="draft_acceptance", axis="draft probability, middle of a tenth",
 )  # fmt: skip
 
-MADE, BFS, DFS, HEAVY = "In the order of making", "Breadth-first (BFS)", "Depth-first (DFS)", "Heavy path first"
+MADE, BFS, DFS, HEAVY = "In the order of making", *(ORDER_NAMES[order] for order in ("breadth", "depth", "heavy"))
 BLOCKS = Figure("blocks", "non-empty blocks of 32 x 32", digits=1)
 KERNEL = Figure("kernel_ms", "attention of a layer, ms")
 # Table 5: blocks and milliseconds of the paper's kernel by nodes, in the order of making and reordered.

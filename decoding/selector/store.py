@@ -1,4 +1,4 @@
-"""Trained selectors on disk, as `trained_store` keeps them: `selector.json` and `selector.safetensors` each."""
+"""Trained selectors on disk, as `trained_store` keeps them: `selector.json` and `selector.safetensors.xz` each."""
 
 import math
 from collections.abc import Mapping

@@ -12,12 +12,7 @@ Nothing here waits. Beside what `run_folder` describes, the folder of a training
 """
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from decoding.errors import TrainingError
+from decoding.processes import kill_process, printed, remove_folder, start_process
 from decoding.training.run_folder import (
     SETTINGS,
     SILENT,
@@ -39,14 +35,12 @@ from decoding.training.run_folder import (
     write_whole,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 LAUNCH, OUTPUT = "launch.json", "output.log"
 MODULES: dict[Kind, str] = {
     "embedded": "decoding.training.embedded",
     "head": "decoding.training.head",
     "selector": "decoding.training.selector",
 }
-TAIL_BYTES = 16_000
 ENDED = "Ended at once: resume goes on from its last checkpoint."
 NEVER_BEGAN = "Its process ended before it began; its output says why."
 
@@ -128,18 +122,11 @@ def end(folder: RunFolder) -> None:
     Raises:
         TrainingError: another user's process, or the disk does not take the note.
     """
-    import psutil
-
     standing, launched = stand(folder), last_launch(folder)
     if not standing.running:
         return
     pid = launched.pid if standing.state == "starting" and launched is not None else standing.status.pid
-    try:
-        psutil.Process(pid).kill()
-    except psutil.NoSuchProcess:
-        pass
-    except psutil.AccessDenied:
-        raise TrainingError(f"{folder.path.name} was started by another user: only they can end it.") from None
+    kill_process(pid, folder.path.name, TrainingError)
     folder.clear_stop()
     folder.write_status(replace(standing.status, state="stopped", message=ENDED))
 
@@ -154,11 +141,7 @@ def delete(folder: RunFolder) -> None:
         raise TrainingError(f"{folder.path.name} is at work: stop it before it is deleted.")
     if not any((folder.path / name).exists() for name in (SETTINGS, LAUNCH)):
         raise TrainingError(f"{folder.path} holds no training, so nothing is deleted.")
-    try:
-        shutil.rmtree(folder.path)
-    except OSError as error:
-        reason = error.strerror or error
-        raise TrainingError(f"{folder.path} cannot be deleted ({reason}): delete the folder by hand.") from None
+    remove_folder(folder.path, TrainingError)
 
 
 def trainings(home: Path | None = None) -> list[RunFolder]:
@@ -205,14 +188,7 @@ def last_launch(folder: RunFolder) -> Launch | None:
 
 def output(folder: RunFolder) -> str:
     """The end of what the processes of a training printed; a line that was rewritten stands there as it ended."""
-    try:
-        with (folder.path / OUTPUT).open("rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
-            text = stream.read().decode("utf-8", errors="replace")
-    except OSError:
-        return ""
-    lines = (line.rsplit("\r", 1)[-1].replace("\x1b[K", "").rstrip() for line in text.split("\n"))
-    return "\n".join(line for line in lines if line)
+    return printed(folder.path / OUTPUT)
 
 
 def last_words(folder: RunFolder) -> str:
@@ -244,25 +220,12 @@ def _free_folder(home: Path, name: str) -> RunFolder:
 
 
 def _start(folder: RunFolder, what: Launch) -> None:
-    """Start a process in a session of its own, so that neither closing the app nor Ctrl+C there ends it."""
+    """Start a process; it is known here before it has written a word."""
     started = time.time()
     with disk_errors(folder.path):
         log = (folder.path / OUTPUT).open("ab")
     with log:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, *what.command],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            reason = error.strerror or error
-            raise TrainingError(f"No process could be started ({reason}): end other programs and try again.") from None
-    # Somebody must take note of its end, or it stays in the list of processes for as long as this one lives.
-    threading.Thread(target=process.wait, name=f"training-{process.pid}", daemon=True).start()
+        process = start_process(what.command, log, TrainingError)
     launched = replace(what, pid=process.pid, started=started)
     try:
         write_whole(folder.path / LAUNCH, json.dumps(asdict(launched), indent=1).encode())

@@ -2,23 +2,23 @@
 
 import time
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 import streamlit as st
 
-from decoding.errors import NEEDS_TORCH, DraftscopeError
+from decoding.errors import NEEDS_TORCH
 from decoding.experiments.experiment import STATUS, Experiment, Status
 from decoding.experiments.homes import GRIDS, experiments_home
 from decoding.experiments.launch import LAUNCH, Stand, asked_to_stop, last_words, launch, stand
 from decoding.papers.exhibit import Exhibit
 from decoding.prompts import load_prompts
-from pages.ui.errors import escape_markdown, show_error
+from pages.ui.errors import escape_markdown
 from pages.ui.papers_rows import Kept, cost_of_a_token, stamps_now
 from pages.ui.torch_there import torch_there
 from pages.ui.train_words import duration
+from pages.ui.watching import attempt, show_attempt
 from viz.tokens import plural
 
 RUNNING_S = 2.0  # between two looks at a grid that runs
@@ -76,8 +76,7 @@ def draw_runs(exhibit: Exhibit, has_rows: bool, kept: list[Kept], running: froze
         has_rows: whether there is something to see already. running: experiments at work.
     """
     grid = exhibit.grid
-    if error := st.session_state.pop(ERROR, None):
-        show_error(error)
+    show_attempt(ERROR)
     found = stand(experiments_home() / grid)
     if found.running:
         st.session_state[DRAWN] = time.monotonic(), stamps_now()
@@ -107,7 +106,7 @@ def _watch(grid: str) -> None:
         st.progress(share, text=escape_markdown(_progress_words(status)))
         st.button(
             "Stopping" if asked else "Stop it", key="papers_stop", icon=":material/stop_circle:", disabled=asked,
-            on_click=_try, args=(Experiment(folder).ask_to_stop,), width="content",
+            on_click=attempt, args=(ERROR, Experiment(folder).ask_to_stop), width="content",
             help="It ends within an iteration; what is kept stays, and it can go on later.",
         )  # fmt: skip
 
@@ -139,7 +138,7 @@ def _draw_offer(exhibit: Exhibit, found: Stand, has_rows: bool, words: str, runn
         st.button(
             "Run it again" if whole else "Go on" if found.status.done else "Run it here", key="papers_run",
             type="secondary" if has_rows else "primary", disabled=bool(running), icon=":material/play_arrow:",
-            on_click=_try, args=(launch, exhibit.grid, *more), help=escape_markdown(told), width="content",
+            on_click=attempt, args=(ERROR, launch, exhibit.grid, *more), help=escape_markdown(told), width="content",
         )  # fmt: skip
         st.caption(escape_markdown(words), width="stretch")
 
@@ -162,14 +161,6 @@ def _offer_words(grid: str, found: Stand, kept: list[Kept]) -> str:
     seconds, own = cost
     whose = "so far on this machine" if own else "in the rows that came with the program"
     return f"{words}, {_about(seconds * size.tokens * left / runs)} at what a token has cost {whose}."
-
-
-def _try(act: Callable, *arguments) -> None:
-    """Do what a button asks; what stands against it is shown when the page is drawn."""
-    try:
-        act(*arguments)
-    except DraftscopeError as error:
-        st.session_state[ERROR] = error
 
 
 def _about(seconds: float) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from decoding.node_orders import NODE_ORDERS
+from decoding.node_orders import ORDER_NAMES
 from decoding.trace import Setting
 
 
@@ -180,8 +180,8 @@ SETTING_INFO: dict[str, SettingInfo] = {
         "Row order",
         "",
         "How the tree's nodes stand in the rows of a verification pass. Tokens are the same; the mask is not.",
-        choices=tuple(NODE_ORDERS),
-        choice_words={order: meaning.partition(":")[0] for order, meaning in NODE_ORDERS.items()},
+        choices=tuple(ORDER_NAMES),
+        choice_words=ORDER_NAMES,
     ),
 }
 

@@ -8,7 +8,6 @@ from decoding.experiments.followed import FollowedExperiment, experiments
 from pages.ui.errors import escape_markdown
 from pages.ui.sweep_words import STATE_ICONS, left_words
 
-LIST_S, VIEW_S = 3.0, 2.0  # between two looks at all experiments, and at the one that is looked at while it runs
 CHOSEN, FORM = "sweep_experiment", "new"
 MOST_LISTED = 14
 

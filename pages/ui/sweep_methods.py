@@ -22,7 +22,6 @@ from pages.ui.setting_widgets import (
 )
 from pages.ui.sweep_words import setting_title
 from pages.ui.trained import TRAINED, trained_choices
-from viz.sweep_charts import told
 
 if TYPE_CHECKING:
     from decoding.method import Method
@@ -151,5 +150,5 @@ def _choices(method: "Method", key: str, name: str, default: Setting) -> Mapping
         return trained_choices(method_as_verified(method.name, key)).get(name, {"": "none"})
     if isinstance(default, bool):
         return {True: "on", False: "off"}
-    choices = info_of(name, default).choices
-    return {each: told(each) for each in choices} if choices else None
+    info = info_of(name, default)
+    return {each: info.told(each) for each in info.choices} if info.choices else None

@@ -1,23 +1,22 @@
 """One experiment as it is watched: where it stands, what can be done with it, what is best in it, its charts."""
 
 import time
-from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
 
-from decoding.errors import DraftscopeError
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.followed import FollowedExperiment
 from decoding.experiments.launch import asked_to_stop, delete, end, go_on, last_launch, output
 from decoding.experiments.swept import swept
-from pages.ui.errors import escape_markdown, show_error
+from pages.ui.errors import escape_markdown
 from pages.ui.sweep_best import draw_best
 from pages.ui.sweep_charts import draw_charts
 from pages.ui.sweep_filter import draw_filter
 from pages.ui.sweep_list import look_at
 from pages.ui.sweep_words import STATE_ICONS, asked_words, figures_of, left_words, with_labels
 from pages.ui.torch_there import torch_there, why_not
+from pages.ui.watching import attempt, draw_end, show_attempt
 from viz.tokens import plural
 
 ERROR, LIVE, SHOWN, SURE = "sweep_error", "sweep_live", "sweep_shown", "sweep_sure"
@@ -106,13 +105,13 @@ def _draw_buttons(followed: FollowedExperiment) -> None:
         begun = stand.state == "running"  # before, it hears nothing
         st.button(
             "Stopping" if asked and begun else "Stop sweep", key="sweep_stop", disabled=asked and begun,
-            icon=":material/stop_circle:", on_click=_try, help=STOP_HELP,
-            args=(Experiment(folder).ask_to_stop,) if begun else (end, folder),
+            icon=":material/stop_circle:", on_click=attempt, help=STOP_HELP,
+            args=(ERROR, Experiment(folder).ask_to_stop) if begun else (ERROR, end, folder),
         )  # fmt: skip
     elif not followed.shipped and (followed.asked or last_launch(folder) is not None) and stand.state != "finished":
         st.button(
             "Go on", key="sweep_go_on", type="primary", disabled=not torch_there(), icon=":material/play_arrow:",
-            on_click=_try, args=(go_on, folder), help=why_not("Runs what is missing; no row is made twice."),
+            on_click=attempt, args=(ERROR, go_on, folder), help=why_not("Runs what is missing; no row is made twice."),
         )  # fmt: skip
     with st.popover("Output", key="sweep_output", icon=":material/terminal:", on_change="rerun") as place:
         if place.open:
@@ -139,7 +138,7 @@ def _set_sure(key: str | None) -> None:
 
 
 def _delete(followed: FollowedExperiment) -> None:
-    _try(delete, followed.folder)
+    attempt(ERROR, delete, followed.folder)
     _set_sure(None)
     if not followed.folder.exists():
         look_at(None)
@@ -160,13 +159,8 @@ def _draw_output(followed: FollowedExperiment) -> None:
 
 def _draw_message(followed: FollowedExperiment) -> None:
     """What went wrong with a button, with a file of rows or with the process; why it stopped."""
-    if error := st.session_state.pop(ERROR, None):
-        show_error(error)
-    message = escape_markdown(followed.stand.message)
-    if followed.stand.state == "failed":
-        st.error(message, icon=":material/error:")
-    elif followed.stand.state == "stopped" and message:
-        st.info(message, icon=":material/pause_circle:")
+    show_attempt(ERROR)
+    draw_end(followed.stand)
 
 
 def _draw_asked(followed: FollowedExperiment, rows: pd.DataFrame) -> None:
@@ -196,11 +190,3 @@ def _nothing_words(followed: FollowedExperiment, rows: pd.DataFrame) -> str:
     if len(rows):
         return "No run has a figure outside a loop yet: run more prompts, or longer texts."
     return "No row was kept: what it printed last stands behind Output; Go on starts it again."
-
-
-def _try(act: Callable, *arguments) -> None:
-    """Do what a button asks; what stands against it is shown when the page is drawn."""
-    try:
-        act(*arguments)
-    except DraftscopeError as error:
-        st.session_state[ERROR] = error

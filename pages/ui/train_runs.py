@@ -9,7 +9,6 @@ from decoding.training.launch import trainings
 from pages.ui.errors import escape_markdown
 from pages.ui.train_words import KIND_WORDS, STATE_ICONS, age, best_words, started_s
 
-LIST_S, VIEW_S = 3.0, 2.0  # between two looks at all trainings, and at the one that is looked at while it runs
 CHOSEN, FORM = "train_run", "new"
 MOST_LISTED = 12
 

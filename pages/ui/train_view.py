@@ -1,16 +1,14 @@
 """One training as it is watched: where it stands, what can be done with it, its curves, its trees."""
 
 import time
-from collections.abc import Callable
 
 import plotly.graph_objects as go
 import streamlit as st
 
-from decoding.errors import DraftscopeError
 from decoding.training.follow import Followed
 from decoding.training.launch import delete, end, output, resume
 from decoding.training.run_folder import STOP
-from pages.ui.errors import escape_markdown, show_error
+from pages.ui.errors import escape_markdown
 from pages.ui.run_view import chart, is_dark
 from pages.ui.torch_there import torch_there, why_not
 from pages.ui.train_runs import CHOSEN
@@ -18,6 +16,7 @@ from pages.ui.train_trees import draw_trees
 from pages.ui.train_use import use_button, use_words
 from pages.ui.train_widgets import keep_latest
 from pages.ui.train_words import STATE_ICONS, machine_words, progress_words
+from pages.ui.watching import attempt, draw_end, show_attempt
 from viz.training_charts import HEIGHT, training_figure
 from viz.training_panels import panels
 
@@ -68,18 +67,18 @@ def _draw_buttons(followed: Followed) -> None:
         asked = (followed.folder.path / STOP).exists()
         if asked:
             st.button(
-                "End it now", key="train_end", icon=":material/power_settings_new:", on_click=_try,
-                args=(end, followed.folder),
+                "End it now", key="train_end", icon=":material/power_settings_new:", on_click=attempt,
+                args=(ERROR, end, followed.folder),
                 help="Ends its process without waiting for the next step; what came since its last checkpoint is lost.",
             )  # fmt: skip
         st.button(
             "Stopping" if asked else "Stop training", key="train_stop", disabled=asked, icon=":material/stop_circle:",
-            on_click=_try, args=(followed.folder.ask_to_stop,), help=STOP_HELP,
+            on_click=attempt, args=(ERROR, followed.folder.ask_to_stop,), help=STOP_HELP,
         )  # fmt: skip
     elif followed.stand.state in ("stopped", "failed"):
         st.button(
             "Resume", key="train_resume", type="primary", disabled=not torch_there(), icon=":material/play_arrow:",
-            on_click=_try, args=(resume, followed.folder), help=why_not("Goes on from its last checkpoint."),
+            on_click=attempt, args=(ERROR, resume, followed.folder), help=why_not("Goes on from its last checkpoint."),
         )  # fmt: skip
     else:
         use_button(followed)
@@ -114,14 +113,9 @@ def _draw_output(followed: Followed) -> None:
 
 def _draw_message(followed: Followed) -> None:
     """What went wrong with a button, why it failed or stopped, or where its result is used."""
-    if error := st.session_state.pop(ERROR, None):
-        show_error(error)
-    message = escape_markdown(followed.stand.message)
-    if followed.stand.state == "failed":
-        st.error(message, icon=":material/error:")
-    elif followed.stand.state == "stopped" and message:
-        st.info(message, icon=":material/pause_circle:")
-    elif followed.stand.state == "finished" and (words := use_words(followed)):
+    show_attempt(ERROR)
+    draw_end(followed.stand)
+    if followed.stand.state == "finished" and (words := use_words(followed)):
         st.caption(f":material/check_circle: {escape_markdown(words)}")
 
 
@@ -162,20 +156,12 @@ def _draw_charts(figures: list[tuple[str, go.Figure]]) -> None:
                 chart(figure, key=f"train_chart_{title}", height=HEIGHT)
 
 
-def _try(act: Callable, *arguments) -> None:
-    """Do what a button asks; what stands against it is shown when the page is drawn."""
-    try:
-        act(*arguments)
-    except DraftscopeError as error:
-        st.session_state[ERROR] = error
-
-
 def _set_sure(name: str | None) -> None:
     st.session_state[SURE] = name
 
 
 def _delete(followed: Followed) -> None:
-    _try(delete, followed.folder)
+    attempt(ERROR, delete, followed.folder)
     _set_sure(None)
     if not followed.folder.path.exists():
         st.session_state.get("train_followed", {}).pop(followed.folder.path, None)

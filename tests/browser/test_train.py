@@ -51,6 +51,17 @@ def test_it_moves_by_itself_and_is_stopped_from_another_session(open_page, toy):
         assert each.locator("[data-testid=stException]").count() == 0
 
 
+@pytest.mark.slow
+def test_a_view_that_was_stilled_sees_the_end(open_page, toy):
+    page = open_page(f"/train?run={toy.path.name}")
+    expect(page.locator(".st-key-train_title")).to_contain_text("training", timeout=WAIT_MS)
+    page.locator(".st-key-train_live label").first.click(timeout=WAIT_MS)
+    page.locator(".st-key-train_stop button").first.click(timeout=WAIT_MS)
+    expect(page.locator(".st-key-train_title")).to_contain_text("stopped", timeout=WAIT_MS)
+    page.locator(".st-key-train_resume button").first.wait_for(timeout=WAIT_MS)
+    assert page.locator("[data-testid=stException]").count() == 0
+
+
 def test_what_is_typed_into_the_form_stays_while_another_training_runs(open_page, toy):
     page = open_page("/train?run=new")
     page.locator(".st-key-train_head_corpus input").fill("/some/where")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from decoding import processes
 from decoding.errors import ExperimentError
 from decoding.experiments import launch as launching
 from decoding.experiments.experiment import GRID, STATUS, STOP, Experiment, Status
@@ -48,10 +49,10 @@ def python(monkeypatch, tmp_path: Path):
     def write(script: str) -> None:
         file.write_text(f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
-        monkeypatch.setattr(launching.sys, "executable", str(file))
+        monkeypatch.setattr(processes.sys, "executable", str(file))
 
-    real = launching.subprocess.Popen
-    monkeypatch.setattr(launching.subprocess, "Popen", lambda *a, **k: begun.append(real(*a, **k)) or begun[-1])
+    real = processes.subprocess.Popen
+    monkeypatch.setattr(processes.subprocess, "Popen", lambda *a, **k: begun.append(real(*a, **k)) or begun[-1])
     yield write
     for process in begun:
         if process.poll() is None:
@@ -149,7 +150,7 @@ def test_going_on_runs_the_grid_that_was_run_last(python, home):
 
 
 def test_no_process_and_no_room_are_one_sentence(monkeypatch, home, python, tmp_path):
-    monkeypatch.setattr(launching.sys, "executable", str(tmp_path / "no python"))
+    monkeypatch.setattr(processes.sys, "executable", str(tmp_path / "no python"))
     with pytest.raises(ExperimentError, match="No process could be started"):
         launch("dynatree_main")
     python("sleep 60")

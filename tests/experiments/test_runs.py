@@ -77,7 +77,9 @@ def test_methods_take_turns_on_every_prompt(crew, tmp_path):
     assert all(len(each) > 1 and 0 < 1e-6 * each.sum() < whole for each, whole in zip(passes, drafting, strict=True))
     assert frame["draft_passes_us"][3] is None, "of baselines nothing is known"
     assert [status.done for status in heard] == list(range(1, 9)) and heard[0].left_s > heard[-1].left_s == 0
-    assert [sum(each) for each in frame["pass_us"]] == pytest.approx(1e6 * frame["wall_s"].to_numpy(), rel=0.2)
+    ended_us = [sum(each) for each in frame["pass_us"]]
+    assert (frame["prefill_s"] < frame["wall_s"]).all()
+    assert all(0 < us <= 1_000_100 * whole_s for us, whole_s in zip(ended_us, frame["wall_s"], strict=True))
     assert Experiment(tmp_path).status().state == "finished"
 
 

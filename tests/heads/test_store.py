@@ -164,7 +164,7 @@ def test_damaged_weights_are_one_sentence(pair, home):
         with pytest.raises(PairError, match=r"not those that head\.json tells of"):
             load_network(replace(card, config=wrong))
     weights.unlink()
-    with pytest.raises(PairError, match=r"head.safetensors: No such file"):
+    with pytest.raises(PairError, match=r"head.safetensors.xz: No such file"):
         with_draft(pair, "talf")
     (folder / store.HEADS.card).write_text("[" * 100_000)
     with pytest.raises(PairError, match="is no description"):

@@ -251,7 +251,7 @@ def test_a_command_that_was_stopped_ends_with_the_same_bytes(trained, folder, mo
     status = RunFolder(trained / "parted").status()
     assert (status.state, status.step) == ("stopped", 2)
     assert command(folder, *words, "--resume") == 0
-    whole, parted = (trained / name / "head" / "head.safetensors" for name in ("first", "parted"))
+    whole, parted = (trained / name / "head" / "head.safetensors.xz" for name in ("first", "parted"))
     assert whole.read_bytes() == parted.read_bytes()
 
 
@@ -324,11 +324,11 @@ def test_a_head_of_another_target_is_refused(trained, tmp_path, monkeypatch, cap
 
 def test_a_checkpoint_of_another_training_is_refused(trained, folder, monkeypatch, capsys):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
-    weights = (trained / "first" / "head" / "head.safetensors").read_bytes()
+    weights = (trained / "first" / "head" / "head.safetensors.xz").read_bytes()
     words = ("--loss", "eagle", "--steps", "3", "--learning-rate", "0.5", "--out", str(trained / "first"), "--resume")
     assert command(folder, *words) == 1
     assert "belongs to another training (learning_rate" in capsys.readouterr().err
-    assert (trained / "first" / "head" / "head.safetensors").read_bytes() == weights
+    assert (trained / "first" / "head" / "head.safetensors.xz").read_bytes() == weights
 
 
 def test_texts_without_anything_held_out_are_refused(pair, tmp_path):
