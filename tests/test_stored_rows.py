@@ -38,7 +38,7 @@ OTHERS = {
     "dynatree": METHODS["dynatree"].with_settings(base_depth=2, max_depth=3, branch_first_level=True),
     "opt_tree": METHODS["opt_tree"].with_settings(node_budget=4, max_depth=4),
     "eagle2": METHODS["eagle2"].with_settings(node_budget=10, beam_width=4, max_depth=4),
-    "specexec": METHODS["specexec"].with_settings(node_budget=10, batch=4, max_depth=4),
+    "specexec": METHODS["specexec"].with_settings(node_budget=4, batch=4, max_depth=4),
     "salf": METHODS["salf"].with_settings(node_budget=10, batch=4, max_depth=4),
     "hardware_aware": AWARE.with_settings(max_depth=3),
 }

@@ -187,7 +187,7 @@ def test_a_wrong_residual_is_noticed_on_the_embedded_pair(monkeypatch, generator
     monkeypatch.setitem(DRAFTERS, name, LinearDrafter(length=1, sampled=True))
     monkeypatch.setattr(transform_test, "SAMPLINGS", {label: SAMPLINGS[label]})
     monkeypatch.setattr(transform_test, "verifiers_for", lambda *_: [verifier])
-    task = Task(0, "One day, a small green frog found", (name,), 1024)
+    task = Task(0, "One day, a small green frog found", (name,), 2048)
     found, contexts = sample(task)
     assert set(found) == {key} and contexts > 20 and min(p_values(found[key], generator)) > 1e-3
     monkeypatch.setattr(NaiveSolver, "residual", lambda self, rejected: self.target)

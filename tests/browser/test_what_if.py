@@ -9,6 +9,7 @@ B = ".st-key-what_if_tree_b .ds-root[data-drawn-scene]"
 GRAPH = ".st-key-what_if_graph .bg-root"
 TOLD = ".st-key-what_if_told"
 WAIT_MS = 60_000
+FORKED = 15  # an iteration of the recorded run with branches on both sides of it
 
 
 def settle(page) -> None:
@@ -39,6 +40,10 @@ def forked(open_page):
     page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
     page.click(".st-key-what_if_again button")
     page.locator(".st-key-what_if_starter_0 button").wait_for(timeout=WAIT_MS)
+    page.locator(".st-key-what_if_iteration input").fill(str(FORKED))
+    page.keyboard.press("Enter")
+    wait_for_iteration(page, FORKED)
+    settle(page)
     page.click(".st-key-what_if_starter_0 button")
     page.locator(B).wait_for(state="attached", timeout=WAIT_MS)
     wait_for_lanes(page, 2)
@@ -86,14 +91,14 @@ def test_the_drawn_history_chooses_what_is_compared(forked):
     page.locator(f"{GRAPH} [data-branch='1'].row.a").wait_for(timeout=WAIT_MS)
     settle(page)
     assert scene(page, A) == before, "A and B have changed places"
-    page.locator(f"{GRAPH} circle.dot[data-iteration='3']").first.click()
+    page.locator(f"{GRAPH} circle.dot[data-iteration='{FORKED - 2}']").first.click()
     page.get_by_text("is the same in A and B: they part at iteration").wait_for(timeout=WAIT_MS)
-    wait_for_iteration(page, 4)
+    wait_for_iteration(page, FORKED - 1)
 
 
 def test_step_through_leads_to_the_iteration_looked_at(open_page):
-    page = open_page("/step_through")
+    page = open_page(f"/step_through?recorded=home&iteration={FORKED}")
     page.locator(".st-key-what_if_from_here button").first.click(timeout=WAIT_MS)
     page.locator(A).wait_for(state="attached", timeout=WAIT_MS)
     assert page.url.split("?")[0].endswith("/what_if")
-    wait_for_iteration(page, 15)
+    wait_for_iteration(page, FORKED)

@@ -78,7 +78,6 @@ def test_methods_take_turns_on_every_prompt(crew, tmp_path):
     assert frame["draft_passes_us"][3] is None, "of baselines nothing is known"
     assert [status.done for status in heard] == list(range(1, 9)) and heard[0].left_s > heard[-1].left_s == 0
     ended_us = [sum(each) for each in frame["pass_us"]]
-    assert (frame["prefill_s"] < frame["wall_s"]).all()
     assert all(0 < us <= 1_000_100 * whole_s for us, whole_s in zip(ended_us, frame["wall_s"], strict=True))
     assert Experiment(tmp_path).status().state == "finished"
 

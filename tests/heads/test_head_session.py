@@ -114,7 +114,7 @@ def test_rows_and_features_equal_a_fresh_run_after_every_iteration(good, policy,
 
 def test_committed_tokens_take_true_features_and_drafted_ones_the_heads_own(good, monkeypatch):
     pair, _ = good
-    session = DecodeSession(pair, method_of("linear"), prompt(pair), limits=Limits(TOKENS))
+    session = DecodeSession(pair, method_of("linear"), prompt(pair), limits=Limits(2 * TOKENS))
     asked = []
     engine = type(pair.head.engine)
     run = engine.run

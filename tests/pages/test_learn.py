@@ -14,6 +14,7 @@ from tests.process import printed
 from tests.traces import run_mixed
 from viz.glossary import TERMS
 from viz.saving_puzzle import has_token
+from viz.tokens import plural
 
 LEARN = "pages/learn.py"
 
@@ -214,7 +215,7 @@ def test_the_cards_name_the_hardware_of_the_runs_that_they_compare():
     at = view(open_page(LEARN), "Recorded runs")
     hardware = recorded_run("tree_helps").hardware
     said = " ".join(caption.value for caption in at.caption).replace("\\", "")
-    assert f"{hardware['processor']}, {hardware['threads']} thread." in said
+    assert f"{hardware['processor']}, {plural(int(hardware['threads']), 'thread')}." in said
 
 
 def test_a_token_is_saved_by_drafting_again():

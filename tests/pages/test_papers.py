@@ -170,7 +170,7 @@ def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, mon
     code = home / "sleeper"
     code.write_text("#!/bin/sh\necho 'error: There is no pair.'\nexec sleep 60\n")
     code.chmod(0o755)
-    monkeypatch.setattr("decoding.experiments.launch.sys.executable", str(code))
+    monkeypatch.setattr("decoding.processes.sys.executable", str(code))
     at = open_page(PAGE)
     at.button(key="papers_run").click().run()
     assert papers_run.at_work() == {"dynatree_main"} and not [each for each in at.button if each.key == "papers_run"]

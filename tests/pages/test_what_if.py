@@ -148,9 +148,10 @@ def test_a_contradiction_in_the_settings_cannot_be_forked(page):
 
 
 def test_forced_nodes_become_a_branch_that_says_what_it_breaks():
-    page = open_with(decoded(), 0)
-    iteration = history_of(page).iteration(0)
-    rejected = next(node for node in iteration.nodes if node.verdict == "rejected")
+    run = decoded()
+    found = ((i, node) for i in run.trace.iterations for node in i.nodes if node.verdict == "rejected")
+    iteration, rejected = next(found)
+    page = open_with(run, iteration.index)
     force(page, "accept", rejected.node_id)
     assert history_of(page).edits == (Edit("accept", path_of(iteration, rejected.node_id), rejected.text),)
     press(page, "what_if_fork")

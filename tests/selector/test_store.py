@@ -83,7 +83,7 @@ def test_a_damaged_one_is_left_out_and_told_when_asked_for(home):
     with pytest.raises(PairError, match=r"the weights are not those that selector\.json tells of"):
         load_network(find_selector("mine"))
     weights.unlink()
-    with pytest.raises(PairError, match=r"selector\.safetensors: No such file"):
+    with pytest.raises(PairError, match=r"selector\.safetensors\.xz: No such file"):
         load_network(find_selector("mine"))
 
 

@@ -213,7 +213,7 @@ def test_a_place_that_cannot_be_written_and_a_process_that_cannot_be_started_are
     (tmp_path / "file").write_text("x")
     with pytest.raises(TrainingError, match="cannot be written"):
         launch("head", (), "toy", home=tmp_path / "file" / "below")
-    monkeypatch.setattr(launching.sys, "executable", str(tmp_path / "no-python"))
+    monkeypatch.setattr("decoding.processes.sys.executable", str(tmp_path / "no-python"))
     with pytest.raises(TrainingError, match="No process could be started"):
         launch("head", (), "toy")
 
