@@ -47,7 +47,7 @@ def test_it_prints_counts_and_identity(monkeypatch, capsys, tmp_path):
     assert mask_order.main() == 0
     said = capsys.readouterr().out
     assert "0 of 20 outputs in another order differ" in said and "DySpec's trees behind a prefix" in said
-    assert "depth-first (DFS)" in said and "heavy path first" in said
+    assert "Depth-first (DFS)" in said and "Heavy path first" in said
     kept = json.loads((tmp_path / "figures.json").read_text())
     assert {(each["part"], each["nodes"]) for each in kept["records"]} >= {("random", 64), ("real", 64), ("real", 256)}
     assert {each["line"] for each in kept["records"]} == set(ORDERS)
