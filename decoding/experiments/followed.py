@@ -8,10 +8,11 @@ import pandas as pd
 import pyarrow as pa
 
 from decoding.errors import ExperimentError
+from decoding.experiments.columns import SCHEMA, SERIES
 from decoding.experiments.experiment import GRID
 from decoding.experiments.homes import SHIPPED, experiments_home
 from decoding.experiments.launch import LAUNCH, Stand, stand
-from decoding.experiments.rows import FOLDER, SCHEMA, SERIES, read_part, with_settings
+from decoding.experiments.rows import FOLDER, read_part, with_settings
 
 # What charts and tables are made of: per-iteration lists and output tokens would fill the memory.
 COLUMNS = [name for name in SCHEMA.names if name not in (*SERIES, "output_ids")]

@@ -55,6 +55,7 @@ class Grid:
         repeats: of the whole grid, one after another.
         ignore_end_of_text: decode on past the stop tokens, so that all outputs are of one length.
         skip_contradictions: leave out combinations that contradict themselves instead of refusing the grid.
+        keep_series: keep of every run figures per iteration too; they take more room than all others together.
         pair: what to load, by the names of `PairSettings`.
     """
 
@@ -67,6 +68,7 @@ class Grid:
     repeats: int = 1
     ignore_end_of_text: bool = True
     skip_contradictions: bool = False
+    keep_series: bool = True
     pair: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -4,6 +4,7 @@ name = "fixed trees"
 reference = "autoregressive"        # runs in every block, so that a speed-up is a ratio within it
 new_tokens = [64]
 repeats = 1
+keep_series = true                  # figures per iteration; false keeps those of whole runs only
 
 [prompts]
 set = "samples"                     # or a folder, or a data set by name
@@ -29,6 +30,7 @@ from decoding.errors import ExperimentError, SettingsError
 from decoding.experiments.grid import Axis, Grid, PromptChoice, contestants, expect
 from decoding.sampling import Sampling
 
+SWITCHES = ("ignore_end_of_text", "skip_contradictions", "keep_series")
 MOST_RUNS = 1_000_000
 MOST_FILE_BYTES = 1 << 20
 
@@ -57,7 +59,7 @@ def grid_from(content: Mapping[str, Any], name: str) -> Grid:
     """
     known = {each.name for each in fields(Grid)} - {"samplings"} | {"sampling"}
     _only(content, known, "the grid")
-    plain = {key: content[key] for key in ("name", "reference", "repeats", "ignore_end_of_text", "skip_contradictions")
+    plain = {key: content[key] for key in ("name", "reference", "repeats", *SWITCHES)
              if key in content}  # fmt: skip
     grid = Grid(
         **{"name": name, **plain},
@@ -77,7 +79,7 @@ def _check(grid: Grid) -> None:
     expect(isinstance(grid.name, str) and bool(grid.name.strip()), "name is the name of the grid, a text.")
     expect(isinstance(grid.reference, str), "reference is the name of a method, or an empty text for none.")
     expect(type(grid.repeats) is int and grid.repeats >= 1, f"repeats is at least 1, not {grid.repeats!r}.")
-    for name in ("ignore_end_of_text", "skip_contradictions"):
+    for name in SWITCHES:
         expect(isinstance(getattr(grid, name), bool), f"{name} is true or false, not {getattr(grid, name)!r}.")
     expect(isinstance(grid.pair, Mapping), "pair is a table of settings of the pair.")
     grid.pair_settings  # noqa: B018 - raises where a setting is unknown

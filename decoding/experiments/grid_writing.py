@@ -8,11 +8,11 @@ from typing import Any
 from decoding.errors import ExperimentError
 from decoding.experiments.experiment import GRID
 from decoding.experiments.grid import Axis, Grid
-from decoding.experiments.grid_file import grid_from
+from decoding.experiments.grid_file import SWITCHES, grid_from
 from decoding.training.run_folder import disk_errors, write_whole
 
 FILE = "grid.toml"
-PLAIN = ("name", "reference", "new_tokens", "repeats", "ignore_end_of_text", "skip_contradictions")
+PLAIN = ("name", "reference", "new_tokens", "repeats", *SWITCHES)
 SAMPLED = ("temperature", "top_p", "draft_temperature")
 
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from decoding.experiments.rows import LOOP_FREE, MEASURED
+from decoding.experiments.columns import LOOP_FREE, MEASURED
 
 
 def prepared(rows: pd.DataFrame) -> pd.DataFrame:

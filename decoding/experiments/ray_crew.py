@@ -5,10 +5,10 @@ from typing import Any
 
 from decoding.baselines.hf_generate import CancelledError
 from decoding.errors import DraftscopeError, ExperimentError
+from decoding.experiments.columns import Row
 from decoding.experiments.crews import LOOK_S, OwnCrew, Todo
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block
-from decoding.experiments.rows import Row
 from decoding.presets import PairSettings
 from decoding.prompts import Prompt
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from decoding.comparison import Result
 from decoding.contestants import format_contestant
+from decoding.experiments.columns import LOOP_FREE, MEASURED
 from decoding.experiments.plan import Block, Run
-from decoding.experiments.rows import LOOP_FREE, MEASURED
 from decoding.metrics import RunMetrics
 from decoding.trace import PHASES
 

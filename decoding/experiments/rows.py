@@ -3,101 +3,27 @@
     rows/part-000000-4711.parquet    some rows: number of the part, process that wrote it
     rows/part-000001-4711.parquet
 
-A part is there whole or not at all. `read_rows` gives every run once, whatever interruption came when.
+A part is there whole or not at all. `RowStore` gives every run once, whatever interruption came when.
 """
 
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from decoding.errors import ExperimentError
-from decoding.trace import PHASES
+from decoding.experiments.columns import FIGURE, SCHEMA, VERSION, Row, packed, read_for, unpacked
 from decoding.training.run_folder import disk_errors, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
-VERSION = "2"
 FOLDER = "rows"
-
-_TEXT, _WHOLE, _REAL, _SWITCH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
-_FIGURE = pa.float32()  # nothing is measured to more than 7 digits, and rows are kept by the thousand
-IDENTITY: dict[str, pa.DataType] = {
-    "key": _TEXT,
-    "experiment": _TEXT,
-    "block": _TEXT,
-    "reference": _SWITCH,
-    "pair": _TEXT,
-    "target": _TEXT,
-    "draft": _TEXT,
-    "device": _TEXT,
-    "dtype": _TEXT,
-    "engine": _TEXT,
-    "machine": _TEXT,
-    "versions": _TEXT,
-    "commit": _TEXT,
-    "method": _TEXT,
-    "label": _TEXT,
-    "line": _TEXT,
-    "settings": _TEXT,
-    "prompt_set": _TEXT,
-    "kind": _TEXT,
-    "prompt": _TEXT,
-    "cut": _WHOLE,
-    "prompt_tokens": _WHOLE,
-    "asked_tokens": _WHOLE,
-    "temperature": _REAL,
-    "top_p": _REAL,
-    "draft_temperature": _REAL,
-    "seed": _WHOLE,
-    "repeat": _WHOLE,
-    "started": _TEXT,
-    "failure": _TEXT,
-    "loop_free_tokens": _WHOLE,
-    "output_ids": pa.list_(pa.int32()),
-}
-# Of the whole call, and, with `loop_free_` in front, of what came before its text began to repeat itself.
-MEASURED: dict[str, pa.DataType] = {
-    "new_tokens": _WHOLE,
-    "wall_s": _FIGURE,
-    "prefill_s": _FIGURE,
-    "throughput": _FIGURE,
-    "decode_throughput": _FIGURE,
-    "ttft_s": _FIGURE,
-    "tpot_s": _FIGURE,
-    "iterations": _WHOLE,
-    "tokens_per_iteration": _FIGURE,
-    "drafted": _WHOLE,
-    "verified": _WHOLE,
-    "accepted": _WHOLE,
-    "accepted_mean": _FIGURE,
-    "acceptance_drafted": _FIGURE,
-    "acceptance_verified": _FIGURE,
-    "draft_forwards": _WHOLE,
-    "target_passes": _WHOLE,
-    "peak_memory_bytes": _WHOLE,
-    **{f"{phase}_s": _FIGURE for phase in PHASES},
-}
-# Per iteration of the whole call.
-SERIES: dict[str, pa.DataType] = {
-    "accepted_lengths": pa.list_(pa.int32()),
-    "drafted_nodes": pa.list_(pa.int32()),
-    "committed_tokens": pa.list_(pa.int32()),  # so far
-    "pass_us": pa.list_(pa.int64()),  # since the end of the one before; the first since the beginning of the call
-    "draft_passes_us": pa.list_(pa.int64()),  # of `draft_s`, what the draft's forward passes took
-}
-LOOP_FREE = "loop_free_"
-SCHEMA = pa.schema(
-    {**IDENTITY, **MEASURED, **{LOOP_FREE + name: kind for name, kind in MEASURED.items()}, **SERIES},
-    metadata={"draftscope_rows": VERSION},
-)
-Row = Mapping[str, Any]
 
 
 class RowStore:
@@ -154,13 +80,16 @@ class RowStore:
         """Put all parts into one, so that a long experiment does not end as thousands of files."""
         parts = self._files()
         if len(parts) > 1:
-            self._write(self.table().replace_schema_metadata(SCHEMA.metadata))
+            self._write(self.table())
             for part in parts:  # one that is left when this is cut short holds runs that are read once all the same
                 part.unlink(missing_ok=True)
 
     def _write(self, table: pa.Table) -> None:
-        stream = io.BytesIO()
-        pq.write_table(table, stream, compression="zstd")
+        stream, figures = io.BytesIO(), [each.name for each in SCHEMA if each.type == FIGURE]
+        pq.write_table(
+            packed(table).replace_schema_metadata(SCHEMA.metadata), stream, compression="zstd", compression_level=19,
+            use_dictionary=[name for name in SCHEMA.names if name not in figures], use_byte_stream_split=figures,
+        )  # fmt: skip
         file = self.folder / f"part-{self._next:06d}-{os.getpid()}.parquet"
         write_whole(file, stream.getvalue(), ExperimentError)
         self._next += 1
@@ -186,8 +115,8 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
         with pq.ParquetFile(file) as parquet:
             version = (parquet.schema_arrow.metadata or {}).get(b"draftscope_rows", b"").decode()
             if version == VERSION:
-                table = parquet.read(columns=columns)
                 wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+                table = unpacked(parquet.read(read_for(wanted.names)))
                 return table.select(wanted.names).cast(wanted).replace_schema_metadata(None)
     except (pa.ArrowException, OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         said = str(error).split("\n")[0]

@@ -4,17 +4,17 @@ What is kept is never run again, so an experiment that ended anywhere goes on wh
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from decoding.baselines.hf_generate import CancelledError
 from decoding.errors import DraftscopeError
+from decoding.experiments.columns import SERIES, Row
 from decoding.experiments.crews import Crew, Todo
 from decoding.experiments.experiment import Experiment, State, Status
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block
 from decoding.experiments.prompt_sets import prompts_of
-from decoding.experiments.rows import Row
 
 FLUSH_S = 3.0  # of work that an interruption may cost
 Report = Callable[[Status], None]
@@ -39,7 +39,7 @@ def run_grid(
     experiment = Experiment(folder)
     plan = crew.plan(grid, prompts_of(grid.prompts))
     experiment.begin(grid)
-    work = Work(experiment, plan, report)
+    work = Work(experiment, plan, report, () if grid.keep_series else SERIES)
     try:
         for row in crew.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
             work.keep(row)
@@ -58,11 +58,11 @@ class Work:
     """What is left of a plan, what of it is kept, and how long the rest may take.
 
     Args:
-        report: hears of every row.
+        report: hears of every row. left_out: columns that are not kept.
     """
 
-    def __init__(self, experiment: Experiment, plan: list[Block], report: Report):
-        self._experiment, self._report = experiment, report
+    def __init__(self, experiment: Experiment, plan: list[Block], report: Report, left_out: Collection[str] = ()):
+        self._experiment, self._report, self._left_out = experiment, report, left_out
         kept = experiment.store.keys()
         todo = [Todo(block, tuple(run for run in block.runs if run.key not in kept)) for block in plan]
         self.todo = [each for each in todo if each.missing]
@@ -74,7 +74,7 @@ class Work:
 
     def keep(self, row: Row) -> None:
         """Take a row; it is on disk after `FLUSH_S` at the latest, if another follows."""
-        self._waiting.append(row)
+        self._waiting.append({name: value for name, value in row.items() if name not in self._left_out})
         self._made += 1
         self._left -= 1
         self._failed += row["failure"] is not None

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from decoding.experiments.bootstrap import Estimate, estimate, ratio_gain
+from decoding.experiments.columns import LOOP_FREE, SERIES
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.prepared import prepared
-from decoding.experiments.rows import LOOP_FREE, SERIES
 from decoding.experiments.swept import PROMPT, without_fitted
 from decoding.papers.exhibit import Exhibit, Figure, Ordering, Way
 from decoding.papers.reasons import apart, reason

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from decoding.experiments.rows import LOOP_FREE
+from decoding.experiments.columns import LOOP_FREE
 from decoding.papers.exhibit import Exhibit, Figure
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.papers_rows import Judgement, Kept

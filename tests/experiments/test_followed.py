@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from decoding.experiments import followed as following
+from decoding.experiments.columns import SCHEMA
 from decoding.experiments.followed import FollowedExperiment, experiments
-from decoding.experiments.rows import SCHEMA, RowStore
+from decoding.experiments.rows import RowStore
 from tests.experiments.made import made_experiment, made_rows
 
 

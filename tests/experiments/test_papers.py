@@ -11,11 +11,12 @@ from benchmarks import papers
 from decoding.comparison import Contestant
 from decoding.contestants import format_contestant, parse_contestant
 from decoding.errors import ExperimentError
+from decoding.experiments.columns import LOOP_FREE, MEASURED, SCHEMA
 from decoding.experiments.grid import contestants
 from decoding.experiments.grid_file import read_grid
 from decoding.experiments.homes import GRIDS, ROOT, all_experiments, experiments_home
 from decoding.experiments.prepared import prepared
-from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
+from decoding.experiments.rows import RowStore
 from decoding.papers.judge import grid_name, judge, words_of
 from decoding.papers.reasons import reason
 from decoding.papers.registry import EXHIBITS

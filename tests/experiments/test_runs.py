@@ -16,11 +16,11 @@ from benchmarks.common import run_main
 from decoding.comparison import Contestant
 from decoding.errors import ExperimentError, PromptError
 from decoding.experiments import runner
+from decoding.experiments.columns import MEASURED, SERIES
 from decoding.experiments.crews import DeviceCrew, OwnCrew, devices_here
 from decoding.experiments.experiment import STATUS, Experiment, Status
 from decoding.experiments.grid_file import grid_from
 from decoding.experiments.ray_crew import RayCrew
-from decoding.experiments.rows import MEASURED, SERIES
 from decoding.experiments.runner import run_grid
 from decoding.methods import METHODS
 from decoding.pair import PairSettings, embedded_pair

@@ -12,11 +12,12 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.experiments import followed as following
 from decoding.experiments import launch as launching
+from decoding.experiments.columns import SCHEMA
 from decoding.experiments.crews import OwnCrew
 from decoding.experiments.experiment import STOP, Status
 from decoding.experiments.grid_file import grid_from, read_grid
 from decoding.experiments.launch import last_launch, stand
-from decoding.experiments.rows import SCHEMA, with_settings
+from decoding.experiments.rows import with_settings
 from decoding.experiments.runner import run_grid
 from decoding.experiments.swept import swept
 from decoding.pair import embedded_pair
