@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 from decoding.comparison import Contestant
 from decoding.contestants import contestant_label, parse_contestant
@@ -12,6 +12,8 @@ from decoding.method import Method, fitted
 from decoding.presets import PairSettings
 from decoding.sampling import Sampling
 from decoding.trace import Setting
+
+Keep = Literal["figures", "tokens", "all"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Grid:
         repeats: of the whole grid, one after another.
         ignore_end_of_text: decode on past the stop tokens, so that all outputs are of one length.
         skip_contradictions: leave out combinations that contradict themselves instead of refusing the grid.
-        keep_series: keep of every run figures per iteration too; they take more room than all others together.
+        keep: of every run `figures`, also its `tokens`, or `all`: figures per iteration too, which take the most room.
         pair: what to load, by the names of `PairSettings`.
     """
 
@@ -68,7 +70,7 @@ class Grid:
     repeats: int = 1
     ignore_end_of_text: bool = True
     skip_contradictions: bool = False
-    keep_series: bool = True
+    keep: Keep = "all"
     pair: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -4,7 +4,7 @@ name = "fixed trees"
 reference = "autoregressive"        # runs in every block, so that a speed-up is a ratio within it
 new_tokens = [64]
 repeats = 1
-keep_series = true                  # figures per iteration; false keeps those of whole runs only
+keep = "all"                        # "tokens" leaves out figures per iteration, "figures" the tokens too
 
 [prompts]
 set = "samples"                     # or a folder, or a data set by name
@@ -24,13 +24,13 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from decoding.errors import ExperimentError, SettingsError
-from decoding.experiments.grid import Axis, Grid, PromptChoice, contestants, expect
+from decoding.experiments.grid import Axis, Grid, Keep, PromptChoice, contestants, expect
 from decoding.sampling import Sampling
 
-SWITCHES = ("ignore_end_of_text", "skip_contradictions", "keep_series")
+SWITCHES = ("ignore_end_of_text", "skip_contradictions")
 MOST_RUNS = 1_000_000
 MOST_FILE_BYTES = 1 << 20
 
@@ -59,7 +59,7 @@ def grid_from(content: Mapping[str, Any], name: str) -> Grid:
     """
     known = {each.name for each in fields(Grid)} - {"samplings"} | {"sampling"}
     _only(content, known, "the grid")
-    plain = {key: content[key] for key in ("name", "reference", "repeats", *SWITCHES)
+    plain = {key: content[key] for key in ("name", "reference", "repeats", "keep", *SWITCHES)
              if key in content}  # fmt: skip
     grid = Grid(
         **{"name": name, **plain},
@@ -79,6 +79,7 @@ def _check(grid: Grid) -> None:
     expect(isinstance(grid.name, str) and bool(grid.name.strip()), "name is the name of the grid, a text.")
     expect(isinstance(grid.reference, str), "reference is the name of a method, or an empty text for none.")
     expect(type(grid.repeats) is int and grid.repeats >= 1, f"repeats is at least 1, not {grid.repeats!r}.")
+    expect(grid.keep in get_args(Keep), f"keep is one of {', '.join(get_args(Keep))}, not {grid.keep!r}.")
     for name in SWITCHES:
         expect(isinstance(getattr(grid, name), bool), f"{name} is true or false, not {getattr(grid, name)!r}.")
     expect(isinstance(grid.pair, Mapping), "pair is a table of settings of the pair.")

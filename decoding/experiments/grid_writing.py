@@ -12,7 +12,7 @@ from decoding.experiments.grid_file import SWITCHES, grid_from
 from decoding.training.run_folder import disk_errors, write_whole
 
 FILE = "grid.toml"
-PLAIN = ("name", "reference", "new_tokens", "repeats", *SWITCHES)
+PLAIN = ("name", "reference", "new_tokens", "repeats", "keep", *SWITCHES)
 SAMPLED = ("temperature", "top_p", "draft_temperature")
 
 

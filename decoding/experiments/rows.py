@@ -88,6 +88,7 @@ class RowStore:
         stream, figures = io.BytesIO(), [each.name for each in SCHEMA if each.type == FIGURE]
         pq.write_table(
             packed(table).replace_schema_metadata(SCHEMA.metadata), stream, compression="zstd", compression_level=19,
+            write_statistics=False,
             use_dictionary=[name for name in SCHEMA.names if name not in figures], use_byte_stream_split=figures,
         )  # fmt: skip
         file = self.folder / f"part-{self._next:06d}-{os.getpid()}.parquet"

@@ -12,10 +12,11 @@ from decoding.errors import DraftscopeError
 from decoding.experiments.columns import SERIES, Row
 from decoding.experiments.crews import Crew, Todo
 from decoding.experiments.experiment import Experiment, State, Status
-from decoding.experiments.grid import Grid
+from decoding.experiments.grid import Grid, Keep
 from decoding.experiments.plan import Block
 from decoding.experiments.prompt_sets import prompts_of
 
+LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}
 FLUSH_S = 3.0  # of work that an interruption may cost
 Report = Callable[[Status], None]
 
@@ -39,7 +40,7 @@ def run_grid(
     experiment = Experiment(folder)
     plan = crew.plan(grid, prompts_of(grid.prompts))
     experiment.begin(grid)
-    work = Work(experiment, plan, report, () if grid.keep_series else SERIES)
+    work = Work(experiment, plan, report, LEFT_OUT[grid.keep])
     try:
         for row in crew.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
             work.keep(row)

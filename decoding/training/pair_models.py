@@ -98,8 +98,9 @@ def save_network(network: GPTNeoXForCausalLM, tokenizer_folder: Path, folder: Pa
         config.save_pretrained(folder)
     ids = {"bos_token_id": END_ID, "eos_token_id": END_ID, "pad_token_id": END_ID}
     write_whole(folder / "generation_config.json", (json.dumps(ids, indent=2) + "\n").encode())
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        write_whole(folder / name, (tokenizer_folder / name).read_bytes())
+    for name in ("tokenizer.json", "tokenizer_config.json"):  # without the blanks that are half of the first
+        content = json.loads((tokenizer_folder / name).read_text(encoding="utf-8"))
+        write_whole(folder / name, json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode())
     write_whole(folder / "model.safetensors", save(halves, metadata={"format": "pt"}))
 
 

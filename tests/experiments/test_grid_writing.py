@@ -31,6 +31,7 @@ ODD = Grid(
     repeats=3,
     ignore_end_of_text=False,
     skip_contradictions=True,
+    keep="tokens",
     pair={"device": "cpu", "context_length": 1024, "chat": False},
 )
 

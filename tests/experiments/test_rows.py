@@ -44,6 +44,30 @@ def test_every_run_is_there_once(tmp_path):
     assert len(list(store.folder.iterdir())) == 2 and other.keys() == {"a", "b", "c", "d"}
 
 
+def test_figures_are_kept_to_a_few_digits_and_those_before_a_loop_only_where_there_is_one(tmp_path):
+    plain = {"wall_s": 0.123456789, "new_tokens": 64, "draft_s": None}
+    whole = row("a", loop_free_tokens=64, **plain, loop_free_wall_s=0.123456789, loop_free_new_tokens=64)
+    looping = row("b", loop_free_tokens=9, **plain, loop_free_wall_s=0.05, loop_free_new_tokens=9)
+    at_once = row("c", loop_free_tokens=0, **plain)
+    failed = row("d", failure="no room")
+    store = RowStore(tmp_path)
+    store.append([whole, looping, at_once, failed])
+    (part,) = store.folder.iterdir()
+    assert pq.read_table(part)["loop_free_wall_s"].is_null().to_pylist() == [True, False, True, True]
+    for _ in range(2):
+        frame = RowStore(tmp_path).frame()
+        assert frame["wall_s"][0] != 0.123456789 and frame["wall_s"][0] == pytest.approx(0.123456789, rel=1.3e-4)
+        assert frame["loop_free_wall_s"][0] == frame["wall_s"][0]
+        assert frame["loop_free_wall_s"][1] == pytest.approx(0.05, rel=1.3e-4)
+        assert frame["loop_free_new_tokens"].tolist()[:2] == [64, 9] and frame["loop_free_draft_s"].isna().all()
+        assert frame["loop_free_wall_s"][2:].isna().all() and frame["wall_s"][2:4].notna().tolist() == [True, False]
+        alone = RowStore(tmp_path).table(["loop_free_wall_s"])
+        assert alone.column_names == ["key", "loop_free_wall_s"]
+        assert alone["loop_free_wall_s"].to_pylist()[:2] == frame["loop_free_wall_s"].tolist()[:2]
+        store.append([row("e")])
+        store.compact()
+
+
 def test_parts_that_a_broken_compaction_left_are_read_once(tmp_path, monkeypatch):
     store = RowStore(tmp_path)
     store.append([row("a")])

@@ -82,6 +82,16 @@ def test_methods_take_turns_on_every_prompt(crew, tmp_path):
     assert Experiment(tmp_path).status().state == "finished"
 
 
+@pytest.mark.parametrize(("keep", "left_out"), [("tokens", SERIES), ("figures", (*SERIES, "output_ids"))])
+def test_a_grid_says_what_is_kept_of_a_run(crew, tmp_path, keep, left_out):
+    run_grid(grid(keep=keep), crew, tmp_path)
+    frame = kept(tmp_path)
+    assert frame[list(left_out)].isna().all(axis=None) and (frame["throughput"] > 0).all()
+    assert frame["output_ids"].notna().all() == (keep == "tokens")
+    with pytest.raises(ExperimentError, match="keep is one of figures, tokens, all, not 'nothing'"):
+        grid(keep="nothing")
+
+
 def test_what_is_kept_is_not_run_again(crew, tmp_path, monkeypatch):
     counted = []
     first = run_grid(grid(), crew, tmp_path, stopped=lambda: len(counted) > 20 or counted.append(1))
