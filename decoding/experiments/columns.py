@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from decoding.trace import PHASES
 
-VERSION = "3"
+VERSION_KEY, VERSION = "draftscope_rows", "3"
 
 _TEXT, _WHOLE, _REAL, _SWITCH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 FIGURE = pa.float32()
@@ -83,10 +83,7 @@ SERIES: dict[str, pa.DataType] = {
     "draft_passes_us": pa.list_(pa.int64()),  # of `draft_s`, what the draft's forward passes took
 }
 LOOP_FREE = "loop_free_"
-SCHEMA = pa.schema(
-    {**IDENTITY, **MEASURED, **{LOOP_FREE + name: kind for name, kind in MEASURED.items()}, **SERIES},
-    metadata={"draftscope_rows": VERSION},
-)
+SCHEMA = pa.schema({**IDENTITY, **MEASURED, **{LOOP_FREE + name: kind for name, kind in MEASURED.items()}, **SERIES})
 Row = Mapping[str, Any]
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from decoding.errors import ExperimentError
-from decoding.experiments.columns import FIGURE, SCHEMA, VERSION, Row, packed, read_for, unpacked
+from decoding.experiments.columns import FIGURE, SCHEMA, VERSION, VERSION_KEY, Row, packed, read_for, unpacked
 from decoding.training.run_folder import disk_errors, write_whole
 
 if TYPE_CHECKING:
@@ -86,11 +86,14 @@ class RowStore:
 
     def _write(self, table: pa.Table) -> None:
         stream, figures = io.BytesIO(), [each.name for each in SCHEMA if each.type == FIGURE]
-        pq.write_table(
-            packed(table).replace_schema_metadata(SCHEMA.metadata), stream, compression="zstd", compression_level=19,
-            write_statistics=False,
-            use_dictionary=[name for name in SCHEMA.names if name not in figures], use_byte_stream_split=figures,
-        )  # fmt: skip
+        # Statistics and Arrow's own schema would take more room than some hundred rows.
+        with pq.ParquetWriter(
+            stream, SCHEMA, compression="zstd", compression_level=19, write_statistics=False,
+            store_schema=False, use_byte_stream_split=figures,
+            use_dictionary=[name for name in SCHEMA.names if name not in figures],
+        ) as writer:  # fmt: skip
+            writer.write_table(packed(table).cast(SCHEMA))
+            writer.add_key_value_metadata({VERSION_KEY: VERSION})
         file = self.folder / f"part-{self._next:06d}-{os.getpid()}.parquet"
         write_whole(file, stream.getvalue(), ExperimentError)
         self._next += 1
@@ -114,7 +117,7 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
     """
     try:
         with pq.ParquetFile(file) as parquet:
-            version = (parquet.schema_arrow.metadata or {}).get(b"draftscope_rows", b"").decode()
+            version = (parquet.metadata.metadata or {}).get(VERSION_KEY.encode(), b"").decode()
             if version == VERSION:
                 wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
                 table = unpacked(parquet.read(read_for(wanted.names)))

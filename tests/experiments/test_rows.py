@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from decoding.errors import ExperimentError
-from decoding.experiments.columns import SCHEMA
+from decoding.experiments.columns import SCHEMA, VERSION, VERSION_KEY
 from decoding.experiments.rows import RowStore, all_rows
 from decoding.metrics import RunMetrics
 
@@ -110,7 +110,7 @@ def test_files_of_other_versions_and_damaged_ones_are_told(tmp_path):
         pq.write_table(table.replace_schema_metadata({b"draftscope_rows": version} if version else {}), part)
         with pytest.raises(ExperimentError, match=said):
             store.frame()
-    pq.write_table(table.replace_schema_metadata(SCHEMA.metadata), part)
+    pq.write_table(table.replace_schema_metadata({VERSION_KEY: VERSION}), part)
     with pytest.raises(ExperimentError, match="is damaged"):
         store.frame()
 
