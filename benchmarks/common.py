@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import torch
 import transformers
 
@@ -124,9 +125,15 @@ def save_figures(
 
 
 def write_json(path: Path | None, name: str, figures: dict, device: torch.device) -> None:
-    """Write figures with hardware, versions, commit and command; nothing if no path is given."""
+    """Write figures with hardware, versions, commit and command; nothing if no path is given.
+
+    A list `records` goes as a table beside them, `.csv` for `.json`, to 5 digits.
+    """
     if path is None:
         return
+    figures = dict(figures)
+    if (records := figures.pop("records", None)) is not None:
+        pd.DataFrame(records).to_csv(path.with_suffix(".csv"), index=False, float_format="%.5g")
     record = {
         "benchmark": name,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

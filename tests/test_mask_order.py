@@ -4,6 +4,7 @@ import json
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -48,7 +49,7 @@ def test_it_prints_counts_and_identity(monkeypatch, capsys, tmp_path):
     said = capsys.readouterr().out
     assert "0 of 20 outputs in another order differ" in said and "DySpec's trees behind a prefix" in said
     assert "Depth-first (DFS)" in said and "Heavy path first" in said
-    kept = json.loads((tmp_path / "figures.json").read_text())
-    assert {(each["part"], each["nodes"]) for each in kept["records"]} >= {("random", 64), ("real", 64), ("real", 256)}
-    assert {each["line"] for each in kept["records"]} == set(ORDERS)
-    assert sorted({each["prefix"] for each in kept["records"]}) == [0, 500, 1000, 2000]
+    assert json.loads((tmp_path / "figures.json").read_text())["tokens"]["differing"] == 0
+    kept = pd.read_csv(tmp_path / "figures.csv")
+    assert set(zip(kept["part"], kept["nodes"], strict=True)) >= {("random", 64), ("real", 64), ("real", 256)}
+    assert set(kept["line"]) == set(ORDERS) and sorted(set(kept["prefix"])) == [0, 500, 1000, 2000]

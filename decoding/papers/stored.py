@@ -1,7 +1,7 @@
 """Records that benchmarks keep in `benchmarks/results` for an exhibit, as `judge` takes them. Torch-free.
 
-A benchmark that feeds one writes, beside its other figures, `pair` and a list `records`: each names its way in `line`
-and what was measured in `sample`, has a value on the axis where there is one, and one number per figure.
+A benchmark that feeds one writes `pair` into its `.json` and its records into a `.csv` beside that: each names its way in
+`line` and what was measured in `sample`, has a value on the axis where there is one, and one number per figure.
 """
 
 import json
@@ -29,11 +29,12 @@ def stored_records(benchmark: str, folder: Path | None = None) -> pd.DataFrame:
 def _read(file: Path) -> pd.DataFrame:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        if not content.get("records"):  # of a version that kept none
+        if not file.with_suffix(".csv").exists():  # of a version that kept none
             return pd.DataFrame()
         hardware = content["hardware"]
         names = (hardware.get("gpu") or hardware["processor"], hardware["device"], f"torch {hardware['torch']}")
-        frame = pd.DataFrame(content["records"]).rename(columns={"sample": "prompt"})
+        texts = {"line": str, "sample": str}
+        frame = pd.read_csv(file.with_suffix(".csv"), dtype=texts).rename(columns={"sample": "prompt"})
         return frame.assign(
             prompt_set=content["benchmark"], kind="", pair=content["pair"], machine=", ".join(names),
             started=content["created"], prompt=frame["prompt"], line=frame["line"],

@@ -39,9 +39,11 @@ def of(key: str, line: str, prompt: str, speed: float = 100.0, **more) -> dict:
 
 def store(folder, benchmark: str, records: list[dict], **more) -> None:
     content = {"benchmark": benchmark, "pair": "Embedded pair", "created": "2030-01-02T00:00:00Z",
-               "hardware": HARDWARE, "records": records}  # fmt: skip
+               "hardware": HARDWARE}  # fmt: skip
     folder.mkdir(exist_ok=True)
-    (folder / f"{benchmark}-{more.pop('device', 'cpu')}.json").write_text(json.dumps(content | more))
+    file = folder / f"{benchmark}-{more.pop('device', 'cpu')}.json"
+    file.write_text(json.dumps(content | more))
+    pd.DataFrame(records).to_csv(file.with_suffix(".csv"), index=False)
 
 
 @pytest.fixture
@@ -229,16 +231,14 @@ def test_orders_of_a_mask_have_fewer_blocks_where_lower_is_better(results):
 
 
 def test_damaged_results_are_one_sentence_and_old_ones_are_not_run(results):
-    store(results, "mask_order", [], figures={})
-    assert len(stored_records("mask_order", results)) == 0
+    results.mkdir()
     (results / "mask_order-cpu.json").write_text(json.dumps({"benchmark": "mask_order", "random": {}}))
-    assert not judge(BY_KEY["dyspec/table-5"], frame()).run
-    for text in (
-        "{",
-        "[]",
-        json.dumps({"benchmark": "mask_order", "records": [{"line": "depth"}], "hardware": HARDWARE}),
-    ):
+    assert len(stored_records("mask_order", results)) == 0 and not judge(BY_KEY["dyspec/table-5"], frame()).run
+    store(results, "mask_order", [{"line": "depth", "nodes": 64}])
+    whole = (results / "mask_order-cpu.json").read_text()
+    for text, table in (("{", "line,sample"), ("[]", "line,sample"), (whole, ""), (whole, "line,nodes\ndepth,64\n")):
         (results / "mask_order-cpu.json").write_text(text)
+        (results / "mask_order-cpu.csv").write_text(table)
         with pytest.raises(ExperimentError, match=r"mask_order-cpu.json is damaged \(.*\): delete it and run"):
             stored_records("mask_order", results)
 

@@ -212,14 +212,15 @@ def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monke
             for n in range(5) for depth in range(8)]  # fmt: skip
     hardware = {"processor": "a test", "device": "cpu", "torch": "0"}
     content = {"benchmark": "depth_divergence", "pair": "Embedded pair", "created": "2030-01-02T00:00:00",
-               "hardware": hardware, "records": made}  # fmt: skip
+               "hardware": hardware}  # fmt: skip
     file = home / "depth_divergence-cpu.json"
     at = open_page(PAGE)
     at.button(key="papers_see_delayed/figure-1a").click().run()
     assert "not run" in captions(at) and at.code[0].value == "python -m benchmarks.depth_divergence --save"
+    pd.DataFrame(made).to_csv(file.with_suffix(".csv"), index=False)
     file.write_text(json.dumps(content))
     assert "Embedded pair on a test" in captions(at.run()) and "✓ holds" in html_of(at) and not sentences(at)
-    file.write_text(json.dumps({**content, "records": 3}))
+    file.write_text(json.dumps({**content, "hardware": 3}))
     assert len(sentences(at.run())) == 1 and "is damaged" in sentences(at)[0]
 
 
