@@ -1,7 +1,7 @@
 """Records that benchmarks keep in `benchmarks/results` for an exhibit, as `judge` takes them. Torch-free.
 
-A benchmark that feeds one writes `pair` into its `.json` and its records into a `.csv` beside that: each names its way in
-`line` and what was measured in `sample`, has a value on the axis where there is one, and one number per figure.
+A benchmark that feeds one writes `pair` into its `.json` and its records into a `.csv` beside that: each names its way
+in `line` and what was measured in `sample`, has a value on the axis where there is one, and one number per figure.
 """
 
 import json
