@@ -31,7 +31,8 @@ PAGE = "pages/papers.py"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """No experiments but those of the test."""
+    """No experiments and no stored records but those of the test."""
+    monkeypatch.setattr("decoding.papers.stored.RESULTS", tmp_path / "none")
     monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path))
     monkeypatch.setattr("decoding.experiments.homes.SHIPPED", tmp_path / "none")
     return tmp_path
