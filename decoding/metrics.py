@@ -39,6 +39,7 @@ class RunMetrics:
         accepted_mean: accepted drafted tokens per iteration.
         acceptance_drafted, acceptance_verified: accepted / drafted nodes, accepted / verified nodes.
         accepted_lengths: accepted drafted tokens of each iteration.
+        draft_passes_s: seconds of `phase_s["draft"]` in the draft's forward passes; None where they were not timed.
         phase_s: seconds per phase, summed over the run; the prefill is none of them.
     """
 
@@ -59,6 +60,7 @@ class RunMetrics:
     acceptance_verified: float | None
     accepted_lengths: tuple[int, ...] | None
     draft_forwards: int | None
+    draft_passes_s: float | None
     target_passes: int | None
     phase_s: dict[str, float] | None
     peak_memory_bytes: int | None
@@ -100,6 +102,7 @@ def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | 
         accepted=accepted if drafts else None,
         accepted_lengths=tuple(len(i.accepted) for i in iterations) if drafts else None,
         draft_forwards=sum(i.draft_forwards for i in iterations),
+        draft_passes_s=sum(sum(i.times.draft_levels_s) for i in iterations) or None,
         target_passes=sum(i.target_passes for i in iterations),
         phase_s=phases,
         peak_memory_bytes=run.totals.peak_memory_bytes,
@@ -141,6 +144,7 @@ def _metrics(
         acceptance_verified=accepted / verified if verified else None,
         accepted_lengths=counts.get("accepted_lengths"),
         draft_forwards=counts.get("draft_forwards"),
+        draft_passes_s=counts.get("draft_passes_s"),
         target_passes=counts.get("target_passes"),
         phase_s=counts.get("phase_s"),
         peak_memory_bytes=peak_memory_bytes,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from decoding.trace import PHASES
 
-VERSION_KEY, VERSION = "draftscope_rows", "3"
+VERSION_KEY, VERSION = "draftscope_rows", "4"
 
 _TEXT, _WHOLE, _REAL, _SWITCH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 FIGURE = pa.float32()
@@ -70,6 +70,7 @@ MEASURED: dict[str, pa.DataType] = {
     "acceptance_drafted": FIGURE,
     "acceptance_verified": FIGURE,
     "draft_forwards": _WHOLE,
+    "draft_passes_s": FIGURE,
     "target_passes": _WHOLE,
     "peak_memory_bytes": _WHOLE,
     **{f"{phase}_s": FIGURE for phase in PHASES},
@@ -80,7 +81,6 @@ SERIES: dict[str, pa.DataType] = {
     "drafted_nodes": pa.list_(pa.int32()),
     "committed_tokens": pa.list_(pa.int32()),  # so far
     "pass_us": pa.list_(pa.int64()),  # since the end of the one before; the first since the beginning of the call
-    "draft_passes_us": pa.list_(pa.int64()),  # of `draft_s`, what the draft's forward passes took
 }
 LOOP_FREE = "loop_free_"
 SCHEMA = pa.schema({**IDENTITY, **MEASURED, **{LOOP_FREE + name: kind for name, kind in MEASURED.items()}, **SERIES})

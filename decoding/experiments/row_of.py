@@ -68,15 +68,10 @@ def _series(result: Result) -> dict[str, Any]:
     if result.metrics is None:
         return {}
     timeline, iterations = result.metrics.timeline, None if result.run is None else result.run.iterations
-    ended_us = [_microseconds(seconds) for seconds in timeline.seconds]
+    ended_us = [round(1e6 * seconds) for seconds in timeline.seconds]
     return {
         "accepted_lengths": result.metrics.accepted_lengths and list(result.metrics.accepted_lengths),
         "drafted_nodes": iterations and [each.drafted for each in iterations],
         "committed_tokens": list(timeline.tokens),
         "pass_us": [end - before for before, end in pairwise((0, *ended_us))],
-        "draft_passes_us": iterations and [_microseconds(sum(each.times.draft_levels_s)) for each in iterations],
     }
-
-
-def _microseconds(seconds: float) -> int:
-    return round(1e6 * seconds)

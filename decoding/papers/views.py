@@ -64,11 +64,6 @@ def phases(rows: pd.DataFrame) -> pd.DataFrame:
     if not len(rows):
         return rows.assign(time_share=[])
     rows = rows[rows["drafted"].notna()].copy()
-    timed = [
-        np.nan if taken_us is None else 1e-6 * float(np.sum(taken_us[: int(count)]))
-        for taken_us, count in zip(rows["draft_passes_us"], rows["iterations"], strict=True)
-    ]
-    rows["draft_passes_s"] = pd.Series(timed, rows.index, dtype=float).replace(0.0, np.nan)
     rows["construction_s"] = rows["draft_s"] - rows["draft_passes_s"]
     total = rows[[f"{phase}_s" for phase in PHASES]].sum(axis=1)
     parts = [

@@ -82,12 +82,12 @@ def test_phases_are_shares_of_the_time_that_all_took():
     times = {f"{phase}_s": 0.0 for phase in PHASES} | {
         "verify_s": 0.5, "draft_s": 0.3, "mask_s": 0.05, "select_s": 0.1, "commit_s": 0.05}  # fmt: skip
     made = of("dyspec/figure-4", "dyspec", "p", **times, **{f"loop_free_{name}": t for name, t in times.items()},
-              draft_passes_us=[100_000, 150_000, 9_900_000], loop_free_iterations=2)  # fmt: skip
+              draft_passes_s=10.15, loop_free_draft_passes_s=0.25)  # fmt: skip
     shares = phases(prepared(frame(made))).set_index("line")["time_share"]
     assert shares.to_dict() == pytest.approx(
         {"target": 0.5, "draft": 0.25, "construction": 0.05, "mask": 0.05, "verification": 0.1, "cache": 0.05}
     )
-    blind = phases(prepared(frame({**made, "draft_passes_us": [0, 0, 0]}))).set_index("line")["time_share"]
+    blind = phases(prepared(frame({**made, "loop_free_draft_passes_s": None}))).set_index("line")["time_share"]
     assert blind[["draft", "construction"]].isna().all() and blind["target"] == 0.5
     outcome = judge(BY_KEY["dyspec/figure-4"], frame(*({**made, "prompt": p, "temperature": 0.6} for p in PROMPTS)))
     assert outcome.values == ("dyspec",) and [each.verdict for each in outcome.judged] == ["holds", "holds"]
