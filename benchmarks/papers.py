@@ -13,10 +13,11 @@ import pandas as pd
 
 from benchmarks.common import print_table, run_main
 from decoding.errors import ExperimentError
+from decoding.experiments.bootstrap import Estimate
 from decoding.experiments.homes import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.papers.exhibit import Exhibit, Way
-from decoding.papers.judge import Outcome, claim_words, judge, words_of
+from decoding.papers.judge import FEWEST, Outcome, claim_words, judge, words_of
 from decoding.papers.registry import EXHIBITS
 
 
@@ -57,9 +58,14 @@ def show(outcome: Outcome) -> None:
         header += [figure.words, "paper"]
     print_table(header, [_row(outcome, way, value) for way in exhibit.ways for value in _places(outcome, way)])
     for each in outcome.judged:
-        gain = "" if each.gain is None else f" {each.gain.value:+.1%} ({each.gain.low:+.1%} to {each.gain.high:+.1%})"
+        gain = "" if each.gain is None else f" {_gain_words(each.gain)}"
         paper = "" if each.paper is None else f", paper {each.paper:+.1%}"
         print(f"  {claim_words(each)}: {each.verdict}{gain}{paper}" + (f". {each.reason}" if each.reason else ""))
+
+
+def _gain_words(gain: Estimate) -> str:
+    few = gain.prompts < FEWEST
+    return f"{gain.value:+.1%} ({f'n = {gain.prompts}' if few else f'{gain.low:+.1%} to {gain.high:+.1%}'})"
 
 
 def _places(outcome: Outcome, way: Way) -> tuple[object, ...]:

@@ -9,20 +9,20 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from decoding.experiments.bootstrap import Estimate, estimate, ratio_gain
+from decoding.experiments.bootstrap import Estimate, estimate, ratio_gain, verdict
 from decoding.experiments.columns import LOOP_FREE, SERIES
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.prepared import prepared
 from decoding.experiments.swept import PROMPT, without_fitted
-from decoding.papers.exhibit import Exhibit, Figure, Ordering, Way
-from decoding.papers.reasons import apart, reason
+from decoding.papers.exhibit import PER_PASS, Exhibit, Figure, Ordering, Way
+from decoding.papers.reasons import apart, of_time, of_tokens
 from decoding.papers.stored import stored_records
 from decoding.papers.views import VIEWS
 
 Verdict = Literal["holds", "does not hold", "not decided here", "not run"]
 Key = tuple[str, object]  # words of a way, value on the axis
 Rows = Mapping[Key, pd.DataFrame]
-OF_PASSES = ("throughput", "speedup", "tpot_s", "tokens_per_iteration")  # told by what passes commit and take
+OF_PASSES = ("throughput", "speedup", "tpot_s")  # told by what passes commit and take
 FEWEST = 3  # prompts, or what else was sampled: fewer decide nothing, their interval is none
 
 
@@ -195,6 +195,7 @@ def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
 
 
 def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object], at: Rows) -> Judged:
+    ordering, values = _as_printed(exhibit, ordering, values)
     keys = list(zip((ordering.better, ordering.worse), values, strict=True))
     rows = [at.get(key) for key in keys]
     value = values[0] if ordering.at is None else " against ".join(map(str, values))
@@ -208,18 +209,35 @@ def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object],
         return not_run
     gain = ratio_gain(better[shared].to_numpy(), worse[shared].to_numpy())
     gain = gain if ordering.higher else _turned(gain)
-    verdict: Verdict = {1: "holds", -1: "does not hold", 0: "not decided here"}[gain.sign]
+    decided: Verdict = verdict(gain)
     if len(shared) < FEWEST:
         few = f"Measured on {len(shared)} {'sample' if exhibit.stored else 'prompt'}{'s' * (len(shared) > 1)} only."
         return Judged(ordering, value, gain, paper, "not decided here", few)
-    if verdict == "holds":
+    of_runs = exhibit.view == "runs" and not exhibit.stored
+    if decided == "holds":
         said = ""
-    elif ordering.figure.column in OF_PASSES and exhibit.view == "runs" and not exhibit.stored:
-        said = reason(*rows, ordering.better, ordering.worse)
+    elif of_runs and ordering.figure.column in OF_PASSES:
+        said = of_time(*rows, ordering.better, ordering.worse)
+    elif of_runs and ordering.figure == PER_PASS and _drafted(rows):
+        said = of_tokens(*rows, ordering.better, ordering.worse)
     else:
         names = [words if ordering.at is None else f"{words} at {value}" for words, value in keys]
         said = apart(ordering.figure, better[shared].mean(), worse[shared].mean(), *names)
-    return Judged(ordering, value, gain, paper, verdict, said)
+    return Judged(ordering, value, gain, paper, decided, said)
+
+
+def _drafted(rows: list[pd.DataFrame]) -> bool:
+    """Whether of all rows is known what they drafted."""
+    return all(each["drafted"].notna().all() and each["accepted"].notna().all() for each in rows)
+
+
+def _as_printed(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object]) -> tuple[Ordering, tuple]:
+    """A claim and its places, turned round where the paper's own numbers say the opposite."""
+    gain = _paper_gain(exhibit, ordering, values)
+    if gain is None or gain >= 0:
+        return ordering, values
+    at = None if ordering.at is None else ordering.at[::-1]
+    return replace(ordering, better=ordering.worse, worse=ordering.better, at=at), values[::-1]
 
 
 def _turned(gain: Estimate) -> Estimate:
@@ -248,8 +266,10 @@ def _where(rows: pd.DataFrame) -> tuple[str, ...]:
 
 
 def words_of(figure: Figure, found: Estimate | None) -> str:
-    """An estimate as a table tells it: `1.42 (1.30 to 1.55)`."""
+    """An estimate as a table tells it: `1.42 (1.30 to 1.55)`, or of how many prompts where they are few."""
     if found is None:
         return "not run"
+    if found.prompts < FEWEST:
+        return f"{found.value:,.{figure.digits}f} (n = {found.prompts})"
     value, low, high = (f"{each:,.{figure.digits}f}" for each in (found.value, found.low, found.high))
     return f"{value} ({low} to {high})"

@@ -1,4 +1,4 @@
-"""Why a way is not ahead here: what its passes commit and what they cost, both measured, against the other's."""
+"""Why a way is not ahead here: what its passes draft, commit and cost, all measured, against the other's."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ PHASES = {"draft_s": "drafting", "verify_s": "verifying"}
 SAME = 0.02  # shares below it are told as equal
 
 
-def reason(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
+def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
     """One sentence on the way that the paper has ahead, from rows of both on the same machine."""
     one, other = _means(better), _means(worse)
     tokens, taken = one["tokens"] / other["tokens"] - 1, one["pass_s"] / other["pass_s"] - 1
@@ -23,6 +23,16 @@ def reason(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_na
     if draft and one["verify_s"]:
         parts.append(f"a draft forward costs {draft / one['verify_s']:.0%} of a verification here")
     return "; ".join([" and ".join(parts[:2]), *parts[2:]]) + "."
+
+
+def of_tokens(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
+    """One sentence on the tokens per pass of two ways: how many are drafted and how many of them are accepted."""
+    told = []
+    for name, rows in ((better_name, better), (worse_name, worse)):
+        drafted, accepted = (rows[column] / rows["iterations"] for column in ("drafted", "accepted"))
+        share = accepted.mean() / drafted.mean() if drafted.mean() else 0.0
+        told.append(f"{name} {drafted.mean():.1f} of which {accepted.mean():.2f} are accepted ({share:.1%})")
+    return f"Tokens drafted per pass: {told[0]}, {told[1]}."
 
 
 def apart(figure: Figure, better: float, worse: float, better_name: str, worse_name: str) -> str:

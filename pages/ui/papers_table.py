@@ -103,11 +103,7 @@ def _rows_of(outcome: Outcome, way: Way, places: list[object], printed: list[boo
 
 def ours_words(figure: Figure, found: Estimate | None, run: bool) -> str:
     """Our number with its interval, or of how many prompts it is where that is too few for one."""
-    if found is None:
-        return NOTHING if run else "not run"
-    if found.prompts < FEWEST:
-        return f"{found.value:,.{figure.digits}f} (n = {found.prompts})"
-    return words_of(figure, found)
+    return NOTHING if found is None and run else words_of(figure, found)
 
 
 def orderings_html(judged: tuple[Judged, ...]) -> str:

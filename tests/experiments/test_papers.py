@@ -11,6 +11,7 @@ from benchmarks import papers
 from decoding.comparison import Contestant
 from decoding.contestants import format_contestant, parse_contestant
 from decoding.errors import ExperimentError
+from decoding.experiments.bootstrap import Estimate
 from decoding.experiments.columns import LOOP_FREE, MEASURED, SCHEMA
 from decoding.experiments.grid import contestants
 from decoding.experiments.grid_file import read_grid
@@ -18,7 +19,7 @@ from decoding.experiments.homes import GRIDS, ROOT, all_experiments, experiments
 from decoding.experiments.prepared import prepared
 from decoding.experiments.rows import RowStore
 from decoding.papers.judge import grid_name, judge, words_of
-from decoding.papers.reasons import reason
+from decoding.papers.reasons import of_time
 from decoding.papers.registry import EXHIBITS
 from decoding.papers.views import PARTS, VIEWS
 from tests.without_torch import run_without_torch
@@ -164,11 +165,43 @@ def test_a_sweep_whose_figure_was_never_measured_has_no_best():
 def test_reasons_come_from_the_rows():
     slow, fast = rows({"dynatree": 80.0}), rows({"linear": 100.0})
     slow["draft_s"] = 1.0
-    said = reason(slow, fast, "DynaTree", "Linear")
+    said = of_time(slow, fast, "DynaTree", "Linear")
     assert said.startswith("DynaTree commits no more tokens per pass than Linear and its passes take 25% longer")
     assert "most of it drafting (40.00 against 10.00 ms)" in said
     fast["tokens_per_iteration"] = 5.0
-    assert "commits 20% fewer tokens" in reason(slow, fast, "DynaTree", "Linear")
+    assert "commits 20% fewer tokens" in of_time(slow, fast, "DynaTree", "Linear")
+
+
+def test_of_tokens_per_pass_is_told_what_was_drafted_and_accepted():
+    exhibit = BY_KEY["dyspec/table-1-t0.6"]
+    more = {"experiment": grid_name(exhibit.grid), "temperature": 0.6, "draft_temperature": 0.6}
+    made = []
+    for name, per_pass, accepted in (("dyspec", 2.0, 25), ("sequoia", 3.0, 50)):
+        line = next(way.line for way in exhibit.ways if way.line.startswith(name))
+        figures = {"tokens_per_iteration": per_pass, "accepted": accepted}
+        figures |= {LOOP_FREE + column: value for column, value in figures.items()}
+        made += [row(line, f"p{n}", 100.0, **more, **figures) for n in range(4)]
+    lost = next(each for each in judge(exhibit, pd.DataFrame(made)).judged if each.ordering.worse == "Sequoia")
+    assert lost.verdict == "does not hold"
+    assert lost.reason == (
+        "Tokens drafted per pass: DySpec 8.0 of which 1.00 are accepted (12.5%), "
+        "Sequoia 8.0 of which 2.00 are accepted (25.0%)."
+    )
+
+
+def test_a_claim_that_the_papers_own_numbers_deny_is_turned_round():
+    exhibit = BY_KEY["delayed/table-2"]
+    assert {("Naive", "Block")} <= {
+        (each.ordering.better, each.ordering.worse) for each in judge(exhibit, rows()[:0]).judged
+    }
+    for each in EXHIBITS:
+        assert all(judged.paper is None or judged.paper >= 0 for judged in judge(each, rows()[:0]).judged), each.key
+
+
+def test_few_prompts_are_told_instead_of_an_interval():
+    figure = BY_KEY["dynatree/table-1"].figures[1]
+    assert words_of(figure, Estimate(1.5, 1.5, 1.5, 1)) == "1.5 (n = 1)"
+    assert words_of(figure, Estimate(1.5, 1.2, 1.8, 3)) == "1.5 (1.2 to 1.8)"
 
 
 def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, capsys):
