@@ -152,7 +152,7 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     at = open_page(PAGE)
     assert sentences(at) == []
     told = words(at)
-    assert "Best for this machine and these prompts** · Fixed tree · D_max 4, B 3: speed-up 1.72 (1.71 to 1.73)" in told
+    assert "Best for this machine and these prompts** · Fixed tree · D_max 4, B 3: speed-up 1.72 (1.70 to 1.73)" in told
     assert "finished · 20 of 20 rows" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
     best = at.dataframe[0].value
     assert [way.partition(" · ")[2] for way in best["Way"]] == [
