@@ -12,6 +12,7 @@ from itertools import pairwise
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from viz.beside import beside
 from viz.theme import GREY, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
 from viz.tree_figure import for_plotly_keep
 
@@ -94,8 +95,11 @@ def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = Fals
     """
     apart, named = far_apart(marks), any(isinstance(mark.at, str) for mark in marks)
     figure = _panels(apart)
-    for number, way in enumerate(dict.fromkeys(mark.way for mark in marks)):
-        _add_line(figure, [mark for mark in marks if mark.way == way], number, "markers" if named else "lines+markers")
+    ways, intervals = list(dict.fromkeys(mark.way for mark in marks)), any(mark.low is not None for mark in marks)
+    for number, way in enumerate(ways):
+        aside = beside((mark.at for mark in marks), number, len(ways)) if intervals and not named else 0.0
+        mine = [mark for mark in marks if mark.way == way]
+        _add_line(figure, mine, number, "markers" if named else "lines+markers", aside)
     figure.update_traces(cliponaxis=False)  # a mark at 0 is whole
     style(figure, dark).update_layout(height=LINES_HEIGHT, showlegend=True)
     legend = {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"}
@@ -118,8 +122,11 @@ def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = Fals
     return figure
 
 
-def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str) -> None:
-    """The marks of one way; the paper's in the second panel where there is one, else without a line beside ours."""
+def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, aside: float) -> None:
+    """The marks of one way, ours `aside` of their places so that intervals do not lie on one another.
+
+    The paper's are in the second panel where there is one, else without a line beside ours.
+    """
     ours = [mark for mark in mine if mark.ours is not None]
     theirs = [mark for mark in mine if mark.paper is not None]
     color, dash = SERIES[number % len(SERIES)], SERIES_DASHES[number % len(SERIES_DASHES)]
@@ -127,10 +134,11 @@ def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str) -
     apart = len(list(figure.select_xaxes())) > 1
     if ours:
         figure.add_scatter(
-            x=[mark.at for mark in ours], y=[mark.ours for mark in ours], mode=mode, name=name, legendgroup=name,
+            x=[mark.at + aside if aside else mark.at for mark in ours], y=[mark.ours for mark in ours], mode=mode,
+            name=name, legendgroup=name,
             offsetgroup=name, line={"color": color, "dash": dash, "width": 2}, marker={"symbol": symbol, "size": 8},
-            error_y=_bars(ours, color), customdata=[_interval(mark) for mark in ours],
-            hovertemplate="%{fullData.name} at %{x}: %{y:.4g}%{customdata} here<extra></extra>",
+            error_y=_bars(ours, color), customdata=[[mark.at, _interval(mark)] for mark in ours],
+            hovertemplate="%{fullData.name} at %{customdata[0]}: %{y:.4g}%{customdata[1]} here<extra></extra>",
         )  # fmt: skip
     if theirs:
         figure.add_scatter(

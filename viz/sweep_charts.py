@@ -11,11 +11,11 @@ A point's `customdata` says what it stands for: the values on the axes as the sc
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import pandas as pd
 import plotly.graph_objects as go
 
+from viz.beside import beside
 from viz.outline import Table
 from viz.theme import SERIES, SERIES_DASHES, SERIES_SYMBOLS, contrast, mixed, palette, style
 from viz.tokens import plural
@@ -109,7 +109,7 @@ def lines_over(cells: pd.DataFrame, x: Axis, series: Axis | None, measure: Measu
     for place, (value, part) in enumerate(groups):
         values = part["value"] * measure.scale
         name = measure.words if series is None else _series_name(series, value)
-        at = (part[x.column] + _aside(cells[x.column], place, len(groups))).tolist() if numeric else [
+        at = (part[x.column] + beside(cells[x.column], place, len(groups))).tolist() if numeric else [
             _short(told(each)) for each in part[x.column]
         ]  # fmt: skip
         figure.add_scatter(
@@ -207,13 +207,6 @@ def _series_name(series: Axis, value: object) -> str:
     if isinstance(value, str):
         return told(value)
     return f"{series.words} {'–' if pd.isna(value) else told(value)}"
-
-
-def _aside(values: pd.Series, place: int, count: int) -> float:
-    """How far the points of one line stand beside their place, so that its intervals do not lie on those of others."""
-    known = sorted(values.unique().tolist())
-    nearest = min((after - before for before, after in pairwise(known)), default=1.0)
-    return 0.0 if count < 2 else 0.16 * nearest * (place / (count - 1) - 0.5)
 
 
 def _with_interval(row: pd.Series, measure: Measure) -> str:

@@ -66,12 +66,13 @@ def cells(runs: pd.DataFrame, by: Sequence[str], column: str, intervals: bool = 
 
 
 def _ways(runs: pd.DataFrame) -> dict[str, str]:
-    """What each line is under any sampling: without the fitted verifier, where the two never ran side by side."""
-    blocks = {line: set(found) for line, found in runs.groupby("line")["block"]}
+    """What each line is under any sampling: without the fitted verifier, where the two never ran on the same."""
+    numbers = runs.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
+    places = {line: set(found) for line, found in numbers.groupby(runs["line"])}
     found = {}
-    for line, where in blocks.items():
+    for line, where in places.items():
         plain = without_fitted(line)
-        found[line] = plain if plain != line and plain in blocks and not (blocks[plain] & where) else line
+        found[line] = plain if plain != line and plain in places and not (places[plain] & where) else line
     return found
 
 

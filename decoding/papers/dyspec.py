@@ -90,7 +90,7 @@ FIGURE_4 = Exhibit(
         Way("Verification", "verification"), Way("Cache and settings", "cache"),
     ),
     (Ordering(TARGET, CONSTRUCTION, SHARE), Ordering(DRAFT, CONSTRUCTION, SHARE)),
-    by="method", only={"temperature": 0.6}, view="phases", axis="method",
+    by="label", only={"temperature": 0.6}, view="phases", axis="method",
 )  # fmt: skip
 
 ACCEPTANCE = Figure("accepted", "accepted of those tested, %", 100, 1)

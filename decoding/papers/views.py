@@ -13,7 +13,7 @@ import pandas as pd
 from decoding.trace import PHASES
 
 STEP = 16  # tokens of text that are one place on the axis of `passes`
-OWN = ("line", "method", "prompt_set", "kind", "prompt", "pair", "machine", "started", "temperature", "top_p")
+OWN = ("line", "label", "prompt_set", "kind", "prompt", "pair", "machine", "started", "temperature", "top_p")
 # How the parts of an iteration are called in `line` by `phases`, with the columns that they are the sum of.
 PARTS: dict[str, tuple[str, ...]] = {
     "target": ("verify_s", "rebuild_s"),
@@ -64,6 +64,7 @@ def phases(rows: pd.DataFrame) -> pd.DataFrame:
     if not len(rows):
         return rows.assign(time_share=[])
     rows = rows[rows["drafted"].notna()].copy()
+    rows["label"] = rows["label"].str.partition(" · ")[0]  # changed settings are none of the name
     rows["construction_s"] = rows["draft_s"] - rows["draft_passes_s"]
     total = rows[[f"{phase}_s" for phase in PHASES]].sum(axis=1)
     parts = [

@@ -152,6 +152,6 @@ def left_words(seconds: float | None) -> str:
 
 def _sampling_words(sampling: Mapping[str, Any]) -> str:
     words = "greedy" if sampling["temperature"] == 0 else f"T {sampling['temperature']:g}"
-    words += f", top-p {sampling['top_p']:g}" if sampling["temperature"] and sampling["top_p"] < 1 else ""
-    words += f", draft T {sampling['draft_temperature']:g}" if sampling["draft_temperature"] != 1 else ""
-    return f"{words}, seed {sampling['seed']}" if sampling["seed"] else words
+    words += f" top-p {sampling['top_p']:g}" if sampling["temperature"] and sampling["top_p"] < 1 else ""
+    words += f" draft T {sampling['draft_temperature']:g}" if sampling["draft_temperature"] != 1 else ""
+    return f"{words} seed {sampling['seed']}" if sampling["seed"] else words

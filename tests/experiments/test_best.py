@@ -75,5 +75,5 @@ def test_a_verifier_that_fits_a_temperature_is_no_way_of_its_own():
             rows.append(made_row("linear", prompt, 120.0, **shared))
     found = ranked(runs(rows), "speedup")
     assert [(each.way, each.label) for each in found] == [("dynatree", "dynatree"), ("linear", "linear")]
-    side_by_side = [*rows, made_row("dynatree:verifier=nss", "a", 90.0, block="a0.0")]
+    side_by_side = [*rows, made_row("dynatree:verifier=nss", "a", 90.0, block="of another reference")]
     assert set(runs(side_by_side)["way"]) == {"dynatree", "dynatree:verifier=nss", "linear"}

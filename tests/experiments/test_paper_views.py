@@ -82,7 +82,7 @@ def test_phases_are_shares_of_the_time_that_all_took():
     times = {f"{phase}_s": 0.0 for phase in PHASES} | {
         "verify_s": 0.5, "draft_s": 0.3, "mask_s": 0.05, "select_s": 0.1, "commit_s": 0.05}  # fmt: skip
     made = of("dyspec/figure-4", "dyspec", "p", **times, **{f"loop_free_{name}": t for name, t in times.items()},
-              draft_passes_s=10.15, loop_free_draft_passes_s=0.25)  # fmt: skip
+              draft_passes_s=10.15, loop_free_draft_passes_s=0.25, label="DySpec · tree of 64")  # fmt: skip
     shares = phases(prepared(frame(made))).set_index("line")["time_share"]
     assert shares.to_dict() == pytest.approx(
         {"target": 0.5, "draft": 0.25, "construction": 0.05, "mask": 0.05, "verification": 0.1, "cache": 0.05}
@@ -90,9 +90,9 @@ def test_phases_are_shares_of_the_time_that_all_took():
     blind = phases(prepared(frame({**made, "loop_free_draft_passes_s": None}))).set_index("line")["time_share"]
     assert blind[["draft", "construction"]].isna().all() and blind["target"] == 0.5
     outcome = judge(BY_KEY["dyspec/figure-4"], frame(*({**made, "prompt": p, "temperature": 0.6} for p in PROMPTS)))
-    assert outcome.values == ("dyspec",) and [each.verdict for each in outcome.judged] == ["holds", "holds"]
+    assert outcome.values == ("DySpec",) and [each.verdict for each in outcome.judged] == ["holds", "holds"]
     assert (
-        claim_words(outcome.judged[0]) == "Passes of the target over Tree construction at dyspec, share of the time, %"
+        claim_words(outcome.judged[0]) == "Passes of the target over Tree construction at DySpec, share of the time, %"
     )
 
 
@@ -262,7 +262,7 @@ def test_a_gain_over_what_may_be_nothing_is_a_number():
 
 
 def test_every_view_and_record_has_what_its_exhibits_ask_for():
-    made = {"passes": {"position", "tree_nodes", "accepted_nodes"}, "phases": {"time_share", "method"}}
+    made = {"passes": {"position", "tree_nodes", "accepted_nodes"}, "phases": {"time_share", "label"}}
     for exhibit in EXHIBITS:
         asked = {figure.column for figure in exhibit.figures} | {exhibit.by} - {""}
         assert asked <= made.get(exhibit.view, asked), exhibit.key

@@ -351,7 +351,7 @@ def test_what_was_asked_for_is_told_in_lines():
     }, "x"))  # fmt: skip
     lines = asked_words(json.loads(json.dumps(grid)))
     assert lines[0] == "DynaTree (lean) (base_depth=3) · History adaptation: on, off" and len(lines) == 3
-    assert "whole and at most 64 tokens" in lines[-1] and "T 0.8, top-p 0.9, seed 1 · 2 times" in lines[-1]
+    assert "whole and at most 64 tokens" in lines[-1] and "T 0.8 top-p 0.9 seed 1 · 2 times" in lines[-1]
     assert base_label("fixed tree D5 B2 (ablation)") == "fixed tree D5 B2 (ablation)"
     assert set(EMBEDDED_KINDS) <= set(KINDS) and asked_words({}) == []
 
