@@ -27,8 +27,8 @@ STYLE = """
 .st-key-papers_chart { padding: 0.4rem 0.8rem 0.3rem !important; }
 .papers-table-box { overflow-x: auto; }
 .papers-table { --line: 1px solid color-mix(in srgb, currentColor 18%, transparent); border-collapse: collapse; }
-.papers-table { min-width: 50%; font-size: 0.84rem; font-variant-numeric: tabular-nums; }
-.papers-table th, .papers-table td { border: 0; border-bottom: var(--line); padding: 0.2rem 0.6rem; text-align: right; }
+.papers-table { min-width: 50%; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
+.papers-table th, .papers-table td { border: 0; border-bottom: var(--line); padding: 0.2rem 0.4rem; text-align: end; }
 .papers-table thead th { vertical-align: bottom; font-weight: 600; }
 .papers-table thead th[scope=colgroup] { border-bottom: 0; }
 .papers-table thead th[colspan="2"] { text-align: center; }

@@ -122,23 +122,21 @@ def _size_words(size: "GridSize", found: Sequence[FollowedExperiment]) -> str:
         parts.append("as many runs as the data set has prompts")
     else:
         parts += [f"{plural(size.runs, 'run')} with the references", f"{size.tokens:,} tokens"]
-        cost = _cost(found)
-        parts.append("how long that takes is known once some have run" if cost is None
-                     else f"{duration(cost * size.tokens)} at what a token has cost here so far")  # fmt: skip
+        parts.append(_time_words(size.tokens, found))
     return f"**{escape_markdown(parts[0])}** · {escape_markdown(' · '.join(parts[1:]))}"
 
 
-def _cost(found: Sequence[FollowedExperiment]) -> float | None:
-    """Seconds that a token has cost with the pair in memory on this machine, None before anything was run."""
+def _time_words(tokens: int, found: Sequence[FollowedExperiment]) -> str:
+    """How long tokens take with the pair in memory, by what one has cost in the newest rows of it."""
     models = manager()
     first = EMBEDDED_NAME if models.settings.target == EMBEDDED else None
     name = models.info.name if models.info is not None else first
-    for followed in found:
+    for followed in found:  # those that came with the program are the last
         rows = followed.rows()
-        rows = rows[rows["pair"] == name]
-        if not followed.shipped and len(rows):
-            return seconds_per_token(rows)
-    return None
+        if (cost := seconds_per_token(rows[rows["pair"] == name])) is not None:
+            where = "in the rows that came with the program" if followed.shipped else "here so far"
+            return f"{duration(cost * tokens)} at what a token has cost {where}"
+    return "how long that takes is known once some have run"
 
 
 def _tell_running(found: Sequence[FollowedExperiment]) -> None:

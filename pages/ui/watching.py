@@ -106,8 +106,8 @@ def list_style(name: str) -> str:
 [class*=st-key-{name}_entry_] button {{ justify-content: flex-start; text-align: left; min-height: 2.2rem; }}
 [class*=st-key-{name}_entry_] button > div {{ justify-content: flex-start; width: 100%; }}
 [class*=st-key-{name}_entry_] button p {{ font-size: 0.88rem; line-height: 1.25; text-align: left; }}
-[class*=st-key-{name}_entry_] [data-testid=stCaptionContainer] p {{ font-size: 0.78rem; padding: 0.1rem 0 0 0.8rem; }}
-[class*=st-key-{name}_entry_] [data-testid=stCaptionContainer] {{ margin-bottom: -0.6rem; }}
+[class*=st-key-{name}_entry_] [data-testid=stCaptionContainer] p {{ font-size: 0.78rem; padding: 0.25rem 0 0 0.8rem; }}
+[class*=st-key-{name}_entry_] [data-testid=stCaptionContainer] {{ margin-bottom: -1.6rem; }}
 .st-key-{name}_header {{ min-height: 2.4rem; flex-wrap: nowrap; }}
 .st-key-{name}_header button p {{ white-space: nowrap; }}
 .st-key-{name}_title {{ min-width: 0; }}

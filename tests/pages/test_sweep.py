@@ -80,6 +80,15 @@ def test_without_experiments_it_says_what_to_do():
     assert at.button(key="sweep_start").disabled is False and at.query_params["experiment"] in ("new", ["new"])
 
 
+def test_time_is_told_by_rows_of_this_machine_else_by_those_that_came_with_the_program(home, tmp_path):
+    made_experiment(tmp_path / "shipped", "theirs")
+    at = open_page(PAGE).button(key="sweep_new").click().run()
+    assert "minute at what a token has cost in the rows that came with the program" in words(at)
+    made_experiment(home, "mine")
+    at = open_page(PAGE).button(key="sweep_new").click().run()
+    assert "minute at what a token has cost here so far" in words(at)
+
+
 def test_a_grid_of_ones_own_is_written_and_started(home, started):
     at = open_page(PAGE)
     asked = {f"{METHOD}_fixed_tree_max_depth_values": "3..5, 8", "sweep_plan_temperature": "0, 0.8",
