@@ -97,8 +97,11 @@ def main() -> int:
     records = [record for _, row in rows.iterrows() for record in records_of(row, model)]
     print(f"{pair.info.name} on {machine_words(pair)}, {len(rows)} runs\n")
     table(records)
-    print(f"{time.perf_counter() - started:.0f} s")
-    save_figures(args, "action_times", {"pair": pair.info.name, "records": records}, pair.target.device)
+    took_s = time.perf_counter() - started
+    print(f"{took_s:.0f} s")
+    save_figures(
+        args, "action_times", {"pair": pair.info.name, "took_s": took_s, "records": records}, pair.target.device
+    )
     return 0
 
 

@@ -120,8 +120,11 @@ def main() -> int:
           f"{len(samplings)} samplings of the target, draft temperature 1; acceptance at {DRAWS[-1]} draws; exact on "
           "every path, means over prompts\n")  # fmt: skip
     table(records)
-    print(f"{time.perf_counter() - started:.0f} s")
-    save_figures(args, "depth_divergence", {"pair": pair.info.name, "records": records}, pair.target.device)
+    took_s = time.perf_counter() - started
+    print(f"{took_s:.0f} s")
+    save_figures(
+        args, "depth_divergence", {"pair": pair.info.name, "took_s": took_s, "records": records}, pair.target.device
+    )
     return 0
 
 

@@ -96,8 +96,11 @@ def main() -> int:
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {limits.max_new_tokens} tokens, "
           f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts\n")  # fmt: skip
     table(records)
-    print(f"{time.perf_counter() - started:.0f} s")
-    save_figures(args, "draft_acceptance", {"pair": pair.info.name, "records": records}, pair.target.device)
+    took_s = time.perf_counter() - started
+    print(f"{took_s:.0f} s")
+    save_figures(
+        args, "draft_acceptance", {"pair": pair.info.name, "took_s": took_s, "records": records}, pair.target.device
+    )
     return 0
 
 

@@ -231,8 +231,9 @@ def main() -> int:
     tokens = identical_tokens(pair, prompts, 32 if args.quick else 128)
     if not (args.quick or args.no_kernels):
         records += kernel_table((256, 512, 1024, 2048), (0, 1000), pair.target.device)
-    print(f"{time.perf_counter() - started:.0f} s")
-    figures = {"pair": pair.info.name, "tokens": tokens, "records": records}
+    took_s = time.perf_counter() - started
+    print(f"{took_s:.0f} s")
+    figures = {"pair": pair.info.name, "took_s": took_s, "tokens": tokens, "records": records}
     save_figures(args, "mask_order", figures, pair.target.device)
     return 0
 

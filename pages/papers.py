@@ -8,7 +8,7 @@ from decoding.papers.registry import EXHIBITS
 from pages.ui.errors import show_error
 from pages.ui.papers_list import draw_legend, draw_list, looked_at
 from pages.ui.papers_rows import judgement, kept_rows, known_outcomes
-from pages.ui.papers_run import at_work
+from pages.ui.papers_run import at_work, work_of
 from pages.ui.papers_style import STYLE
 from pages.ui.papers_view import draw_exhibit, source_key
 from pages.ui.setup import setup
@@ -34,8 +34,8 @@ def main() -> None:
         draw_legend()
     with right:
         draw_exhibit(shown, kept, running)
-    # A grid that runs has a clock of its own: of two only one may ask for the whole page.
-    if len(outcomes) < len(EXHIBITS) and exhibit.grid not in running:
+    # A run has a clock of its own: of two only one may ask for the whole page.
+    if len(outcomes) < len(EXHIBITS) and work_of(exhibit) not in running:
         st.fragment(judge_on, run_every=MORE_S)(sources)
 
 

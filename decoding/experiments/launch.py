@@ -73,7 +73,7 @@ def launch(grid: str | Path, *more: str, folder: Path | None = None) -> Path:
     """
     file = Path(grid) if str(grid).endswith(".toml") else GRIDS / f"{grid}.toml"
     folder = experiments_home() / file.stem if folder is None else folder
-    _start(folder, ("-m", "benchmarks.sweep", str(file), "--out", str(folder), *more))
+    begin(folder, ("-m", "benchmarks.sweep", str(file), "--out", str(folder), *more))
     return folder
 
 
@@ -89,7 +89,7 @@ def go_on(folder: Path) -> None:
     if grid is not None:
         launch(write_grid(grid, folder), folder=folder)
     elif launched is not None:
-        _start(folder, launched.command)
+        begin(folder, launched.command)
     else:
         raise ExperimentError(f"{folder} holds no grid: start a sweep of your own.")
 
@@ -132,10 +132,10 @@ def stand(folder: Path) -> Stand:
     if launched is not None and launched.started > written:
         if alive(launched.pid, launched.started):
             return Stand("starting", "", status or Status())
-        return Stand("failed", _sentence(folder) or NEVER_BEGAN, status or Status())
+        return Stand("failed", error_sentence(folder) or NEVER_BEGAN, status or Status())
     if status is None:
         return Stand("kept", "", Status())
-    said = _sentence(folder) if launched is not None and status.state == "stopped" else ""
+    said = error_sentence(folder) if launched is not None and status.state == "stopped" else ""
     return Stand("failed", said, status) if said else Stand(status.state, status.message, status)
 
 
@@ -169,14 +169,21 @@ def seconds_per_token(rows: pd.DataFrame) -> float | None:
     return float(kept["wall_s"].sum() / kept["new_tokens"].sum()) if len(kept) else None
 
 
-def _sentence(folder: Path) -> str:
+def error_sentence(folder: Path) -> str:
     """The error with which the last process ended, empty where it left none."""
     said = last_words(folder)
     return said.removeprefix(ERROR) if said.startswith(ERROR) else ""
 
 
-def _start(folder: Path, command: Sequence[str]) -> None:
-    """Start a process; it is known here before it has written a word."""
+def begin(folder: Path, command: Sequence[str]) -> None:
+    """Start a process for a folder; it is known there before it has written a word.
+
+    Args:
+        command: behind the interpreter.
+
+    Raises:
+        ExperimentError: one is at work, the folder cannot be made, or no process can be started.
+    """
     if stand(folder).running:
         raise ExperimentError(f"{folder.name} is at work: stop it before it is started again.")
     with disk_errors(folder, ExperimentError):

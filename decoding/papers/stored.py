@@ -10,20 +10,47 @@ from pathlib import Path
 import pandas as pd
 
 from decoding.errors import ExperimentError
-from decoding.experiments.homes import ROOT
+from decoding.experiments.homes import ROOT, experiments_home
 
 RESULTS = ROOT / "results"
 
 
-def stored_records(benchmark: str, folder: Path | None = None) -> pd.DataFrame:
-    """The records of all files that a benchmark has kept, one file per kind of device; without any an empty frame.
+def own_records(benchmark: str) -> Path:
+    """Where figures go that the user has measured from the app."""
+    return experiments_home() / "records" / benchmark
+
+
+def record_files(benchmark: str) -> list[Path]:
+    """All files that a benchmark has kept, those that came with the program and the user's own."""
+    return [file for folder in (RESULTS, own_records(benchmark)) for file in sorted(folder.glob(f"{benchmark}-*.json"))]
+
+
+def stored_records(benchmark: str) -> pd.DataFrame:
+    """The records that a benchmark has kept, the newest of every pair on every machine; without any an empty frame.
 
     Raises:
         ExperimentError: a file is damaged.
     """
-    found = [_read(file) for file in sorted((folder or RESULTS).glob(f"{benchmark}-*.json"))]
-    found = [frame for frame in found if len(frame)]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+    found = {}
+    for frame in filter(len, map(_read, record_files(benchmark))):
+        first = frame.iloc[0]
+        place = first["pair"], first["machine"]
+        if place not in found or found[place].iloc[0]["started"] <= first["started"]:
+            found[place] = frame
+    return pd.concat(found.values(), ignore_index=True) if found else pd.DataFrame()
+
+
+def took(benchmark: str) -> tuple[float, str] | None:
+    """Seconds that the newest run of a benchmark took, and on what; None where no run tells."""
+    found = []
+    for file in record_files(benchmark):
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            hardware = content["hardware"]
+            found.append((content["created"], float(content["took_s"]), hardware.get("gpu") or hardware["processor"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # older, or damaged: the exhibit itself says so
+    return max(found)[1:] if found else None
 
 
 def _read(file: Path) -> pd.DataFrame:

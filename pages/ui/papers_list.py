@@ -9,6 +9,7 @@ from decoding.papers.exhibit import Exhibit
 from decoding.papers.judge import Outcome
 from decoding.papers.registry import EXHIBITS
 from pages.ui.errors import escape_markdown
+from pages.ui.papers_run import work_of
 
 CHOSEN, OPENED, ENTERED = "papers_exhibit", "papers_paper", "address_obeyed"
 ICONS = {
@@ -44,7 +45,7 @@ def draw_list(outcomes: Mapping[str, Outcome], running: frozenset[str], chosen: 
     """The exhibits of each paper; that of the chosen one is open.
 
     Args:
-        outcomes: by key, of the exhibits that are judged already. running: grids at work.
+        outcomes: by key, of the exhibits that are judged already. running: what is at work.
     """
     st.caption(escape_markdown(_count_words(outcomes)))
     opened = st.session_state.setdefault(OPENED, next(each.paper for each in EXHIBITS if each.key == chosen))
@@ -54,7 +55,7 @@ def draw_list(outcomes: Mapping[str, Outcome], running: frozenset[str], chosen: 
         label = f"**{escape_markdown(paper)}** · {run}/{len(exhibits)}"
         with st.expander(label, key=f"papers_of_{paper}", expanded=paper == opened):
             for exhibit in exhibits:
-                _draw_entry(exhibit, outcomes.get(exhibit.key), exhibit.grid in running, exhibit.key == chosen)
+                _draw_entry(exhibit, outcomes.get(exhibit.key), work_of(exhibit) in running, exhibit.key == chosen)
 
 
 def _draw_entry(exhibit: Exhibit, outcome: Outcome | None, at_work: bool, chosen: bool) -> None:

@@ -128,7 +128,7 @@ def cost_of_a_token(kept: Iterable[Kept]) -> tuple[float, bool] | None:
 def _sources(exhibit: Exhibit, kept: Iterable[Kept]) -> tuple[dict[str, pd.DataFrame], tuple]:
     """The rows of an exhibit's grid by source, the newest first, and what tells whether they have changed."""
     if exhibit.stored:
-        return {}, _stamps(stored.RESULTS, f"{exhibit.stored}-*.json")
+        return {}, tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(exhibit.stored))
     name = grid_name(exhibit.grid)
     mine = [each for each in kept if name in each.names]
     told = tuple((each.folder, each.stamps) for each in mine)

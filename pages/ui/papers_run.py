@@ -12,7 +12,9 @@ from decoding.errors import NEEDS_TORCH
 from decoding.experiments.experiment import STATUS, Experiment, Status
 from decoding.experiments.homes import GRIDS, experiments_home
 from decoding.experiments.launch import LAUNCH, Stand, asked_to_stop, last_words, launch, stand
+from decoding.papers.benchmark_runs import benchmark_stand
 from decoding.papers.exhibit import Exhibit
+from decoding.papers.registry import EXHIBITS
 from decoding.prompts import load_prompts
 from pages.ui.errors import escape_markdown
 from pages.ui.papers_rows import Kept, cost_of_a_token, stamps_now
@@ -64,9 +66,17 @@ def size_of(grid: str) -> Size:
 
 
 def at_work() -> frozenset[str]:
-    """The user's experiments that run, by the names of their folders."""
+    """What runs: the user's experiments by the names of their folders, and benchmarks of exhibits."""
     folders = {file.parent for kind in (STATUS, LAUNCH) for file in experiments_home().glob(f"*/{kind}")}
-    return frozenset(folder.name for folder in folders if stand(folder).running)
+    benchmarks = {exhibit.stored for exhibit in EXHIBITS if exhibit.stored}
+    return frozenset(folder.name for folder in folders if stand(folder).running) | {
+        f"benchmarks.{name}" for name in benchmarks if benchmark_stand(name).state == "running"
+    }
+
+
+def work_of(exhibit: Exhibit) -> str:
+    """What an exhibit's runs are called in `at_work`."""
+    return f"benchmarks.{exhibit.stored}" if exhibit.stored else exhibit.grid
 
 
 def draw_runs(exhibit: Exhibit, has_rows: bool, kept: list[Kept], running: frozenset[str]) -> None:

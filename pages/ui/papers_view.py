@@ -5,6 +5,7 @@ import streamlit as st
 from decoding.experiments.columns import LOOP_FREE
 from decoding.papers.exhibit import Exhibit, Figure
 from pages.ui.errors import escape_markdown, show_error
+from pages.ui.papers_benchmark import draw_benchmark
 from pages.ui.papers_rows import Judgement, Kept
 from pages.ui.papers_run import draw_runs, size_of
 from pages.ui.papers_table import axis_words, claims_of, marks_of, orderings_html, table_html
@@ -26,7 +27,7 @@ def draw_exhibit(shown: Judgement, kept: list[Kept], running: frozenset[str]) ->
         show_error(shown.error)
     _draw_header(shown)
     if exhibit.stored:
-        _draw_command(exhibit)
+        draw_benchmark(exhibit, outcome.run, running)
     else:
         draw_runs(exhibit, outcome.run, kept, running)
     figure = _chosen_figure(exhibit)
@@ -90,12 +91,6 @@ def _here_words(shown: Judgement) -> str:
     tokens = " / ".join(f"{count:,}" for count in sorted(shown.rows["asked_tokens"].dropna().astype(int).unique()))
     asked = f"{tokens} tokens behind " if tokens else ""
     return f"{asked}{plural(len(prompts), 'prompt')} of {sets}; {where}"
-
-
-def _draw_command(exhibit: Exhibit) -> None:
-    """What measures an exhibit that no grid is behind."""
-    st.caption("A benchmark of its own measures it; run it in a terminal:")
-    st.code(exhibit.command, language=None)
 
 
 def _chosen_figure(exhibit: Exhibit) -> Figure:

@@ -233,14 +233,14 @@ def test_orders_of_a_mask_have_fewer_blocks_where_lower_is_better(results):
 def test_damaged_results_are_one_sentence_and_old_ones_are_not_run(results):
     results.mkdir()
     (results / "mask_order-cpu.json").write_text(json.dumps({"benchmark": "mask_order", "random": {}}))
-    assert len(stored_records("mask_order", results)) == 0 and not judge(BY_KEY["dyspec/table-5"], frame()).run
+    assert len(stored_records("mask_order")) == 0 and not judge(BY_KEY["dyspec/table-5"], frame()).run
     store(results, "mask_order", [{"line": "depth", "nodes": 64}])
     whole = (results / "mask_order-cpu.json").read_text()
     for text, table in (("{", "line,sample"), ("[]", "line,sample"), (whole, ""), (whole, "line,nodes\ndepth,64\n")):
         (results / "mask_order-cpu.json").write_text(text)
         (results / "mask_order-cpu.csv").write_text(table)
         with pytest.raises(ExperimentError, match=r"mask_order-cpu.json is damaged \(.*\): delete it and run"):
-            stored_records("mask_order", results)
+            stored_records("mask_order")
 
 
 def test_two_experiments_may_share_a_reference(tmp_path, monkeypatch, capsys):

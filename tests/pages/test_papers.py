@@ -217,12 +217,33 @@ def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monke
     file = home / "depth_divergence-cpu.json"
     at = open_page(PAGE)
     at.button(key="papers_see_delayed/figure-1a").click().run()
-    assert "not run" in captions(at) and at.code[0].value == "python -m benchmarks.depth_divergence --save"
+    assert "not run" in captions(at) and "how long it takes is known once it has run" in captions(at)
+    assert at.button(key="papers_run").label == "Run it here"
     pd.DataFrame(made).to_csv(file.with_suffix(".csv"), index=False)
     file.write_text(json.dumps(content))
     assert "Embedded pair on a test" in captions(at.run()) and "✓ holds" in html_of(at) and not sentences(at)
     file.write_text(json.dumps({**content, "hardware": 3}))
     assert len(sentences(at.run())) == 1 and "is damaged" in sentences(at)[0]
+
+
+def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
+    code = home / "sleeper"
+    code.write_text("#!/bin/sh\necho 'tree 3 of 20'\nexec sleep 60\n")
+    code.chmod(0o755)
+    monkeypatch.setattr("decoding.processes.sys.executable", str(code))
+    at = open_page(PAGE)
+    at.button(key="papers_see_dyspec/figure-2").click().run()
+    at.button(key="papers_run").click().run()
+    assert papers_run.at_work() == {"benchmarks.draft_acceptance"} and "At work for" in captions(at)
+    at.button(key="papers_see_dynatree/table-1").click().run()
+    assert at.button(key="papers_run").disabled and "benchmarks.draft_acceptance is running" in captions(at)
+    at.button(key="papers_see_dyspec/figure-2").click().run()
+    assert "tree 3 of 20" in captions(at)
+    at.button(key="papers_stop").click().run()
+    while papers_run.at_work():
+        time.sleep(0.02)
+    assert sentences(at.run()) == ["It ended before its figures were written; run it again."]
+    assert not at.button(key="papers_run").disabled
 
 
 def test_one_prompt_is_told_as_one():

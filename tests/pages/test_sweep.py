@@ -53,7 +53,7 @@ def started(monkeypatch) -> list[tuple[str, ...]]:
         known = {"command": list(command), "pid": os.getpid(), "started": 5e9}
         (folder / "launch.json").write_text(json.dumps(known))
 
-    monkeypatch.setattr(launching, "_start", note)
+    monkeypatch.setattr(launching, "begin", note)
     return commands
 
 

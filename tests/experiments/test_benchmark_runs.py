@@ -1,0 +1,96 @@
+"""Benchmarks run from the app: where they stand, what becomes of them, and which figures count."""
+
+import json
+import time
+
+import pandas as pd
+import pytest
+
+from decoding import processes
+from decoding.errors import ExperimentError
+from decoding.papers import stored
+from decoding.papers.benchmark_runs import CUT_SHORT, benchmark_stand, launch_benchmark, stop_benchmark
+from decoding.papers.stored import own_records, stored_records, took
+
+NAME = "depth_divergence"
+HARDWARE = {"processor": "a test", "device": "cpu", "torch": "0"}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "RESULTS", tmp_path / "results")
+    monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path / "home"))
+    return tmp_path
+
+
+@pytest.fixture
+def python(home, monkeypatch):
+    """Puts a shell script in the place of the interpreter that is started."""
+
+    def write(script: str) -> None:
+        file = home / "python"
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+        monkeypatch.setattr(processes.sys, "executable", str(file))
+
+    return write
+
+
+def keep(folder, name: str, value: float, created: str = "2030-01-02T00:00:00Z", **more) -> None:
+    """A file of figures with one record."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"benchmark": NAME, "pair": "Embedded pair", "created": created, "hardware": HARDWARE, **more}
+    (folder / f"{name}.json").write_text(json.dumps(content))
+    pd.DataFrame([{"line": "laws", "sample": "s", "depth": 0, "l1_distance": value}]).to_csv(folder / f"{name}.csv")
+
+
+def ended() -> None:
+    until = time.monotonic() + 20
+    while benchmark_stand(NAME).state == "running" and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def test_figures_of_a_run_are_kept_where_exhibits_find_them(python):
+    assert benchmark_stand(NAME).state == "kept"
+    python('while [ "$1" != --json ]; do shift; done\nsleep 0.2\necho "{}" > "$2"')
+    folder = launch_benchmark(NAME)
+    assert folder == own_records(NAME) and benchmark_stand(NAME).state == "running"
+    with pytest.raises(ExperimentError, match="depth_divergence is at work: stop it before it is started again"):
+        launch_benchmark(NAME)
+    ended()
+    assert benchmark_stand(NAME).state == "kept"
+    assert {file.name for file in folder.glob("*.json")} == {"depth_divergence-here.json", "launch.json"}
+
+
+def test_why_a_run_wrote_nothing_is_told(python):
+    python("echo 'error: No prompts to measure on.'")
+    launch_benchmark(NAME)
+    ended()
+    assert (benchmark_stand(NAME).state, benchmark_stand(NAME).message) == ("failed", "No prompts to measure on.")
+    python("exec sleep 60")
+    launch_benchmark(NAME)
+    assert benchmark_stand(NAME).state == "running"
+    stop_benchmark(NAME)
+    ended()
+    assert (benchmark_stand(NAME).state, benchmark_stand(NAME).message) == ("failed", CUT_SHORT)
+
+
+def test_of_the_same_pair_and_machine_the_newest_figures_count(home):
+    keep(home / "results", f"{NAME}-cpu", 0.5)
+    assert stored_records(NAME)["l1_distance"].tolist() == [0.5]
+    keep(own_records(NAME), f"{NAME}-here", 0.7, "2030-02-02T00:00:00Z")
+    assert stored_records(NAME)["l1_distance"].tolist() == [0.7]
+    keep(home / "results", f"{NAME}-cuda", 0.9, hardware={**HARDWARE, "gpu": "a GPU"})
+    assert sorted(stored_records(NAME)["l1_distance"]) == [0.7, 0.9]
+
+
+def test_how_long_it_takes_is_what_the_newest_run_that_tells_took(home):
+    assert took(NAME) is None
+    keep(home / "results", f"{NAME}-cpu", 0.5)
+    assert took(NAME) is None, "a run that does not tell"
+    keep(home / "results", f"{NAME}-cpu", 0.5, took_s=90.0)
+    assert took(NAME) == (90.0, "a test")
+    keep(own_records(NAME), f"{NAME}-here", 0.5, "2031-01-02T00:00:00Z", took_s=30.0)
+    assert took(NAME) == (30.0, "a test")
+    (home / "results" / f"{NAME}-cuda.json").write_text("{")
+    assert took(NAME) == (30.0, "a test")
