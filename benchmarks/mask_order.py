@@ -39,6 +39,7 @@ SIZES, PREFIXES, BLOCKS = (64, 128, 256, 512, 1024, 2048), (0, 500, 1000, 2000),
 PAPER_BLOCK = 32
 HEADS = {"cuda": (64, 128), "cpu": (4, 64)}
 REPEATS = 15
+BEHIND_PREFIXES = 4  # random trees of a size
 
 Order = Callable[[dict[int, int]], Sequence[int]]
 Record = dict[str, Any]  # of one tree, or one call of attention, in one order: see `decoding.papers.stored`
@@ -66,10 +67,21 @@ def tree_mask(parents: dict[int, int], rows: Sequence[int], prefix: int) -> Tree
     return TreeMask(allowed, tuple(rows), prefix)
 
 
-def blocks_of(parents: dict[int, int], order: str, prefix: int, block: int = PAPER_BLOCK) -> int:
-    """Non-empty blocks of a tree's mask in one order."""
+def blocks_of(parents: dict[int, int], order: str, prefix: int) -> dict[str, int]:
+    """Non-empty blocks of a tree's mask in one order, by size of the block: `blocks` are those of the paper's size."""
     rows = tuple(ORDERS[order](parents))
-    return count_blocks(tree_mask(parents, rows, prefix), rows, block=block).total
+    mask = tree_mask(parents, rows, prefix)
+    cells = np.nonzero(mask.allowed)
+    return {"blocks" if block == PAPER_BLOCK else f"blocks_{block}": count_blocks(mask, rows, cells, block).total
+            for block in BLOCKS}  # fmt: skip
+
+
+def block_records(
+    part: str, name: str, nodes: int, parents: dict[int, int], prefixes: Sequence[int] = PREFIXES
+) -> list[Record]:
+    """A tree of some nodes in every order behind every prefix."""
+    return [_record(part, order, name, nodes, prefix, **blocks_of(parents, order, prefix))
+            for prefix in prefixes for order in ORDERS]  # fmt: skip
 
 
 def counted(records: Sequence[Record], nodes: int, order: str, prefix: int = 0) -> Estimate:
@@ -91,16 +103,13 @@ def real_trees(pair: Pair, nodes: int, count: int, prompts: Sequence[list[int]])
 
 
 def random_table(sizes: Sequence[int], count: int) -> list[Record]:
-    """Table 5's block counts, of blocks of every size: random trees without a prefix."""
+    """Table 5's block counts: random trees without a prefix, the first few of every size behind prefixes too."""
     print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, random trees without a prefix, beside Table 5")
     draws, records = np.random.default_rng(0), []
     for nodes in sizes:
         for number in range(count):
-            parents = random_tree(nodes, draws)
-            for order in ORDERS:
-                found = {block: blocks_of(parents, order, 0, block) for block in BLOCKS}
-                named = {"blocks" if block == PAPER_BLOCK else f"blocks_{block}": n for block, n in found.items()}
-                records.append(_record("random", order, f"random {number}", nodes, 0, **named))
+            prefixes = PREFIXES if number < BEHIND_PREFIXES else PREFIXES[:1]
+            records += block_records("random", f"random {number}", nodes, random_tree(nodes, draws), prefixes)
     rows = []
     for nodes in sizes:
         paper, cells = COUNTS.get(nodes, ("", "")), [str(counted(records, nodes, order)) for order in ORDERS]
@@ -114,11 +123,10 @@ def real_table(pair: Pair, prompts: Sequence[list[int]], sizes: Sequence[int], c
     """Figure 9: real trees behind prefixes of several lengths."""
     print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, DySpec's trees behind a prefix")
     records = [
-        _record("real", order, f"tree {number}", nodes, prefix, blocks=blocks_of(parents, order, prefix))
+        record
         for nodes in sizes
         for number, parents in enumerate(real_trees(pair, nodes, count, prompts))
-        for prefix in PREFIXES
-        for order in ORDERS
+        for record in block_records("real", f"tree {number}", nodes, parents)
     ]
     rows = [(nodes, prefix, *(counted(records, nodes, order, prefix) for order in ORDERS))
             for nodes in sizes for prefix in PREFIXES]  # fmt: skip
@@ -226,7 +234,7 @@ def main() -> int:
     prompts = [encode(pair, prompt.text) for prompt in chosen]
     sizes = (64, 256) if args.quick else SIZES
     records = random_table(sizes, 4 if args.quick else 20)
-    real, count = ((64, 256), 4) if args.quick else ((64, 256, 768, 1024), 16)
+    real, count = ((64, 256), 4) if args.quick else ((64, 256, 768, 1024, 2048), 16)
     records += real_table(pair, prompts, real, count)
     tokens = identical_tokens(pair, prompts, 32 if args.quick else 128)
     if not (args.quick or args.no_kernels):

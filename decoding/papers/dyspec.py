@@ -137,7 +137,7 @@ def _orders(
 
 
 ORDERS = (
-    _orders("table-5", "Table 5: blocks of the mask, random trees", BLOCKS, "random", COUNTS),
+    _orders("table-5", "Table 5: blocks of the mask, random trees", BLOCKS, "random", COUNTS, prefix=0),
     _orders("table-5-times", "Table 5: time of attention, random trees", KERNEL, "kernels", TIMES, prefix=0),
     _orders("figure-9", "Figure 9: blocks of the mask, real trees", BLOCKS, "real", REAL, prefix=0),
     _orders("figure-9-prefix", "Figure 9: real trees of 768 nodes by prefix", BLOCKS, "real", {}, "prefix", nodes=768),
