@@ -13,11 +13,11 @@ import pandas as pd
 
 from benchmarks.common import print_table, run_main
 from decoding.errors import ExperimentError
-from decoding.experiments.bootstrap import Estimate
+from decoding.experiments.bootstrap import FEWEST, Estimate
 from decoding.experiments.homes import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.papers.exhibit import Exhibit, Way
-from decoding.papers.judge import FEWEST, Outcome, claim_words, judge, words_of
+from decoding.papers.judge import Outcome, claim_words, judge, words_of
 from decoding.papers.registry import EXHIBITS
 
 
@@ -113,7 +113,9 @@ def main() -> int:
     folders = args.rows or all_experiments()
     rows: pd.DataFrame = all_rows(folders)
     if len(rows):
-        rows = rows.drop_duplicates(["experiment", "key"])  # two grids may have a reference in common
+        rows = rows.drop_duplicates(
+            ["experiment", "pair", "machine", "key"]
+        )  # two grids may have a reference in common
     outcomes = [judge(exhibit, rows) for exhibit in chosen(args.only)]
     for outcome in outcomes:
         show(outcome)

@@ -89,7 +89,7 @@ def crew_for(args: argparse.Namespace, grid: Grid) -> Iterator[Crew]:
     devices = tuple(args.devices.split(",")) if args.devices else devices_here(settings)
     if args.ray:
         crew = RayCrew(settings, grid.name, args.ray, args.workers)
-    elif len(devices) > 1:
+    elif len(devices) > 1 or (args.devices and ":" in args.devices):  # which one is chosen for a process, not in it
         crew = DeviceCrew(settings, devices, grid.name)
     else:
         yield OwnCrew(load_pair(replace(settings, device=devices[0].partition(":")[0])), grid.name)

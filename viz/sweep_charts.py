@@ -54,14 +54,14 @@ def told(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, int | float):
-        return f"{value:g}"
+        return f"{value:.12g}"
     return str(value).replace("_", " ") or "none"
 
 
 def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool = False) -> go.Figure:
     """A figure for every pair of values of two settings; a pair that has not been run stays empty."""
     table = cells.pivot(index=y.column, columns=x.column, values=measure.column) * measure.scale
-    across, up = [told(value) for value in table.columns], [told(value) for value in table.index]
+    across, up = [escaped(told(value)) for value in table.columns], [escaped(told(value)) for value in table.index]
     figure = go.Figure()
     figure.add_heatmap(
         z=table.to_numpy(), x=across, y=up, colorscale=SCALES[dark], xgap=2, ygap=2, hoverinfo="skip",
@@ -72,7 +72,8 @@ def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool
     # Plotly tells clicks on points alone: one that cannot be seen lies on every cell.
     points = [(told(row[x.column]), told(row[y.column]), row) for _, row in cells.iterrows()]
     figure.add_scatter(
-        x=[each[0] for each in points], y=[each[1] for each in points], mode="markers", name=escaped(measure.words),
+        x=[escaped(each[0]) for each in points], y=[escaped(each[1]) for each in points], mode="markers",
+        name=escaped(measure.words),
         marker={"size": CELL_POINT, "symbol": "square", "opacity": 0}, showlegend=False,
         customdata=[[across, up] for across, up, _ in points],
         text=[_cell_words(row, measure) for *_, row in points],
@@ -120,9 +121,9 @@ def lines_over(cells: pd.DataFrame, x: Axis, series: Axis | None, measure: Measu
             error_y={"array": part["high"] * measure.scale - values, "arrayminus": values - part["low"] * measure.scale,
                      "width": 4, "thickness": 1.3},
             customdata=[[told(each), *([] if series is None else [told(value)])] for each in part[x.column]],
-            text=[_cell_words(row, measure) for _, row in part.iterrows()],
-            hovertemplate=f"{escaped(x.words)} %{{customdata[0]}}{'' if series is None else f', {escaped(name)}'}: "
-            "%{text}<extra></extra>",
+            text=[f"{escaped(told(row[x.column]))}{'' if series is None else f', {escaped(name)}'}: "
+                  f"{_cell_words(row, measure)}" for _, row in part.iterrows()],
+            hovertemplate=f"{escaped(x.words)} %{{text}}<extra></extra>",
         )  # fmt: skip
     style(figure, dark).update_layout(
         height=360, showlegend=series is not None, margin={"l": 60, "r": 16, "t": 44 if series else 14, "b": 52}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from decoding.experiments.bootstrap import SEED, Estimate, estimate
+from decoding.experiments.bootstrap import FEWEST, SEED, Estimate, estimate
 from decoding.experiments.swept import CONDITIONS, PROMPT
 
 DRAWS = 2000
@@ -59,12 +59,14 @@ def best_words(found: list[Ranked], words: str, scale: float = 1.0, digits: int 
     if not found:
         return "Nothing has been measured for all ways on the same prompt yet."
     best = found[0]
+    if best.figure.prompts < FEWEST:
+        value, few = f"{scale * best.figure.value:,.{digits}f}", best.figure.prompts
+        prompts = "one prompt, which says" if few == 1 else f"{few} prompts, which say"
+        return f"{best.label}: {words} {value}, on {prompts} nothing about others."
     value, low, high = (f"{scale * each:,.{digits}f}"
                         for each in (best.figure.value, best.figure.low, best.figure.high))  # fmt: skip
     if len(found) == 1:
         return f"{best.label}: {words} {value} ({low} to {high}); there is no other way to compare it with."
-    if best.figure.prompts == 1:
-        return f"{best.label}: {words} {value}, on one prompt, which says nothing about others."
     nearest = ALIKE * abs(best.figure.value)
     alike = [each.label for each in found[1:] if abs(each.figure.value - best.figure.value) <= nearest]
     sure = f"the best in {best.chance:.0%} of {DRAWS:,} draws of the {best.figure.prompts} prompts"

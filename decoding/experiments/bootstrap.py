@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import ndtr, stdtrit
 
 DRAWS, SEED = 4000, 0
+FEWEST = 3  # prompts, or what else was sampled: fewer have no interval and decide nothing
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,11 @@ class Grid:
         known = {each.name for each in fields(PairSettings)}
         for name in self.pair:
             expect(name in known, f"[pair] has no {name!r}: choose {', '.join(sorted(known))}.")
-        return PairSettings(**self.pair)
+        try:
+            return PairSettings(**self.pair)
+        except TypeError:
+            said = ", ".join(f"{name} = {value!r}" for name, value in self.pair.items())
+            raise ExperimentError(f"[pair] has a value of another kind than is wanted: {said}.") from None
 
 
 def contestants(grid: Grid, sampling: Sampling) -> tuple[list[Contestant], list[str]]:

@@ -33,6 +33,7 @@ from decoding.sampling import Sampling
 SWITCHES = ("ignore_end_of_text", "skip_contradictions")
 MOST_RUNS = 1_000_000
 MOST_FILE_BYTES = 1 << 20
+LARGEST = 2**63 - 1  # whole number that a row can hold
 
 
 def read_grid(path: Path) -> Grid:
@@ -143,6 +144,7 @@ def _numbers(values: Any, name: str, least: int) -> tuple[int, ...]:
         bool(given) and all(type(value) is int and value >= least for value in given),
         f"{name} is a list of whole numbers from {least} on, not {values!r}.",
     )
+    expect(max(given) <= LARGEST, f"{name} has a number above {LARGEST:,}, which no row can hold.")
     return tuple(given)
 
 

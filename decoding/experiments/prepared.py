@@ -4,6 +4,8 @@ import pandas as pd
 
 from decoding.experiments.columns import LOOP_FREE, MEASURED
 
+OWN_BLOCK = ["pair", "machine", "block"]  # the same grid has the same blocks wherever it runs
+
 
 def prepared(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows without loops and failures, with what is made of several columns: `speedup` and others."""
@@ -12,8 +14,8 @@ def prepared(rows: pd.DataFrame) -> pd.DataFrame:
     kept = rows[rows["failure"].isna() & rows[f"{LOOP_FREE}throughput"].notna()].copy()
     for name in MEASURED:
         kept[name] = kept[LOOP_FREE + name]
-    plain = kept[kept["reference"]].set_index("block")["throughput"]
-    kept["speedup"] = kept["throughput"] / kept["block"].map(plain[~plain.index.duplicated()])
+    plain = kept[kept["reference"].astype(bool)].drop_duplicates(OWN_BLOCK).set_index(OWN_BLOCK)["throughput"]
+    kept["speedup"] = kept["throughput"] / plain.reindex(pd.MultiIndex.from_frame(kept[OWN_BLOCK])).to_numpy()
     kept["forwards_per_pass"] = kept["draft_forwards"] / kept["iterations"]
     kept["committed_over_drafted"] = kept["new_tokens"] / kept["drafted"]  # the bonus token counts, as in DynaTree
     return kept

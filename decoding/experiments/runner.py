@@ -64,12 +64,14 @@ class Work:
 
     def __init__(self, experiment: Experiment, plan: list[Block], report: Report, left_out: Collection[str] = ()):
         self._experiment, self._report, self._left_out = experiment, report, left_out
-        kept = experiment.store.keys()
+        failures = experiment.store.table(["failure"]).to_pydict()
+        kept = dict(zip(failures["key"], failures["failure"], strict=True))
         todo = [Todo(block, tuple(run for run in block.runs if run.key not in kept)) for block in plan]
         self.todo = [each for each in todo if each.missing]
         self._runs = sum(len(block.runs) for block in plan)
         self._left = sum(len(each.missing) for each in self.todo)
-        self._failed, self._made, self._waiting = 0, 0, []
+        self._failed = sum(kept.get(run.key) is not None for block in plan for run in block.runs)
+        self._made, self._waiting = 0, []
         self._began = self._kept = time.monotonic()
         experiment.write_status(self._status("running", ""))
 

@@ -7,9 +7,10 @@ cells(runs, ["settings.max_depth"], "speedup")           # value, low, high, pro
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
-from decoding.experiments.bootstrap import estimate
+from decoding.experiments.bootstrap import FEWEST, estimate
 from decoding.experiments.prepared import prepared
 
 PREFIX = "settings."
@@ -33,6 +34,18 @@ def swept(rows: pd.DataFrame) -> pd.DataFrame:
     return runs
 
 
+def source_of(rows: pd.DataFrame) -> pd.Series:
+    """The pair and the machine of every row, in words."""
+    return rows["pair"] + " on " + rows["machine"]
+
+
+def sources_of(rows: pd.DataFrame) -> list[str]:
+    """Pairs on machines that have rows, the one with the newest first."""
+    if not len(rows):
+        return []
+    return rows.groupby(source_of(rows))["started"].max().sort_values(ascending=False).index.tolist()
+
+
 def axes(runs: pd.DataFrame) -> dict[str, tuple]:
     """What takes more than one value, with the values in order: methods, their settings, conditions, kinds of text.
 
@@ -50,7 +63,8 @@ def axes(runs: pd.DataFrame) -> dict[str, tuple]:
 def cells(runs: pd.DataFrame, by: Sequence[str], column: str, intervals: bool = True) -> pd.DataFrame:
     """The mean of a figure over prompts for every combination of values, over all that else varies.
 
-    Returns columns `by`, `value`, `low` and `high` (95% of the bootstrap over prompts), `prompts` and `runs`.
+    Of repeats the median counts: a busy machine stretches a time now and then. Returns columns `by`, `value`, `low`
+    and `high` (95% of the bootstrap over prompts; of few prompts they are missing), `prompts` and `runs`.
     """
     known = runs[runs[column].notna()]
     wanted = [*by, "value", "low", "high", "prompts", "runs"]
@@ -58,11 +72,18 @@ def cells(runs: pd.DataFrame, by: Sequence[str], column: str, intervals: bool = 
         return pd.DataFrame(columns=wanted)
     made = []
     for values, group in known.groupby(list(by), sort=True):
-        of_prompts = group.groupby(PROMPT, dropna=False)[column].mean().to_numpy()
-        found = estimate(of_prompts) if intervals else None
+        of_prompts = _by_prompt(group, column)
+        found = estimate(of_prompts) if intervals and len(of_prompts) >= FEWEST else None
         low, high = (found.low, found.high) if found is not None else (None, None)
         made.append((*values, of_prompts.mean(), low, high, len(of_prompts), len(group)))
     return pd.DataFrame(made, columns=wanted)
+
+
+def _by_prompt(runs: pd.DataFrame, column: str) -> np.ndarray:
+    """A figure of every prompt: the mean over all that varies, of repeats the median."""
+    if runs["repeat"].nunique() > 1:
+        runs = runs.groupby(["way", *PROMPT, *CONDITIONS], dropna=False)[column].median().reset_index()
+    return runs.groupby(PROMPT, dropna=False)[column].mean().to_numpy()
 
 
 def _ways(runs: pd.DataFrame) -> dict[str, str]:

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 
-from decoding.experiments.bootstrap import Estimate, estimate, ratio_gain, verdict
+from decoding.experiments.bootstrap import FEWEST, Estimate, estimate, ratio_gain, verdict
 from decoding.experiments.columns import LOOP_FREE, SERIES
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.prepared import prepared
-from decoding.experiments.swept import PROMPT, without_fitted
+from decoding.experiments.swept import CONDITIONS, PROMPT, without_fitted
 from decoding.papers.exhibit import PER_PASS, Exhibit, Figure, Ordering, Way
 from decoding.papers.reasons import apart, of_time, of_tokens
 from decoding.papers.stored import stored_records
@@ -23,7 +22,6 @@ Verdict = Literal["holds", "does not hold", "not decided here", "not run"]
 Key = tuple[str, object]  # words of a way, value on the axis
 Rows = Mapping[Key, pd.DataFrame]
 OF_PASSES = ("throughput", "speedup", "tpot_s")  # told by what passes commit and take
-FEWEST = 3  # prompts, or what else was sampled: fewer decide nothing, their interval is none
 
 
 @dataclass(frozen=True)
@@ -157,13 +155,21 @@ def _having(rows: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
 
 
 def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> pd.DataFrame:
-    """The rows of the combination of settings that has the highest mean."""
-    means = rows.groupby(list(settings))[column].mean().dropna()
-    if not len(means):
-        return rows[:0]
-    chosen = means.idxmax()
-    values = chosen if isinstance(chosen, tuple) else (chosen,)
-    return rows[np.logical_and.reduce([rows[name] == value for name, value in zip(settings, values, strict=True)])]
+    """For every prompt the rows of the combination of settings that has the highest mean on the other prompts.
+
+    Chosen on the prompts that it is then measured on, the best of many would look better than it is.
+    """
+    names, known = list(settings), rows[rows[column].notna()]
+    parts = []
+    for sample, mine in known.groupby("sample"):
+        others = known[known["sample"] != sample]
+        means = (others if len(others) else mine).groupby(names)[column].mean()
+        parts.append(mine[pd.MultiIndex.from_frame(mine[names]).isin([_tuple(means.idxmax())])])
+    return pd.concat(parts) if parts else rows[:0]
+
+
+def _tuple(values: object) -> tuple:
+    return values if isinstance(values, tuple) else (values,)
 
 
 def _values(exhibit: Exhibit, table: list[pd.DataFrame]) -> tuple[object, ...]:
@@ -190,8 +196,10 @@ def _at(rows: pd.DataFrame, exhibit: Exhibit, value: object) -> pd.DataFrame:
 
 
 def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
-    """The figure of every prompt, the median over all that else varies."""
-    return rows.groupby("sample")[figure.column].median().dropna()
+    """The figure of every prompt: the mean over samplings and lengths, of each the median over repeats."""
+    varied = [name for name in CONDITIONS if name in rows]
+    repeats = rows.groupby(["sample", *varied], dropna=False)[figure.column].median().dropna()
+    return repeats.groupby("sample").mean()
 
 
 def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object], at: Rows) -> Judged:

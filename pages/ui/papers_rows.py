@@ -19,6 +19,7 @@ from decoding.papers.judge import Outcome, grid_name, judge
 from decoding.papers.registry import EXHIBITS
 
 PARTS = "part-*.parquet"
+EMBEDDED = "Embedded pair"
 SOURCE = "source"  # column: pair and machine, whose rows must not be mixed
 Stamps = tuple[tuple[str, int], ...]  # files with when they were written
 
@@ -112,14 +113,15 @@ def known_outcomes(kept: list[Kept], chosen: Mapping[str, str | None], budget_s:
 
 
 def cost_of_a_token(kept: Iterable[Kept]) -> tuple[float, bool] | None:
-    """Seconds that a token has cost, a mean over the user's own runs, or over all where there are none.
+    """Seconds that a token has cost with the embedded pair, which grids run: in the user's own runs, else in all.
 
     Returns:
         The seconds and whether they are of the user's own runs; None where nothing was run.
     """
     kept = list(kept)
     for own in (True, False):
-        costs = [each.rows[["failure", "new_tokens", "wall_s"]] for each in kept if each.own or not own]
+        costs = [each.rows.loc[each.rows["pair"] == EMBEDDED, ["failure", "new_tokens", "wall_s"]]
+                 for each in kept if each.own or not own]  # fmt: skip
         if costs and (found := seconds_per_token(pd.concat(costs))) is not None:
             return found, own
     return None
@@ -138,7 +140,7 @@ def _sources(exhibit: Exhibit, kept: Iterable[Kept]) -> tuple[dict[str, pd.DataF
 @st.cache_resource(max_entries=32, show_spinner=False)
 def _apart(name: str, told: tuple, _mine: list[Kept]) -> dict[str, pd.DataFrame]:
     rows = pd.concat([each.rows[each.rows["experiment"] == name] for each in _mine], ignore_index=True)
-    rows = rows.drop_duplicates("key")
+    rows = rows.drop_duplicates([SOURCE, "key"])
     newest = rows.groupby(SOURCE)["started"].max().sort_values(ascending=False).index
     return {source: rows[rows[SOURCE] == source] for source in newest}
 

@@ -11,7 +11,7 @@ import streamlit as st
 from decoding.errors import NEEDS_TORCH
 from decoding.experiments.experiment import STATUS, Experiment, Status
 from decoding.experiments.homes import GRIDS, experiments_home
-from decoding.experiments.launch import LAUNCH, Stand, asked_to_stop, last_words, launch, stand
+from decoding.experiments.launch import LAUNCH, Stand, asked_to_stop, go_on, last_words, launch, stand
 from decoding.papers.benchmark_runs import benchmark_stand
 from decoding.papers.exhibit import Exhibit
 from decoding.papers.registry import EXHIBITS
@@ -145,10 +145,12 @@ def _draw_offer(exhibit: Exhibit, found: Stand, has_rows: bool, words: str, runn
                 label_visibility="collapsed", persist_state="session",
             )  # fmt: skip
             more = (PROMPTS, texts.strip()) if texts.strip() else ()
+        unfinished = bool(found.status.done) and not whole
+        act = (go_on, experiments_home() / exhibit.grid) if unfinished and not more else (launch, exhibit.grid, *more)
         st.button(
-            "Run it again" if whole else "Go on" if found.status.done else "Run it here", key="papers_run",
+            "Run it again" if whole else "Go on" if unfinished else "Run it here", key="papers_run",
             type="secondary" if has_rows else "primary", disabled=bool(running), icon=":material/play_arrow:",
-            on_click=attempt, args=(ERROR, launch, exhibit.grid, *more), help=escape_markdown(told), width="content",
+            on_click=attempt, args=(ERROR, *act), help=escape_markdown(told), width="content",
         )  # fmt: skip
         st.caption(escape_markdown(words), width="stretch")
 
@@ -157,7 +159,7 @@ def _offer_words(grid: str, found: Stand, kept: list[Kept]) -> str:
     """What is kept, what is missing, and how long that takes going by what a token has cost so far."""
     size, done = size_of(grid), found.status.done
     if found.state == "finished":
-        return f"All {found.status.runs:,} runs are kept."
+        return f"All {found.status.runs:,} runs that were asked for last are kept."
     if size.runs is None:
         return f"{size.words}; how long they take is known once some have run."
     runs = found.status.runs or size.runs

@@ -4,9 +4,9 @@ import html
 from dataclasses import replace
 from itertools import groupby
 
-from decoding.experiments.bootstrap import Estimate
+from decoding.experiments.bootstrap import FEWEST, Estimate
 from decoding.papers.exhibit import Figure, Way
-from decoding.papers.judge import FEWEST, Judged, Outcome, claim_words, words_of
+from decoding.papers.judge import Judged, Outcome, claim_words, words_of
 from viz.paper_charts import Mark
 
 AXIS_WORDS = {"asked_tokens": "generated tokens", "cut": "prompt tokens"}

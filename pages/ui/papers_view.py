@@ -14,6 +14,7 @@ from viz.paper_charts import FACTOR, far_apart, lines_figure, table_figure
 from viz.tokens import plural
 
 MOST_FAILURES = 3
+BEST_OF = "Where the best of several settings counts, it is chosen for every prompt by the other prompts."
 APART = (
     f"The numbers here and in the paper are more than {FACTOR:g} times apart, so each has an axis of its own: compare "
     "the order and the proportions, not the lengths."
@@ -39,6 +40,8 @@ def draw_exhibit(shown: Judgement, kept: list[Kept], running: frozenset[str]) ->
             else:
                 drawn = table_figure(marks, figure.words, is_dark())
             chart(drawn, key="papers_figure", height=int(drawn.layout.height))
+        if any(way.best for way in exhibit.ways):
+            st.caption(BEST_OF)
         if far_apart(marks):
             st.caption(APART)
     else:
@@ -86,9 +89,12 @@ def _here_words(shown: Judgement) -> str:
     where = "; ".join(outcome.where)
     if not len(shown.rows):
         return where
-    prompts = shown.rows[["prompt_set", "kind", "prompt"]].drop_duplicates()
+    rows = shown.rows
+    for name in exhibit.only.keys() & set(rows):
+        rows = rows[rows[name] == exhibit.only[name]]
+    prompts = rows[["prompt_set", "kind", "prompt"]].drop_duplicates()
     sets = ", ".join(sorted(prompts["prompt_set"].unique()))
-    tokens = " / ".join(f"{count:,}" for count in sorted(shown.rows["asked_tokens"].dropna().astype(int).unique()))
+    tokens = " / ".join(f"{count:,}" for count in sorted(rows["asked_tokens"].dropna().astype(int).unique()))
     asked = f"{tokens} tokens behind " if tokens else ""
     return f"{asked}{plural(len(prompts), 'prompt')} of {sets}; {where}"
 

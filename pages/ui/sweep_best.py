@@ -4,6 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from decoding.experiments.best import Ranked, best_words, ranked
+from decoding.experiments.bootstrap import FEWEST
 from decoding.experiments.followed import FollowedExperiment
 from pages.ui.errors import escape_markdown
 from pages.ui.sweep_runs import pick
@@ -21,8 +22,9 @@ def draw_best(followed: FollowedExperiment, runs: pd.DataFrame, told: Told) -> N
     with st.container(border=True, key="sweep_part_best"):
         words = best_words(found, figure.words, figure.scale, figure.digits)
         with st.container(key="sweep_best_words"):
+            where = f"on {runs['machine'].iloc[0].partition(',')[0]}" if followed.shipped else "for this machine"
             st.markdown(
-                f":material/trophy: **Best for this machine and these prompts** · {escape_markdown(words)}",
+                f":material/trophy: **Best {escape_markdown(where)} and these prompts** · {escape_markdown(words)}",
                 help="By the mean over prompts, on prompts, lengths and samplings that all ways have been run on.",
             )
         if len(found) > 1:
@@ -31,17 +33,18 @@ def draw_best(followed: FollowedExperiment, runs: pd.DataFrame, told: Told) -> N
 
 def ranking(runs: pd.DataFrame, told: Told) -> list[Ranked]:
     """The ways in their order, computed once for the same runs and figure."""
-    kept_of, kept_told, kept_count, found = st.session_state.get(KEPT, (None, None, 0, []))
-    if kept_of is None or kept_told != told or kept_count != len(runs) or not kept_of.equals(runs["key"]):
+    own = runs[["key", "started"]]  # the same run has the same key in every experiment
+    kept_of, kept_told, found = st.session_state.get(KEPT, (None, None, []))
+    if kept_of is None or kept_told != told or not kept_of.equals(own):
         found = ranked(runs, told.figure.column, told.higher)
-        st.session_state[KEPT] = runs["key"], told, len(runs), found
+        st.session_state[KEPT] = own, told, found
     return found
 
 
 def best_frame(found: list[Ranked], told: Told) -> pd.DataFrame:
     """The ways as a table shows them."""
     figure = told.figure
-    single = found[0].figure.prompts == 1
+    few = found[0].figure.prompts < FEWEST
 
     def shown(value: float) -> str:
         return f"{figure.scale * value:,.{figure.digits}f}"
@@ -50,9 +53,9 @@ def best_frame(found: list[Ranked], told: Told) -> pd.DataFrame:
         {
             "Way": [each.label for each in found],
             figure.words: [shown(each.figure.value) for each in found],
-            "95% interval": ["one prompt" if single else f"{shown(each.figure.low)} to {shown(each.figure.high)}"
+            "95% interval": ["few prompts" if few else f"{shown(each.figure.low)} to {shown(each.figure.high)}"
                              for each in found],
-            "Best in": ["–" if single else f"{each.chance:.0%}" for each in found],
+            "Best in": ["–" if few else f"{each.chance:.0%}" for each in found],
             "Prompts": [each.figure.prompts for each in found],
         }
     )  # fmt: skip

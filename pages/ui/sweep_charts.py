@@ -156,9 +156,14 @@ def _draw(
 def _averaged_words(kind: str, runs: pd.DataFrame, x: Axis | None, y: Axis | None) -> str:
     """What a point is a mean over, or what a point is."""
     if kind == RUNS:
-        return "A point is one run, looping text left out. Click one to see it below."
+        groups = runs[y.column].nunique(dropna=False) if y is not None else 0
+        cut = f" The first {MOST_SERIES} of {groups} groups." if groups > MOST_SERIES else ""
+        cut += f" The last {MOST_POINTS:,} of {len(runs):,} runs." if len(runs) > MOST_POINTS else ""
+        return f"A point is one run, looping text left out.{cut} Click one to see it below."
     if kind == PARALLEL:
-        return "A line is a combination, a mean over its prompts. Drag along an axis to keep some lines only."
+        known = [name for name in axes(runs) if name != "kind"]
+        over = "".join(f", and over {axis_of(name).words}" for name in known[MOST_DIMENSIONS:])
+        return f"A line is a combination, a mean over its runs{over}. Drag along an axis to keep some lines only."
     shown = [each.column for each in (x, y) if each is not None]
     varied = axes(runs.dropna(subset=shown))
     others = [axis_of(name).words for name in varied if name not in (*shown, "kind")]

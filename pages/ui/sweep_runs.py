@@ -16,7 +16,9 @@ from viz.tokens import plural
 
 PICKED = "sweep_picked"
 MOST, ROW_PX, SHOWN = 200, 35, 4
-RUN_WORDS = ["label", "kind", "prompt", "asked_tokens", "temperature", "seed"]  # what `run_words` reads
+# What `run_words` reads.
+RUN_WORDS = ["label", "kind", "prompt", "cut", "asked_tokens", "temperature", "top_p", "draft_temperature", "seed",
+             "repeat"]  # fmt: skip
 
 
 def pick(followed: FollowedExperiment, where: Mapping[str, Any] | None, words: str = "") -> None:
@@ -46,9 +48,10 @@ def draw_picked(followed: FollowedExperiment, runs: pd.DataFrame, told: Told) ->
     chosen, words = found
     column = told.figure.column
     typical = (chosen[column] - chosen[column].mean()).abs()
+    count = len(chosen)
     chosen = chosen.assign(_typical=typical).sort_values("_typical", kind="stable").head(MOST).reset_index(drop=True)
     with st.container(border=True, key="sweep_part_picked"):
-        row = chosen.iloc[_draw_runs(followed, chosen, words, told)]
+        row = chosen.iloc[_draw_runs(followed, chosen, count, words, told)]
         refusal = why_not_open(row)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             if st.button(
@@ -64,8 +67,17 @@ def draw_picked(followed: FollowedExperiment, runs: pd.DataFrame, told: Told) ->
 
 def run_words(row: Mapping[str, Any]) -> str:
     """One run in words: method, prompt, sampling."""
-    sampling = "greedy" if row["temperature"] == 0 else f"T {row['temperature']:g}, seed {row['seed']}"
-    return f"{row['label']} on {row['kind']}/{row['prompt']}, {row['asked_tokens']} new tokens, {sampling}"
+    parts = [f"{row['label']} on {row['kind']}/{row['prompt']}", f"{row['asked_tokens']} new tokens"]
+    if row["cut"]:
+        parts[0] += f" cut to {row['cut']} tokens"
+    if row["temperature"] == 0:
+        parts.append("greedy")
+    else:
+        parts += [f"T {row['temperature']:g}", *([f"top-p {row['top_p']:g}"] if row["top_p"] < 1 else [])]
+        parts.append(f"seed {row['seed']}")
+    if row["draft_temperature"] != 1:
+        parts.append(f"draft T {row['draft_temperature']:g}")
+    return ", ".join([*parts, *([f"repeat {row['repeat'] + 1}"] if row["repeat"] else [])])
 
 
 def runs_frame(runs: pd.DataFrame, told: Told) -> pd.DataFrame:
@@ -74,8 +86,8 @@ def runs_frame(runs: pd.DataFrame, told: Told) -> pd.DataFrame:
     columns = {"Prompt": runs["kind"] + "/" + runs["prompt"]}
     if runs["way"].nunique() > 1:
         columns = {"Way": runs["label"], **columns}
-    for name, title in (("asked_tokens", "New tokens"), ("cut", "Cut to"), ("temperature", "T"), ("seed", "Seed"),
-                        ("repeat", "Repeat")):  # fmt: skip
+    for name, title in (("asked_tokens", "New tokens"), ("cut", "Cut to"), ("temperature", "T"), ("top_p", "Top-p"),
+                        ("draft_temperature", "Draft T"), ("seed", "Seed"), ("repeat", "Repeat")):  # fmt: skip
         if runs[name].nunique() > 1:
             columns[title] = runs[name]
     for name in measured:
@@ -84,16 +96,16 @@ def runs_frame(runs: pd.DataFrame, told: Told) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _draw_runs(followed: FollowedExperiment, runs: pd.DataFrame, words: str, told: Told) -> int:
-    """The table of runs; returns the place of the chosen one."""
+def _draw_runs(followed: FollowedExperiment, runs: pd.DataFrame, count: int, words: str, told: Told) -> int:
+    """The table of runs, the first of so many; returns the place of the chosen one."""
     label = words or base_label(str(runs["base"].iloc[0]))
     st.markdown(
-        f"**{plural(len(runs), 'run')}** · {escape_markdown(label)}",
+        f"**{plural(count, 'run')}** · {escape_markdown(label)}" + (f", the first {MOST}" if count > MOST else ""),
         help=f"Those whose {escape_markdown(told.figure.words)} is nearest to the mean come first.",
     )
     state = st.dataframe(
         # With other runs the rows are others: what was chosen among them is let go.
-        runs_frame(runs, told), key=f"sweep_runs_{followed.key}_{words}_{told.figure.column}_{len(runs)}",
+        runs_frame(runs, told), key=f"sweep_runs_{followed.key}_{words}_{told.figure.column}_{count}",
         hide_index=True, on_select="rerun", selection_mode="single-row",
         height=ROW_PX * (min(len(runs), SHOWN) + 1) + 3, alt=f"The runs of {label}.",
         column_config={

@@ -8,7 +8,7 @@ import streamlit as st
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.followed import FollowedExperiment
 from decoding.experiments.launch import asked_to_stop, delete, end, go_on, last_launch, output
-from decoding.experiments.swept import swept
+from decoding.experiments.swept import source_of, sources_of, swept
 from pages.ui.errors import escape_markdown
 from pages.ui.sweep_best import draw_best
 from pages.ui.sweep_charts import draw_charts
@@ -35,7 +35,7 @@ def draw_experiment(followed: FollowedExperiment) -> None:
     """Header, the best way, charts."""
     _draw_header(followed)
     _draw_message(followed)
-    rows, runs = _rows(followed)
+    rows, runs = _rows(followed, _source(followed))
     _draw_asked(followed, rows)
     if not len(runs):
         icon = ":material/hourglass_top:" if followed.stand.running else ":material/info:"
@@ -56,16 +56,25 @@ def draw_experiment(followed: FollowedExperiment) -> None:
     draw_charts(followed, chosen, told)
 
 
-def _rows(followed: FollowedExperiment) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """All rows, and the runs that figures are made of; while rows come in, they are taken anew every few seconds."""
-    kept_of, rows, runs, made_s = st.session_state.get(SHOWN, (None, None, None, 0.0))
-    same = kept_of == followed.folder
+def _source(followed: FollowedExperiment) -> str | None:
+    """The pair on a machine whose rows are shown, the newest unless another is chosen: rows of two are never mixed."""
+    sources = sources_of(followed.rows())
+    if len(sources) < 2:
+        return next(iter(sources), None)
+    return st.selectbox("Rows of", sources, key=f"sweep_source_{followed.key}", persist_state="session", width=760)
+
+
+def _rows(followed: FollowedExperiment, source: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of a source, and the runs that figures are made of; while rows come in, taken anew every few seconds."""
+    kept_of, whole, rows, runs, made_s = st.session_state.get(SHOWN, (None, None, None, None, 0.0))
+    same = kept_of == (followed.folder, source)
     if same and followed.stand.running and time.monotonic() - made_s < CHARTS_S:
         return rows, runs
     found = followed.rows()
-    if not same or found is not rows:
-        rows, runs = found, with_labels(swept(found))
-        st.session_state[SHOWN] = followed.folder, rows, runs, time.monotonic()
+    if not same or found is not whole:
+        rows = found if source is None else found[source_of(found) == source]
+        runs = with_labels(swept(rows))
+        st.session_state[SHOWN] = (followed.folder, source), found, rows, runs, time.monotonic()
     return rows, runs
 
 
@@ -173,7 +182,7 @@ def _draw_asked(followed: FollowedExperiment, rows: pd.DataFrame) -> None:
         more = [f"and {plural(len(methods) - MOST_METHODS, 'more method')}"] if len(methods) > MOST_METHODS else []
         shown.insert(0, "; ".join([*methods[:MOST_METHODS], *more]))
     if len(rows):
-        shown.append("; ".join(sorted((rows["pair"] + " on " + rows["machine"]).unique())[:2]))
+        shown.append("; ".join(sources_of(rows)))
     if shown:
         with st.container(key="sweep_asked"):
             st.caption("  \n".join(map(escape_markdown, shown)))

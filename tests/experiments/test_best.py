@@ -77,3 +77,10 @@ def test_a_verifier_that_fits_a_temperature_is_no_way_of_its_own():
     assert [(each.way, each.label) for each in found] == [("dynatree", "dynatree"), ("linear", "linear")]
     side_by_side = [*rows, made_row("dynatree:verifier=nss", "a", 90.0, block="of another reference")]
     assert set(runs(side_by_side)["way"]) == {"dynatree", "dynatree:verifier=nss", "linear"}
+
+
+def test_few_prompts_have_neither_an_interval_nor_a_chance():
+    for count, said in ((1, "on one prompt, which says nothing"), (2, "on 2 prompts, which say nothing")):
+        for depths in ((3,), (3, 4)):
+            found = ranked(runs(made_rows(depths, (2,), prompts=count)), "speedup")
+            assert said in best_words(found, "speed-up") and "draws" not in best_words(found, "speed-up")

@@ -110,6 +110,8 @@ def test_contradictions_are_refused_or_left_out():
         ('sampling = [{ temperature = "hot" }]\n' + ONE, "temperature of .* is a number, not 'hot'"),
         ("sampling = [{ seed = 1 }]\n" + ONE, "has no 'seed'"),
         ('[pair]\nteacher = "x"\n' + ONE, "has no 'teacher'"),
+        ('[pair]\nmax_memory_gib = "a"\n' + ONE, "value of another kind than is wanted: max_memory_gib = 'a'"),
+        ("sampling = [{ seeds = [99999999999999999999] }]\n" + ONE, "seeds has a number above 9,223,372"),
     ],
 )
 def test_what_is_wrong_is_named(text, said):

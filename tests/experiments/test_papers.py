@@ -228,3 +228,41 @@ def test_papers_are_judged_without_torch(tmp_path):
     code += "from decoding.experiments.rows import all_rows; import sys; "
     code += "print(len([judge(each, all_rows([])) for each in EXHIBITS]), 'torch' in sys.modules)"
     assert run_without_torch(tmp_path, "-c", code).split() == [str(len(EXHIBITS)), "False"]
+
+
+def test_a_machine_has_its_own_reference_though_its_blocks_bear_the_same_names():
+    slow = rows(
+        {name: speed / 10 for name, speed in SPEEDS.items()}, machine="a slow one", started="2031-01-01T00:00:00"
+    )
+    outcome = judge(BY_KEY["dynatree/table-1"], pd.concat([rows(), slow], ignore_index=True))
+    assert outcome.where == ("Embedded pair on a slow one, 2031-01-01",)
+    assert outcome.ours[("Autoregressive", None), "speedup"].value == 1.0
+    assert outcome.ours[(DYNATREE, None), "speedup"].value == pytest.approx(1.8)
+
+
+def test_the_best_setting_is_chosen_by_the_other_prompts():
+    exhibit = BY_KEY["delayed/table-3"]
+    way = exhibit.ways[0]
+    made = []
+    for prompt, lucky in (("a", 2), ("b", 4), ("c", 8)):
+        for length in (2, 4, 8):
+            more = {"settings.verifier": "nss", "settings.paths": 1, "settings.length": length}
+            speed = 900.0 if length == lucky else 100.0 + length
+            made.append(row(way.line, prompt, speed, experiment=grid_name(exhibit.grid), method="iid_paths", **more))
+    other = [{**each, "line": "iid_paths:verifier=spectr", "key": f"s{n}", "settings.verifier": "spectr"}
+             for n, each in enumerate(made)]  # fmt: skip
+    outcome = judge(exhibit, pd.DataFrame([*made, *other]))
+    assert outcome.ours[(way.words, None), "throughput"].value < 110, "900 was lucky on one prompt each"
+
+
+def test_a_prompt_counts_with_its_mean_over_samplings_and_the_median_of_repeats():
+    exhibit = BY_KEY["delayed/table-3"]
+    way, more = exhibit.ways[0], {"settings.verifier": "nss", "settings.paths": 1, "settings.length": 2}
+    speeds = {0.2: (100.0, 100.0, 9.0), 0.4: (200.0, 200.0, 200.0), 1.0: (600.0, 600.0, 600.0)}
+    shared = {"experiment": grid_name(exhibit.grid), "method": "iid_paths", **more}
+    made = [row(way.line, prompt, speed, temperature=temperature, repeat=repeat, **shared)
+            for prompt in "abc" for temperature in speeds for repeat, speed in enumerate(speeds[temperature])]  # fmt: skip
+    other = [{**each, "line": "iid_paths:verifier=spectr", "key": f"s{n}", "settings.verifier": "spectr"}
+             for n, each in enumerate(made)]  # fmt: skip
+    outcome = judge(exhibit, pd.DataFrame([*made, *other]))
+    assert outcome.ours[(way.words, None), "throughput"].value == pytest.approx(300.0)

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -135,6 +136,17 @@ def test_what_cannot_be_run_is_a_row_that_says_why(pair, crew, tmp_path, monkeyp
     assert (ended.state, ended.failed) == ("finished", 2)
     failures = kept(tmp_path).set_index("method")["failure"]["hf_generate"]
     assert failures.str.contains("ran out of memory").all()
+
+
+def test_what_could_not_be_run_is_told_again(crew, tmp_path):
+    run_grid(grid(), crew, tmp_path)
+    store = Experiment(tmp_path).store
+    rows = store.table().to_pylist()
+    rows[1]["failure"] = "no room"
+    for part in store._files():
+        part.unlink()
+    store.append(rows)
+    assert run_grid(grid(), crew, tmp_path).failed == 1
 
 
 def test_one_process_at_a_time(crew, tmp_path):
@@ -282,3 +294,18 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ExperimentError, match="needs the package ray: pip install ray"):
         RayCrew(PairSettings(), "try")
+
+
+def test_a_named_gpu_gets_a_process_that_sees_it_alone(monkeypatch, tmp_path):
+    chosen = []
+    monkeypatch.setattr(sweep, "DeviceCrew", lambda settings, devices, name: chosen.append(devices) or closing_crew())
+    monkeypatch.setattr(sweep, "load_pair", lambda settings: chosen.append(settings.device))
+    monkeypatch.setattr(sweep, "OwnCrew", lambda pair, name: closing_crew())
+    for devices in ("cuda:1", "cpu"):
+        with sweep.crew_for(sweep.parser().parse_args([str(tmp_path / "x.toml"), "--devices", devices]), grid()):
+            pass
+    assert chosen == [("cuda:1",), "cpu"]
+
+
+def closing_crew():
+    return SimpleNamespace(close=lambda: None)

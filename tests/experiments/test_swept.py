@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from decoding.experiments.rows import with_settings
-from decoding.experiments.swept import axes, cells, swept
+from decoding.experiments.swept import axes, cells, sources_of, swept
 from tests.experiments.made import made_row, made_rows
 
 
@@ -41,3 +41,19 @@ def test_cells_are_means_over_prompts_with_intervals():
     assert one["value"].tolist() == pytest.approx([1.265, 1.665]) and one["low"].isna().all()
     assert one["runs"].tolist() == [8, 8]
     assert not len(cells(runs(), ["settings.max_depth"], "peak_memory_bytes")), "nobody measured it"
+
+
+def test_few_prompts_have_no_interval_and_of_repeats_the_median_counts():
+    few = cells(runs(made_rows(prompts=2)), ["settings.max_depth"], "speedup")
+    assert few["low"].isna().all() and few["prompts"].tolist() == [2, 2]
+    again = [*made_rows(), *made_rows(repeat=1), *made_rows(repeat=2)]
+    for row in again[-len(made_rows()) :]:
+        if not row["reference"]:
+            row["loop_free_throughput"] = 1.0  # another process was at work
+    found = cells(runs(again), ["settings.max_depth", "settings.branching"], "throughput")
+    assert (found["value"] > 100).all() and found["runs"].tolist() == [12] * 4
+
+
+def test_sources_are_told_the_newest_first():
+    rows = pd.DataFrame([*made_rows(), *made_rows(machine="another", started="2031-01-01T00:00:00")])
+    assert sources_of(rows) == ["Embedded pair on another", "Embedded pair on a test"] and sources_of(rows[:0]) == []

@@ -94,7 +94,8 @@ def test_an_address_restores_the_view_and_an_unknown_one_is_told(home):
 def test_pairs_and_machines_are_never_mixed(home):
     keep(home / "dynatree_main", rows())
     fast = {"autoregressive": 1000.0, "linear": 5000.0, "fixed_tree": 4000.0, "dynatree": 6000.0}
-    keep(home / "more", rows(fast, machine="another", started="2031-01-01T00:00:00").assign(key=lambda f: "b" + f.key))
+    fewer = rows(fast, prompts=3, machine="another", started="2031-01-01T00:00:00")
+    keep(home / "a_copy", fewer.assign(key=rows(prompts=3)["key"]))  # the same run has the same key everywhere
     exhibit = BY_KEY["dynatree/table-1"]
     newest = judgement(exhibit, kept_rows())
     assert newest.sources == ("Embedded pair on another", "Embedded pair on a test") and newest.source.endswith("er")
@@ -153,17 +154,25 @@ def test_texts_of_ones_own_are_handed_to_the_grid_that_needs_them(monkeypatch):
     assert begun == [("dynatree_prompts", "--prompts", "/some/where")] and not sentences(at)
 
 
-def test_why_a_grid_ended_is_told(home):
+def test_why_a_grid_ended_is_told(home, monkeypatch):
     experiment = Experiment(home / "dynatree_main")
     experiment.folder.mkdir()
     experiment.write_status(Status("failed", 30, 90, message="The disk is full."))
     at = open_page(PAGE)
     assert sentences(at) == ["The disk is full."] and at.button(key="papers_run").label == "Go on"
+    gone_on = []
+    monkeypatch.setattr(papers_run, "go_on", gone_on.append)
+    at = open_page(PAGE)
+    at.button(key="papers_run").click().run()
+    assert gone_on == [experiment.folder], "with the prompts and the pair that it was begun with"
     assert "30 of 90 runs are kept, 60 are left" in captions(at)
     experiment.write_status(Status("stopped", 30, 90, message="Stopped; run the grid again to go on."))
     assert "Stopped; run the grid again to go on." in captions(at.run()) and not sentences(at)
     experiment.write_status(Status("finished", 90, 90))
-    assert "All 90 runs are kept." in captions(at.run()) and at.button(key="papers_run").label == "Run it again"
+    assert (
+        "All 90 runs that were asked for last are kept." in captions(at.run())
+        and at.button(key="papers_run").label == "Run it again"
+    )
     (experiment.folder / STATUS).write_text(json.dumps({"what": 1}))
     assert "run the grid again, no row is lost" in sentences(at.run())[0]
 

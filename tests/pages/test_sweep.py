@@ -25,6 +25,7 @@ from decoding.prompts import KINDS
 from pages.ui.sweep_charts import HEAT, LINES, PARALLEL, RUNS, picked_place
 from pages.ui.sweep_methods import values_of
 from pages.ui.sweep_plan import EMBEDDED_KINDS, samplings_of
+from pages.ui.sweep_runs import run_words
 from pages.ui.sweep_start import free_folder
 from pages.ui.sweep_words import asked_words, base_label, with_labels
 from tests.experiments.made import made_experiment, made_row, made_rows
@@ -195,6 +196,7 @@ def test_axes_can_be_changed_and_what_is_averaged_is_told(home):
     at.session_state["sweep_only_two_asked_tokens"] = 64
     at.run()
     assert sentences(at) == [] and any(label == "new tokens 64" for label in popovers(at))
+    assert "over new tokens" not in words(at) and set(at.dataframe[0].value["Prompts"]) == {4}
 
 
 def popovers(at: AppTest) -> list[str]:
@@ -382,3 +384,39 @@ def test_nothing_is_started_twice(home, started):
     assert stand(home / "run").running and last_launch(home / "run") is None
     at = open_page(PAGE)
     assert "sweep_go_on" not in [button.key for button in at.button]
+
+
+def test_the_best_is_that_of_the_experiment_that_is_looked_at(home):
+    made_experiment(home, "one")
+    made_experiment(home, "two", [{**row, "loop_free_throughput": 900.0, "started": "2031-01-01T00:00:00"}
+                                  if row["label"] == "D 3 B 2" else {**row, "started": "2031-01-01T00:00:00"}
+                                  for row in made_rows()])  # fmt: skip
+    at = open_page(PAGE)
+    at.button(key="sweep_see_one").click().run()
+    assert "Fixed tree · D_max 4, B 3: speed-up 1.72" in words(at)
+    at.button(key="sweep_see_two").click().run()
+    assert "Fixed tree · D_max 3, B 2: speed-up" in words(at), "the same runs have the same keys"
+
+
+def test_pairs_on_machines_are_never_mixed(home):
+    fast = [{**row, "machine": "another", "key": f"another {row['key']}", "started": "2031-01-01T00:00:00",
+             "loop_free_throughput": row["loop_free_throughput"] * (1 if row["reference"] else 3)}
+            for row in made_rows()]  # fmt: skip
+    made_experiment(home, "both", [*made_rows(), *fast])
+    at = open_page(PAGE)
+    assert "speed-up 5.1" in words(at)
+    at.selectbox(key="sweep_source_both").select("Embedded pair on a test").run()
+    assert "speed-up 1.72 (1.70 to 1.73)" in words(at) and sentences(at) == []
+
+
+def test_a_shipped_sweep_is_of_the_machine_that_it_was_made_on(tmp_path):
+    made_experiment(tmp_path / "shipped", "theirs", made_rows(machine="AMD EPYC, cpu float32"))
+    assert "Best on AMD EPYC and these prompts" in words(open_page(PAGE))
+
+
+def test_a_run_is_told_apart_from_its_neighbours():
+    row = made_row("fixed_tree", "frog", 100.0, label="Fixed tree")
+    others = [{}, {"cut": 100}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9}, {"draft_temperature": 0.6},
+              {"repeat": 1}, {"temperature": 1.0, "seed": 3}]  # fmt: skip
+    said = [run_words({**row, **other}) for other in others]
+    assert len(set(said)) == len(others) and said[3].endswith("T 1, top-p 0.9, seed 0")

@@ -36,6 +36,16 @@ def test_values_are_told_as_the_screen_tells_them():
     assert [told(value) for value in (3, 3.0, 0.05, True, False, "heavy_path", "")] == [
         "3", "3", "0.05", "on", "off", "heavy path", "none"
     ]  # fmt: skip
+    assert told(20240601) != told(20240602) and told(20240601.0) == "20240601"
+
+
+def test_names_are_text_and_no_markup(cells):
+    kind = Axis("kind", "kind of text")
+    named = cells.assign(kind=["<b>x</b>", "y", "z"])
+    figure = heat_map(named, kind, WIDTH, SPEED)
+    assert "<b>" not in "".join(figure.data[0].x) and "<b>" not in "".join(figure.data[1].x)
+    assert figure.data[1].customdata[0][0] == "<b>x</b>", "a click is matched by the name itself"
+    assert "<b>" not in "".join("".join(trace.text) for trace in lines_over(named, kind, WIDTH, SPEED).data)
 
 
 @pytest.mark.parametrize("dark", [False, True])
