@@ -260,8 +260,12 @@ def test_a_prompt_counts_with_its_mean_over_samplings_and_the_median_of_repeats(
     way, more = exhibit.ways[0], {"settings.verifier": "nss", "settings.paths": 1, "settings.length": 2}
     speeds = {0.2: (100.0, 100.0, 9.0), 0.4: (200.0, 200.0, 200.0), 1.0: (600.0, 600.0, 600.0)}
     shared = {"experiment": grid_name(exhibit.grid), "method": "iid_paths", **more}
-    made = [row(way.line, prompt, speed, temperature=temperature, repeat=repeat, **shared)
-            for prompt in "abc" for temperature in speeds for repeat, speed in enumerate(speeds[temperature])]  # fmt: skip
+    made = [
+        row(way.line, prompt, speed, temperature=temperature, repeat=repeat, **shared)
+        for prompt in "abc"
+        for temperature, found in speeds.items()
+        for repeat, speed in enumerate(found)
+    ]
     other = [{**each, "line": "iid_paths:verifier=spectr", "key": f"s{n}", "settings.verifier": "spectr"}
              for n, each in enumerate(made)]  # fmt: skip
     outcome = judge(exhibit, pd.DataFrame([*made, *other]))
