@@ -302,7 +302,7 @@ from tests.pages.apptest import open_page, sentences
 at = open_page("pages/sweep.py")
 assert sentences(at) == [] and len(at.get("plotly_chart")) == 1
 assert at.button(key="sweep_go_on").disabled
-at.session_state["sweep_picked"] = (at.session_state["sweep_shown"][0], {"settings.max_depth": "3"}, "")
+at.session_state["sweep_picked"] = (at.session_state["sweep_shown"][0][0], {"settings.max_depth": "3"}, "")
 at.run()
 assert sentences(at) == [] and at.button(key="sweep_open").disabled
 print(*[each.value for each in at.info], "torch" in sys.modules)
