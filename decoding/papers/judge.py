@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from decoding.experiments.bootstrap import FEWEST, Estimate, estimate, ratio_gain, verdict
@@ -144,7 +145,11 @@ def _of_way(way: Way, rows: pd.DataFrame, exhibit: Exhibit) -> pd.DataFrame:
     if not (way.best and len(alike)):
         return alike
     groups = ["temperature", "top_p", *([exhibit.by] if exhibit.by else [])]
-    return alike.groupby(groups, group_keys=False)[alike.columns].apply(_best, way.best, exhibit.figures[0].column)
+    column, best = exhibit.figures[0].column, np.zeros(len(alike), bool)
+    narrow = alike[["sample", *way.best, column]]
+    for places in alike.groupby(groups, dropna=False).indices.values():
+        best[places] = _best(narrow.iloc[places], way.best, column)
+    return alike[best]
 
 
 def _having(rows: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
@@ -154,22 +159,23 @@ def _having(rows: pd.DataFrame, wanted: Mapping[str, object]) -> pd.DataFrame:
     return rows
 
 
-def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> pd.DataFrame:
-    """For every prompt the rows of the combination of settings that has the highest mean on the other prompts.
+def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> np.ndarray:
+    """Which rows count, `[num_rows]`: of every prompt the settings that have the highest mean on the other prompts.
 
     Chosen on the prompts that it is then measured on, the best of many would look better than it is.
     """
-    names, known = list(settings), rows[rows[column].notna()]
-    parts = []
-    for sample, mine in known.groupby("sample"):
-        others = known[known["sample"] != sample]
-        means = (others if len(others) else mine).groupby(names)[column].mean()
-        parts.append(mine[pd.MultiIndex.from_frame(mine[names]).isin([_tuple(means.idxmax())])])
-    return pd.concat(parts) if parts else rows[:0]
-
-
-def _tuple(values: object) -> tuple:
-    return values if isinstance(values, tuple) else (values,)
+    values = rows[column].to_numpy(dtype=float)
+    known = ~np.isnan(values)
+    if not known.any():
+        return known
+    way, prompt = rows.groupby(list(settings)).ngroup().to_numpy(), rows.groupby("sample").ngroup().to_numpy()
+    sums, counts = np.zeros((prompt.max() + 1, way.max() + 1)), np.zeros((prompt.max() + 1, way.max() + 1))
+    np.add.at(sums, (prompt[known], way[known]), values[known])
+    np.add.at(counts, (prompt[known], way[known]), 1)
+    if (counts.sum(1) > 0).sum() > 1:
+        sums, counts = sums.sum(0) - sums, counts.sum(0) - counts
+    means = np.divide(sums, counts, out=np.full_like(sums, -np.inf), where=counts > 0)
+    return known & (means.argmax(1)[prompt] == way)
 
 
 def _values(exhibit: Exhibit, table: list[pd.DataFrame]) -> tuple[object, ...]:
