@@ -88,8 +88,12 @@ class Work:
         self._report(status)
 
     def end(self, state: State, message: str = "") -> Status:
-        """Keep what waits, and say how it ended."""
-        self._flush()
+        """Keep what waits, and say how it ended, also where that cannot be kept."""
+        try:
+            self._flush()
+        except BaseException as error:
+            self._experiment.write_status(self._status("failed", "", message or str(error)))
+            raise
         if state == "finished":
             self._experiment.store.compact()
         status = self._status(state, "", message)

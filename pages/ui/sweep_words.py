@@ -34,8 +34,9 @@ STATE_ICONS = {
     "kept": ":material/inventory_2:",
 }
 CONDITION_WORDS = {
-    BASE: "method", "cut": "prompt tokens at most", "asked_tokens": "new tokens", "temperature": "temperature",
-    "top_p": "top-p", "draft_temperature": "draft temperature", "seed": "seed", "kind": "kind of text",
+    BASE: "method", "cut": "prompt tokens at most (0: whole)", "asked_tokens": "new tokens",
+    "temperature": "temperature", "top_p": "top-p", "draft_temperature": "draft temperature", "seed": "seed",
+    "kind": "kind of text",
 }  # fmt: skip
 
 

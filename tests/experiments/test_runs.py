@@ -149,6 +149,17 @@ def test_what_could_not_be_run_is_told_again(crew, tmp_path):
     assert run_grid(grid(), crew, tmp_path).failed == 1
 
 
+def test_rows_that_cannot_be_kept_end_it_as_failed(crew, tmp_path, monkeypatch):
+    def refuse(self, rows):
+        if rows:
+            raise OverflowError("Value too large")
+
+    monkeypatch.setattr("decoding.experiments.rows.RowStore.append", refuse)
+    with pytest.raises(OverflowError):
+        run_grid(grid(), crew, tmp_path)
+    assert Experiment(tmp_path).status().state == "failed"
+
+
 def test_one_process_at_a_time(crew, tmp_path):
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     experiment = Experiment(tmp_path)

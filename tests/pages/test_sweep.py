@@ -183,6 +183,8 @@ def test_every_chart_is_drawn_and_its_numbers_stand_behind_it(kind: str, home):
     at.session_state["sweep_kind_of_one"], at.session_state["sweep_numbers"] = kind, True
     at.run()
     assert sentences(at) == [] and len(at.get("plotly_chart")) == 1
+    (table,) = (each.body for each in at.get("html") if "<table" in each.body)
+    assert "1.6" in table and table.count("<tr") > 4, "the numbers that the chart is made of"
 
 
 def test_axes_can_be_changed_and_what_is_averaged_is_told(home):
