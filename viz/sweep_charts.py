@@ -80,8 +80,9 @@ def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool
         hovertemplate=f"{escaped(x.words)} %{{x}}, {escaped(y.words)} %{{y}}: %{{text}}<extra></extra>",
     )  # fmt: skip
     style(figure, dark).update_layout(
-        height=110 + ROW_PX * max(len(up), 3), margin={"l": 64, "r": 16, "t": 12, "b": 52}
-    )
+        height=110 + ROW_PX * max(len(up), 3), margin={"l": 64, "r": 16, "t": 12, "b": 52},
+        hovermode="closest", hoverdistance=-1,  # the nearest point is that of the cell, wherever in it one clicks
+    )  # fmt: skip
     figure.update_xaxes(title_text=escaped(x.words), type="category", categoryarray=across, showgrid=False)
     return figure.update_yaxes(title_text=escaped(y.words), type="category", categoryarray=up, showgrid=False)
 

@@ -118,8 +118,8 @@ DENSE = {256: 0.14089, 512: 0.56264, 1024: 2.08612, 2048: 9.20739}  # of attenti
 # Figure 9: real trees behind prefixes that are not told: without one no order has as many blocks.
 REAL = (
     "366.12 in the order of making and 218.31 reordered at 768 nodes, 580.07 and 295.59 at 1,024, behind prefixes that "
+    "are not told, so they do not stand beside ours"
 )
-REAL += "are not told, so they do not stand beside ours"
 
 
 def _orders(

@@ -13,7 +13,7 @@ from decoding.experiments.bootstrap import FEWEST, Estimate, estimate, ratio_gai
 from decoding.experiments.columns import LOOP_FREE, SERIES
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.prepared import prepared
-from decoding.experiments.swept import CONDITIONS, PROMPT, without_fitted
+from decoding.experiments.swept import CONDITIONS, PROMPT, source_of, sources_of, without_fitted
 from decoding.papers.exhibit import PER_PASS, Exhibit, Figure, Ordering, Way
 from decoding.papers.reasons import apart, of_time, of_tokens
 from decoding.papers.stored import stored_records
@@ -121,9 +121,8 @@ def _one_place(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """The rows of the pair and machine that has the newest one, and what others there are."""
     if not len(rows):
         return rows, ()
-    places = rows["pair"] + " on " + rows["machine"]
-    newest, *others = rows.groupby(places)["started"].max().sort_values(ascending=False).index
-    return rows[places == newest], tuple(sorted(others))
+    newest, *others = sources_of(rows)
+    return rows[source_of(rows) == newest], tuple(sorted(others))
 
 
 @lru_cache(maxsize=64)
@@ -276,7 +275,7 @@ def _where(rows: pd.DataFrame) -> tuple[str, ...]:
     """Pairs, machines and days, each once."""
     days = rows["started"].str[:10]
     when = days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
-    return tuple(sorted((rows["pair"] + " on " + rows["machine"] + ", " + when).unique()))
+    return tuple(sorted((source_of(rows) + ", " + when).unique()))
 
 
 def words_of(figure: Figure, found: Estimate | None) -> str:

@@ -13,13 +13,14 @@ from decoding.errors import ExperimentError
 from decoding.experiments.homes import all_experiments, experiments_home
 from decoding.experiments.launch import seconds_per_token
 from decoding.experiments.rows import FOLDER, all_rows
+from decoding.experiments.swept import source_of
 from decoding.papers import stored
 from decoding.papers.exhibit import Exhibit
 from decoding.papers.judge import Outcome, grid_name, judge
 from decoding.papers.registry import EXHIBITS
+from pages.ui.trained import EMBEDDED_NAME
 
 PARTS = "part-*.parquet"
-EMBEDDED = "Embedded pair"
 SOURCE = "source"  # column: pair and machine, whose rows must not be mixed
 Stamps = tuple[tuple[str, int], ...]  # files with when they were written
 
@@ -120,7 +121,7 @@ def cost_of_a_token(kept: Iterable[Kept]) -> tuple[float, bool] | None:
     """
     kept = list(kept)
     for own in (True, False):
-        costs = [each.rows.loc[each.rows["pair"] == EMBEDDED, ["failure", "new_tokens", "wall_s"]]
+        costs = [each.rows.loc[each.rows["pair"] == EMBEDDED_NAME, ["failure", "new_tokens", "wall_s"]]
                  for each in kept if each.own or not own]  # fmt: skip
         if costs and (found := seconds_per_token(pd.concat(costs))) is not None:
             return found, own
@@ -151,7 +152,7 @@ def _read(folder: str, stamps: Stamps, own: bool) -> Kept:
         rows = all_rows([Path(folder)])
     except ExperimentError as error:
         return Kept(_no_rows(), folder, stamps, own, error=error)
-    rows = rows.assign(**{SOURCE: rows["pair"] + " on " + rows["machine"]})
+    rows = rows.assign(**{SOURCE: source_of(rows)})
     return Kept(rows, folder, stamps, own, frozenset(rows["experiment"]))
 
 

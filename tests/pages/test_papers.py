@@ -43,6 +43,14 @@ def keep(folder, frame: pd.DataFrame) -> None:
     RowStore(folder).append(frame.where(frame.notna(), None)[SCHEMA.names].to_dict("records"))
 
 
+def replace_process(home, monkeypatch, says: str) -> None:
+    """Puts a process that says something and sleeps in the place of the one that is started."""
+    code = home / "sleeper"
+    code.write_text(f"#!/bin/sh\necho '{says}'\nexec sleep 60\n")
+    code.chmod(0o755)
+    monkeypatch.setattr("decoding.processes.sys.executable", str(code))
+
+
 def html_of(at) -> str:
     return " ".join(each.body for each in at.get("html"))
 
@@ -178,10 +186,7 @@ def test_why_a_grid_ended_is_told(home, monkeypatch):
 
 
 def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, monkeypatch):
-    code = home / "sleeper"
-    code.write_text("#!/bin/sh\necho 'error: There is no pair.'\nexec sleep 60\n")
-    code.chmod(0o755)
-    monkeypatch.setattr("decoding.processes.sys.executable", str(code))
+    replace_process(home, monkeypatch, "error: There is no pair.")
     at = open_page(PAGE)
     at.button(key="papers_run").click().run()
     assert papers_run.at_work() == {"dynatree_main"} and not [each for each in at.button if each.key == "papers_run"]
@@ -236,10 +241,7 @@ def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monke
 
 
 def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
-    code = home / "sleeper"
-    code.write_text("#!/bin/sh\necho 'tree 3 of 20'\nexec sleep 60\n")
-    code.chmod(0o755)
-    monkeypatch.setattr("decoding.processes.sys.executable", str(code))
+    replace_process(home, monkeypatch, "tree 3 of 20")
     at = open_page(PAGE)
     at.button(key="papers_see_dyspec/figure-2").click().run()
     at.button(key="papers_run").click().run()

@@ -59,6 +59,7 @@ def test_a_heat_map_holds_the_means_and_a_point_to_click_on_each(cells, dark):
     assert contrast(low, SCALES[dark][0][1]) > 4.5 and contrast(high, SCALES[dark][1][1]) > 4.5
     assert colors.z[0][0] == 1.2 and colors.z[0][1] == 1.6 and colors.z[1][1] != colors.z[1][1], "not run: empty"
     assert [list(each) for each in points.customdata] == [["3", "2"], ["3", "3"], ["4", "2"]]
+    assert (figure.layout.hoverdistance, figure.layout.hovermode) == (-1, "closest"), "all of a cell can be clicked"
     assert points.marker.opacity == 0 and "1.20 (1.10 to 1.40), mean over 4 prompts, 8 runs" in points.text[0]
     assert figure.layout.xaxis.title.text == "Maximum depth (D_max)" and figure.layout.yaxis.type == "category"
 
