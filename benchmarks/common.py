@@ -17,6 +17,7 @@ from decoding.errors import DraftscopeError
 from decoding.experiments.circumstances import code_version
 from decoding.hardware import describe_hardware
 from decoding.pair import Pair, PairSettings, load_pair
+from decoding.papers.stored import records_beside
 from decoding.presets import EMBEDDED
 from decoding.prompts import Prompt, load_prompts
 from decoding.sampling import Sampling
@@ -127,13 +128,15 @@ def save_figures(
 def write_json(path: Path | None, name: str, figures: dict, device: torch.device) -> None:
     """Write figures with hardware, versions, commit and command; nothing if no path is given.
 
-    A list `records` goes as a table beside them, `.csv` for `.json`, to 5 digits.
+    Floats are written to 6 digits. A list `records` goes as a table beside them, to 5 digits.
     """
     if path is None:
         return
     figures = dict(figures)
     if (records := figures.pop("records", None)) is not None:
-        pd.DataFrame(records).to_csv(path.with_suffix(".csv"), index=False, float_format="%.5g")
+        pd.DataFrame(records).to_csv(
+            records_beside(path), index=False, float_format="%.5g", compression={"method": "gzip", "mtime": 0}
+        )
     record = {
         "benchmark": name,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -142,7 +145,8 @@ def write_json(path: Path | None, name: str, figures: dict, device: torch.device
         "hardware": describe_hardware(device),
         **figures,
     }
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    rounded = json.loads(json.dumps(record), parse_float=lambda digits: float(f"{float(digits):.6g}"))
+    path.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
     print(f"written to {path}")
 
 

@@ -51,7 +51,7 @@ def test_it_prints_counts_and_identity(monkeypatch, capsys, tmp_path):
     assert "0 of 20 outputs in another order differ" in said and "DySpec's trees behind a prefix" in said
     assert "Depth-first (DFS)" in said and "Heavy path first" in said
     assert json.loads((tmp_path / "figures.json").read_text())["tokens"]["differing"] == 0
-    kept = pd.read_csv(tmp_path / "figures.csv")
+    kept = pd.read_csv(tmp_path / "figures.csv.gz")
     assert set(zip(kept["part"], kept["nodes"], strict=True)) >= {("random", 64), ("real", 64), ("real", 256)}
     assert kept[["blocks_16", "blocks", "blocks_64", "blocks_128"]].notna().all(axis=None)
     assert set(kept["line"]) == set(ORDERS) and sorted(set(kept["prefix"])) == [0, 500, 1000, 2000]

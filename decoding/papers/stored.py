@@ -1,10 +1,11 @@
 """Records that benchmarks keep in `benchmarks/results` for an exhibit, as `judge` takes them. Torch-free.
 
-A benchmark that feeds one writes `pair` into its `.json` and its records into a `.csv` beside that: each names its way
-in `line` and what was measured in `sample`, has a value on the axis where there is one, and one number per figure.
+A benchmark that feeds one writes `pair` into its `.json` and its records into a `.csv.gz` beside that: each names its
+way in `line` and what was measured in `sample`, has a value on the axis where there is one, and one number per figure.
 """
 
 import json
+import zlib
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +24,11 @@ def own_records(benchmark: str) -> Path:
 def record_files(benchmark: str) -> list[Path]:
     """All files that a benchmark has kept, those that came with the program and the user's own."""
     return [file for folder in (RESULTS, own_records(benchmark)) for file in sorted(folder.glob(f"{benchmark}-*.json"))]
+
+
+def records_beside(file: Path) -> Path:
+    """Where the records lie that belong to a `.json`."""
+    return file.with_suffix(".csv.gz")
 
 
 def stored_records(benchmark: str) -> pd.DataFrame:
@@ -56,16 +62,16 @@ def took(benchmark: str) -> tuple[float, str] | None:
 def _read(file: Path) -> pd.DataFrame:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        if not file.with_suffix(".csv").exists():  # of a version that kept none
+        if not records_beside(file).exists():  # of a version that kept none
             return pd.DataFrame()
         hardware = content["hardware"]
         names = (hardware.get("gpu") or hardware["processor"], hardware["device"], f"torch {hardware['torch']}")
         texts = {"line": str, "sample": str}
-        frame = pd.read_csv(file.with_suffix(".csv"), dtype=texts).rename(columns={"sample": "prompt"})
+        frame = pd.read_csv(records_beside(file), dtype=texts).rename(columns={"sample": "prompt"})
         return frame.assign(
             prompt_set=content["benchmark"], kind="", pair=content["pair"], machine=", ".join(names),
             started=content["created"], prompt=frame["prompt"], line=frame["line"],
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         said = f"{type(error).__name__}: {error}"
         raise ExperimentError(f"{file} is damaged ({said}): delete it and run its benchmark with --save.") from None

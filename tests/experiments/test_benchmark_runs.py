@@ -41,7 +41,7 @@ def keep(folder, name: str, value: float, created: str = "2030-01-02T00:00:00Z",
     folder.mkdir(parents=True, exist_ok=True)
     content = {"benchmark": NAME, "pair": "Embedded pair", "created": created, "hardware": HARDWARE, **more}
     (folder / f"{name}.json").write_text(json.dumps(content))
-    pd.DataFrame([{"line": "laws", "sample": "s", "depth": 0, "l1_distance": value}]).to_csv(folder / f"{name}.csv")
+    pd.DataFrame([{"line": "laws", "sample": "s", "depth": 0, "l1_distance": value}]).to_csv(folder / f"{name}.csv.gz")
 
 
 def ended() -> None:

@@ -1,5 +1,6 @@
 """What exhibits are made of beside plain rows: passes, phases, stored records; flat ways, and claims along an axis."""
 
+import gzip
 import json
 import sys
 from dataclasses import replace
@@ -43,7 +44,7 @@ def store(folder, benchmark: str, records: list[dict], **more) -> None:
     folder.mkdir(exist_ok=True)
     file = folder / f"{benchmark}-{more.pop('device', 'cpu')}.json"
     file.write_text(json.dumps(content | more))
-    pd.DataFrame(records).to_csv(file.with_suffix(".csv"), index=False)
+    pd.DataFrame(records).to_csv(file.with_suffix(".csv.gz"), index=False)
 
 
 @pytest.fixture
@@ -236,9 +237,11 @@ def test_damaged_results_are_one_sentence_and_old_ones_are_not_run(results):
     assert len(stored_records("mask_order")) == 0 and not judge(BY_KEY["dyspec/table-5"], frame()).run
     store(results, "mask_order", [{"line": "depth", "nodes": 64}])
     whole = (results / "mask_order-cpu.json").read_text()
-    for text, table in (("{", "line,sample"), ("[]", "line,sample"), (whole, ""), (whole, "line,nodes\ndepth,64\n")):
+    good, empty, no_sample = (gzip.compress(text) for text in (b"line,sample", b"", b"line,nodes\ndepth,64\n"))
+    tables = (empty, no_sample, b"line,sample", good[:-4], good[:10] + b"\xff" * 8)  # no gzip, cut off, not inflatable
+    for text, table in (("{", good), ("[]", good), *((whole, each) for each in tables)):
         (results / "mask_order-cpu.json").write_text(text)
-        (results / "mask_order-cpu.csv").write_text(table)
+        (results / "mask_order-cpu.csv.gz").write_bytes(table)
         with pytest.raises(ExperimentError, match=r"mask_order-cpu.json is damaged \(.*\): delete it and run"):
             stored_records("mask_order")
 

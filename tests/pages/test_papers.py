@@ -233,7 +233,7 @@ def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monke
     at.button(key="papers_see_delayed/figure-1a").click().run()
     assert "not run" in captions(at) and "how long it takes is known once it has run" in captions(at)
     assert at.button(key="papers_run").label == "Run it here"
-    pd.DataFrame(made).to_csv(file.with_suffix(".csv"), index=False)
+    pd.DataFrame(made).to_csv(file.with_suffix(".csv.gz"), index=False)
     file.write_text(json.dumps(content))
     assert "Embedded pair on a test" in captions(at.run()) and "✓ holds" in html_of(at) and not sentences(at)
     file.write_text(json.dumps({**content, "hardware": 3}))
