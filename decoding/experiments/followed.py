@@ -67,10 +67,10 @@ class FollowedExperiment:
 
 
 def experiments() -> list[tuple[Path, bool]]:
-    """Folders of all experiments, newest first, and whether each came with the program."""
+    """Folders of all experiments, newest first, and by name those that came with the program: `True` beside them."""
     found = [(file.parent, False) for name in (LAUNCH, GRID, FOLDER) for file in experiments_home().glob(f"*/{name}")]
     found += [(file.parent, True) for file in SHIPPED.glob(f"*/{FOLDER}")]
-    return sorted(dict.fromkeys(found), key=lambda each: (each[1], -_began(each[0]), each[0].name))
+    return sorted(dict.fromkeys(found), key=lambda each: (each[1], not each[1] and -_began(each[0]), each[0].name))
 
 
 def _asked(file: Path) -> dict[str, Any]:

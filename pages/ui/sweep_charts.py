@@ -40,7 +40,7 @@ def draw_charts(followed: FollowedExperiment, runs: pd.DataFrame, told: Told) ->
     varied = axes(runs)
     runs = runs.assign(**{BASE: runs[BASE].map(base_label)})
     with st.container(border=True, key="sweep_chart_panel", gap="small"):
-        kind, x, y = _choose(followed, varied)
+        kind, x, y = _choose(followed, runs, varied)
         figure, sentence, table = _chart(kind, runs, told, x, y, varied)
         _draw(followed, kind, figure, sentence, table, [each.column for each in (x, y) if each is not None])
         st.caption(escape_markdown(_averaged_words(kind, runs, x, y)))
@@ -56,9 +56,11 @@ def picked_place(points: Sequence[Mapping[str, Any]], kind: str, columns: Sequen
     return {"key": values[0]} if kind == RUNS else dict(zip(columns, values, strict=False))
 
 
-def _choose(followed: FollowedExperiment, varied: Mapping[str, tuple]) -> tuple[str, Axis | None, Axis | None]:
+def _choose(
+    followed: FollowedExperiment, runs: pd.DataFrame, varied: Mapping[str, tuple]
+) -> tuple[str, Axis | None, Axis | None]:
     """The kind of chart, what runs along it and what tells its lines or rows apart."""
-    names = sorted(varied, key=lambda name: not name.startswith(PREFIX))  # settings first, then conditions
+    names = _by_use(runs, varied)
     kinds = [*([HEAT] if len(names) > 1 else []), *([LINES] if names else []),
              *([PARALLEL] if len(names) > 1 else []), RUNS]  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="sweep_axes"):
@@ -76,6 +78,14 @@ def _choose(followed: FollowedExperiment, varied: Mapping[str, tuple]) -> tuple[
         first = next((name for name in others if len(varied[name]) <= MOST_SERIES), choices[0])
         y = _kept("Up" if kind == HEAT else "A line for each", f"sweep_{kind}_y_{followed.key}", choices, first)
     return kind, axis_of(x), axis_of(y) if y else None
+
+
+def _by_use(runs: pd.DataFrame, varied: Mapping[str, tuple]) -> list[str]:
+    """What varies, the most telling first: settings of most runs, or a condition; then methods, then the rest."""
+    common = [name for name in varied if name.startswith(PREFIX) and runs[name].notna().mean() > 0.5]
+    conditions = [name for name in varied if not name.startswith(PREFIX) and name != BASE]
+    methods = [BASE] if BASE in varied else []
+    return list(dict.fromkeys([*[*common, *conditions][:1], *common, *methods, *conditions, *varied]))
 
 
 def _kept(label: str, key: str, options: list[str], first: str, buttons: bool = False) -> str:

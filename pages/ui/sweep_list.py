@@ -74,7 +74,8 @@ def _draw_entry(followed: FollowedExperiment, chosen: str | None) -> None:
         ):  # fmt: skip
             st.rerun()
         status = stand.status
-        rows = f"{status.done:,} of {status.runs:,} rows" if status.runs else ""
+        of_all = "" if status.done == status.runs else f" of {status.runs:,}"
+        rows = f"{status.done:,}{of_all} rows" if status.runs else ""
         left = left_words(status.left_s) if stand.state == "running" else ""
         came = "came with the program" if followed.shipped else ""
         words = filter(None, [came, "" if stand.state == "kept" else stand.state, rows, left])

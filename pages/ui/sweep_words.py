@@ -34,7 +34,7 @@ STATE_ICONS = {
     "kept": ":material/inventory_2:",
 }
 CONDITION_WORDS = {
-    BASE: "method", "cut": "prompt tokens at most (0: whole)", "asked_tokens": "new tokens",
+    BASE: "method", "cut": "prompt tokens (0: all)", "asked_tokens": "new tokens",
     "temperature": "temperature", "top_p": "top-p", "draft_temperature": "draft temperature", "seed": "seed",
     "kind": "kind of text",
 }  # fmt: skip

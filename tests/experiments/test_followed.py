@@ -26,10 +26,12 @@ def test_the_newest_is_first_and_what_came_with_the_program_last(home, tmp_path)
     for number, name in enumerate(("old", "new")):
         folder = made_experiment(home, name)
         os.utime(folder / "grid.json", (1000 + number, 1000 + number))
-    made_experiment(tmp_path / "shipped", "old")
+    for name in ("old", "more", "less"):  # a checkout gives files any time
+        made_experiment(tmp_path / "shipped", name)
     found = [FollowedExperiment(*each) for each in experiments()]
-    assert [each.key for each in found] == ["new", "old", "results/old"]
-    assert [each.name for each in found] == ["Made new", "Made old", "Made old"] and found[2].shipped
+    assert [each.key for each in found] == ["new", "old", "results/less", "results/more", "results/old"]
+    assert [each.name for each in found[:2]] == ["Made new", "Made old"]
+    assert [each.shipped for each in found] == [False, False, True, True, True]
 
 
 def test_rows_are_read_as_they_come(home, monkeypatch):

@@ -163,7 +163,7 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     assert sentences(at) == []
     told = words(at)
     assert "Best for this machine and these prompts** · Fixed tree · D_max 4, B 3: speed-up 1.72 (1.70 to 1.73)" in told
-    assert "finished · 20 of 20 rows" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
+    assert "finished · 20 rows" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
     best = at.dataframe[0].value
     assert [way.partition(" · ")[2] for way in best["Way"]] == [
         "D_max 4, B 3",
@@ -185,6 +185,22 @@ def test_every_chart_is_drawn_and_its_numbers_stand_behind_it(kind: str, home):
     assert sentences(at) == [] and len(at.get("plotly_chart")) == 1
     (table,) = (each.body for each in at.get("html") if "<table" in each.body)
     assert "1.6" in table and table.count("<tr") > 4, "the numbers that the chart is made of"
+
+
+@pytest.mark.parametrize(
+    ("more_methods", "axes"),
+    [(False, ["settings.max_depth", "settings.branching"]), (True, ["asked_tokens", "base"])],
+    ids=["settings of all", "settings of a few"],
+)
+def test_a_heat_map_begins_with_what_tells_most(more_methods: bool, axes: list[str], home):
+    rows = made_rows()
+    for number in range(4 * more_methods):  # most runs are of methods without depth and breadth
+        for method in ("linear", "dynatree", "opt_tree", "salf", "hf_generate"):
+            prompt = rows[5 * number]["prompt"]
+            rows += [made_row(method, prompt, 90.0, asked_tokens=tokens) for tokens in (32, 64)]
+    made_experiment(home, "one", rows)
+    at = open_page(PAGE)
+    assert sentences(at) == [] and [at.selectbox(key=f"sweep_{HEAT}_{place}_one").value for place in "xy"] == axes
 
 
 def test_axes_can_be_changed_and_what_is_averaged_is_told(home):
