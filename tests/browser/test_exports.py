@@ -35,6 +35,7 @@ def test_files_hold_what_is_on_screen(open_page, tmp_path: Path):
     page.click(".st-key-file_open button")
     page.set_input_files(".st-key-open_run input[type=file]", str(tmp_path / "rows.dscope"))
     page.get_by_text("Opened from a file").wait_for()
+    page.wait_for_selector(SETTLED)  # what is drawn anew takes the focus away
     page.keyboard.press("Escape")
     page.locator(ROOT).focus()
     for iteration in (2, 3):
@@ -57,6 +58,7 @@ def test_files_hold_what_is_on_screen(open_page, tmp_path: Path):
     page.wait_for_selector(SETTLED)
     saved = downloaded(page, "save_run", tmp_path / "with_rows.dscope")
     assert all(each.target_logits is not None for each in load_run(saved).iterations)
+    page.wait_for_selector(SETTLED)
     page.set_input_files(".st-key-open_run input[type=file]", str(saved))
     page.get_by_text("iteration 1 of 9 ").wait_for()
     page.get_by_text("With the full laws of 9 iterations").wait_for()
