@@ -38,7 +38,8 @@ STYLE = """
 /* The page's own menu stays in place while the page scrolls: in the margin, so that it never lies on a panel. */
 [data-testid=stMainMenu] { width: 20px; margin-right: -4px; }
 [data-testid=stMainMenu] [data-testid=stMainMenuButton] { width: 20px; min-width: 0; padding: 0; }
-.st-key-menu { min-height: 2.3rem; padding-right: 2.2rem; flex-wrap: nowrap; gap: 0.5rem; }
+/* At the right there is room for the sign that a page runs, with its button Stop. */
+.st-key-menu { min-height: 2.3rem; padding-right: 7.6rem; flex-wrap: nowrap; gap: 0.5rem; }
 .st-key-menu > * { flex-shrink: 0; }
 .st-key-menu > :has(> .st-key-pair_open), .st-key-menu > .st-key-pair_open { flex-shrink: 1; min-width: 0; }
 .st-key-menu p { margin: 0; }
