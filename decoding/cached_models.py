@@ -10,6 +10,7 @@ from decoding.draft_source import ModelSource, NoSource, TargetPast
 from decoding.drafters.base import Draft
 from decoding.heads.feature_rows import FeatureRows
 from decoding.heads.source import HeadSource
+from decoding.interruption import check_wanted, turn
 from decoding.kv_cache import KVCache
 from decoding.pair import Model, Pair
 from decoding.sampling import Sampling
@@ -28,7 +29,7 @@ class CachedModels:
     """
 
     def __init__(self, pair: Pair, capacity: int, uses_draft: bool, needs_past: bool = False):
-        self.pair, self.prefilled = pair, False
+        self.pair, self.prefilled, self._peak_of = pair, False, turn()
         self.target_cache = pair.target.engine.new_cache(capacity)
         self.draft_cache = pair.drafting.engine.new_cache(capacity) if uses_draft else None
         self.features = FeatureRows(capacity) if pair.head is not None or needs_past else None
@@ -95,12 +96,13 @@ class CachedModels:
         Without a draft the target reads the prompt in its first verification pass, as `generate` does; a text read
         `again` is read here, so that no pass is timed with it.
         """
-        device = self.pair.target.device
+        device, self._peak_of = self.pair.target.device, turn()
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         clock = PhaseClock(device)
         if again or self.draft_cache is not None:
             self.fill_target(tokens)
+        check_wanted()
         if self.pair.head is not None:
             self.pair.head.fill(self.draft_cache, self.features, tokens)
         elif self.draft_cache is not None:
@@ -154,11 +156,11 @@ class CachedModels:
         clock.mark("verify")
         return logits
 
-    def peak_memory(self) -> int:
-        """Peak bytes on CUDA since the prefill; weights and rows elsewhere."""
+    def peak_memory(self) -> int | None:
+        """Peak bytes on CUDA since the prefill, None where other work was there too; weights and rows elsewhere."""
         device = self.pair.target.device
         if device.type == "cuda":
-            return torch.cuda.max_memory_allocated(device)
+            return torch.cuda.max_memory_allocated(device) if turn() == self._peak_of else None
         taken = self.target_cache.allocated_bytes + self.pair.info.target.weight_bytes
         if self.features is not None:
             taken += self.features.allocated_bytes

@@ -1,5 +1,7 @@
 """What a user can do wrong: each error says in one sentence what is wrong and what to do about it."""
 
+import re
+
 # How devices word it when memory runs out (CUDA and MPS, the CPU allocator, cuBLAS), in lower case.
 MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
 
@@ -46,3 +48,32 @@ def require(condition: bool, message: str) -> None:
     """Raise `SettingsError(message)` unless `condition` holds."""
     if not condition:
         raise SettingsError(message)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether a library has failed; a panic of one written in Rust is no `Exception`."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+# How Python writes what JSON files and people write otherwise.
+PLAIN = {r"\bNone\b": "null", r"\bTrue\b": "true", r"\bFalse\b": "false", r"<class '([\w.]+)'>": r"\1"}
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+FIELD = re.compile(r"Field '([\w.]+)' (?:expected (\w+), got \w+ \(value: (.*)\)|with value (.*?) doesn't match)")
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, in one line of plain words: where it wraps another one, what that says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if "alidation error for" in lines[0] and len(lines) > 1:
+        lines = lines[1:]
+    line = re.sub(r"^(?:\w*(?:Error|Exception)|\w+ error|Error while \w+ \w+): ", "", lines[0]).rstrip(".")
+    if isinstance(error, KeyError):
+        line = line.strip("'\"")
+        line = f"{line} is unknown" if " " not in line else line
+    if field := FIELD.match(line):
+        line = f"{field[1]} is {field[3] or field[4]}"
+        line += f", which is not {KINDS[field[2]]}" if field[2] in KINDS else ", which it cannot be"
+    line = re.sub(r"(, expected|[.;:] Choose) one of\b.*", "", line)  # dozens of names, cut in the middle
+    for python, plain in PLAIN.items():
+        line = re.sub(python, plain, line)
+    return line if len(line) <= 200 else f"{line[:197]}..."

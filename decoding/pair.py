@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from transformers import GenerationConfig
+from transformers.generation.configuration_utils import GenerationConfig
 
-from decoding.engines import Engine, make_engine
+from decoding.engines import Engine, Made, make_engine
 from decoding.errors import OutOfMemoryError, PairError
+from decoding.interruption import CancelledError, check_wanted
 from decoding.offload import drop_offloaded
-from decoding.pair_checks import check_context, check_tokenizers, check_tree_attention, is_out_of_memory, max_positions
+from decoding.pair_checks import check_context, check_tokenizers, is_out_of_memory, max_positions
 from decoding.pair_loading import (
     Source,
     check_room,
@@ -25,6 +26,7 @@ from decoding.pair_loading import (
 )
 from decoding.presets import EMBEDDED, PairSettings
 from decoding.trace import ModelInfo, PairInfo
+from decoding.tree_check import check_tree_attention, let_masks_decide
 from decoding.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class Loaded:
     """The weights of a model, which several `Model`s may share, the engines made for them by name, and draft heads."""
 
     network: Any
-    engines: dict[str, Engine] = field(default_factory=dict)
+    engines: dict[str, Made] = field(default_factory=dict)
     heads: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -72,8 +74,7 @@ class Model:
         Raises:
             PairError: the pair was released.
         """
-        engine = self._loaded.engines.get(self.info.engine)
-        return engine if engine is not None else self._make_engine(self.info.engine)
+        return self._make_engine(self.info.engine).engine
 
     def with_engine(self, asked: str) -> "Model":
         """The same weights run by another engine, one of `presets.ENGINES`.
@@ -81,7 +82,8 @@ class Model:
         Raises:
             PairError: the engine cannot run this model.
         """
-        return replace(self, info=replace(self.info, engine=self._make_engine(asked).name))
+        made = self._make_engine(asked)
+        return replace(self, info=replace(self.info, engine=made.engine.name, engine_reason=made.reason(asked)))
 
     @property
     def network(self) -> Any:
@@ -104,10 +106,10 @@ class Model:
         """Whether `release` has dropped the weights."""
         return self._loaded.network is None
 
-    def _make_engine(self, asked: str) -> Engine:
+    def _make_engine(self, asked: str) -> Made:
         if asked in self._loaded.engines:
             return self._loaded.engines[asked]
-        engine = make_engine(
+        made = make_engine(
             asked,
             self.network,
             self.info.name,
@@ -119,7 +121,7 @@ class Model:
             mask_kind=self.mask_kind,
             mask_layer_types=self.mask_layer_types,
         )
-        return self._loaded.engines.setdefault(engine.name, engine)
+        return made._replace(engine=self._loaded.engines.setdefault(made.engine.name, made).engine)
 
 
 @dataclass(eq=False)
@@ -181,13 +183,17 @@ def load_pair(settings: PairSettings) -> Pair:
     if settings.split and device != "cuda":
         raise PairError("split spreads the target over GPUs, and this machine has none; turn split off.")
     dtype = choose_dtype(settings, device)
+    if device == "cuda":
+        # cuDNN's attention plans every shape in each thread anew, for tenths of a second, and trees have many shapes.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     sources = {"target": find_model(settings.target, "target"), "draft": find_model(settings.draft, "draft")}
     target_source, draft_source = sources["target"], sources["draft"]
     context = check_context([(s.name, s.config) for s in sources.values()], settings.context_length)
     tokenizer = load_tokenizer(target_source)
     check_tokenizers(tokenizer, load_tokenizer(draft_source), target_source.name, draft_source.name)
     vocabulary = Vocabulary(tokenizer, _vocab_size(target_source), target_source.eos_ids, settings.chat)
-    models = _load_models(sources, settings, device, dtype)
+    vocabulary.check(target_source.name)
+    models = _load_models(sources, settings, device, dtype, context)
     for model in models.values():
         # generate() fills what a caller leaves open from here; a model's own penalties would change the output.
         model.network.generation_config = _clean_generation(vocabulary)
@@ -209,13 +215,17 @@ def release(pair: Pair) -> None:
     free_memory()
 
 
-def _load_models(sources: dict[str, Source], settings: PairSettings, device: str, dtype: str) -> dict[str, Model]:
+def _load_models(
+    sources: dict[str, Source], settings: PairSettings, device: str, dtype: str, context: int
+) -> dict[str, Model]:
     models: dict[str, Model] = {}
     try:
         for role, source in sources.items():
+            check_wanted()
             check_room(source, role, settings, device, dtype)
-            models[role] = _load_model(source, settings, device, dtype, settings.places_layers and role == "target")
-    except (PairError, OutOfMemoryError, RuntimeError, MemoryError) as error:
+            split = settings.places_layers and role == "target"
+            models[role] = _load_model(source, settings, device, dtype, split, context)
+    except (PairError, OutOfMemoryError, RuntimeError, MemoryError, CancelledError) as error:
         for model in models.values():
             _drop(model)
         if is_out_of_memory(error):
@@ -225,14 +235,17 @@ def _load_models(sources: dict[str, Source], settings: PairSettings, device: str
     return models
 
 
-def _load_model(source: Source, settings: PairSettings, device: str, dtype: str, split: bool) -> Model:
+def _load_model(source: Source, settings: PairSettings, device: str, dtype: str, split: bool, context: int) -> Model:
     network = load_network(source, settings, device, dtype, split)
     inputs = network.get_input_embeddings().weight.device
     if inputs.type == "meta":  # offloaded: accelerate moves the inputs itself
         inputs = torch.device(device)
+    let_masks_decide(network)
     attention = network.config._attn_implementation
     try:
-        mask_kind, mask_keys = check_tree_attention(network, source.name, sdpa="sdpa" in attention, device=inputs)
+        mask_kind, mask_keys = check_tree_attention(
+            network, source.name, sdpa="sdpa" in attention, device=inputs, context=context
+        )
     except (PairError, RuntimeError, MemoryError):
         _empty(network)  # the error's traceback still holds the network
         raise

@@ -1,9 +1,11 @@
 """Bring one model from a folder or the Hub onto a device, and say in one sentence why that failed."""
 
+import copy
 import gc
 import importlib.util
 import logging
 import os
+import re
 import socket
 import traceback
 from dataclasses import dataclass
@@ -15,11 +17,15 @@ from urllib.request import getproxies
 import torch
 from huggingface_hub import constants as hub_constants
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.generation.configuration_utils import GenerationConfig
+from transformers.models.auto.configuration_auto import AutoConfig
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+from transformers.models.auto.tokenization_auto import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from decoding.errors import OutOfMemoryError, PairError
+from decoding.errors import OutOfMemoryError, PairError, first_line, is_failure
 from decoding.grouped_attention import GROUPED_SDPA, can_group
+from decoding.model_folder import AGAIN, check_folder, check_ids, explain_tokenizer, stored_parameters
 from decoding.offload import is_on, placement
 from decoding.pair_checks import check_config, is_out_of_memory
 from decoding.presets import EMBEDDED, PairSettings, local_folder, model_folder, model_shape
@@ -29,6 +35,7 @@ NO_NETWORK = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError",
 NO_NETWORK |= {"ProxyError", "ReadTimeout", "TimeoutException", "NetworkError", "SSLError"}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
 HUB_TIMEOUT_S = 3.0
+MOST_MISSING = 2  # times as many weights as are stored: no tensor or two that are missing
 
 
 @dataclass(frozen=True)
@@ -75,20 +82,22 @@ def find_model(name: str, role: str) -> Source:
     folder = model_folder(name, role)
     label = f"embedded-{role}" if name == EMBEDDED else name
     local = name == EMBEDDED or local_folder(name) is not None
+    if not local and os.path.isfile(os.path.expanduser(name)):
+        raise PairError(f"{name} is a file; give the folder that holds config.json.")
     if not local and (name.startswith((".", "/", "~", "\\")) or name.count("/") > 1):
         raise PairError(f"There is no folder {name}; give a folder that holds config.json, or a Hugging Face id.")
-    if local and not os.path.isfile(folder / "config.json"):
-        raise PairError(f"{label} holds no config.json; give the folder into which the whole model was downloaded.")
+    if local:
+        check_folder(folder, label)
     location = str(folder) if local else name
     options = {"trust_remote_code": False, "local_files_only": local or not hub_answers()}
     try:
         config = AutoConfig.from_pretrained(location, **options)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # each model's configuration checks its values in its own way
         raise PairError(explain(error, label, "configuration")) from error
     model_class = check_config(config, label)
-    if local:
-        check_weight_files(folder, label)
-    return Source(label, location, config, model_class, _eos_ids(location, config, options), options)
+    for part in (config, config.get_text_config()):
+        part.return_dict = True  # answers are read by name
+    return Source(label, location, config, model_class, _eos_ids(location, label, config, options), options)
 
 
 def hub_answers() -> bool:
@@ -106,19 +115,6 @@ def hub_answers() -> bool:
     return True
 
 
-def check_weight_files(folder: Path, label: str) -> None:
-    """Refuse a folder without safetensors weights."""
-    if any(folder.glob("*.safetensors")):
-        return
-    pickled = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
-    if pickled:
-        raise PairError(
-            f"{label} holds only {pickled[0].name}, a pickle that can run code when it is loaded; "
-            "give a folder with safetensors weights."
-        )
-    raise PairError(f"{label} holds no weights; download model.safetensors into the folder too.")
-
-
 def load_tokenizer(source: Source) -> Any:
     """The tokenizer that lies beside a model."""
     folder = Path(source.location)
@@ -126,7 +122,11 @@ def load_tokenizer(source: Source) -> Any:
         raise PairError(f"{source.name} holds no tokenizer; put tokenizer.json and tokenizer_config.json there too.")
     try:
         return AutoTokenizer.from_pretrained(source.location, **source.options)
-    except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError) as error:
+    except BaseException as error:  # a damaged tokenizer fails in as many ways as there are tokenizers
+        if not is_failure(error):
+            raise
+        if folder.is_dir():
+            explain_tokenizer(folder, source.name)
         raise PairError(explain(error, source.name, "tokenizer")) from error
 
 
@@ -137,6 +137,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
         split: place layer by layer, over GPUs and, where `settings` limit the memory for weights, off the device.
     """
     attention = _attention(source, settings.attention)
+    check_skeleton(source)
     options: dict[str, Any] = {"dtype": getattr(torch, dtype), "attn_implementation": attention}
     if split:
         gpus = torch.cuda.device_count() if settings.split else 1
@@ -152,22 +153,22 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
             config=source.config,
             use_safetensors=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
             **source.options,
             **options,
         )
         if not split:
             network.to(device)
     except SafetensorError as error:
-        raise PairError(f"The weights of {source.name} are damaged ({error}); download them again.") from error
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, MemoryError) as error:
+        what = f"The weights of {source.name} are damaged ({first_line(error)})"
+        raise PairError(f"{what}; download them again.") from error
+    except Exception as error:
         if is_out_of_memory(error):
             raise out_of_memory(source.name, device, error) from None
         raise PairError(explain(error, source.name, "weights")) from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise PairError(
-            f"The weights of {source.name} lack {len(missing)} tensors, such as {missing[0]}; download them again."
-        )
+    if wrong := _mismatch(report, len(network.state_dict()), source.name) or _not_finite(network, source.name):
+        del network  # the error's traceback holds this frame
+        raise PairError(wrong)
     if split and not is_on(network, device):
         del network  # the error's traceback holds this frame
         raise PairError(
@@ -175,6 +176,68 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
             "raise max_memory_gib or choose a smaller model."
         )
     return network.eval().requires_grad_(False)
+
+
+def check_skeleton(source: Source) -> None:
+    """Build the model without memory for its weights: refuse what cannot be built, or is far larger than its files.
+
+    Raises:
+        PairError: the configuration describes no model, or another one than the weights are of.
+    """
+    folder, config = local_folder(source.location), copy.deepcopy(source.config)  # the Hub's cache may be half filled
+    if source.model_class.config_class is config.sub_configs.get("text_config"):
+        config = config.get_text_config()  # as loading does: of a model that also sees images its language model
+    config._attn_implementation = "eager"  # whatever the file asks for, nothing is computed here
+    try:
+        with torch.device("meta"):
+            network = source.model_class(config)
+    except Exception as error:  # each model's own code, with numbers that it was never meant for
+        raise PairError(
+            f"No model can be built from the configuration of {source.name} ({first_line(error)}); "
+            "download config.json again or choose another model."
+        ) from error
+    described, stored = sum(weight.numel() for weight in network.parameters()), folder and stored_parameters(folder)
+    if stored and described > MOST_MISSING * stored:
+        raise PairError(
+            f"The configuration of {source.name} describes {described:,} weights and its files hold {stored:,}: "
+            "they are not of one model; download both again."
+        )
+
+
+def _mismatch(report: dict[str, Any], tensors: int, name: str) -> str:
+    """What tensors the weights lack, or hold in another shape than the configuration asks for; empty if none.
+
+    Args:
+        tensors: that the model has in all.
+    """
+    if mismatched := sorted(report["mismatched_keys"]):
+        tensor, stored, wanted = mismatched[0]
+        shapes = [" x ".join(map(str, shape)) for shape in (stored, wanted)]
+        others = f", the first of {len(mismatched)} that differ" if len(mismatched) > 1 else ""
+        return (
+            f"The weights of {name} hold {tensor} of {shapes[0]} and its configuration asks for {shapes[1]}{others}; "
+            "they are not of one model: download both again."
+        )
+    missing = sorted(report["missing_keys"])
+    if not missing:
+        return ""
+    count = f"{len(missing)} of {tensors} tensors, such as" if len(missing) > 1 else "tensor"
+    whose = "they are of another model" if 2 * len(missing) > tensors else "they are incomplete"
+    return f"The weights of {name} lack {count} {missing[0]}; {whose}: {AGAIN}."
+
+
+def _not_finite(network: Any, name: str) -> str:
+    """The first tensor that holds nan or inf, empty if none does; weights that lie off the device are not looked at."""
+    for tensor, weight in network.named_parameters():
+        if weight.is_meta or not weight.numel():
+            continue
+        ends = torch.stack(weight.detach().aminmax())
+        if not ends.isfinite().all():
+            said = f"The weights of {name} hold nan or infinite numbers in {tensor}"
+            if weight.dtype == torch.float16 and not ends.isnan().any():
+                return f"{said}, as float16 has them; choose float32 or bfloat16, or {AGAIN}."
+            return f"{said}; {AGAIN}."
+    return ""
 
 
 def out_of_memory(what: str, device: str, error: BaseException) -> OutOfMemoryError:
@@ -250,10 +313,17 @@ def explain(error: BaseException, name: str, what: str) -> str:
         return f"{name} has no safetensors weights, and pickles are never loaded; choose a model that has them."
     if "custom code" in text or "trust_remote_code" in text:
         return f"{name} needs program code of its own, which is never run here; choose another model."
-    if "does not recognize this architecture" in text or "model_type" in text:
-        return f"{name} is of a kind that the installed transformers does not know; update it or choose another model."
-    first = (text.strip().splitlines() or [type(error).__name__])[0][:200]
-    return f"The {what} of {name} cannot be loaded ({first}); download the model again or choose another."
+    if "does not recognize this architecture" in text:
+        kind = re.search(r"model type `([^`]{1,60})`", text)
+        what = f"is a {kind[1]} model, which" if kind else "is of a kind that"
+        return f"{name} {what} the installed transformers does not know; update it or choose another model."
+    if "model_type" in text:
+        return f"config.json of {name} names no model_type such as llama, so nothing tells what model it is; {AGAIN}."
+    if "`layer_types` entries" in text:
+        found = re.search(r"but got (.{1,120})", text)
+        what = f" ({found[1].strip('()[]')})" if found else ""
+        return f"{name} has layer_types that the installed transformers does not know{what}; choose another model."
+    return f"The {what} of {name} cannot be loaded ({first_line(error)}); {AGAIN} or choose another."
 
 
 def _attention(source: Source, asked: str) -> str:
@@ -265,12 +335,15 @@ def _attention(source: Source, asked: str) -> str:
     return GROUPED_SDPA if can_group(source.model_class, source.config) else "sdpa"
 
 
-def _eos_ids(location: str, config: Any, options: dict[str, Any]) -> tuple[int, ...]:
+def _eos_ids(location: str, label: str, config: Any, options: dict[str, Any]) -> tuple[int, ...]:
     """End-of-text ids of the generation config, or of the configuration where there is none."""
     try:
         eos = GenerationConfig.from_pretrained(location, **options).eos_token_id
-    except (OSError, ValueError):
+    except OSError:  # there is none
         eos = None
+    except Exception as error:
+        raise PairError(explain(error, label, "generation_config.json")) from error
     if eos is None:
         eos = getattr(config.get_text_config(), "eos_token_id", None)
+    check_ids(eos, "eos_token_id", "generation_config.json", label)
     return () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)

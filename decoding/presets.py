@@ -1,15 +1,13 @@
 """Which pair to load and how: settings, ready-made pairs and the memory they need. Torch-free."""
 
-import json
-import math
 import os
 import re
-import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from decoding.errors import require
+from decoding.errors import PairError, require
+from decoding.model_folder import CONFIG, check_values, read_object, stored_parameters
 
 EMBEDDED = "embedded"
 EMBEDDED_FOLDER = Path(__file__).parent / "embedded_pair"
@@ -18,6 +16,8 @@ DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("auto", "sdpa", "eager")
 ENGINES = ("auto", "library", "lean", "static")
+# The static engine whose trees are drafted and verified by the host's code, to measure what the device's is worth.
+STATIC_HOST = "static-host"
 # Attention sinks and a window, so many rows together: `streaming` or `streaming-512`. Another law than the target's.
 STREAMING = re.compile(r"streaming(?:-(\d{1,7}))?")
 SINKS, STREAMED_ROWS, FEWEST_STREAMED = 4, 256, 64
@@ -29,8 +29,8 @@ LOGIT_ROWS = 128
 
 
 def is_engine(name: str) -> bool:
-    """Whether an engine has this name: one of `ENGINES`, or `streaming` with or without a number of rows."""
-    return name in ENGINES or streamed_rows(name) is not None
+    """Whether an engine has this name: one of `ENGINES`, `static-host`, or `streaming` with or without a number."""
+    return name in (*ENGINES, STATIC_HOST) or streamed_rows(name) is not None
 
 
 def streamed_rows(name: str) -> int | None:
@@ -245,11 +245,11 @@ def model_shape(name: str, role: str) -> Shape | None:
     if name in MODEL_SHAPES:
         return MODEL_SHAPES[name]
     folder = model_folder(name, role)
-    if folder is None or not os.path.isfile(folder / "config.json"):
+    if folder is None or not os.path.isfile(folder / CONFIG):
         return None
     try:
         return _shape_in_folder(folder)
-    except (OSError, ValueError, KeyError, TypeError, struct.error, ZeroDivisionError):
+    except (PairError, TypeError, ZeroDivisionError):
         return None  # loading will say what is wrong with it
 
 
@@ -265,30 +265,19 @@ def _cached_folder(name: str) -> Path | None:
 
 
 def _shape_in_folder(folder: Path) -> Shape:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config = {**config, **config.get("text_config", {})}
+    config = read_object(folder / CONFIG, folder.name)
+    check_values(config, folder.name)
+    config = {**config, **(config.get("text_config") or {})}
 
     def first(*names: str) -> int | None:
         return next((config[name] for name in names if config.get(name) is not None), None)
 
     heads = first("num_attention_heads", "n_head", "num_heads")
-    files = list(folder.glob("model*.safetensors")) or list(folder.glob("*.safetensors"))
-    parameters = sum(map(_count_parameters, files))
     return Shape(
-        parameters=parameters,
+        parameters=stored_parameters(folder),
         layers=first("num_hidden_layers", "n_layer", "num_layers"),
         kv_heads=first("num_key_value_heads") or heads,
         head_dim=first("head_dim") or first("hidden_size", "n_embd", "d_model") // heads,
         vocab_size=first("vocab_size"),
         max_context=first("max_position_embeddings", "n_positions") or MAX_CONTEXT,
     )
-
-
-def _count_parameters(file: Path) -> int:
-    """Number of weights in a safetensors file, read from its header alone."""
-    with file.open("rb") as stream:
-        (length,) = struct.unpack("<Q", stream.read(8))
-        if length > file.stat().st_size:
-            raise ValueError(f"{file.name} is damaged")
-        header = json.loads(stream.read(length))
-    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")

@@ -5,7 +5,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decoding.errors import PairError, PromptError
+from decoding.errors import PairError, PromptError, first_line, is_failure
+
+SAMPLE = "One day, 2 foxes met."
 
 # Tokens that end a turn in the chat templates in use; only those that the template names count.
 END_OF_TURN = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|end_of_turn|>", "</s>")
@@ -55,7 +57,7 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text, with the start token that the tokenizer itself puts before a text, if any."""
-        return self._checked(self.tokenizer(text, add_special_tokens=True)["input_ids"])
+        return self._encoded(text, add_special_tokens=True)
 
     def encode_chat(self, messages: str | Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a conversation, or of one user message, up to where the assistant's answer begins."""
@@ -63,13 +65,42 @@ class Vocabulary:
             raise PairError("The target's tokenizer has no chat template; turn chat off or choose an Instruct model.")
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        from jinja2 import TemplateError
-
         try:
             text = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-        except TemplateError as error:
-            raise PromptError(f"The model's chat template refuses these messages: {error}") from error
-        return self._checked(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        except Exception as error:  # a template is a program of the model's makers
+            raise PromptError(f"The model's chat template refuses these messages ({first_line(error)}).") from error
+        return self._encoded(text, add_special_tokens=False)
+
+    def check(self, name: str) -> None:
+        """Refuse a tokenizer that reads no plain text, or whose chat template is of no use.
+
+        Args:
+            name: of the model that it lies beside.
+
+        Raises:
+            PairError: what it fails at.
+        """
+        try:
+            tokens = self._ids(SAMPLE, add_special_tokens=True)
+        except PromptError as error:
+            why = first_line(error.__cause__ or error)
+            raise PairError(f"The tokenizer of {name} reads no plain text ({why}); download it again.") from error
+        if (largest := max(tokens, default=0)) >= self.size:
+            raise PairError(
+                f"The tokenizer of {name} makes token {largest:,} of plain text, and the model has {self.size:,}: "
+                "they are not of one model; download both again."
+            )
+        if not tokens:
+            raise PairError(f"The tokenizer of {name} makes no tokens of plain text; download tokenizer.json again.")
+        if not self.chat:
+            return
+        try:
+            conversation = self.encode_chat(SAMPLE)
+        except PromptError as error:
+            why = first_line(error.__cause__ or error)
+            raise PairError(f"The chat template of {name} cannot be used ({why}); turn chat off.") from error
+        if not conversation:
+            raise PairError(f"The chat template of {name} makes no text of a message; turn chat off.")
 
     def text(self, token_id: int) -> str:
         """Text of one token: special tokens by name, bytes that are not a whole character as `<0xE2>`."""
@@ -105,13 +136,22 @@ class Vocabulary:
             stops |= {by_name[name] for name in END_OF_TURN if name in template and name in by_name}
         return stops
 
-    def _checked(self, ids: Sequence[int]) -> list[int]:
+    def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        try:
+            return list(self.tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"])
+        except BaseException as error:  # the tokenizers library raises nothing more particular, and panics
+            if not is_failure(error):
+                raise
+            raise PromptError(f"The tokenizer fails on this text ({first_line(error)}); change the text.") from error
+
+    def _encoded(self, text: str, add_special_tokens: bool) -> list[int]:
+        ids = self._ids(text, add_special_tokens)
         too_large = next((i for i in ids if i >= self.size), None)
         if too_large is not None:
             raise PromptError(
                 f"The prompt holds {self.text(too_large)!r}, a token that the target has no row for; leave it out."
             )
-        return list(ids)
+        return ids
 
 
 def _kind(tokenizer: Any) -> str:
