@@ -2,3 +2,33 @@
 
 Importing this package loads neither torch nor transformers, so that a recorded trace opens without them.
 """
+
+import os
+from collections.abc import MutableMapping
+
+SPIN_COUNT = "1000"
+PRIMITIVES = "128"
+
+
+def spin_briefly(environment: MutableMapping[str, str]) -> None:
+    """Have the threads of torch's parallel loops wait awake only for a moment; call it before torch is loaded.
+
+    By default libgomp's threads spin for milliseconds between two loops. That takes the processor from whatever else
+    runs, which the loop then waits for: beside other busy processes a text takes tens of times as long. What a person
+    has chosen stays.
+    """
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
+        environment["GOMP_SPINCOUNT"] = SPIN_COUNT
+
+
+def keep_few_primitives(environment: MutableMapping[str, str]) -> None:
+    """Have oneDNN keep the programs of fewer shapes; call it before torch is loaded.
+
+    It writes one per matrix and number of rows, and trees have any number: by default it keeps 1,024 of them, in
+    hundreds of megabytes that a server with many visitors never gets back. What a person has chosen stays.
+    """
+    environment.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)
+
+
+spin_briefly(os.environ)
+keep_few_primitives(os.environ)

@@ -31,7 +31,7 @@ class KVCache:
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
         """Write the rows of one layer behind the rows held; return all rows `[1, kv_heads, length + new, head_dim]`."""
         blocks, end = self.blocks, self.length + keys.shape[2]
-        views = blocks.views[layer_idx] if blocks.placed[layer_idx] else blocks.place(layer_idx, keys)
+        views = blocks.views[layer_idx] if blocks.placed[layer_idx] else blocks.place(layer_idx, keys, values)
         views[0][:, :, self.length : end].copy_(keys)
         views[1][:, :, self.length : end].copy_(values)
         return views[0][:, :, :end], views[1][:, :, :end]
@@ -39,7 +39,7 @@ class KVCache:
     def write(self, pair: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """The same for keys and values in one tensor `[2, 1, kv_heads, new, head_dim]`, with one copy."""
         if not self.blocks.placed[layer_idx]:
-            self.blocks.place(layer_idx, pair[0])
+            self.blocks.place(layer_idx, *pair)
         both, end = self.blocks.pairs[layer_idx], self.length + pair.shape[3]
         both[:, :, :, self.length : end].copy_(pair)
         return both[0, :, :, :end], both[1, :, :, :end]

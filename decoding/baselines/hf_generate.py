@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from decoding.interruption import CancelledError, pause_point, turn
 from decoding.metrics import Timeline
 from decoding.pair import Pair
 from decoding.sampling import Sampling
@@ -18,23 +19,23 @@ BASELINES: dict[Baseline, str] = {
 }
 
 
-class CancelledError(Exception):
-    """Raised inside `generate` when the caller no longer wants the result."""
-
-
 class _Stopwatch:
     """A streamer that notes when tokens arrive; the first call brings the prompt."""
 
-    def __init__(self, cancelled=None):
+    def __init__(self, device: torch.device, samples: bool, cancelled=None):
         self.seconds: list[float] = []
         self.tokens: list[int] = []
         self._total = None
         self._cancelled = cancelled
+        self._devices, self._samples = [device] if device.type == "cuda" else [], samples
         self.started = time.perf_counter()
 
     def put(self, tokens: torch.Tensor) -> None:
         if self._cancelled is not None and self._cancelled():
             raise CancelledError
+        # Whoever else samples meanwhile seeds the same generators.
+        with torch.random.fork_rng(self._devices, enabled=self._samples):
+            self.started += pause_point(timed=True)  # the clock stands meanwhile
         if self._total is None:
             self._total = 0
             return
@@ -48,7 +49,11 @@ class _Stopwatch:
 
 @dataclass(frozen=True)
 class BaselineRun:
-    """One call of an outside baseline."""
+    """One call of an outside baseline.
+
+    Attributes:
+        peak_memory_bytes: on CUDA, None elsewhere and where other work was there too.
+    """
 
     baseline: Baseline
     output_ids: tuple[int, ...]
@@ -91,7 +96,7 @@ def run_baseline(
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     ids = torch.tensor([prompt_ids], device=device)
-    stopwatch = _Stopwatch(cancelled)
+    stopwatch, peak_of = _Stopwatch(device, bool(config.do_sample), cancelled), turn()
     output = pair.target.network.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
@@ -100,7 +105,8 @@ def run_baseline(
         **extra,
     )
     new = tuple(output[0, len(prompt_ids) :].tolist())
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    alone = turn() == peak_of
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" and alone else None
     # An assistant may bring tokens past the limit to the streamer; what was returned is what counts.
     tokens = tuple(min(count, len(new)) for count in stopwatch.tokens)
     return BaselineRun(baseline, new, Timeline(tuple(stopwatch.seconds), tokens), peak)

@@ -72,7 +72,7 @@ class Engine(Protocol):
     """Runs one model; caches that it makes are only for its own passes.
 
     Attributes:
-        name: `library`, `lean` or `static`.
+        name: `library`, `lean`, `static`, `static-host` or `streaming-N`.
     """
 
     name: str

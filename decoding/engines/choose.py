@@ -1,7 +1,7 @@
 """Which engine runs a model: what was asked for, or the fastest that gives the library's logits."""
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,20 +15,42 @@ from decoding.engines.static import StaticEngine
 from decoding.engines.streaming import StreamingEngine
 from decoding.errors import PairError
 from decoding.pair_checks import TOLERANCE, is_out_of_memory
-from decoding.presets import is_engine, streamed_rows
+from decoding.presets import STATIC_HOST, is_engine, streamed_rows
 
 LEAN_FORWARDS = (NeoXForward, LlamaForward)
 # Packed weights stand beside the library's: on a CPU auto takes them only where this share of free memory suffices.
 PACKED_MEMORY_SHARE = 0.5
+# Tokens are compared whose logit is at most so far below the favourite's: in 16 bits those of tokens that nothing would
+# ever choose are rounded by more than a wrong mask changes the others.
+LIKELY_LOGIT_GAP = 3.0
 
 
-def make_engine(
-    asked: str, network: Any, name: str, positions: int, free_bytes: int | None = None, **how: Any
-) -> Engine:
-    """The engine for a loaded network.
+class Made(NamedTuple):
+    """An engine and how it came to run a model.
+
+    Attributes:
+        difference: largest difference of log-probabilities of likely tokens from the library's; None for the library.
+        why: why auto took it, or did not take the one it would rather take.
+    """
+
+    engine: Engine
+    difference: float | None
+    why: str
+
+    def reason(self, asked: str) -> str:
+        """Why it runs the model that was loaded with engine `asked`, in words for a person."""
+        why = self.why if asked == "auto" else "asked for"
+        if self.difference is None:
+            return why
+        return f"{why}; log-probabilities of likely tokens are within {self.difference:.2g} of the library's"
+
+
+def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes: int | None = None, **how: Any) -> Made:
+    """The engine for a loaded network, and why it is this one.
 
     Args:
-        asked: one of `presets.ENGINES`; auto takes static on CUDA and lean on a CPU where they fit, else the library.
+        asked: one of `presets.ENGINES`; auto takes static on CUDA and lean on a CPU where they fit, else the library,
+            and says why in `Made.reason`.
         name: the model, for messages.
         positions: most positions that a text can have.
         free_bytes: free memory of the device, None if unknown.
@@ -39,19 +61,19 @@ def make_engine(
     """
     assert is_engine(asked)
     library = EagerEngine("library", LibraryForward(network, name), **how)
-    wanted = _fastest(network, free_bytes, **how) if asked == "auto" else asked
+    wanted, why = _fastest(network, free_bytes, **how) if asked == "auto" else (asked, "")
     if wanted == "library":
-        return library
+        return Made(library, None, why)
     kind = next((kind for kind in LEAN_FORWARDS if kind.fits(network) and how["mask_kind"] == "bool"), None)
     refusal = _refusal(wanted, kind, network, name, how["mask_kind"])
     if refusal is None:
         with torch.inference_mode():
             engine = _own_engine(wanted, kind, network, name, positions, how)
-            refusal = _wrong(engine, library, network, name, how["dtype"])
-    if refusal is None:
-        return engine
+            difference, refusal = _checked(engine, library, network, name, how["dtype"])
+        if refusal is None:
+            return Made(engine, difference, why)
     if asked == "auto":
-        return library
+        return Made(library, None, refusal)
     raise PairError(refusal)
 
 
@@ -62,8 +84,8 @@ def _own_engine(asked: str, kind: type | None, network: Any, name: str, position
         kind: of the lean forward, None where there is none.
     """
     forward, rows = LibraryForward(network, name) if kind is None else kind(network, positions), streamed_rows(asked)
-    if asked == "static":
-        return StaticEngine(forward, **how)
+    if _is_static(asked):
+        return StaticEngine(forward, **how, name=asked)
     if rows is None:
         return EagerEngine("lean", forward, **how)
     if not forward.rotary.keeps_length:
@@ -71,14 +93,26 @@ def _own_engine(asked: str, kind: type | None, network: Any, name: str, position
     return StreamingEngine(forward, forward.rotary, rows, **how)
 
 
-def _fastest(network: Any, free_bytes: int | None, device: torch.device, dtype: torch.dtype, **masks: Any) -> str:
-    """The engine that auto tries."""
+def _fastest(
+    network: Any, free_bytes: int | None, device: torch.device, dtype: torch.dtype, **masks: Any
+) -> tuple[str, str]:
+    """The engine that auto tries, and why."""
     if device.type == "cuda":
-        one_mask = masks["mask_kind"] == "bool" and not masks["mask_layer_types"]
-        return "static" if one_mask and _on_one_device(network) else "library"
+        if not _on_one_device(network):
+            return "library", "the model is spread over devices, which CUDA graphs are not"
+        if masks["mask_kind"] != "bool" or masks["mask_layer_types"]:
+            return "library", "the static engine takes one boolean mask for all layers, and this model does not"
+        return "static", "the fastest on a CUDA GPU"
+    if not can_pack(device, dtype):
+        return "library", f"weights in {str(dtype).removeprefix('torch.')} are not packed on this {device.type}"
     weights = sum(weight.numel() * weight.element_size() for weight in network.parameters())
-    fits = free_bytes is None or weights <= PACKED_MEMORY_SHARE * free_bytes
-    return "lean" if can_pack(device, dtype) and fits else "library"
+    if free_bytes is not None and weights > PACKED_MEMORY_SHARE * free_bytes:
+        return "library", "packed weights stand beside the others, and free memory is short of that"
+    return "lean", "the fastest on a CPU"
+
+
+def _is_static(name: str) -> bool:
+    return name in ("static", STATIC_HOST)
 
 
 def _on_one_device(network: Any) -> bool:
@@ -89,31 +123,38 @@ def _refusal(wanted: str, kind: type | None, network: Any, name: str, mask_kind:
     """Why an engine cannot run a network, None if it can."""
     if not _on_one_device(network):
         return f"{name} is spread over devices, which the {wanted} engine is not; choose engine auto or library."
-    if wanted not in ("library", "static") and kind is None:
+    if wanted != "library" and not _is_static(wanted) and kind is None:
         network_name = f"a {type(network).__name__} with {mask_kind} masks"
         return f"{name} is {network_name}, for which there is no lean forward; choose engine auto or library."
     return None
 
 
-def _wrong(engine: Engine, library: Engine, network: Any, name: str, dtype: torch.dtype) -> str | None:
-    """How an engine fails to give the library's logits, None if it gives them."""
+def _checked(
+    engine: Engine, library: Engine, network: Any, name: str, dtype: torch.dtype
+) -> tuple[float, None] | tuple[None, str]:
+    """How far an engine is from the library's logits, or in words how it fails to give them."""
     try:
         # The second time on CUDA static passes are graphs.
-        difference = max(_difference(engine, library, network) for _ in range(2 if engine.name == "static" else 1))
+        difference = max(_difference(engine, library, network) for _ in range(2 if _is_static(engine.name) else 1))
     except RuntimeError as error:
-        if engine.name != "static" or is_out_of_memory(error):
+        if not _is_static(engine.name) or is_out_of_memory(error):
             raise
-        reason = f"{name} cannot run as CUDA graphs ({str(error).splitlines()[0]}); choose engine library."
+        reason = f"{name} cannot run in static shapes ({str(error).splitlines()[0]}); choose engine library."
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
-        return reason
+        return None, reason
+    if isinstance(engine, StaticEngine) and engine.graphs.failure:
+        return None, f"{name} cannot run as CUDA graphs ({engine.graphs.failure}); choose engine library."
     if difference <= TOLERANCE.get(dtype, 2e-1):
-        return None
-    forward = "static engine" if engine.name == "static" else "lean forward"
-    return f"The {forward} gives {name} log-probabilities that differ by {difference:.2g}; choose engine library."
+        return difference, None
+    forward = "static engine" if _is_static(engine.name) else "lean forward"
+    return None, (
+        f"The {forward} gives {name} log-probabilities of likely tokens that differ by {difference:.2g}; choose engine "
+        "library."
+    )
 
 
 def _difference(engine: Engine, reference: Engine, network: Any) -> float:
-    """Largest difference of log-probabilities in a small tree behind a cached prefix."""
+    """Largest difference of log-probabilities of likely tokens in a small tree behind a cached prefix; inf for nan."""
     vocab = network.config.get_text_config().vocab_size
     ids = np.arange(1, 14, 2) * vocab // 16
     tree = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]], dtype=bool)
@@ -123,4 +164,7 @@ def _difference(engine: Engine, reference: Engine, network: Any) -> float:
         one.run(cache, ids[:3], np.arange(3), one.mask(Visibility(0, np.tri(3, dtype=bool))), 1)
         logits = one.run(cache, ids[3:], np.array([3, 4, 4, 5]), one.mask(Visibility(3, tree)), 0)
         rows.append(torch.log_softmax(logits.float(), -1))
-    return float((rows[0] - rows[1]).abs().max())
+    found, expected = rows
+    unlikely = expected < expected.amax(-1, keepdim=True) - LIKELY_LOGIT_GAP  # not so where it is nan
+    apart = torch.nan_to_num((found - expected).abs(), nan=torch.inf)
+    return float(apart.masked_fill(unlikely, 0).max())

@@ -13,6 +13,7 @@ from decoding.engines.static_shapes import LARGEST
 from decoding.kv_cache import KVCache
 from decoding.method import Method
 from decoding.pair import Model, Pair
+from decoding.presets import STATIC_HOST
 from decoding.verifiers import GreedyVerifier
 
 
@@ -57,5 +58,8 @@ def choose_iteration(
 
 
 def _ready(model: Model, cache: KVCache) -> bool:
-    """Whether a model runs in static shapes and its cache has blocks: an eager pass makes them."""
-    return isinstance(model.engine, StaticEngine) and cache.length > 0 and all(cache.blocks.placed)
+    """Whether a model runs whole iterations in static shapes and its cache has blocks: an eager pass makes them."""
+    if not isinstance(model.engine, StaticEngine) or model.engine.name == STATIC_HOST:
+        return False
+    # Trees on the device hold probabilities in float64, which an Apple GPU does not have.
+    return model.device.type != "mps" and cache.length > 0 and all(cache.blocks.placed)

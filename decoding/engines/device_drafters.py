@@ -14,7 +14,6 @@ from decoding.drafters import DynaTreeDrafter, Eagle2Drafter, FixedTreeDrafter, 
 from decoding.drafters.base import Drafter
 from decoding.drafters.dynatree import Adapted
 from decoding.engines.device_rules import ALWAYS, MOST_FORWARDS, NEVER, WIDTHS, BeamRule, LevelRule, Rule
-from decoding.trace import Setting
 
 
 def linear_rule(drafter: LinearDrafter, state: None, depth_limit: int) -> LevelRule:
@@ -81,11 +80,6 @@ def device_rule(drafter: Drafter, state: object, depth_limit: int) -> Rule | Non
     if isinstance(state, Adapted):
         state = Adapted(**state.values())  # the window it looks at moves with every iteration, what it decides rarely
     return _cached_rule(drafter, state, min(depth_limit, MOST_FORWARDS + 1))
-
-
-def settings_in_force(drafter: Drafter, state: object) -> dict[str, Setting]:
-    """Every setting by name, those that history has moved as they are now."""
-    return drafter.settings() | (state.values() if isinstance(state, Adapted) else {})
 
 
 @lru_cache(maxsize=256)

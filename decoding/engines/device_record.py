@@ -7,7 +7,6 @@ import numpy as np
 from torch import Tensor
 
 from decoding.drafters.base import Draft, Drafter
-from decoding.engines.device_drafters import settings_in_force
 from decoding.engines.device_tree import ACCEPTED, COLUMNS, FLOATS, SIZE, VERIFIED
 from decoding.sampling import TargetRows
 from decoding.token_tree import TokenTree
@@ -70,7 +69,7 @@ class DeviceReport:
         levels = [np.flatnonzero(self.tree.level == forward) for forward in range(len(source.probs))]
         source.logits = [logits[: len(nodes)] for nodes, logits in zip(levels, source.logits, strict=True)]
         rows = tuple((nodes, probs[: len(nodes)]) for nodes, probs in zip(levels, source.probs, strict=True))
-        return Draft(self.tree, self.order, drafter.law, state, rows, settings_in_force(drafter, state))
+        return Draft(self.tree, self.order, drafter.law, state, rows, drafter.in_force(state))
 
 
 def greedy_verification(draft: Draft, preferred: np.ndarray, accepted: tuple[int, ...], record: bool) -> Verification:

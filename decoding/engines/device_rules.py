@@ -148,7 +148,7 @@ class BeamRule:
     @property
     def codes(self) -> np.ndarray:
         """Why a node that stays was not expanded: it is at the deepest level, or it was not in the beam."""
-        return np.array([GROWTH_CODE[self.at_deepest]] + [GROWTH_CODE["budget"]] * (REASONS - 1))
+        return np.array([GROWTH_CODE[self.at_deepest]] + [GROWTH_CODE["beam"]] * (REASONS - 1))
 
     @property
     def nodes(self) -> int:

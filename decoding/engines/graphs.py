@@ -1,15 +1,36 @@
 """CUDA graphs of the passes of one model: captured when they come up again, kept as long as what they are bound to."""
 
+import contextlib
 import gc
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from decoding.pair_checks import is_out_of_memory
+
 T = TypeVar("T", bound=Tensor | tuple[Tensor, ...] | None)
+
+# Graphs of one model that are kept, each of some megabytes: a method needs about a hundred for a text, and ten methods
+# that take turns find theirs again.
+MOST_GRAPHS = 1024
+# Graphs whose capture was broken off: the allocators of PyTorch may go on asking them which memory is theirs.
+_BROKEN: list[Any] = []
+
+
+@dataclass(eq=False)
+class _Captured:
+    """A graph, what it gives back, and when it was last replayed."""
+
+    graph: Any
+    results: Any
+    used: int = 0
 
 
 class Graphs:
@@ -23,15 +44,20 @@ class Graphs:
 
     Attributes:
         capture: whether calls become graphs; without, they run as they are, in the same sizes.
-        captured: graphs captured so far. A timed run that raises it was not at full speed.
+        captured: graphs captured so far.
+        cold: calls that warmed up or captured. A timed run that raises it was not at full speed.
+        evicted: graphs given up because others were used more recently.
+        failure: why a capture failed, after which all calls run as they are; empty while none has.
     """
 
     def __init__(self, device: torch.device):
         self.capture = device.type == "cuda"
-        self.captured = 0
+        self.captured = self.cold = self.evicted = 0
+        self.failure = ""
         self._device = device
         self._stream: Any = None
-        self._graphs: WeakKeyDictionary[Any, dict[Hashable, tuple[Any, Any] | None]] = WeakKeyDictionary()
+        self._graphs: WeakKeyDictionary[Any, dict[Hashable, _Captured | None]] = WeakKeyDictionary()
+        self._clock = count(1)
 
     def call(self, owner: Any, key: Hashable, body: Callable[[], T]) -> T:
         """Do what `body` does.
@@ -43,19 +69,34 @@ class Graphs:
 
         Returns:
             What `body` gives back, valid until the next call.
+
+        Raises:
+            RuntimeError: memory ran out while it was captured.
         """
         if not self.capture:
             return body()
         graphs = self._graphs.setdefault(owner, {})
         if key not in graphs:
             results = self._warm_up(body)
+            self.cold += 1
             graphs[key] = None
             return results
         if graphs[key] is None:
-            graphs[key] = self._record(body)
-        graph, results = graphs[key]
-        graph.replay()
-        return results
+            self._make_room()
+            try:
+                graphs[key] = _Captured(*self._record(body))
+            except RuntimeError as error:
+                cause = error.__context__ or error  # what broke the capture, rather than that it could not be ended
+                if is_out_of_memory(cause):
+                    raise cause from None
+                self._give_up(cause)
+                return body()
+            self.captured += 1
+            self.cold += 1
+        entry = graphs[key]
+        entry.used = next(self._clock)
+        entry.graph.replay()
+        return entry.results
 
     def _warm_up(self, body: Callable[[], T]) -> T:
         if self._stream is None:
@@ -70,19 +111,86 @@ class Graphs:
         return results
 
     def _record(self, body: Callable[[], T]) -> tuple[Any, T]:
-        graph = torch.cuda.CUDAGraph()
-        # thread_local: what other threads of the app do on the device meanwhile does not end the capture.
-        how = {"pool": self._living_pool(), "stream": self._stream, "capture_error_mode": "thread_local"}
-        with _no_collection(), torch.cuda.graph(graph, **how):
-            results = body()
-        self.captured += 1
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()  # during a capture the allocator cannot free what it holds to make room
+        graph, pool = torch.cuda.CUDAGraph(), self._living_pool()
+        # Whatever happens, `stream` makes the stream of before the current one again.
+        with _no_collection(), _own_workspaces(), torch.cuda.stream(self._stream):
+            try:
+                # thread_local: what other threads of the app do on the device meanwhile does not end the capture.
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                results = body()
+            finally:
+                self._end(graph, pool)
         return graph, results
 
+    def _end(self, graph: Any, pool: Any) -> None:
+        """End a capture; one that something has broken ends with an error, and is cleared away first."""
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            _BROKEN.append(graph)
+            # PyTorch 2.11 to 2.13 leaves its allocator in the pool of the capture; a later one may have left it.
+            with contextlib.suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+                torch._C._cuda_releasePool(torch.cuda.current_device(), pool)
+            with contextlib.suppress(RuntimeError):  # where this fails too, the first error says more
+                self._capture_something()
+            raise
+
+    def _capture_something(self) -> None:
+        """Capture next to nothing, on the stream that is current, and forget it.
+
+        Up to PyTorch 2.11 only a capture that succeeds tells the default generator that none is under way any more.
+        Until then nothing can be drawn from it, and graphs that others have captured cannot be replayed.
+        """
+        number, graph = torch.zeros(1, device=self._device), torch.cuda.CUDAGraph()
+        graph.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
+        number.zero_()
+        graph.capture_end()
+
+    def _give_up(self, cause: BaseException) -> None:
+        """Run everything as it is from now on, and say so once."""
+        self.capture, self.failure = False, (str(cause).strip().splitlines() or [type(cause).__name__])[0][:160]
+        self._graphs.clear()
+        warnings.warn(
+            f"A CUDA graph could not be captured ({self.failure}): passes run uncaptured, which is slower.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+    def _make_room(self) -> None:
+        """Give up the graph that was replayed longest ago where there are too many."""
+        held = [(entry.used, graphs, key) for graphs, key, entry in self._held()]
+        if len(held) >= MOST_GRAPHS:
+            _, graphs, key = min(held, key=lambda each: each[0])
+            del graphs[key]
+            self.evicted += 1
+
     def _living_pool(self) -> Any:
-        """The memory pool that all graphs share; None, which makes a new one, where there is no graph to hold it."""
-        captured = (entry for graphs in self._graphs.values() for entry in graphs.values() if entry is not None)
-        graph, _ = next(captured, (None, None))
-        return graph.pool() if graph is not None else None
+        """The memory pool that all graphs share; a new one where there is no graph to hold it."""
+        graph = next((entry.graph for _, _, entry in self._held()), None)
+        return graph.pool() if graph is not None else torch.cuda.graph_pool_handle()
+
+    def _held(self) -> Iterator[tuple[dict[Hashable, _Captured | None], Hashable, _Captured]]:
+        for graphs in self._graphs.values():
+            for key, entry in graphs.items():
+                if entry is not None:
+                    yield graphs, key, entry
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Let the workspaces that cuBLAS takes meanwhile belong to the graph: others are freed behind its back.
+
+    cuBLAS keeps one workspace per stream. From PyTorch 2.12 on destroying any graph frees that of the stream it was
+    captured on, to which the other graphs of this stream would go on writing.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 @contextmanager

@@ -23,14 +23,13 @@ class StaticEngine:
         forward: runs the layers; takes masks that are added, whatever `mask_kind` says of the eager ones.
         mask_kind: `bool` for attention that takes -inf in a mask, `additive` where it must be the dtype's minimum.
         mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
+        name: `static`, or `static-host` where whole iterations are left to the host.
 
     Attributes:
         graphs, transfers: graphs of this model and its traffic with the host, with their counters.
         forward_pass: the model as a function of tensors on the device.
         trees: room that iterations on the device work in, by size (see `device_iteration`).
     """
-
-    name = "static"
 
     def __init__(
         self,
@@ -40,8 +39,9 @@ class StaticEngine:
         dtype: torch.dtype,
         mask_kind: Literal["bool", "additive"] = "bool",
         mask_layer_types: tuple[str, ...] | None = None,
+        name: Literal["static", "static-host"] = "static",
     ):
-        self.device = device
+        self.name, self.device = name, device
         self.graphs, self.transfers = Graphs(device), Transfers(device)
         floor = -torch.inf if mask_kind == "bool" else torch.finfo(dtype).min
         self.forward_pass = StaticPass(forward, dtype, floor, mask_layer_types)

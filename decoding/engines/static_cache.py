@@ -115,7 +115,7 @@ class PassRows:
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
         """Write the rows of one layer; return `[1, kv_heads, rows, head_dim]` twice."""
         blocks = self._blocks
-        stored = blocks.views[layer_idx] if blocks.placed[layer_idx] else blocks.place(layer_idx, keys)
+        stored = blocks.views[layer_idx] if blocks.placed[layer_idx] else blocks.place(layer_idx, keys, values)
         stored[0].index_copy_(2, self._slots, keys)
         stored[1].index_copy_(2, self._slots, values)
         return stored[0][:, :, : self._rows], stored[1][:, :, : self._rows]
@@ -124,7 +124,7 @@ class PassRows:
         """The same for keys and values in one tensor `[2, 1, kv_heads, num_queries, head_dim]`."""
         blocks = self._blocks
         if not blocks.placed[layer_idx]:
-            blocks.place(layer_idx, pair[0])
+            blocks.place(layer_idx, *pair)
         stored = blocks.pairs[layer_idx]
         stored.index_copy_(3, self._slots, pair)
         return stored[0, :, :, : self._rows], stored[1, :, :, : self._rows]

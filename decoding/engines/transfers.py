@@ -35,5 +35,8 @@ class Transfers:
         host = self.staging(tensor)
         host.copy_(tensor, non_blocking=True)
         if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
+            # An event, as torch.cuda.set_sync_debug_mode takes waiting for a whole stream for a mistake.
+            copied = torch.cuda.Event()
+            copied.record(torch.cuda.current_stream(self.device))
+            copied.synchronize()
         return host.numpy()
