@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from decoding.errors import require
+from decoding.errors import PairError, require
 from decoding.optional_torch import Tensor, torch
 from decoding.row_search import argmax_rows
+from decoding.settings import wrong_sampling
 from decoding.trace import SamplingTrace
 
 NUCLEUS_GUESS = 1024  # a nucleus is rarely wider, and the top of a vocabulary is found faster than its order
@@ -21,10 +22,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self):
-        require(self.temperature >= 0, f"temperature must be 0 or more, not {self.temperature}: 0 decodes greedily.")
-        require(0 < self.top_p <= 1, f"top_p must be above 0 and at most 1, not {self.top_p}.")
-        require(self.seed >= 0, f"seed must be 0 or more, not {self.seed}.")
-        require(self.draft_temperature > 0, f"draft_temperature must be above 0, not {self.draft_temperature}.")
+        require(not (wrong := wrong_sampling(self)), wrong)
 
     @property
     def greedy(self) -> bool:
@@ -74,11 +72,20 @@ class TargetRows:
         self._probs = probs
 
     def check(self) -> None:
-        """Raise `ValueError` where a row holds no law, or no finite logits."""
+        """Refuse rows that hold no law, or no finite logits.
+
+        Raises:
+            ValueError: probabilities do not sum to 1.
+            PairError: the model's numbers left the range of its dtype.
+        """
         if self._probs is not None:
             check_laws(self._probs, "target_probs")
-        else:
-            _refuse(~self.logits.amax(-1).isfinite(), "target_logits", "must hold finite logits")
+        elif not bool(self.logits.amax(-1).isfinite().all()):
+            dtype = str(self.logits.dtype).removeprefix("torch.")
+            raise PairError(
+                f"The target gives no finite logits (nan or inf) for this text, computed in {dtype}; load the pair in "
+                "float32, or choose another model."
+            )
 
     def __len__(self) -> int:
         return len(self.logits)

@@ -1,17 +1,20 @@
 """What every way to build a draft tree shares: signature, declared law, and where its probabilities come from."""
 
 import time
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from decoding.draws import Draws
+from decoding.errors import PairError
 from decoding.optional_torch import Tensor
 from decoding.row_search import topk_rows
 from decoding.sampling import Sampling
+from decoding.settings import check_settings
 from decoding.token_tree import TokenTree
-from decoding.trace import HistoryTrace, Setting, TreeLaw
+from decoding.trace import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting, TreeLaw
 
 
 class ProbabilitySource(Protocol):
@@ -65,6 +68,8 @@ class Outcome:
         accepted: number of accepted drafted tokens.
         depth: of the verified tree.
         path: ids of the accepted nodes, from the root's child on.
+        tree, order: the tree drafted and the ids of the nodes that were really verified, root first; None where a
+            record has left them out.
     """
 
     accepted: int
@@ -73,6 +78,22 @@ class Outcome:
     verified: int
     depth: int
     path: tuple[int, ...] = ()
+    tree: TokenTree | None = field(default=None, compare=False)
+    order: np.ndarray | None = field(default=None, compare=False)
+
+    @classmethod
+    def recorded(cls, iteration: IterationTrace) -> "Outcome":
+        """The outcome of a recorded iteration."""
+        return cls(
+            accepted=len(iteration.accepted),
+            committed=len(iteration.committed_ids),
+            drafted=iteration.drafted,
+            verified=iteration.verified,
+            depth=iteration.tree_depth,
+            path=iteration.accepted,
+            tree=TokenTree.recorded(iteration.nodes) if iteration.nodes else None,
+            order=np.array(iteration.flatten_order) if iteration.nodes else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -83,14 +104,27 @@ class Drafter:
         law: how tokens are chosen; a property where a setting decides it.
         needs_past: whether `source.past()` is asked: what both models say before the root, hidden states included.
         optional: settings that `settings` leaves out where they are empty.
+        moving: settings that change from iteration to iteration; a state that holds one has a field of its name.
         cost: what one tree costs in draft forwards, in words.
+        breadth: why an expanded node has as many children as it has, where that is the same for all.
+
+    Every field is declared by `setting`, but those that are no setting (`compare=False`).
+
+    Raises:
+        SettingsError: a setting is of another kind, out of range, or contradicts another.
     """
 
     law: ClassVar[TreeLaw] = "deterministic"
     uses_draft_model: ClassVar[bool] = True
     needs_past: ClassVar[bool] = False
     optional: ClassVar[tuple[str, ...]] = ()
+    moving: ClassVar[tuple[str, ...]] = ()
     cost: ClassVar[str] = "one draft forward per level"
+    breadth: ClassVar[Breadth] = "fixed"
+
+    def __post_init__(self):
+        """Hold every setting against its declaration; drafters add how theirs depend on one another."""
+        check_settings(self)
 
     def start(self, prompt_ids: list[int]) -> Any:
         """State before the first iteration; None for drafters that learn nothing."""
@@ -111,9 +145,42 @@ class Drafter:
         """The state after verification, and what was adapted (None for drafters that adapt nothing)."""
         return state, None
 
+    def resumed(self, state: Any, iteration: IterationTrace) -> Any:
+        """The state after an iteration, given the one before it and the record of what was drafted and accepted.
+
+        Override it where `draft` changes the state, or where the record tells the next one.
+        """
+        return self.observe(state, Outcome.recorded(iteration))[0]
+
+    def taken_over(self, state: Any) -> Any:
+        """The state of a drafter with other settings as this one's: what was learned stays, what moves is as set here.
+
+        Called on a drafter whose settings are those in force, one of them changed.
+        """
+        held = {name: getattr(self, name) for name in self.moving if hasattr(state, name)}
+        return replace(state, **held) if held else state
+
+    def in_force(self, state: Any) -> dict[str, Setting]:
+        """Every setting by name, those that move as a state holds them."""
+        return self.settings() | {name: getattr(state, name) for name in self.moving if hasattr(state, name)}
+
+    def with_in_force(self, settings: Mapping[str, Setting]) -> "Drafter":
+        """The same drafter with the settings that were in force in an iteration."""
+        own = self.settings()
+        return self.with_settings(**{name: value for name, value in settings.items() if name in own})
+
+    def rule(self, settings: Mapping[str, Setting]) -> RuleTrace:
+        """What the trace says about the drafter, and explanations need to know, with these settings in force."""
+        return RuleTrace(type(self).__name__)
+
+    def breadths(self, draft: Draft) -> list[Breadth | None]:
+        """Why each node has as many children as it has, by id; None where it was not expanded."""
+        return [self.breadth if level >= 0 else None for level in draft.tree.level.tolist()]
+
     def settings(self) -> dict[str, Setting]:
-        """Every setting by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Every setting by name; `optional` ones only where they are not empty."""
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.compare}
+        return {name: value for name, value in values.items() if value or name not in self.optional}
 
     def with_settings(self, **changes: Setting) -> "Drafter":
         """The same drafter with some settings changed; out of range raises `SettingsError`."""
@@ -142,14 +209,22 @@ class Growing:
         probs = self._ask(nodes)
         best_probs, best_tokens = topk_rows(probs, min(top, probs.shape[-1]))
         top_probs = best_probs.cpu().double().numpy()
-        self.tree.confidence[nodes] = top_probs[:, 0]
+        self._note_confidence(nodes, top_probs[:, 0])
         return best_tokens.cpu().numpy(), top_probs
 
     def expand_laws(self, nodes: np.ndarray) -> Tensor:
         """One draft forward; returns the whole laws to draw from, `[len(nodes), vocab_size]`."""
         probs = self._ask(nodes)
-        self.tree.confidence[nodes] = probs.amax(-1).tolist()
+        self._note_confidence(nodes, probs.amax(-1).cpu().double().numpy())
         return probs
+
+    def _note_confidence(self, nodes: np.ndarray, confidence: np.ndarray) -> None:
+        if not np.isfinite(confidence).all():
+            raise PairError(
+                "The draft gives no finite logits (nan or inf) for this text; load the pair in float32, or choose "
+                "another draft."
+            )
+        self.tree.confidence[nodes] = confidence
 
     def _ask(self, nodes: np.ndarray) -> Tensor:
         probs = self.source.expand(self.tree, nodes)

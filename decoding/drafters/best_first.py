@@ -4,14 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoding.drafters.base import Drafter
 from decoding.drafters.candidates import CandidateTree, bar, best
-from decoding.errors import require
-
-
-def check_batch(drafter: Drafter) -> None:
-    """Check how many nodes a search expands per draft forward."""
-    require(1 <= drafter.batch <= 4096, f"batch (B) must be from 1 to 4096, not {drafter.batch}.")
 
 
 class Found(NamedTuple):

@@ -3,7 +3,6 @@
 import numpy as np
 
 from decoding.drafters.base import Draft, Drafter, Growing, ProbabilitySource
-from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
 from decoding.trace import Growth
 
@@ -11,18 +10,6 @@ from decoding.trace import Growth
 CANDIDATE = np.dtype(
     [("value", "f8"), ("depth", "i8"), ("parent", "i8"), ("token", "i8"), ("prob", "f8"), ("node", "i8")]
 )
-
-
-def check_search_limits(drafter: Drafter) -> None:
-    """Check the settings that all drafters with a node budget and a depth share."""
-    require(1 <= drafter.node_budget <= 4096, f"node_budget (N) must be from 1 to 4096, not {drafter.node_budget}.")
-    require(1 <= drafter.max_depth <= 32, f"max_depth must be from 1 to 32, not {drafter.max_depth}.")
-
-
-def check_gain_threshold(drafter: Drafter) -> None:
-    """Check how little further drafting may promise before it stops."""
-    least = drafter.gain_threshold
-    require(0 <= least < 1, f"gain_threshold (th) must be at least 0 and below 1, not {least}.")
 
 
 def ranking(candidates: np.ndarray) -> np.ndarray:
@@ -106,17 +93,21 @@ class CandidateTree:
         found["parent"], found["depth"], found["node"] = nodes[rows], parents["depth"][rows] + 1, -1
         return found[ranking(found)]
 
-    def finish(self, drafter: Drafter, state, candidates: np.ndarray, growth: Growth) -> Draft:
+    def finish(self, drafter: Drafter, state, candidates: np.ndarray, growth: Growth = "outranked") -> Draft:
         """Verify the `node_budget` best candidates; `growth` says why those above the last level were not expanded.
 
-        Nodes that were expanded and have lost their place stay in the tree and are not verified. The branching of an
-        expanded node is the number of its children that have a place.
+        Of a node that is worth no more than the last of all places no child could have one, which is told first, but in
+        a beam, which does not ask for that. Nodes that were expanded and have lost their place stay in the tree and
+        are not verified. The branching of an expanded node is the number of its children that have a place.
         """
         tree, winners = self._growing.tree, best(candidates, self.node_budget)
         self._append(winners)
         nodes = winners["node"]
-        unexpanded = nodes[tree.level[nodes] < 0]
+        waiting = tree.level[nodes] < 0
+        unexpanded = nodes[waiting]
         tree.set_growth(unexpanded, growth)
+        if growth != "beam":
+            tree.set_growth(nodes[waiting & (winners["value"] <= bar(winners, self.node_budget))], "outranked")
         tree.set_growth(unexpanded[tree.depths[unexpanded] == self.deepest], self._at_deepest)
         expanded = tree.level >= 0
         tree.branching[expanded] = np.bincount(tree.parents[nodes], minlength=tree.size)[expanded]

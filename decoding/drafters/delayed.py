@@ -3,9 +3,12 @@
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.iid_paths import grow_iid
 from decoding.errors import require
+from decoding.settings import SHAPE, setting
+from decoding.trace import RuleTrace
 
 if TYPE_CHECKING:
     from decoding.optional_torch import Tensor
@@ -26,17 +29,22 @@ class DelayedDrafter(Drafter):
     """
 
     optional = ("selector",)
+    breadth = "level"
 
-    paths: int = 4
-    trunk: int = 2
-    branch: int = 4
-    selector: str = ""
+    paths: int = shared.paths(4, given_by="selector")
+    trunk: int = setting(
+        2, 0, 16, step=1, group=SHAPE, label="Trunk", symbol="L_1", given_by="selector",
+        help="Tokens of the one path before it branches.",
+    )  # fmt: skip
+    branch: int = setting(
+        4, 0, 16, step=1, group=SHAPE, label="Branches", symbol="L_2", given_by="selector",
+        help="Tokens of each path below the trunk.",
+    )  # fmt: skip
+    selector: str = setting(
+        "", group=SHAPE, label="Selector",
+        help="A trained network chooses K, L_1 and L_2 anew at every root, from the text before it.",
+    )  # fmt: skip
     chooser: "Chooser | None" = field(default=None, repr=False, compare=False)
-
-    def __post_init__(self):
-        require(1 <= self.paths <= 16, f"paths (K) must be from 1 to 16, not {self.paths}.")
-        require(0 <= self.trunk <= 16, f"trunk (L_1) must be from 0 to 16, not {self.trunk}.")
-        require(0 <= self.branch <= 16, f"branch (L_2) must be from 0 to 16, not {self.branch}.")
 
     @property
     def law(self):
@@ -44,18 +52,22 @@ class DelayedDrafter(Drafter):
         return "single_path" if not self.selector and (self.paths == 1 or self.branch == 0) else "iid"
 
     @property
+    def moving(self) -> tuple[str, ...]:
+        """A selector chooses the shape anew in every iteration."""
+        return ("paths", "trunk", "branch") if self.selector else ()
+
+    @property
     def needs_past(self) -> bool:
         """Only a selector reads it."""
         return bool(self.selector)
 
-    def settings(self):
-        """Every setting by name; `selector` only where there is one."""
-        shape = {"paths": self.paths, "trunk": self.trunk, "branch": self.branch}
-        return shape | ({"selector": self.selector} if self.selector else {})
-
     def with_settings(self, **changes) -> "DelayedDrafter":
         other = changes.get("selector", self.selector) != self.selector
         return replace(self, **changes, **({"chooser": None} if other else {}))
+
+    def with_in_force(self, settings) -> "DelayedDrafter":
+        """The same drafter with the shape of an iteration: what a selector chose there is taken as if it were given."""
+        return super().with_in_force(settings).with_settings(selector="")
 
     def check_verifier(self, verifier: str) -> None:
         if self.selector:
@@ -79,6 +91,9 @@ class DelayedDrafter(Drafter):
         grow_iid(growing, (*[1] * shape.trunk, *below), draws, root_laws)
         law = replace(shape, selector="").law
         return growing.finish(law, state, shape.settings())
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("delayed")
 
     def _chosen(self, growing: Growing) -> "tuple[DelayedDrafter, Tensor | None]":
         """The drafter with the shape that the selector chooses here, and the root's law, which was read for it."""

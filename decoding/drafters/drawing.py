@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from decoding.drafters.base import Draft
 from decoding.draws import Draws
-from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
 from decoding.token_tree import NOT_DRAFTED, TokenTree
+from decoding.trace import Growth
 
 ROWS_AT_ONCE = 64  # every row drawn from is copied: a whole level of a wide vocabulary would fill the memory
 
@@ -57,8 +58,8 @@ class RemainingLaws:
         return tokens, probs
 
 
-def note_growth(tree: TokenTree, max_depth: int, depth_limit: int) -> None:
-    """Note how many draws every expanded node got, and why the others got none: depth, length, else the budget.
+def note_growth(tree: TokenTree, max_depth: int, depth_limit: int, otherwise: Growth = "budget") -> None:
+    """Note how many draws every expanded node got, and why the others got none: depth, length, else `otherwise`.
 
     What a leaf above the depth limits is noted for already stays.
     """
@@ -66,12 +67,14 @@ def note_growth(tree: TokenTree, max_depth: int, depth_limit: int) -> None:
     below = np.bincount(tree.parents[1:], weights=tree.multiplicity[1:], minlength=tree.size)
     tree.branching[expanded] = below[expanded]
     open_leaves = ~expanded & (tree.growth == NOT_DRAFTED)
-    tree.set_growth(np.flatnonzero(open_leaves), "budget")
+    tree.set_growth(np.flatnonzero(open_leaves), otherwise)
     tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= depth_limit)), "length_limit")
     tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= max_depth)), "max_depth")
 
 
-def check_drawn_tree(max_depth: int, node_budget: int, most_nodes: int = 4096) -> None:
-    """Check the limits that trees drawn without replacement share."""
-    require(1 <= max_depth <= 32, f"max_depth must be from 1 to 32, not {max_depth}.")
-    require(1 <= node_budget <= most_nodes, f"node_budget must be from 1 to {most_nodes}, not {node_budget}.")
+def all_drawn(draft: Draft) -> np.ndarray:
+    """Which nodes have every token as a child that the draft gives a probability, bool `[size]`."""
+    tree, support = draft.tree, np.full(draft.tree.size, -1)
+    for nodes, laws in draft.rows:
+        support[nodes] = laws.count_nonzero(-1).cpu().numpy()
+    return np.bincount(tree.parents[1:], minlength=tree.size) == support

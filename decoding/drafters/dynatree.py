@@ -1,24 +1,32 @@
 """DynaTree: confidence-aware breadth, dynamic depth, pruning, node budget, history adaptation (Algorithm 1).
 
 The history update is described in the paper but its schedule is not; the one here is that of its public code, run
-once per iteration as the paper says.
+once per iteration as the paper says. A setting that begins outside the range of its schedule moves only in the
+direction that is asked for, where the public code would put it back into the range.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Growing, Outcome
-from decoding.drafters.fixed_tree import check_tree_limits
 from decoding.errors import require
-from decoding.trace import HistoryTrace, Setting
+from decoding.settings import BREADTH, DEPTH, HISTORY, setting, settings_of
+from decoding.trace import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting
 
-STATISTICS = ("accepted_over_depth", "committed_over_drafted")
+STATISTICS = {"accepted_over_depth": "accepted over depth", "committed_over_drafted": "committed over drafted"}
+# Where the schedule moves settings: D_0 from here to D_max - 1, the others between two numbers.
 BASE_DEPTH_FLOOR = 2
 CONFIDENCE_HIGH_RANGE = (0.5, 0.95)
 DEEP_PROBABILITY_RANGE = (0.3, 0.8)
+
+_setting = partial(setting, paper="DynaTree")
+_children = partial(_setting, low=1, high=16, step=1, group=BREADTH)
+_schedule = partial(_setting, in_code=True, group=HISTORY, needs="history")
 
 
 @dataclass(frozen=True)
@@ -58,75 +66,109 @@ class DynaTreeDrafter(Drafter):
         history_depth_step, history_probability_step: by how much one adjustment moves the settings.
     """
 
-    base_depth: int = 5
-    max_depth: int = 8
-    branch_min: int = 1
-    branch_mid: int = 2
-    branch_max: int = 3
-    confidence_high: float = 0.9
-    confidence_low: float = 0.4
-    stop_probability: float = 0.1
-    deep_probability: float = 0.5
-    prune_probability: float = 0.05
-    node_budget: int = 256
-    branch_first_level: bool = False
-    adaptive_breadth: bool = True
-    dynamic_depth: bool = True
-    history: bool = True
-    history_window: int = 10
-    history_target: float = 0.7
-    history_dead_band: float = 0.1
-    history_minimum: int = 5
-    history_depth_step: int = 1
-    history_probability_step: float = 0.05
-    history_statistic: Literal["accepted_over_depth", "committed_over_drafted"] = "accepted_over_depth"
+    base_depth: int = _setting(
+        5, 1, 31, step=1, group=DEPTH, label="Base depth", symbol="D_0", help="How deep any path may go; below D_max."
+    )
+    max_depth: int = shared.max_depth(8, paper="DynaTree")
+    branch_min: int = _children(
+        1, needs="adaptive_breadth", label="Children, sure", symbol="B_min", help="Where confidence is at least τ_h."
+    )
+    branch_mid: int = _children(
+        2, label="Children, in between", symbol="B_mid", help="Where confidence is between.", in_code=True
+    )
+    branch_max: int = _children(
+        3, needs="adaptive_breadth", label="Children, unsure", symbol="B_max", help="Where confidence is below τ_l."
+    )
+    confidence_high: float = _setting(
+        0.9, above=0.0, below=1.0, step=0.01, offered=(0.01, 0.99), group=BREADTH, needs="adaptive_breadth",
+        label="High confidence", symbol="τ_h", help="From here on the draft is sure and B_min children do.",
+    )  # fmt: skip
+    confidence_low: float = _setting(
+        0.4, above=0.0, below=1.0, step=0.01, offered=(0.01, 0.99), group=BREADTH, needs="adaptive_breadth",
+        label="Low confidence", symbol="τ_l", help="Below this the draft is unsure and B_max children are tried.",
+    )  # fmt: skip
+    stop_probability: float = _setting(
+        0.1, 0.0, below=1.0, step=0.01, offered=(0.0, 0.99), group=DEPTH, needs="dynamic_depth", in_code=True,
+        label="Early stop", symbol="ρ_stop", help="Nodes with a smaller path probability are not expanded.",
+    )  # fmt: skip
+    deep_probability: float = _setting(
+        0.5, 0.0, below=1.0, step=0.01, offered=(0.0, 0.99), group=DEPTH, needs="dynamic_depth", in_code=True,
+        label="Depth gate", symbol="ρ_deep", help="Path probability needed to go beyond D_0.",
+    )  # fmt: skip
+    prune_probability: float = shared.prune_probability(0.05, paper="DynaTree", in_code=True)
+    node_budget: int = shared.node_budget(256, paper="DynaTree", in_code=True)
+    branch_first_level: bool = shared.branch_first_level(False, paper="DynaTree")
+    adaptive_breadth: bool = _setting(
+        True, group=BREADTH, label="Adaptive breadth",
+        help="Children follow the draft's confidence; off: every node gets B_mid.",
+    )  # fmt: skip
+    dynamic_depth: bool = _setting(
+        True, group=DEPTH, label="Dynamic depth",
+        help="Likely paths may pass D_0, unlikely ones end early; off: all end at D_0.",
+    )  # fmt: skip
+    history: bool = _setting(
+        True, group=HISTORY, label="History adaptation",
+        help="Recent acceptance moves D_0, τ_h and ρ_deep between iterations: D_0 from "
+        f"{BASE_DEPTH_FLOOR} to D_max - 1, τ_h from {CONFIDENCE_HIGH_RANGE[0]} to {CONFIDENCE_HIGH_RANGE[1]}, "
+        f"ρ_deep from {DEEP_PROBABILITY_RANGE[0]} to {DEEP_PROBABILITY_RANGE[1]}.",
+    )  # fmt: skip
+    history_window: int = _schedule(
+        10, 1, 1000, step=1, offered=(1, 50), label="Window", symbol="W", help="Iterations that the mean looks back on."
+    )
+    history_target: float = _schedule(
+        0.7, above=0.0, below=1.0, step=0.05, offered=(0.05, 0.95), label="Aim",
+        help="Mean acceptance that is steered to.",
+    )  # fmt: skip
+    history_dead_band: float = _schedule(
+        0.1, 0.0, below=1.0, step=0.05, offered=(0.0, 0.5), label="Dead band", symbol="±",
+        help="Around the aim nothing moves.",
+    )  # fmt: skip
+    history_minimum: int = _schedule(
+        5, 1, 1000, step=1, offered=(1, 50), label="Entries needed", help="Fewer iterations move nothing."
+    )
+    history_depth_step: int = _schedule(1, 0, 8, step=1, label="Step of D_0", help="How far one adjustment moves D_0.")
+    history_probability_step: float = _schedule(
+        0.05, 0.0, 0.5, step=0.01, label="Step of τ_h and ρ_deep", help="How far one adjustment moves both."
+    )
+    history_statistic: Literal["accepted_over_depth", "committed_over_drafted"] = setting(
+        "accepted_over_depth", group=HISTORY, needs="history", label="Statistic", choices=STATISTICS,
+        help="Accepted tokens over the tree's depth, or the paper's committed over drafted tokens.",
+    )  # fmt: skip
 
     def __post_init__(self):
-        check_tree_limits(self)
+        super().__post_init__()
         require(
-            1 <= self.base_depth < self.max_depth,
-            f"base_depth (D_0 = {self.base_depth}) must be at least 1 and below max_depth (D_max = {self.max_depth}): "
+            self.base_depth < self.max_depth,
+            f"base_depth (D_0 = {self.base_depth}) must be below max_depth (D_max = {self.max_depth}): "
             "lower base_depth or raise max_depth.",
         )
         require(
-            1 <= self.branch_min <= self.branch_mid <= self.branch_max <= 16,
-            f"branch_min, branch_mid and branch_max must rise from 1 to at most 16, not "
-            f"{self.branch_min}, {self.branch_mid}, {self.branch_max}.",
+            not self.adaptive_breadth or self.branch_min <= self.branch_mid <= self.branch_max,
+            f"branch_min, branch_mid and branch_max must not fall from one to the next, as "
+            f"{self.branch_min}, {self.branch_mid}, {self.branch_max} do.",
         )
         require(
-            0 < self.confidence_low < self.confidence_high < 1,
-            f"confidence_low (tau_l = {self.confidence_low}) must be above 0 and below confidence_high "
-            f"(tau_h = {self.confidence_high}), which must be below 1.",
+            not self.adaptive_breadth or self.confidence_low <= self.confidence_high,
+            f"confidence_low (τ_l = {self.confidence_low}) must not be above confidence_high "
+            f"(τ_h = {self.confidence_high}).",
         )
         require(
-            0 <= self.stop_probability <= self.deep_probability < 1,
-            f"stop_probability (rho_stop = {self.stop_probability}) must be at least 0 and not above deep_probability "
-            f"(rho_deep = {self.deep_probability}), which must be below 1.",
+            not self.dynamic_depth or self.stop_probability <= self.deep_probability,
+            f"stop_probability (ρ_stop = {self.stop_probability}) must not be above deep_probability "
+            f"(ρ_deep = {self.deep_probability}).",
         )
         require(
-            1 <= self.history_minimum <= self.history_window,
-            f"history_minimum ({self.history_minimum}) must be from 1 to history_window (W = {self.history_window}).",
+            self.history_minimum <= self.history_window,
+            f"history_minimum ({self.history_minimum}) must not be above history_window (W = {self.history_window}).",
         )
-        require(
-            0 < self.history_target < 1 and 0 <= self.history_dead_band < 1,
-            f"history_target ({self.history_target}) must be between 0 and 1, history_dead_band "
-            f"({self.history_dead_band}) at least 0 and below 1.",
-        )
-        require(
-            0 <= self.history_depth_step <= 8 and 0 <= self.history_probability_step <= 0.5,
-            f"history_depth_step ({self.history_depth_step}) must be from 0 to 8, history_probability_step "
-            f"({self.history_probability_step}) from 0 to 0.5.",
-        )
-        require(
-            self.history_statistic in STATISTICS,
-            f"history_statistic must be one of {', '.join(STATISTICS)}, not {self.history_statistic!r}.",
-        )
+
+    moving = ("base_depth", "confidence_high", "deep_probability")
 
     def start(self, prompt_ids) -> Adapted:
         return Adapted(self.base_depth, self.confidence_high, self.deep_probability)
 
     def draft(self, state: Adapted, source, root_token, draws) -> Draft:
-        rules = self.settings() | state.values()
+        rules = self.in_force(state)
         growing = Growing(source, root_token)
         tree, frontier = growing.tree, growing.root_frontier()
         while len(frontier):
@@ -138,12 +180,41 @@ class DynaTreeDrafter(Drafter):
 
     def _branching(self, rules: Mapping[str, Setting], confidence: np.ndarray, at_root: bool) -> np.ndarray:
         """Children per node from the draft's confidence, `[num_nodes]`."""
+        widths = {
+            "first_level": 1,
+            "fixed": self.branch_mid,
+            "confident": self.branch_min,
+            "between": self.branch_mid,
+            "unsure": self.branch_max,
+        }
+        return np.array([widths[self._breadth(rules, each, at_root)] for each in confidence.tolist()])
+
+    def _breadth(self, rules: Mapping[str, Setting], confidence: float, at_root: bool) -> Breadth:
+        """What decides the number of children of a node."""
         if at_root and not self.branch_first_level:
-            return np.ones(1, dtype=np.int64)
+            return "first_level"
         if not self.adaptive_breadth:
-            return np.full(len(confidence), self.branch_mid)
-        branching = np.where(confidence < self.confidence_low, self.branch_max, self.branch_mid)
-        return np.where(confidence >= rules["confidence_high"], self.branch_min, branching)
+            return "fixed"
+        if confidence >= rules["confidence_high"]:
+            return "confident"
+        return "unsure" if confidence < self.confidence_low else "between"
+
+    def breadths(self, draft: Draft) -> list[Breadth | None]:
+        nodes = zip(draft.tree.level.tolist(), draft.tree.confidence.tolist(), strict=True)
+        return [
+            self._breadth(draft.settings, confidence, at_root=node == 0) if level >= 0 else None
+            for node, (level, confidence) in enumerate(nodes)
+        ]
+
+    def rule(self, settings: Mapping[str, Setting]) -> RuleTrace:
+        return RuleTrace(
+            "dynatree",
+            depth_setting="max_depth" if self.dynamic_depth else "base_depth",
+            first_depth=0,
+            threshold_setting="prune_probability",
+            breadth_setting="branch_mid",
+            left_out="improbable",
+        )
 
     def _expandable(self, rules: Mapping[str, Setting], tree, new: np.ndarray, depth_limit: int) -> np.ndarray:
         """Nodes of the new level to expand (lines 13-25 of Algorithm 1); notes on every other why not."""
@@ -168,6 +239,16 @@ class DynaTreeDrafter(Drafter):
             tree.set_growth(new[hit], growth)
             blocked |= hit
         return new[~blocked]
+
+    def resumed(self, state: Adapted, iteration: IterationTrace) -> Adapted:
+        """The settings and the window that the record says history came to."""
+        history = iteration.history
+        if history is None:
+            return state
+        require(history.after.keys() <= set(self.moving), "The record moves settings that DynaTree leaves alone.")
+        declared = settings_of(type(self))
+        after = {name: declared[name].checked(value) for name, value in history.after.items()}
+        return replace(state, **after, window=history.window)
 
     def observe(self, state: Adapted, outcome: Outcome) -> tuple[Adapted, HistoryTrace | None]:
         if not self.history:
@@ -200,28 +281,23 @@ class DynaTreeDrafter(Drafter):
         return "more_careful" if mean < self.history_target - self.history_dead_band else "hold"
 
     def _adjusted(self, state: Adapted, decision: str) -> Adapted:
-        """Bolder: deeper base, lower thresholds; more careful: the reverse; never beyond the ranges."""
+        """Bolder: deeper base, lower thresholds; more careful: the reverse."""
         if decision not in ("bolder", "more_careful"):
             return state
         sign = 1 if decision == "bolder" else -1
-        depth = state.base_depth + sign * self.history_depth_step
-        step = sign * self.history_probability_step
+        step = -sign * self.history_probability_step
+        high, deep = CONFIDENCE_HIGH_RANGE, DEEP_PROBABILITY_RANGE
         return Adapted(
-            base_depth=_clip(depth, min(BASE_DEPTH_FLOOR, self.max_depth - 1), self.max_depth - 1),
-            confidence_high=_clip(
-                state.confidence_high - step,
-                max(CONFIDENCE_HIGH_RANGE[0], self.confidence_low),
-                CONFIDENCE_HIGH_RANGE[1],
-            ),
-            deep_probability=_clip(
-                state.deep_probability - step,
-                max(DEEP_PROBABILITY_RANGE[0], self.stop_probability),
-                DEEP_PROBABILITY_RANGE[1],
-            ),
+            base_depth=stepped(state.base_depth, sign * self.history_depth_step, BASE_DEPTH_FLOOR, self.max_depth - 1),
+            confidence_high=stepped(state.confidence_high, step, max(high[0], self.confidence_low), high[1]),
+            deep_probability=stepped(state.deep_probability, step, max(deep[0], self.stop_probability), deep[1]),
             window=state.window,
         )
 
 
-def _clip(value, low, high):
-    """Into [low, high], rounded so that repeated steps of 0.05 stay exact on screen."""
-    return round(min(max(value, low), high), 6)
+def stepped(value: float, step: float, low: float, high: float) -> float:
+    """The value one step on, not past the end of [low, high] that it goes to, and never against its direction."""
+    moved = round(value + step, 6)  # so that repeated steps of 0.05 stay exact on screen
+    if step > 0:
+        return max(value, min(moved, high))
+    return min(value, max(moved, low)) if step < 0 else value

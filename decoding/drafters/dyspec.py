@@ -6,10 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Growing
-from decoding.drafters.drawing import check_drawn_tree, note_growth
+from decoding.drafters.drawing import all_drawn, note_growth
 from decoding.draws import Draws
 from decoding.optional_torch import Tensor
+from decoding.trace import Breadth, RuleTrace
 
 
 class RemainingLaw:
@@ -48,11 +50,8 @@ class DySpecDrafter(Drafter):
     cost: ClassVar[str] = "one draft forward per expanded node"
     law = "without_replacement"
 
-    node_budget: int = 64
-    max_depth: int = 32
-
-    def __post_init__(self):
-        check_drawn_tree(self.max_depth, self.node_budget)
+    node_budget: int = shared.node_budget(64, paper="DySpec")
+    max_depth: int = shared.max_depth(32)
 
     def draft(self, state, source, root_token, draws) -> Draft:
         growing = Growing(source, root_token, capacity=self.node_budget + 1)
@@ -74,8 +73,15 @@ class DySpecDrafter(Drafter):
                 heapq.heappush(heap, (-path * prob, pushed + 1, child, depth + 1, path * prob))
             pushed += 2
         self._append(growing, drawn)
-        note_growth(growing.tree, self.max_depth, source.depth_limit)
+        note_growth(growing.tree, self.max_depth, source.depth_limit, "outdrawn")
         return growing.finish(self.law, state, self.settings())
+
+    def breadths(self, draft: Draft) -> list[Breadth | None]:
+        told = zip(super().breadths(draft), all_drawn(draft).tolist(), strict=True)
+        return [breadth and ("all_drawn" if empty else "outdrawn") for breadth, empty in told]
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("dyspec", depth_setting="max_depth")
 
     @staticmethod
     def _append(growing: Growing, drawn: list[tuple[int, int, float]]) -> None:

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Growing
-from decoding.drafters.drawing import RemainingLaws, check_drawn_tree, note_growth
+from decoding.drafters.drawing import RemainingLaws, all_drawn, note_growth
 from decoding.draws import Draws
-from decoding.errors import require
+from decoding.settings import SEARCH, setting
 from decoding.token_tree import TokenTree
+from decoding.trace import Breadth, RuleTrace
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,12 @@ class DySpecThresholdDrafter(Drafter):
 
     law = "without_replacement"
 
-    threshold: float = 1 / 64
-    node_budget: int = 256
-    max_depth: int = 32
-
-    def __post_init__(self):
-        require(0 < self.threshold <= 1, f"threshold must be above 0 and at most 1, not {self.threshold}.")
-        check_drawn_tree(self.max_depth, self.node_budget)
+    threshold: float = setting(
+        1 / 64, above=0.0, high=1.0, step=0.001, offered=(0.001, 0.5), group=SEARCH, label="Threshold", symbol="θ",
+        paper="DySpec", help="Siblings are drawn while one more has at least this value.",
+    )  # fmt: skip
+    node_budget: int = shared.node_budget(256)
+    max_depth: int = shared.max_depth(32)
 
     def draft(self, state, source, root_token, draws) -> Draft:
         growing = Growing(source, root_token)
@@ -40,6 +41,17 @@ class DySpecThresholdDrafter(Drafter):
             frontier = nodes[deeper][: 0 if at_end else self._room(tree)]  # each of them draws at least once
         note_growth(tree, self.max_depth, source.depth_limit)
         return growing.finish(self.law, state, self.settings())
+
+    def breadths(self, draft: Draft) -> list[Breadth | None]:
+        tree, left = draft.tree, np.ones(draft.tree.size)
+        for parent, prob in zip(tree.parents[1:].tolist(), tree.draft_probs[1:].tolist(), strict=True):
+            left[parent] = max(left[parent] - prob, 0.0)
+        done = np.where(tree.path_probs * left < self.threshold, "worth", np.where(all_drawn(draft), "all_drawn", ""))
+        told = zip(super().breadths(draft), done.tolist(), strict=True)
+        return [breadth and (why or "budget") for breadth, why in told]
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("dyspec_threshold", depth_setting="max_depth", threshold_setting="threshold")
 
     def _grow_level(self, growing: Growing, frontier: np.ndarray, draws: Draws) -> np.ndarray:
         """Draw below the nodes of a level, round by round; returns the new nodes."""

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter
-from decoding.drafters.candidates import CandidateTree, check_search_limits
-from decoding.errors import require
+from decoding.drafters.candidates import CandidateTree
+from decoding.settings import SEARCH, setting
+from decoding.trace import RuleTrace
 
 
 @dataclass(frozen=True)
@@ -17,17 +19,28 @@ class Eagle2Drafter(Drafter):
     `node_budget` (N) of highest path probability are verified.
     """
 
-    node_budget: int = 60
-    beam_width: int = 10
-    max_depth: int = 7
+    breadth = "ranked"
 
-    def __post_init__(self):
-        check_search_limits(self)
-        require(1 <= self.beam_width <= 256, f"beam_width (k) must be from 1 to 256, not {self.beam_width}.")
+    node_budget: int = shared.node_budget(60, paper="SALF & TALF")
+    beam_width: int = setting(
+        10, 1, 256, step=1, offered=(1, 32), group=SEARCH, label="Beam width", symbol="k", paper="SALF & TALF",
+        help="Nodes expanded per level, and children of each.",
+    )  # fmt: skip
+    max_depth: int = shared.max_depth(7, paper="SALF & TALF")
 
     def draft(self, state, source, root_token, draws) -> Draft:
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth, children=self.beam_width)
         levels = [tree.first_level()]
         for _ in range(1, tree.deepest):
             levels.append(tree.expand(levels[-1], slice(self.beam_width)))
-        return tree.finish(self, state, np.concatenate(levels), "budget")
+        return tree.finish(self, state, np.concatenate(levels), "beam")
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace(
+            "eagle2",
+            depth_setting="max_depth",
+            left_out="outranked",
+            value="path",
+            children=self.beam_width,
+            children_setting="beam_width",
+        )

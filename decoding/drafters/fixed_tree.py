@@ -4,18 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Growing
-from decoding.errors import require
-
-
-def check_tree_limits(drafter) -> None:
-    """Check the settings that fixed and adaptive trees share."""
-    require(1 <= drafter.max_depth <= 32, f"max_depth must be from 1 to 32, not {drafter.max_depth}.")
-    require(1 <= drafter.node_budget <= 4096, f"node_budget (N_max) must be from 1 to 4096, not {drafter.node_budget}.")
-    require(
-        0 <= drafter.prune_probability < 1,
-        f"prune_probability (tau) must be at least 0 and below 1, not {drafter.prune_probability}.",
-    )
+from decoding.settings import BREADTH, setting
+from decoding.trace import Breadth, RuleTrace
 
 
 @dataclass(frozen=True)
@@ -27,15 +19,14 @@ class FixedTreeDrafter(Drafter):
     expanded, and are removed before verification.
     """
 
-    max_depth: int = 8
-    branching: int = 3
-    prune_probability: float = 0.1
-    node_budget: int = 256
-    branch_first_level: bool = False
-
-    def __post_init__(self):
-        check_tree_limits(self)
-        require(1 <= self.branching <= 16, f"branching (B) must be from 1 to 16, not {self.branching}.")
+    max_depth: int = shared.max_depth(8, paper="DynaTree")
+    branching: int = setting(
+        3, 1, 16, step=1, group=BREADTH, label="Children per node", symbol="B", paper="DynaTree",
+        help="Every node gets this many children.",
+    )  # fmt: skip
+    prune_probability: float = shared.prune_probability(0.1, paper="DynaTree")
+    node_budget: int = shared.node_budget(256, paper="DynaTree")
+    branch_first_level: bool = shared.branch_first_level(False, paper="DynaTree")
 
     def draft(self, state, source, root_token, draws) -> Draft:
         growing = Growing(source, root_token)
@@ -49,6 +40,20 @@ class FixedTreeDrafter(Drafter):
             )
             frontier = self._expandable(tree, new, source.depth_limit)
         return growing.finish(self.law, state, self.settings(), self.prune_probability)
+
+    def breadths(self, draft: Draft) -> list[Breadth | None]:
+        told = super().breadths(draft)
+        return told if self.branch_first_level or told[0] is None else ["first_level", *told[1:]]
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace(
+            "fixed_tree",
+            depth_setting="max_depth",
+            first_depth=0,
+            threshold_setting="prune_probability",
+            breadth_setting="branching",
+            left_out="improbable",
+        )
 
     def _expandable(self, tree, new: np.ndarray, depth_limit: int) -> np.ndarray:
         """Nodes of the new level to expand; notes on every other why not."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from decoding.cost_model import read_curve
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Outcome
-from decoding.drafters.candidates import check_search_limits
 from decoding.drafters.rate_search import MOST_CHILDREN, RateSearch, acceptance, tree_costs
 from decoding.errors import require
-from decoding.token_tree import TokenTree
+from decoding.settings import HISTORY, SEARCH, setting
+from decoding.trace import IterationTrace, RuleTrace
 
 MOST_ODDS = 100.0
 # What the odds at the start weigh: as much as some 40 tokens that were as likely accepted as not.
@@ -24,7 +25,7 @@ FORGETTING = 0.9  # per tree drafted, of whether drafting pays
 
 @dataclass(frozen=True)
 class Learned:
-    """What past iterations have taught, and the tree that the next outcome is about.
+    """What past iterations have taught.
 
     Attributes:
         log_odds: logarithms of the factors between the odds of the draft and those of acceptance, `[2]`: of the first
@@ -32,7 +33,6 @@ class Learned:
         information: how much each of them rests on, `[2]`.
         tokens, seconds: expected tokens of the trees drafted so far and what they cost, the latest ones above all.
         idle: iterations since the last one that drafted.
-        drafted: the tree of this iteration and the ids of its verified nodes.
     """
 
     log_odds: np.ndarray
@@ -40,7 +40,6 @@ class Learned:
     tokens: float = 0.0
     seconds: float = 0.0
     idle: int = 0
-    drafted: tuple[TokenTree, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,30 @@ class HardwareAwareDrafter(Drafter):
         odds: both factors at the start; empty: measured with the loaded pair.
     """
 
-    node_budget: int = 128
-    max_depth: int = 16
-    learn: bool = True
-    verify_ms: str = ""
-    level_ms: str = ""
-    odds: str = ""
+    moving = ("odds",)
+    breadth = "ranked"
+
+    node_budget: int = shared.node_budget(128)
+    max_depth: int = shared.max_depth(16)
+    learn: bool = setting(
+        True, group=HISTORY, label="Learn on the way",
+        help="Outcomes move the odds of acceptance; drafting rests where it does not pay.",
+    )  # fmt: skip
+    verify_ms: str = setting(
+        "", group=SEARCH, label="Verification, ms", placeholder="measured with the loaded pair",
+        help="An iteration without drafting, in ms by nodes with the root, such as 1:2.5 8:3.1.",
+    )  # fmt: skip
+    level_ms: str = setting(
+        "", group=SEARCH, label="Draft level, ms", placeholder="measured with the loaded pair",
+        help="A level in ms by its width, such as 1:0.3 32:0.5; one number for every width.",
+    )  # fmt: skip
+    odds: str = setting(
+        "", group=SEARCH, label="Odds at the start", placeholder="measured with the loaded pair",
+        help="How much likelier than the draft thinks first children and others are accepted, as factors of the odds.",
+    )  # fmt: skip
 
     def __post_init__(self):
-        check_search_limits(self)
+        super().__post_init__()
         if self.verify_ms:
             fastest = read_curve(self.verify_ms, "verify_ms").seconds(1)
             require(fastest > 0, f"verify_ms must be above 0 for every size, not {self.verify_ms!r}.")
@@ -125,14 +139,53 @@ class HardwareAwareDrafter(Drafter):
             search.grow()
             tokens, seconds = FORGETTING * state.tokens + search.tokens, FORGETTING * state.seconds + search.seconds
             after = replace(state, tokens=tokens, seconds=seconds, idle=0)
-        draft = search.finish(self, None)
-        after = replace(after, drafted=(draft.tree, draft.order))
-        return replace(draft, state=after, settings=draft.settings | {"odds": _written(factors)})
+        draft = search.finish(self, after)
+        return replace(draft, settings=draft.settings | {"odds": _written(factors)})
+
+    def rule(self, settings) -> RuleTrace:
+        factors = tuple(float(factor) for factor in str(settings["odds"]).split())
+        return RuleTrace(
+            "hardware_aware",
+            depth_setting="max_depth",
+            left_out="unprofitable",
+            value="chance",
+            factors=factors,
+            children=MOST_CHILDREN,
+        )
+
+    def resumed(self, state: Learned, iteration: IterationTrace) -> Learned:
+        """The tokens and seconds that a recorded tree was to make, then what its outcome taught.
+
+        What a person put into the tree is left out, what a person took out is not brought back.
+        """
+        outcome = Outcome.recorded(iteration)
+        require(outcome.tree is not None, "An iteration was recorded without its tree: decode this run again.")
+        tree, put_in = outcome.tree, iteration.forced_in
+        order = np.array([node for node in outcome.order.tolist() if node not in put_in])
+        costs, factors = tree_costs(self.verify_ms, self.level_ms, self.node_budget), np.exp(state.log_odds)
+        after = replace(state, idle=state.idle + 1)
+        drafted = tree.level.copy()
+        for node in {int(tree.parents[node]) for node in put_in}:
+            if put_in.issuperset(iteration.children(node)):
+                drafted[node] = -1  # expanded for what was put in below it
+        widths = np.bincount(drafted[drafted >= 0])
+        if len(widths):
+            parents = tree.parents[order[1:]]
+            first = tree.draft_probs[order[1:]] >= tree.confidence[parents]
+            chances = acceptance(tree.draft_probs[order[1:]], np.where(first, factors[0], factors[1]))
+            values = np.ones(tree.size)
+            for node, parent, chance in zip(order[1:], parents, chances, strict=True):
+                values[node] = values[parent] * chance
+            tokens = FORGETTING * state.tokens + 1.0 + float(values[order[1:]].sum())
+            verified = min(len(order) - 1, self.node_budget)  # a person may have put more in
+            seconds = FORGETTING * state.seconds + float(costs.verify_s[verified] + costs.level_s[widths].sum())
+            after = replace(state, tokens=tokens, seconds=seconds, idle=0)
+        return self.observe(after, outcome)[0]
 
     def observe(self, state: Learned, outcome: Outcome):
         if not self.learn:
             return self.start([]), None
-        tree, order = state.drafted
+        tree, order = outcome.tree, outcome.order
         reached = np.zeros(tree.size, dtype=bool)
         reached[[0, *outcome.path]] = True
         nodes = order[1:]
@@ -144,7 +197,7 @@ class HardwareAwareDrafter(Drafter):
         information = state.information + np.bincount(other, expected * (1 - expected), 2)
         log_odds = state.log_odds + np.bincount(other, accepted - expected, 2) / information
         log_odds = np.clip(log_odds, -np.log(MOST_ODDS), np.log(MOST_ODDS))
-        return replace(state, log_odds=log_odds, information=information, drafted=None), None
+        return replace(state, log_odds=log_odds, information=information), None
 
 
 def _number(entry: str) -> float:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.drawing import draw_rows, note_growth
 from decoding.draws import Draws
-from decoding.errors import require
 from decoding.optional_torch import Tensor
+from decoding.trace import RuleTrace
 
 
 def grow_iid(growing: Growing, widths: Sequence[int], draws: Draws, root_laws: Tensor | None = None) -> None:
@@ -37,12 +38,10 @@ class IIDPathsDrafter(Drafter):
     Length 0 drafts nothing.
     """
 
-    paths: int = 4
-    length: int = 4
+    breadth = "level"
 
-    def __post_init__(self):
-        require(1 <= self.paths <= 16, f"paths (K) must be from 1 to 16, not {self.paths}.")
-        require(0 <= self.length <= 32, f"length (L) must be from 0 to 32, not {self.length}.")
+    paths: int = shared.paths(4)
+    length: int = shared.length(4, low=0, high=32)
 
     @property
     def law(self):
@@ -53,3 +52,6 @@ class IIDPathsDrafter(Drafter):
         growing = Growing(source, root_token)
         grow_iid(growing, (self.paths, *[1] * (self.length - 1))[: self.length], draws)
         return growing.finish(self.law, state, self.settings())
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("iid_paths", depth_setting="length")

@@ -4,20 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.iid_paths import grow_iid
-from decoding.errors import require
+from decoding.trace import RuleTrace
 
 
 @dataclass(frozen=True)
 class LinearDrafter(Drafter):
     """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, drawn from its law."""
 
-    length: int = 8
-    sampled: bool = False
+    breadth = "chain"
 
-    def __post_init__(self):
-        require(1 <= self.length <= 64, f"length (K) must be from 1 to 64, not {self.length}.")
+    length: int = shared.length(8, paper="DynaTree")
+    sampled: bool = shared.sampled(False)
 
     @property
     def law(self):
@@ -31,6 +31,9 @@ class LinearDrafter(Drafter):
         else:
             self._grow_likeliest(growing)
         return growing.finish(self.law, state, self.settings())
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("linear", depth_setting="length")
 
     def _grow_likeliest(self, growing: Growing) -> None:
         node, limit = np.zeros(1, dtype=np.int64), growing.source.depth_limit

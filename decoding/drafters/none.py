@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.trace import RuleTrace
 
 
 @dataclass(frozen=True)
@@ -14,3 +15,6 @@ class NoDrafter(Drafter):
 
     def draft(self, state, source, root_token, draws) -> Draft:
         return Growing(source, root_token, capacity=1).finish(self.law, state, {})
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("none")

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter
-from decoding.drafters.candidates import CandidateTree, bar, best, check_gain_threshold, check_search_limits
+from decoding.drafters.candidates import CandidateTree, bar, best
+from decoding.trace import RuleTrace
 
 
 @dataclass(frozen=True)
@@ -17,13 +19,11 @@ class OptTreeDrafter(Drafter):
     of the level gives. The first drafted level has depth 1 and is held against a sum of 0.
     """
 
-    node_budget: int = 60
-    gain_threshold: float = 0.2
-    max_depth: int = 8
+    breadth = "ranked"
 
-    def __post_init__(self):
-        check_search_limits(self)
-        check_gain_threshold(self)
+    node_budget: int = shared.node_budget(60)
+    gain_threshold: float = shared.gain_threshold(0.2)
+    max_depth: int = shared.max_depth(8)
 
     def draft(self, state, source, root_token, draws) -> Draft:
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)
@@ -34,7 +34,10 @@ class OptTreeDrafter(Drafter):
             if not grows.any():
                 break
             if mass - before <= self.gain_threshold:
-                return tree.finish(self, state, nodes, "early_stop")
+                return tree.finish(self, state, nodes, "low_gain")
             level = tree.expand(nodes, grows, least)
             nodes, before = best(np.concatenate([nodes, level]), self.node_budget), mass
-        return tree.finish(self, state, nodes, "budget")
+        return tree.finish(self, state, nodes)
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("opt_tree", depth_setting="max_depth", left_out="outranked", value="path")

@@ -107,7 +107,7 @@ class RateSearch:
         keep = np.zeros(tree.size, dtype=bool)
         keep[np.concatenate(verified)] = True
         expanded = tree.level >= 0
-        tree.set_growth(np.flatnonzero(~expanded), "early_stop")
+        tree.set_growth(np.flatnonzero(~expanded), "unprofitable")
         tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= self._deepest)), self._at_deepest)
         tree.branching[expanded] = np.bincount(tree.parents[keep][1:], minlength=tree.size)[expanded]
         return self._growing.finish(drafter.law, state, drafter.settings(), keep=keep)

@@ -5,9 +5,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter
-from decoding.drafters.best_first import best_first, check_batch
-from decoding.drafters.candidates import CandidateTree, check_gain_threshold, check_search_limits
+from decoding.drafters.best_first import best_first
+from decoding.drafters.candidates import CandidateTree
+from decoding.settings import SEARCH, setting
+from decoding.trace import RuleTrace
 
 
 @dataclass(frozen=True)
@@ -20,20 +23,22 @@ class SalfDrafter(Drafter):
     """
 
     cost: ClassVar[str] = "one draft forward per batch of nodes"
+    breadth = "ranked"
 
-    node_budget: int = 60
-    batch: int = 10
-    gain_threshold: float = 0.6
-    top_up: bool = False
-    max_depth: int = 32
-
-    def __post_init__(self):
-        check_search_limits(self)
-        check_batch(self)
-        check_gain_threshold(self)
+    node_budget: int = shared.node_budget(60, paper="SALF & TALF")
+    batch: int = shared.batch(10, paper="SALF & TALF")
+    gain_threshold: float = shared.gain_threshold(0.6, paper="SALF & TALF")
+    top_up: bool = setting(
+        False, group=SEARCH, label="Top up",
+        help="After an early stop the free places go to the best nodes that were scored already.",
+    )  # fmt: skip
+    max_depth: int = shared.max_depth(32)
 
     def draft(self, state, source, root_token, draws) -> Draft:
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)
         found = best_first(tree, self.batch, self.gain_threshold)
         placed = np.concatenate([found.taken, found.queue]) if self.top_up else found.taken
-        return tree.finish(self, state, placed, "early_stop" if found.early else "budget")
+        return tree.finish(self, state, placed, "low_promise" if found.early else "outranked")
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("salf", depth_setting="max_depth", left_out="outranked", value="path")

@@ -9,9 +9,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Growing
-from decoding.drafters.drawing import RemainingLaws, check_drawn_tree, note_growth
+from decoding.drafters.drawing import RemainingLaws, all_drawn, note_growth
 from decoding.errors import require
+from decoding.settings import SHAPE, setting
+from decoding.trace import Breadth, RuleTrace
 
 MOST_CHILDREN = 16
 MOST_NODES = 1024  # the dynamic programme takes time in the square of it
@@ -96,12 +99,15 @@ class SequoiaDrafter(Drafter):
 
     law = "without_replacement"
 
-    node_budget: int = 64
-    max_depth: int = 8
-    acceptance: str = ""
+    node_budget: int = shared.node_budget(64, high=MOST_NODES)
+    max_depth: int = shared.max_depth(8)
+    acceptance: str = setting(
+        "", group=SHAPE, label="Acceptance by rank", symbol="P", placeholder="measured with the loaded pair",
+        help="Chances that the 1st, 2nd, ... child is accepted; empty: measured with the loaded pair.",
+    )  # fmt: skip
 
     def __post_init__(self):
-        check_drawn_tree(self.max_depth, self.node_budget, MOST_NODES)
+        super().__post_init__()
         if self.acceptance:
             rates = self.rates
             require(
@@ -137,8 +143,15 @@ class SequoiaDrafter(Drafter):
             inner = [i for i, slot in enumerate(slots) if slot]
             nodes, places = self._grow_level(growing, nodes[inner], [slots[i] for i in inner], draws)
             slots = [children[place] for place in places]
-        note_growth(growing.tree, self.max_depth, source.depth_limit)
+        note_growth(growing.tree, self.max_depth, source.depth_limit, "shape")
         return growing.finish(self.law, state, self.settings())
+
+    def breadths(self, draft: Draft) -> list[Breadth | None]:
+        told = zip(super().breadths(draft), all_drawn(draft).tolist(), strict=True)
+        return [breadth and ("all_drawn" if empty else "shape") for breadth, empty in told]
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("sequoia", depth_setting="max_depth")
 
     def _grow_level(self, growing: Growing, frontier: np.ndarray, slots: list[tuple[int, ...]], draws):
         """Draw all first children of a level, then all second ones, ...; returns new nodes and their places.

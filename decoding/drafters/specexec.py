@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter
-from decoding.drafters.best_first import best_first, check_batch
-from decoding.drafters.candidates import CandidateTree, check_search_limits
-from decoding.errors import require
+from decoding.drafters.best_first import best_first
+from decoding.drafters.candidates import CandidateTree
+from decoding.settings import SEARCH, setting
+from decoding.trace import RuleTrace
 
 
 @dataclass(frozen=True)
@@ -18,19 +20,31 @@ class SpecExecDrafter(Drafter):
     """
 
     cost: ClassVar[str] = "one draft forward per batch of nodes"
+    breadth = "ranked"
 
-    node_budget: int = 60
-    batch: int = 10
-    max_depth: int = 7
-    children: int = 0
-    decay: float = 1.0
-
-    def __post_init__(self):
-        check_search_limits(self)
-        check_batch(self)
-        require(0 <= self.children <= 4096, f"children must be from 0 (no cap) to 4096, not {self.children}.")
-        require(0 < self.decay <= 1, f"decay must be above 0 and at most 1, not {self.decay}.")
+    node_budget: int = shared.node_budget(60, paper="SALF & TALF")
+    batch: int = shared.batch(10, paper="SALF & TALF")
+    max_depth: int = shared.max_depth(7)
+    children: int = setting(
+        0, 0, 4096, step=1, offered=(0, 64), group=SEARCH, label="Children at most",
+        help="Children per node; 0 sets no limit.",
+    )  # fmt: skip
+    decay: float = setting(
+        1.0, above=0.0, high=1.0, step=0.01, offered=(0.5, 1.0), group=SEARCH, label="Decay",
+        help="Factor per level on the value nodes are ranked by.",
+    )  # fmt: skip
 
     def draft(self, state, source, root_token, draws) -> Draft:
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth, self.children, self.decay)
-        return tree.finish(self, state, best_first(tree, self.batch).taken, "budget")
+        return tree.finish(self, state, best_first(tree, self.batch).taken)
+
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace(
+            "specexec",
+            depth_setting="max_depth",
+            left_out="outranked",
+            value="path",
+            decay=self.decay,
+            children=self.children,
+            children_setting="children" if self.children else "",
+        )

@@ -6,12 +6,15 @@ from operator import mul
 
 import numpy as np
 
+from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Draft, Drafter, Growing
 from decoding.drafters.drawing import note_growth
 from decoding.drafters.iid_paths import grow_iid
 from decoding.errors import require
+from decoding.settings import SHAPE, setting
+from decoding.trace import RuleTrace
 
-MOST_LEVELS, MOST_CHILDREN, MOST_NODES = 32, 16, 4096
+MOST_LEVELS, MOST_CHILDREN = 32, 16
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,16 @@ class SpecInferWidthsDrafter(Drafter):
     likely tokens.
     """
 
-    widths: str = "1,1,3,1,1,1,1,1"
-    sampled: bool = True
+    breadth = "level"
+
+    widths: str = setting(
+        "1,1,3,1,1,1,1,1", group=SHAPE, label="Widths",
+        help="Children per node, level by level, with commas between.",
+    )  # fmt: skip
+    sampled: bool = shared.sampled(True)
 
     def __post_init__(self):
+        super().__post_init__()
         entries = [entry.strip() for entry in self.widths.split(",")]
         require(
             len(entries) <= MOST_LEVELS
@@ -34,7 +43,10 @@ class SpecInferWidthsDrafter(Drafter):
             f"not {self.widths!r}.",
         )
         nodes = sum(accumulate(self.by_level, mul))
-        require(nodes <= MOST_NODES, f"widths {self.widths} make {nodes} nodes: they may make {MOST_NODES} at most.")
+        require(
+            nodes <= shared.MOST_NODES,
+            f"widths {self.widths} make {nodes} nodes: they may make {shared.MOST_NODES} at most.",
+        )
 
     @property
     def by_level(self) -> tuple[int, ...]:
@@ -56,10 +68,13 @@ class SpecInferWidthsDrafter(Drafter):
             self._grow_likeliest(growing)
         return growing.finish(self.law, state, self.settings())
 
+    def rule(self, settings) -> RuleTrace:
+        return RuleTrace("specinfer", breadth_setting="widths")
+
     def _grow_likeliest(self, growing: Growing) -> None:
         frontier = growing.root_frontier()
         for width in self.by_level[: growing.source.depth_limit]:
             tokens, probs = growing.expand(frontier, top=width)
             every = np.full(len(frontier), tokens.shape[1])
-            frontier = growing.add_best(frontier, every, tokens, probs, room=MOST_NODES)
+            frontier = growing.add_best(frontier, every, tokens, probs, room=shared.MOST_NODES)
         note_growth(growing.tree, len(self.by_level), growing.source.depth_limit)

@@ -11,6 +11,7 @@ from decoding.drafters.base import Draft, TreeLaw
 from decoding.draws import Draws
 from decoding.optional_torch import Tensor
 from decoding.sampling import Sampling, TargetRows
+from decoding.settings import check_settings
 from decoding.trace import FinalKind, Setting, StepKind, VerificationStep
 from decoding.verifiers.verified_tree import VerifiedTree
 
@@ -136,6 +137,7 @@ class Verifier:
         label, summary, paper: what the screen calls it, what it does in a sentence, where it comes from.
         lossless_for: laws of trees on which the output keeps the target's law.
         greedy_only: True if it needs temperature 0.
+        tests_first_path: True if it tests no node off the first path that was drawn.
     """
 
     name: ClassVar[str] = ""
@@ -144,6 +146,11 @@ class Verifier:
     paper: ClassVar[str] = ""
     lossless_for: ClassVar[tuple[TreeLaw, ...]] = ()
     greedy_only: ClassVar[bool] = False
+    tests_first_path: ClassVar[bool] = False
+
+    def __post_init__(self):
+        """Hold every setting against its declaration."""
+        check_settings(self)
 
     def decide(self, tree: VerifiedTree) -> Decision:
         """This verifier in front of a tree."""

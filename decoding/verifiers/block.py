@@ -41,6 +41,7 @@ class BlockVerifier(Verifier):
     summary = "Tests the first path from its end upwards; a weak token in the middle need not end it."
     paper = "Sun et al. 2024 (block verification)"
     lossless_for = SAMPLED_LAWS
+    tests_first_path = True
 
     def decide(self, tree: VerifiedTree) -> BottomUp:
         return BottomUp(tree, block_chain(tree))

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
+from decoding.settings import VERIFICATION, setting
 from decoding.verifiers.base import IID_LAWS
 from decoding.verifiers.top_down import Match, Solver, TestLaws, TopDownVerifier, positive_part
 
@@ -173,16 +173,16 @@ class KhistiVerifier(TopDownVerifier):
         truncation: tokens between which the odds are free, s; s^2 / 2 variables.
     """
 
-    truncation: int = 8
+    truncation: int = setting(
+        8, 2, 64, step=1, group=VERIFICATION, label="Free tokens", symbol="s",
+        help="Tokens between which linear programmes choose the odds.",
+    )  # fmt: skip
 
     name = "khisti"
     label = "Khisti"
     summary = "Plays a tournament between the children with odds from linear programmes, then tests its winner."
     paper = "Khisti et al. 2025"
     lossless_for = IID_LAWS
-
-    def __post_init__(self):
-        require(2 <= self.truncation <= 64, f"truncation must be from 2 to 64, not {self.truncation}.")
 
     def solver(self):
         return KhistiSolver

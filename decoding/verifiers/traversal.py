@@ -86,7 +86,14 @@ class TraversalVerifier(Verifier):
 
 @dataclass(frozen=True)
 class TraversalWithoutReplacementVerifier(Verifier):
-    """For draws without replacement; repeats of independent draws are dropped, as in the published code."""
+    """For draws without replacement; repeats of independent draws are dropped, as in the published code.
+
+    Every child is taken to be drawn from what is left of the draft's distribution after those before it. Where nothing
+    is left the drafters here draw no more. A tree with a child of draft probability 0, of a drafter that goes on
+    uniformly over the other tokens, stays lossless, but such a child and all below it are never accepted: with the
+    draft at (1, 0, 0), the target at (.6, .3, .1) and two children a node to depth 2 that is 1.96 expected tokens,
+    where testing them against the uniform distribution has 2.78.
+    """
 
     name = "traversal_wor"
     label = "Traversal, no replacement"
