@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from decoding.cost_model import CostModel
+from decoding.interruption import pause_point
 from decoding.luck import agrees
 from decoding.trace import IterationTrace, RunTrace
 
@@ -246,6 +247,7 @@ def _expected(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.nda
     verifier, sampling = method_of(run).verifier, sampling_of(run)
 
     def expected(count: int) -> float:
+        pause_point()
         return verifier.decide(stored_tree(parts.part(count), sampling)).expected_tokens
 
     if (

@@ -13,6 +13,7 @@ from torch import Tensor
 from decoding.draws import Draws, GeneratorDraws
 from decoding.errors import require
 from decoding.heads.feature_rows import FeatureRows
+from decoding.interruption import pause_point
 from decoding.kept import keep, recall
 from decoding.pair import Model, Pair, match_vocabulary
 from decoding.prompts import load_prompts
@@ -114,6 +115,7 @@ def _laws(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iter
     for tokens in encoded:
         count = min(len(tokens) - first, -(-POSITIONS // len(texts)))
         places = torch.from_numpy(np.linspace(first, len(tokens) - 1, count).round().astype(np.int64))
+        pause_point()
         target_logits, draft_logits = _both_logits(pair, tokens, places)
         draft_logits = match_vocabulary(draft_logits.to(target_logits.device), pair.logits_size)
         for some in torch.arange(count).split(ROWS_AT_ONCE):
@@ -132,6 +134,7 @@ def accepted_by_rank(target: Tensor, draft: Tensor, ranks: int, draws: Draws) ->
     """
     chances, left = np.zeros(ranks), torch.ones(len(target), 1, dtype=target.dtype, device=target.device)
     for rank in range(ranks):
+        pause_point()
         tokens = torch.tensor(draws.choose_each(draft), device=draft.device)[:, None]
         passes = (target.gather(1, tokens) / draft.gather(1, tokens)).clamp(max=1)
         chances[rank] = float((left * passes).sum())

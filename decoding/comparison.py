@@ -3,10 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from decoding.baselines.hf_generate import BASELINES, Baseline, CancelledError, run_baseline
+from decoding.baselines.hf_generate import BASELINES, Baseline, run_baseline
+from decoding.engines.static import StaticEngine
 from decoding.errors import OutOfMemoryError, require
 from decoding.identity import Difference, MarginJudge, explain_difference
+from decoding.interruption import CancelledError, pause_point
 from decoding.limits import Limits, check_prompt
 from decoding.loops import tokens_before_loop
 from decoding.method import Method
@@ -17,6 +20,9 @@ from decoding.presets import ENGINES, is_engine, same_engine, streamed_rows
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession
 from decoding.trace import IterationTrace, RunTrace
+
+# Calls for one figure: in the first a pass of a new size runs as it is, in the second it becomes a CUDA graph.
+MOST_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Result:
         metrics, loop_free: figures of the whole call and of what came before the loop (None if nothing did).
         run: the trace (summary record) of a method of ours.
         failure: one sentence if the call could not be made; then the figures are None.
+        cold: passes of the call that were no replays of CUDA graphs though others of their size are; 0 elsewhere.
     """
 
     contestant: int
@@ -66,6 +73,7 @@ class Result:
     loop_free: RunMetrics | None
     run: RunTrace | None
     failure: str | None = None
+    cold: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,9 +135,12 @@ def compare(
                 f"{contestants[c].label}: {prompts[p][0]}" + ("" if repeat is not None else " (warm-up)"),
             )
         limits = Limits(max_new_tokens=max_new_tokens, record="summary")
+        call = partial(measured_call, pairs[c], contestants[c], prompts[p][1], limits, sampling, cancelled)
         try:
-            result = measured_call(pairs[c], contestants[c], prompts[p][1], limits, sampling, cancelled)
+            result = call() if repeat is None else warm_call(pairs[c], call)
         except CancelledError:
+            if cancelled is None or not cancelled():
+                raise  # nobody asked for what was measured so far
             break
         if repeat is not None:
             results.append(replace(result, contestant=c, prompt=p, repeat=repeat))
@@ -146,7 +157,28 @@ def trees_on_prefix(
     """Every method's first iteration on the same committed text, recorded in full."""
     room = pair.context - len(token_ids)
     limits = Limits(max_new_tokens=max(1, min(64, room)))
-    return [DecodeSession(pair, method, token_ids, sampling, limits).step() for method in methods]
+    trees = []
+    for method in methods:
+        pause_point()
+        trees.append(DecodeSession(pair, method, token_ids, sampling, limits).step())
+    return trees
+
+
+def warm_call(pair: Pair, call: Callable[[], Result]) -> Result:
+    """The result of a call, made again where a CUDA graph was made during it: that one says little about the others."""
+    for _ in range(MOST_TRIES):
+        before = cold_calls(pair)
+        result = call()
+        cold = cold_calls(pair) - before
+        if not cold or result.failure:
+            break
+    return replace(result, cold=cold)
+
+
+def cold_calls(pair: Pair) -> int:
+    """Passes of a pair so far that warmed up or captured a CUDA graph, instead of replaying one."""
+    engines = (pair.target.engine, pair.draft.engine)
+    return sum(engine.graphs.cold for engine in engines if isinstance(engine, StaticEngine))
 
 
 def measured_call(
@@ -206,14 +238,19 @@ def _failed(sentence: str) -> Result:
 
 
 def _run_method(pair, contestant, prompt_ids, limits, sampling, cancelled) -> tuple[RunTrace, tuple[int, ...]]:
-    """One call of ours, timed from the outside: the clock runs from the call to each iteration's end."""
+    """One call of ours, timed from the outside: the clock runs from the call to each iteration's end.
+
+    It stands while others have a turn between two iterations.
+    """
+    method = contestant.method.prepared(pair, sampling or Sampling())  # may measure for seconds what it has to know
     started = time.perf_counter()
-    session = DecodeSession(pair, contestant.method, prompt_ids, sampling, limits)
+    session = DecodeSession(pair, method, prompt_ids, sampling, limits)
     ends = []
     for _ in session:
         ends.append(time.perf_counter() - started)
         if cancelled is not None and cancelled():
             raise CancelledError
+        started += pause_point(timed=True)
     run = session.trace()
     # Wall time, the writing of the summary included, replaces the sum of the phases.
     iterations = tuple(

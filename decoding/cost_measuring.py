@@ -18,6 +18,7 @@ from decoding.cost_model import CostCurve, CostModel, CostPoint
 from decoding.engines.base import Visibility
 from decoding.engines.static_shapes import BUCKETS
 from decoding.hardware import describe_hardware
+from decoding.interruption import check_wanted, pause_point
 from decoding.kept import keep, recall
 from decoding.pair import Model, Pair
 from decoding.pair_checks import is_out_of_memory
@@ -84,9 +85,11 @@ def measure_costs(pair: Pair, budget_s: float = BUDGET_S) -> CostModel:
     started = time.perf_counter()
     for _ in range(MOST_ROUNDS):
         for probe in probes:
+            started += pause_point()
             for _ in range(WARM_UPS if not probe.slow else 0):
                 probe.pass_s(1)  # the other model's passes have filled the processor's caches
             for size in probe.sizes:
+                check_wanted()
                 samples[probe, size].append(probe.pass_s(size))
         if time.perf_counter() - started > budget_s:
             break
@@ -116,10 +119,10 @@ class Probe:
     def __init__(self, pair: Pair, model: "Model | Head", level: bool):
         self._model, self._ids = model, np.arange(max(PREFIX_LENGTH, *SIZES)) * 97 % pair.logits_size
         self._last_position = pair.context - 1
-        self.padded = model.engine.name == "static"
+        self.padded = model.engine.name.startswith("static")
         self.prefix_length = 0
         self._cache = model.engine.new_cache(PREFIX_LENGTH + max(SIZES))
-        self._seen, self._depths = _siblings(max(SIZES)) if level else _binary_tree(max(SIZES))
+        self._seen, self._depths = _siblings(max(SIZES)) if level else binary_tree(max(SIZES))
         self.pass_s(1)
         self.slow = self.pass_s(1) > SLOW_PASS_S
         self._fill(min(SHORT_PREFIX if self.slow else PREFIX_LENGTH, pair.context // 2))
@@ -158,6 +161,7 @@ class Probe:
         found: list[int] = []
         first_s = 0.0
         for size in sizes:
+            check_wanted()
             try:
                 taken = min(self.pass_s(size) for _ in range(WARM_UPS if self.padded else 1))
             except (RuntimeError, MemoryError) as error:
@@ -171,7 +175,7 @@ class Probe:
         return tuple(found)
 
 
-def _binary_tree(count: int) -> tuple[np.ndarray, np.ndarray]:
+def binary_tree(count: int) -> tuple[np.ndarray, np.ndarray]:
     """Who sees whom `[count, count]` and depths `[count]` of a tree whose first nodes are smaller trees of its kind."""
     seen, depths = np.eye(count, dtype=bool), np.zeros(count, dtype=np.int64)
     for node in range(1, count):
@@ -215,6 +219,7 @@ def _overheads(pair: Pair, target: CostCurve, draft: CostCurve) -> tuple[float, 
     rest: list[float] = []
     started = time.perf_counter()
     while not session.finished and len(rest) < MOST_ITERATIONS and time.perf_counter() - started < DECODE_S:
+        started += pause_point()
         begun = time.perf_counter()
         iteration = session.step()
         taken, times = time.perf_counter() - begun, iteration.times

@@ -6,13 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from decoding.drafters.base import Draft, ProbabilitySource
-from decoding.drafters.hardware_aware import Learned
-from decoding.edits import ChangedRows, Edits, Path, touches_first_child
+from decoding.edits import Edits, Path, edited_nodes, touches_first_child
 from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
 from decoding.sampling import Sampling
 from decoding.token_tree import TokenTree, TreePaths
-from decoding.trace import ForcedTrace, IterationTrace, NodeTrace, node_paths
+from decoding.trace import ForcedTrace, IterationTrace
 from decoding.verifiers.base import Verifier
 
 
@@ -51,11 +50,8 @@ def edit_draft(draft: Draft, source: ProbabilitySource, edits: Edits, text_of: C
         _verified(path, ids, verified, text_of)
     keep = np.zeros(draft.tree.size, dtype=bool)
     keep[list(verified)] = True
-    order, state = draft.tree.breadth_first(keep), draft.state
-    if isinstance(state, Learned) and state.drafted is not None:
-        state = replace(state, drafted=(draft.tree, order))  # it learns from what was really verified
     drawn = draft.drawn if draft.drawn is None else np.append(draft.drawn, np.array(added, dtype=np.int64))
-    return replace(draft, order=order, rows=tuple(rows), state=state, drawn=drawn)
+    return replace(draft, order=draft.tree.breadth_first(keep), rows=tuple(rows), drawn=drawn)
 
 
 def edit_rows(logits: Tensor, draft: Draft, edits: Edits) -> Tensor:
@@ -91,12 +87,7 @@ def explain_edits(iteration: IterationTrace, edits: Edits, verifier: Verifier, s
     iteration = replace(iteration, forced=forced, bias=edits.bias(verifier, sampling, first))
     if not iteration.nodes:
         return iteration
-    paths, rows, greedy = node_paths(iteration), edits.rows, iteration.steps[-1].drawn is None
-    nodes = []
-    for node, path in zip(iteration.nodes, paths, strict=True):
-        reason = _reason(node, path, iteration, edits, rows, greedy)
-        nodes.append(node if reason == node.reason else replace(node, reason=reason))
-    return replace(iteration, nodes=tuple(nodes))
+    return replace(iteration, nodes=edited_nodes(iteration, edits))
 
 
 def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
@@ -137,44 +128,3 @@ def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> 
 def _named(path: Path, text_of: Callable[[int], str]) -> str:
     """A node in words, the whole path of it."""
     return "The node " + " > ".join(repr(text_of(token)) for token in path) if path else "The root"
-
-
-def _reason(
-    node: NodeTrace, path: Path, iteration: IterationTrace, edits: Edits, rows: ChangedRows, greedy: bool
-) -> str:
-    given = node.target_probability if node.tested_probability is None else node.tested_probability
-    said, gives = node.reason, f"{given or 0.0:.2f}"
-    if any(path[: len(out)] == out for out in edits.force_out):
-        above = "" if path in edits.force_out else "A node above it was "
-        return f"{above}{'F' if not above else 'f'}orced out of the tree before verification."
-    only, removed = rows.get(path[:-1], (None, ())) if path else (None, ())
-    if path and path[-1] in removed:
-        said = _told(f"Forced to fail: the verifier was told that the target gives this token 0, not {gives}", node)
-    elif path and only == path[-1]:
-        said = _told(f"Forced to pass: the verifier was told that the target gives this token 1, not {gives}", node)
-    elif (only is not None or removed) and node.verdict in ("accepted", "rejected"):
-        said = _beside(node, iteration, only, removed, gives, greedy)
-    return f"Forced into the tree: {_lower(said)}" if path in edits.force_in else said
-
-
-def _told(words: str, node: NodeTrace) -> str:
-    """What the verifier was told, and what came of it where that is not what was asked for."""
-    wanted = "accepted" if words.startswith("Forced to pass") else "rejected"
-    return f"{words}." if node.verdict == wanted else f"{words}; {_lower(node.reason)}"
-
-
-def _beside(
-    node: NodeTrace, iteration: IterationTrace, only: int | None, removed: Path, gives: str, greedy: bool
-) -> str:
-    """Why a sibling of a forced node passed or failed."""
-    if only is not None:
-        return f"A sibling was forced to pass: the verifier was told that this token has 0, not {gives}."
-    names = ", ".join(repr(iteration.texts[token]) for token in removed)
-    if not greedy:
-        return f"With {names} forced to fail, {_lower(node.reason)}"
-    favourite = "the target's most likely token left" if node.verdict == "accepted" else "not the likeliest token left"
-    return f"With {names} forced to fail this was {favourite}, at {gives}."
-
-
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]

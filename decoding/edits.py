@@ -1,11 +1,11 @@
 """What a person changes by hand in one iteration: nodes put in or taken out, verdicts forced; and what that costs."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from decoding.errors import SettingsError
-from decoding.trace import IterationTrace, node_paths
+from decoding.trace import IterationTrace, NodeTrace, Reason, node_paths
 
 if TYPE_CHECKING:
     from decoding.sampling import Sampling
@@ -129,6 +129,31 @@ def accepted_steps(accepted: Iterable[Path]) -> Iterator[tuple[Path, int]]:
     for path in accepted:
         for depth in range(len(path)):
             yield path[:depth], path[depth]
+
+
+def edited_nodes(iteration: IterationTrace, edits: Edits) -> tuple[NodeTrace, ...]:
+    """The nodes of a record, with reasons and breadths that say what was edited."""
+    rows, put_in_below = edits.rows, {path[:-1] for path in edits.force_in}
+    nodes = []
+    for node, path in zip(iteration.nodes, node_paths(iteration), strict=True):
+        # A node is added to those that the drafter has allowed, so their number is no longer its doing alone.
+        breadth = "forced" if path in put_in_below else node.breadth
+        nodes.append(replace(node, reason=_reason(node, path, edits, rows), breadth=breadth))
+    return tuple(nodes)
+
+
+def _reason(node: NodeTrace, path: Path, edits: Edits, rows: ChangedRows) -> Reason | None:
+    """Why a node of an edited iteration has its verdict; what was forced in vain is not why."""
+    if any(path[: len(out)] == out for out in edits.force_out):
+        return "forced_out" if path in edits.force_out else "below_forced_out"
+    only, removed = rows.get(path[:-1], (None, ())) if path else (None, ())
+    if path and path[-1] in removed:
+        return "forced_fail" if node.verdict == "rejected" else node.reason
+    if path and path[-1] == only:
+        return "forced_pass" if node.verdict == "accepted" else node.reason
+    if (only is None and not removed) or node.verdict not in ("accepted", "rejected"):
+        return node.reason
+    return "sibling_forced_fail" if only is None else "sibling_forced_pass"
 
 
 def touches_first_child(iteration: IterationTrace, edits: Edits) -> bool:

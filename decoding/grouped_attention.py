@@ -3,9 +3,9 @@
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import AttentionInterface
 
 GROUPED_SDPA = "sdpa_grouped"
 # What models may ask of sdpa besides a mask; the library's own function knows them.

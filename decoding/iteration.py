@@ -48,7 +48,7 @@ class Iteration:
         """Make it, fill `step` in, and return the drafter's next state."""
         # Steps 1 to 3: draft a tree below the last committed token, one target pass over it, the verifier's walk.
         step.target_rows_before = self.models.target_cache.length
-        step.draft_head = self.standing.method.draft_head
+        step.method = self.standing.method
         on_device = self._on_device()
         if on_device is not None:
             step.source, step.draft, step.logits, step.verification = on_device.run(clock)

@@ -15,11 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decoding.errors import TrainingError
+from decoding.files import disk_errors, write_whole
 from decoding.offload import fetch_weight
 from decoding.pair import Model, Pair
 
 if TYPE_CHECKING:
     from decoding.heads.head import Head
+
+ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
 
 _known: dict[tuple[Path, str], Any] = {}
 
@@ -89,12 +93,11 @@ def _read(file: Path, valid: Callable[[Any], bool]) -> dict[str, Any]:
 
 
 def _write(file: Path, pair: Pair, entries: dict[str, Any]) -> None:
-    """Write the entries; a file is replaced whole, so that another program never reads half of it."""
+    """Write the entries, or say aloud that the disk does not take them: what was measured serves without a file too."""
     text = json.dumps({"pair": pair_identity(pair), "entries": entries}, indent=1)
-    part = file.with_suffix(f".{os.getpid()}.part")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(file)
-    except OSError as error:
-        warnings.warn(f"The calibration cannot be kept in {file} ({error.strerror}).", stacklevel=4)
+        with disk_errors(file.parent, advice=ELSEWHERE):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, text.encode(), advice=ELSEWHERE)
+    except TrainingError as error:
+        warnings.warn(f"The calibration cannot be kept: {error}", stacklevel=4)

@@ -1,12 +1,13 @@
 """A way to decode: a drafter, a verifier and a cache policy, and what may be put together."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from decoding.drafters.base import Drafter
 from decoding.errors import SettingsError, require
-from decoding.node_orders import NODE_ORDERS, NodeOrder
+from decoding.node_orders import ORDER_NAMES, NodeOrder
 from decoding.sampling import Sampling
+from decoding.settings import VERIFICATION, SettingInfo, check_settings, setting, settings_of
 from decoding.trace import Setting, TreeLaw
 from decoding.verifiers import VERIFIERS, GreedyVerifier, NSSVerifier, Verifier
 
@@ -33,24 +34,33 @@ class Method:
     summary: str
     paper: str
     drafter: Drafter
-    verifier: Verifier = field(default_factory=GreedyVerifier)
-    cache_policy: CachePolicy = "compaction"
-    draft_head: str = ""
-    node_order: NodeOrder = "breadth"
+    verifier: Verifier = setting(
+        GreedyVerifier(), group=VERIFICATION, label="Verifier", help="How drafted tokens are accepted."
+    )
+    cache_policy: CachePolicy = setting(
+        "compaction", label="KV cache", choices={policy: policy for policy in CACHE_POLICIES},
+        help="compaction moves the accepted rows; rebuild drops the tree's rows and runs the committed tokens again.",
+    )  # fmt: skip
+    draft_head: str = setting(
+        "", label="Draft",
+        help="What drafts: the pair's draft model, or a head that was trained on the target's features.",
+    )  # fmt: skip
+    node_order: NodeOrder = setting(
+        "breadth", label="Row order", choices=ORDER_NAMES,
+        help="How the tree's nodes stand in the rows of a verification pass. Tokens are the same; the mask is not.",
+    )  # fmt: skip
 
     def __post_init__(self):
-        require(
-            self.cache_policy in CACHE_POLICIES,
-            f"cache_policy must be one of {', '.join(CACHE_POLICIES)}, not {self.cache_policy!r}.",
-        )
+        check_settings(self)
         require(
             not self.draft_head or self.drafter.uses_draft_model,
             f"The method {self.name} drafts nothing, so draft_head must be empty, not {self.draft_head!r}.",
         )
-        require(
-            self.node_order in NODE_ORDERS,
-            f"node_order must be one of {', '.join(NODE_ORDERS)}, not {self.node_order!r}.",
-        )
+
+    @property
+    def infos(self) -> dict[str, SettingInfo]:
+        """What is declared of every setting, by name."""
+        return {**settings_of(type(self.drafter)), **settings_of(type(self.verifier)), **settings_of(Method)}
 
     def drafts_like(self, other: "Method") -> bool:
         """Whether what another method's drafter has learned holds for this one's: the same drafter and draft."""

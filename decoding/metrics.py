@@ -125,13 +125,14 @@ def _metrics(
 ) -> RunMetrics:
     tokens, wall_s, iterations = timeline.tokens[-1], timeline.seconds[-1], len(timeline.tokens)
     after_first = tokens - timeline.tokens[0]
+    after_prefill_s = 0.0 if prefill_s is None else wall_s - prefill_s  # totals of a file may contradict its iterations
     accepted, drafted, verified = (counts.get(name) for name in ("accepted", "drafted", "verified"))
     return RunMetrics(
         new_tokens=tokens,
         wall_s=wall_s,
         prefill_s=prefill_s,
         throughput=tokens / wall_s if timed else None,
-        decode_throughput=tokens / (wall_s - prefill_s) if timed and prefill_s is not None else None,
+        decode_throughput=tokens / after_prefill_s if timed and after_prefill_s > 0 else None,
         ttft_s=timeline.seconds[0],
         tpot_s=(wall_s - timeline.seconds[0]) / after_first if timed and after_first else None,
         iterations=iterations,

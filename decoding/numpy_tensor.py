@@ -160,6 +160,9 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     def min(self) -> Tensor:
         return Tensor(self._array.min())
 
+    def all(self) -> Tensor:
+        return Tensor(self._array.all())
+
     def any(self) -> Tensor:
         return Tensor(self._array.any())
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import DynamicCache
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from decoding.errors import MEMORY_SIGNS, PairError
@@ -14,11 +13,10 @@ TREE_LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention", 
 STATE_LAYER_TYPES = {"linear_attention", "conv", "hybrid", "hybrid_sliding", "mamba", "mamba2", "recurrent", "ssm"}
 # Largest difference of log-probabilities between a tree forward and plain forwards that rounding explains.
 TOLERANCE = {torch.float32: 2e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
-# Half precision rounds more in deep models: there a tenth of what ignoring the mask would change is still rounding.
-HALF_PRECISION_SHARE = 0.1
 FORWARD_ERRORS = (
     TypeError,
     ValueError,
+    ArithmeticError,
     RuntimeError,
     LookupError,
     AttributeError,
@@ -57,6 +55,7 @@ def _check_causal(config: Any, name: str) -> type:
         raise PairError(f"{name} is an encoder-decoder ({config.model_type}), not a causal language model; {advice}")
     model_class = causal_class(config)
     saved = config.architectures or []
+    saved = [saved] if isinstance(saved, str) else saved
     names_causal = not saved or any(
         arch.endswith(("ForCausalLM", "LMHeadModel")) or (model_class and arch == model_class.__name__)
         for arch in saved
@@ -105,6 +104,16 @@ def attention_window(config: Any) -> int | None:
     return min(windows, default=None)
 
 
+def longrope_turn(config: Any) -> int | None:
+    """Length past which longrope takes its long factors for every position, None where no layer has longrope."""
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    kinds = [rope, *(value for value in rope.values() if isinstance(value, dict))]  # of all layers, or one per type
+    own = getattr(text, "original_max_position_embeddings", None)
+    turns = [kind.get("original_max_position_embeddings", own) for kind in kinds if kind.get("rope_type") == "longrope"]
+    return min(filter(None, turns), default=None)
+
+
 def max_positions(config: Any) -> int | None:
     """Longest context that the positions of a model reach, None if it does not say."""
     text = config.get_text_config()
@@ -118,7 +127,7 @@ def check_context(configs: Sequence[tuple[str, Any]], context_length: int) -> in
     """The context of the pair: the shortest of both models' and the one asked for.
 
     Raises:
-        PairError: a sliding window is shorter than that.
+        PairError: a sliding window is shorter than that, or longrope turns over before it.
     """
     limits = [limit for limit in (max_positions(config) for _, config in configs) if limit is not None]
     context = min([context_length, *limits])
@@ -128,6 +137,13 @@ def check_context(configs: Sequence[tuple[str, Any]], context_length: int) -> in
             raise PairError(
                 f"{name} has a sliding window of {window} tokens, shorter than the context in use ({context}); "
                 f"lower context_length to {window} or less."
+            )
+        turn = longrope_turn(config)
+        if turn is not None and turn < context:
+            raise PairError(
+                f"{name} has longrope positions, which take other factors past {turn} tokens, so that keys cached "
+                f"before fit no more, and the context in use is longer ({context}); lower context_length to {turn} or "
+                "less."
             )
     return context
 
@@ -151,96 +167,6 @@ def check_tokenizers(target: Any, draft: Any, target_name: str, draft_name: str)
     raise PairError(
         f"{target_name} and {draft_name} have different tokenizers: {what}; choose two models of one family."
     )
-
-
-def check_tree_attention(network: Any, name: str, *, sdpa: bool, device: torch.device) -> tuple[str, tuple | None]:
-    """Run a tiny tree and plain sequences through the model and compare: they must give the same probabilities.
-
-    The tree has a root, two children and a grandchild under the first, after a cached prefix of three tokens.
-
-    Returns:
-        the form of mask that works (`bool` or `additive`) and the keys of a mask per layer type (None: one mask).
-
-    Raises:
-        PairError: the model ignores or misreads a tree mask or explicit positions.
-    """
-    layer_types = sorted(set(getattr(network.config.get_text_config(), "layer_types", None) or ()))
-    keys = tuple(layer_types) if len(layer_types) > 1 else None
-    forms = [
-        (kind, k) for kind in (("bool", "additive") if sdpa else ("additive",)) for k in dict.fromkeys((keys, None))
-    ]
-    vocab = network.config.get_text_config().vocab_size
-    ids = torch.tensor([[vocab * (2 * i + 1) // 16 for i in range(7)]], device=device)
-    worst = ""
-    with torch.no_grad():
-        try:
-            expected = _sequential(network, ids)
-            ignored = _difference(_log_probs(network(input_ids=ids).logits[0, 3:]), expected)
-        except FORWARD_ERRORS as error:
-            _reraise_memory(error)
-            raise PairError(
-                f"{name} fails on a plain forward pass ({_first_line(error)}); choose another model."
-            ) from error
-        for kind, mask_keys in forms:
-            try:
-                found = _tree(network, ids, kind, mask_keys)
-            except FORWARD_ERRORS as error:
-                _reraise_memory(error)
-                worst = worst or _first_line(error)
-                continue
-            error = _difference(found, expected)
-            share = 0.0 if network.dtype == torch.float32 else HALF_PRECISION_SHARE * ignored
-            if error <= max(TOLERANCE.get(network.dtype, 2e-1), share):
-                return kind, mask_keys
-            worst = f"log-probabilities differ by {error:.2g}"
-    raise PairError(
-        f"{name} ({network.config.model_type}) cannot take a tree attention mask ({worst}); "
-        "choose a model such as Pythia, Llama, Qwen2.5, GPT-2 or SmolLM2."
-    )
-
-
-def _sequential(network: Any, ids: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities after root, first child, second child, grandchild, by plain forwards, `[4, vocab_size]`."""
-    deep = network(input_ids=ids[:, [0, 1, 2, 3, 4, 6]]).logits[0]
-    flat = network(input_ids=ids[:, [0, 1, 2, 3, 5]]).logits[0]
-    return _log_probs(torch.stack([deep[3], deep[4], flat[4], deep[5]]))
-
-
-def _tree(network: Any, ids: torch.Tensor, kind: str, mask_keys: tuple | None) -> torch.Tensor:
-    """The same by one forward of the four nodes over a cached prefix, with a mask and positions by depth."""
-    cache = DynamicCache(config=network.config)
-    network(input_ids=ids[:, :3], past_key_values=cache, use_cache=True)
-    rows = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]], dtype=torch.bool, device=ids.device)
-    mask = torch.cat([torch.ones(4, 3, dtype=torch.bool, device=ids.device), rows], dim=1)[None, None]
-    if kind == "additive":
-        floor = torch.finfo(network.dtype).min
-        mask = torch.zeros(mask.shape, dtype=network.dtype, device=ids.device).masked_fill(~mask, floor)
-    logits = network(
-        input_ids=ids[:, 3:],
-        attention_mask=mask if mask_keys is None else dict.fromkeys(mask_keys, mask),
-        position_ids=torch.tensor([[3, 4, 4, 5]], device=ids.device),
-        past_key_values=cache,
-        use_cache=True,
-    ).logits[0]
-    return _log_probs(logits)
-
-
-def _log_probs(logits: torch.Tensor) -> torch.Tensor:
-    return logits.float().log_softmax(-1)
-
-
-def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """Largest difference, infinite if either side holds a nan."""
-    return torch.nan_to_num((found - expected).abs(), nan=torch.inf).max().item()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-
-
-def _reraise_memory(error: BaseException) -> None:
-    if is_out_of_memory(error):
-        raise error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -201,6 +201,8 @@ def _record(args: argparse.Namespace) -> int:
     words = f"{size / 2**20:.1f} MB" if size >= 2**20 else f"{size / 2**10:.0f} KB"
     print(f"{args.out}: {run.totals.new_tokens} tokens in {len(run.iterations)} iterations, {run.totals.wall_s:.2f} s "
           f"on {run.pair.target.device}, {words}")  # fmt: skip
+    for model in (run.pair.target, run.pair.draft):
+        print(f"{model.name}: engine {model.engine} ({model.engine_reason})")
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from decoding.drafters.base import Draft, Outcome
+from decoding.method import Method
 from decoding.node_laws import tested_law, token_probabilities, top_probabilities
 from decoding.optional_torch import Tensor, torch
 from decoding.row_search import topk_rows
@@ -24,8 +25,8 @@ from decoding.trace import (
     PhaseTimes,
     Record,
     Setting,
-    VerificationStep,
 )
+from decoding.verdicts import Verdicts
 from decoding.verifiers.base import Verification
 from decoding.vocabulary import Vocabulary
 
@@ -41,6 +42,7 @@ class Step:
     ended_s: float = 0.0
     target_rows_before: int = 0
     source: Any = None
+    method: Method | None = None
     draft: Draft | None = None
     logits: Tensor | None = None
     verification: Verification | None = None
@@ -52,7 +54,6 @@ class Step:
     history: HistoryTrace | None = None
     times: PhaseTimes | None = None
     draws: tuple[DrawTrace, ...] = ()
-    draft_head: str = ""
 
     @property
     def tree_depth(self) -> int:
@@ -62,7 +63,8 @@ class Step:
     @property
     def settings(self) -> dict[str, Setting]:
         """Settings in force, the draft head among them where one drafted."""
-        return self.draft.settings | ({"draft_head": self.draft_head} if self.draft_head else {})
+        head = self.method.draft_head
+        return self.draft.settings | ({"draft_head": head} if head else {})
 
     def outcome(self) -> Outcome:
         """What the drafter may learn from this iteration."""
@@ -73,6 +75,8 @@ class Step:
             verified=len(self.draft.order) - 1,
             depth=self.tree_depth,
             path=tuple(self.verification.accepted),
+            tree=self.draft.tree,
+            order=self.draft.order,
         )
 
 
@@ -111,6 +115,7 @@ def write_iteration(
         in_loop=step.in_loop,
         history=step.history,
         sampling=sampling.trace(),
+        rule=step.method.drafter.rule(step.settings),
         **full,
     )
 
@@ -178,14 +183,17 @@ def _nodes(
 ) -> tuple[NodeTrace, ...]:
     draft, verification, tree = step.draft, step.verification, step.draft.tree
     flat = {int(node): row for row, node in enumerate(draft.order)}
-    verdicts = Verdicts(step, target_tops, texts)
+    left_out = step.method.drafter.rule(step.settings).left_out
+    first_path = step.method.verifier.tests_first_path
+    verdicts = Verdicts(verification.steps, flat, verification.accepted, step.kept, left_out, first_path)
+    breadths = step.method.drafter.breadths(draft)
     columns = {name: getattr(tree, name).tolist() for name, _ in tree._COLUMNS}  # plain numbers: each is read once
     child_probs, tested, best_ids = child_probs.tolist(), tested.tolist(), target_tops.ids[:, 0].tolist()
     best_probs, passes = target_tops.probs[:, 0].tolist(), verification.acceptance_probability.tolist()
     nodes = []
     for i in range(tree.size):
         parent, row = columns["parents"][i], flat.get(i)
-        verdict, reason = verdicts.of(i, parent, child_probs[i])
+        verdict, reason = verdicts.of(i, parent, columns["tokens"][i])
         argmax = best_ids[i] if row is not None else None
         nodes.append(
             NodeTrace(
@@ -207,61 +215,14 @@ def _nodes(
                 target_argmax_probability=None if row is None else best_probs[i],
                 acceptance_probability=None if row is None else passes[row],
                 verdict=verdict,
-                reason=reason,
                 flat_index=row,
                 draft_level=None if columns["level"][i] < 0 else columns["level"][i],
                 tested_probability=_or_none(tested[i]),
+                breadth=breadths[i],
+                reason=reason,
             )
         )
     return tuple(nodes)
-
-
-class Verdicts:
-    """The verdict on each node of an iteration, and the sentence that explains it."""
-
-    def __init__(self, step: Step, tops: Tops, texts: Mapping[int, str]):
-        self._verified = set(step.draft.order.tolist())
-        self._kept, self._reached = set(step.kept), {0, *step.verification.accepted}
-        self._tops, self._texts = tops, texts
-        steps = step.verification.steps
-        self._tested = {s.child_id: s for s in steps if s.kind == "test" and s.child_id is not None}
-        self._chosen = {s.node_id: s for s in steps if s.kind == "choice"}
-
-    def of(self, node: int, parent: int, target_probability: float) -> tuple[str, str]:
-        """Verdict and reason of one node."""
-        if node == 0:
-            return "root", "The last committed token: the tree grows from here."
-        if node not in self._verified:
-            return "not_verified", "Removed before verification: it was not among the nodes worth a place in the pass."
-        if node in self._kept:
-            return "accepted", self._why_accepted(node, parent)
-        if node in self._reached:
-            return "not_reached", "The text ended before this token."
-        test = self._tested.get(node)
-        if test is not None:
-            return "rejected", self._why_rejected(test, parent, target_probability)
-        if parent not in self._reached:
-            return "not_reached", "An ancestor was not accepted and this node was not tested."
-        if parent in self._chosen:
-            token = self._texts[self._chosen[parent].token_id]
-            return "rejected", f"The token drawn here was {token!r}; this one had {target_probability:.2f}."
-        return "not_reached", "A sibling was accepted before this node was tested."
-
-    def _why_accepted(self, node: int, parent: int) -> str:
-        test = self._tested.get(node)
-        if test is not None and test.drawn is not None:
-            return f"Its test passed, with probability {test.acceptance_probability:.2f}."
-        if test is None and parent in self._chosen:
-            return f"It was drawn here, with probability {self._chosen[parent].acceptance_probability:.2f}."
-        if test is None:
-            return "A node below it passed its test."
-        return f"The target's most likely token here, at {float(self._tops.probs[parent, 0]):.2f}."
-
-    def _why_rejected(self, test: VerificationStep, parent: int, target_probability: float) -> str:
-        if test.drawn is not None:
-            return f"Its test failed: it passes with probability {test.acceptance_probability:.2f}."
-        preferred, best = self._texts[int(self._tops.ids[parent, 0])], float(self._tops.probs[parent, 0])
-        return f"The target prefers {preferred!r} at {best:.2f}; this token has {target_probability:.2f}."
 
 
 def _or_none(value: float) -> float | None:

@@ -14,6 +14,7 @@ from decoding.reroll import reroll
 from decoding.sampling import Sampling, TargetRows
 from decoding.token_tree import TokenTree
 from decoding.trace import IterationTrace, VerificationStep
+from decoding.verdicts import Verdicts
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.base import Verification
 from decoding.verifiers.verified_tree import VerifiedTree
@@ -165,17 +166,16 @@ def replayed_iteration(
         text_of: text of a token id that the record does not hold.
     """
     outcome = replayed.outcome
-    tested = {step.child_id for step in outcome.steps if step.kind == "test"}
-    drawn_at = {step.node_id for step in outcome.steps if step.kind == "choice"}
-    reached = {0, *outcome.accepted}
+    left_out = iteration.rule.left_out
+    path, first_path = outcome.accepted, replayed.verifier.tests_first_path
+    verdicts = Verdicts(outcome.steps, iteration.flatten_order, path, path, left_out, first_path)
     nodes = []
     for node in iteration.nodes:
-        verdict = node.verdict
-        if node.node_id and node.flat_index is not None:
-            beaten = node.node_id in tested or (node.parent_id in reached and node.parent_id in drawn_at)
-            verdict = "accepted" if node.node_id in reached else "rejected" if beaten else "not_reached"
         chance = replayed.acceptance_probability.get(node.node_id)
-        nodes.append(replace(node, verdict=verdict, reason="", acceptance_probability=chance))
+        if node.flat_index is not None:
+            verdict, reason = verdicts.of(node.node_id, node.parent_id, node.token_id)
+            node = replace(node, verdict=verdict, reason=reason)
+        nodes.append(replace(node, acceptance_probability=chance))
     tokens = [step.token_id for step in outcome.steps] + [outcome.final_token]
     texts = {token: text_of(token) if text_of else f"<{token}>" for token in tokens} | dict(iteration.texts)
     committed = [iteration.nodes[node].text for node in outcome.accepted] + [texts[outcome.final_token]]

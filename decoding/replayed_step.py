@@ -95,10 +95,10 @@ def _made(rows: StoredRows, session: "DecodeSession | None", standing: Standing,
     recorded = rows.iteration
     drawn = len(standing.draws.record)
     step = Step(recorded.index, recorded.prefix_length, recorded.in_loop, recorded.started_s, recorded.started_s)
-    step.draft_head = standing.method.draft_head
+    step.method = standing.method
     step.target_rows_before = recorded.kv_target.rows_before
     draft_rows = recorded.kv_draft.rows_before if recorded.kv_draft else 0
-    step.source = StoredSource(rows, standing.sampling.draft_temperature, draft_rows, bool(step.draft_head))
+    step.source = StoredSource(rows, standing.sampling.draft_temperature, draft_rows, bool(standing.method.draft_head))
     step.draft = draft_from(step.source, rows, standing, edits)
     paths = list(nodes_by_path(step.draft.tree))
     step.logits = rows.find("target", [paths[node] for node in step.draft.order.tolist()])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from decoding.draws import GeneratorDraws
+from decoding.interruption import pause_point
 from decoding.optional_torch import Tensor
 from decoding.sampling import exact_dtype
 from decoding.verifiers.base import Decision, Verification
@@ -16,7 +17,11 @@ LONG_LAW = 256  # shorter laws are summed sooner than looked up
 def reroll(decision: Decision, seeds: Sequence[int]) -> list[Verification]:
     """Walk the same tree once per seed."""
     sums: dict[int, _KeptSum] = {}
-    return [decision.walk(_QuickDraws(seed, sums)) for seed in seeds]
+    walks = []
+    for seed in seeds:
+        pause_point(timed=True)  # a walk is too short for others to have a turn after each
+        walks.append(decision.walk(_QuickDraws(seed, sums)))
+    return walks
 
 
 @dataclass(frozen=True)

@@ -44,15 +44,15 @@ class DecodeSession:
         self.pair, self.method = method.drafting(pair), method
         self.sampling, self.limits = sampling or Sampling(), limits or Limits()
         self.method.check(self.sampling)
-        check_prompt(self.pair, prompt_ids, self.limits.max_new_tokens)
+        prompt_ids = check_prompt(self.pair, prompt_ids, self.limits.max_new_tokens)
         self.method = self._prepared(self.method)
-        self.prompt_ids = tuple(int(token) for token in prompt_ids)
+        self.prompt_ids = tuple(prompt_ids)
         self.tokens = list(self.prompt_ids)
         self.iterations: list[IterationTrace] = []
         self.stopped: Literal["length", "end_of_text", "unfinished"] = "unfinished"
         self.prefill_s = self.ttft_s = self.elapsed_s = 0.0
         self._count = 0
-        self._state: Any = self.method.drafter.start(list(prompt_ids))
+        self._state: Any = self.method.drafter.start(prompt_ids)
         self._begin_draws(GeneratorDraws(self.sampling.seed))
         self._loops = LoopDetector()
         self._checkpoints = Checkpoints()

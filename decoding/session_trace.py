@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from decoding.session import DecodeSession
 
 
-def session_trace(session: "DecodeSession", own_from: int, peak_memory_bytes: int) -> RunTrace:
+def session_trace(session: "DecodeSession", own_from: int, peak_memory_bytes: int | None) -> RunTrace:
     """The trace of a session up to the iteration it has reached."""
     pair, method, sampling, text = session.pair, session.method, session.sampling, session.pair.vocabulary.text
     return RunTrace(

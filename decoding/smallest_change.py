@@ -12,15 +12,15 @@ about the path and on a grid; the nearest that keeps the token is then drawn clo
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from decoding.change_values import RANGES, SWITCHES, change_size, rounded, values_to_try
+from decoding.change_values import change_size, is_searched, rounded, values_to_try
 from decoding.drafters.base import Draft, Drafter
-from decoding.drafters.hardware_aware import HardwareAwareDrafter
 from decoding.draws import GeneratorDraws
 from decoding.edits import Path
 from decoding.errors import SettingsError, require
 from decoding.remembered_rows import AskedTooMuch, RememberedLaws, model_laws, stored_laws
+from decoding.settings import settings_of
 from decoding.stored_rows import RowsMissing
 from decoding.stored_state import draws_before, iteration_at, method_of, state_before
 from decoding.trace import IterationTrace, RunTrace, Setting, node_paths
@@ -87,12 +87,14 @@ class ChangeSearch:
 
     Attributes:
         drafter: with the settings in force in the iteration.
+        state: of the run's drafter before the iteration.
         trees: trees drafted so far.
     """
 
     run: RunTrace
     iteration: IterationTrace
     drafter: Drafter
+    state: Any
     stored: RememberedLaws
     model: RememberedLaws | None
     draws: GeneratorDraws
@@ -117,10 +119,9 @@ class ChangeSearch:
         return self._known[drafter]
 
     def _drafted(self, drafter: Drafter, laws: RememberedLaws) -> Draft:
-        learned = isinstance(drafter, HardwareAwareDrafter)
-        before = state_before(self.run, self.iteration.index, method_of(self.run)) if learned else None
-        state = before if learned else drafter.start(list(self.run.prompt_ids))
-        return drafter.draft(state, laws.source(), self.iteration.nodes[0].token_id, self.draws.fork())
+        return drafter.draft(
+            drafter.taken_over(self.state), laws.source(), self.iteration.nodes[0].token_id, self.draws.fork()
+        )
 
 
 def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> ChangeSearch:
@@ -135,14 +136,11 @@ def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> Chan
     iteration = iteration_at(run, index)
     require(iteration.drafted > 0, "Nothing was drafted in this iteration, so no setting of its tree can be changed.")
     require(bool(iteration.nodes), "This iteration was recorded without its tree: decode it again to ask about it.")
-    drafter = method_of(run).drafter
-    own = drafter.settings()
-    drafter = drafter.with_settings(**{name: value for name, value in iteration.settings.items() if name in own})
-    if drafter.needs_past:  # what a selector chose here is asked about as if it had been given
-        drafter = drafter.with_settings(selector="")
+    method = method_of(run)
+    drafter, state = method.drafter.with_in_force(iteration.settings), state_before(run, index, method)
     usable = pair is not None and pair.info.name == run.pair.name and not pair.draft.released
     model = model_laws(pair, run, index) if usable else None
-    return ChangeSearch(run, iteration, drafter, stored_laws(run, index), model, draws_before(run, index))
+    return ChangeSearch(run, iteration, drafter, state, stored_laws(run, index), model, draws_before(run, index))
 
 
 def smallest_changes(
@@ -169,7 +167,7 @@ def smallest_changes(
         f"The run's method drafts another tree in iteration {search.iteration.index + 1}: an edit or, before a fork, "
         "another method made this one, so none of its settings can be said to have kept the token out.",
     )
-    names = [name for name in search.drafter.settings() if name in RANGES or name in SWITCHES]
+    names = [name for name, info in settings_of(type(search.drafter)).items() if is_searched(info)]
     found: list[SettingChange] = []
     without, unknown, too_large, done = [], [], [], 0
     for name in names:
@@ -216,9 +214,9 @@ def _verified_paths(iteration: IterationTrace) -> list[Path]:
 def _nearest(search: ChangeSearch, name: str, path: Path, ends_s: float) -> tuple[SettingChange | None, set[Gap]]:
     """The nearest value of a setting that keeps the path, and why some values could not be tried."""
     before = search.drafter.settings()[name]
-    gaps: set[Gap] = set()
+    info, gaps = settings_of(type(search.drafter))[name], set[Gap]()
     nearer = {True: before, False: before}  # the last value tried in vain, upward and downward
-    for value, exact in values_to_try(search.iteration, name, before, path):
+    for value, exact in values_to_try(search.iteration, info, before, path):
         if time.perf_counter() > ends_s:
             return None, {"time"}
         change = _tried(search, name, value, path)
@@ -244,9 +242,8 @@ def _tried(search: ChangeSearch, name: str, value: Setting, path: Path) -> Setti
         return "missing"
     if not keeps(draft, path):
         return None
-    return SettingChange(
-        name, before, value, change_size(name, before, value), draft.tree.size - 1, len(draft.order) - 1, asked
-    )
+    size = change_size(settings_of(type(search.drafter))[name], before, value)
+    return SettingChange(name, before, value, size, draft.tree.size - 1, len(draft.order) - 1, asked)
 
 
 def _closer(search: ChangeSearch, name: str, nearer: Setting, found: SettingChange, path: Path) -> SettingChange:

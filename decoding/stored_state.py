@@ -4,19 +4,12 @@ from dataclasses import replace
 from itertools import accumulate, takewhile
 from typing import Any
 
-import numpy as np
-
 from decoding.checkpoints import Standing
-from decoding.drafters.base import Outcome
-from decoding.drafters.dynatree import Adapted, DynaTreeDrafter
-from decoding.drafters.hardware_aware import FORGETTING, HardwareAwareDrafter, Learned
-from decoding.drafters.rate_search import acceptance, tree_costs
 from decoding.draws import GeneratorDraws
 from decoding.errors import SettingsError
 from decoding.method import Method
 from decoding.methods import METHODS
 from decoding.sampling import Sampling
-from decoding.token_tree import TokenTree
 from decoding.trace import IterationTrace, RunTrace
 
 
@@ -42,7 +35,23 @@ def method_of(run: RunTrace) -> Method:
     """
     if run.method not in METHODS:
         raise SettingsError(f"This program has no method {run.method!r}: choose one of {', '.join(METHODS)}.")
-    return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
+    try:
+        return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
+    except TypeError:
+        named = METHODS[run.method].label
+        raise SettingsError(f"This run has text where {named} takes a number, or the other way round.") from None
+
+
+def unknown_words(run: RunTrace) -> str:
+    """What this program does not know of a run, which it can show but neither change nor go on with; empty if nothing.
+
+    Files of other versions may name methods, settings and values that this one does not have.
+    """
+    try:
+        method_of(run), sampling_of(run)
+    except SettingsError as error:
+        return str(error)
+    return ""
 
 
 def method_at(run: RunTrace, index: int) -> Method:
@@ -143,68 +152,9 @@ def state_before(run: RunTrace, index: int, method: Method) -> Any:
     """The state of the drafter of the run's own method before an iteration, as its record tells."""
     drafter = method.drafter
     state = drafter.start(list(run.prompt_ids))
-    if isinstance(drafter, DynaTreeDrafter):
-        return _adapted(run, index, method, state)
-    if isinstance(drafter, HardwareAwareDrafter):
-        for iteration in _own_iterations(run, index, method):
-            state = _learned(drafter, state, iteration)
+    for iteration in _own_iterations(run, index, method):
+        state = drafter.resumed(state, iteration)
     return state
-
-
-def _adapted(run: RunTrace, index: int, method: Method, start: Adapted) -> Adapted:
-    """What history had made of the settings, and the window it looked at."""
-    own = _own_iterations(run, index, method)
-    if not own or own[-1].history is None:
-        return start
-    return replace(start, **own[-1].history.after, window=own[-1].history.window)
-
-
-def _learned(drafter: HardwareAwareDrafter, state: Learned, iteration: IterationTrace) -> Learned:
-    """The state after an iteration: the tokens and seconds that its tree was to make, then what its outcome taught."""
-    tree, order = recorded_tree(iteration), np.array(iteration.flatten_order)
-    costs, factors = tree_costs(drafter.verify_ms, drafter.level_ms, drafter.node_budget), np.exp(state.log_odds)
-    after = replace(state, idle=state.idle + 1)
-    widths = np.bincount(tree.level[tree.level >= 0])
-    if len(widths):
-        parents = tree.parents[order[1:]]
-        first = tree.draft_probs[order[1:]] >= tree.confidence[parents]
-        chances = acceptance(tree.draft_probs[order[1:]], np.where(first, factors[0], factors[1]))
-        values = np.ones(tree.size)
-        for node, parent, chance in zip(order[1:], parents, chances, strict=True):
-            values[node] = values[parent] * chance
-        tokens = 1.0 + float(values[order[1:]].sum())
-        seconds = float(costs.verify_s[len(order) - 1] + costs.level_s[widths].sum())
-        after = replace(
-            state, tokens=FORGETTING * state.tokens + tokens, seconds=FORGETTING * state.seconds + seconds, idle=0
-        )
-    return drafter.observe(replace(after, drafted=(tree, order)), _outcome(iteration))[0]
-
-
-def recorded_tree(iteration: IterationTrace) -> TokenTree:
-    """The draft tree of a recorded iteration with what its drafter noted of confidence and levels."""
-    nodes = iteration.nodes
-    tree = TokenTree(nodes[0].token_id, len(nodes))
-    rest = nodes[1:]
-    tree.append(
-        np.array([node.parent_id for node in rest], dtype=np.int64),
-        np.array([node.token_id for node in rest], dtype=np.int64),
-        np.array([node.draft_probability for node in rest], dtype=np.float64),
-    )
-    tree.confidence[:] = [np.nan if node.confidence is None else node.confidence for node in nodes]
-    tree.level[:] = [-1 if node.draft_level is None else node.draft_level for node in nodes]
-    return tree
-
-
-def _outcome(iteration: IterationTrace) -> Outcome:
-    accepted = iteration.accepted
-    return Outcome(
-        accepted=len(accepted),
-        committed=len(iteration.committed_ids),
-        drafted=iteration.drafted,
-        verified=iteration.verified,
-        depth=iteration.tree_depth,
-        path=accepted,
-    )
 
 
 def _own_iterations(run: RunTrace, index: int, method: Method) -> list[IterationTrace]:
@@ -215,13 +165,10 @@ def _own_iterations(run: RunTrace, index: int, method: Method) -> list[Iteration
 
 def _made_by(method: Method, iteration: IterationTrace) -> bool:
     """Whether the settings in force in an iteration are those of a method's drafter, but for what history moves."""
-    drafter, moving = method.drafter, set()
-    if isinstance(drafter, DynaTreeDrafter):
-        moving = set(drafter.start([]).values())
-    elif isinstance(drafter, HardwareAwareDrafter):
-        moving = {"odds"}
-    elif drafter.needs_past:
-        moving = {"paths", "trunk", "branch"}
+    drafter = method.drafter
     own = drafter.settings() | ({"draft_head": method.draft_head} if method.draft_head else {})
-    mine, theirs = ({name: v for name, v in each.items() if name not in moving} for each in (own, iteration.settings))
+    mine, theirs = (
+        {name: value for name, value in each.items() if name not in drafter.moving}
+        for each in (own, iteration.settings)
+    )
     return mine == theirs

@@ -1,8 +1,10 @@
 """The draft tree as parallel arrays. Parents come before children; node 0 is the root, the last committed token."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from decoding.trace import GROWTHS
+from decoding.trace import GROWTHS, NodeTrace
 
 GROWTH_CODE = {name: code for code, name in enumerate(GROWTHS)}
 NOT_DRAFTED = GROWTH_CODE["not_drafted"]
@@ -58,6 +60,19 @@ class TokenTree:
         self._arrays["parents"][0] = -1
         self._arrays["draft_probs"][0] = self._arrays["path_probs"][0] = 1.0
         self._ancestors[0, 0] = True
+
+    @classmethod
+    def recorded(cls, nodes: Sequence[NodeTrace]) -> "TokenTree":
+        """The draft tree of a record, with what its drafter noted of confidence and levels."""
+        tree, rest = cls(nodes[0].token_id, len(nodes)), nodes[1:]
+        tree.append(
+            np.array([node.parent_id for node in rest], dtype=np.int64),
+            np.array([node.token_id for node in rest], dtype=np.int64),
+            np.array([node.draft_probability for node in rest], dtype=np.float64),
+        )
+        tree.confidence[:] = [np.nan if node.confidence is None else node.confidence for node in nodes]
+        tree.level[:] = [-1 if node.draft_level is None else node.draft_level for node in nodes]
+        return tree
 
     def __getattr__(self, name: str) -> np.ndarray:
         arrays = self.__dict__.get("_arrays")

@@ -11,14 +11,14 @@ from typing import Literal
 
 import numpy as np
 
-FORMAT_VERSION = 1
+from decoding.trace_codes import GROWTHS as GROWTHS
+from decoding.trace_codes import Breadth, Growth, LeftOut, Reason, Value
+
+FORMAT_VERSION = 2
 TOP_TOKENS = 20
 
 Verdict = Literal["root", "accepted", "rejected", "not_reached", "not_verified"]
 FinalKind = Literal["bonus", "recovered", "fallback", "none"]
-Growth = Literal[
-    "expanded", "max_depth", "early_stop", "depth_gate", "budget", "below_threshold", "length_limit", "not_drafted"
-]
 TreeLaw = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
 StepKind = Literal["test", "match", "choice"]
 ForceKind = Literal["force_in", "force_out", "accept", "reject"]
@@ -27,16 +27,6 @@ Setting = int | float | bool | str
 
 VERDICTS: tuple[str, ...] = ("root", "accepted", "rejected", "not_reached", "not_verified")
 FINAL_KINDS: tuple[str, ...] = ("bonus", "recovered", "fallback", "none")
-GROWTHS: tuple[str, ...] = (
-    "expanded",
-    "max_depth",
-    "early_stop",
-    "depth_gate",
-    "budget",
-    "below_threshold",
-    "length_limit",
-    "not_drafted",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +42,20 @@ class NodeTrace:
         draft_probability: draft's probability of the token after its parent; None for the root.
         path_probability: product of `draft_probability` along the path; 1 for the root.
         confidence: largest probability of the draft's distribution after this node, None if never computed.
-        branching: number of children the confidence allowed, None if the node was not expanded.
+        branching: number of children that the rule allowed, None if the node was not expanded.
         growth: why the node was expanded or not.
-        pruned: removed before verification because its path probability was below `prune_probability`.
+        pruned: drafted, but removed before verification.
         target_probability: target's probability (temperature 1) of the token after its parent, None if not verified.
         target_argmax, target_argmax_text, target_argmax_probability: what the target prefers after this node.
         acceptance_probability: exact probability, over the verifier's draws, of being reached and accepted.
         verdict: what the verifier decided.
-        reason: one sentence on why.
         flat_index: row in the verification pass, None if the node was not verified.
         draft_level: which draft forward (0-based) processed this node, None if none did.
         tested_probability: target's probability of the token in the law that the verifier used, after temperature and
             top-p, forced verdicts left out; None under greedy decoding, where not verified, and in a record that does
             not tell.
+        breadth: why it has as many children as `branching` says, None if it was not expanded.
+        reason: why it has its verdict, None in a record that does not tell.
     """
 
     node_id: int
@@ -85,10 +76,11 @@ class NodeTrace:
     target_argmax_probability: float | None
     acceptance_probability: float | None
     verdict: Verdict
-    reason: str
     flat_index: int | None
     draft_level: int | None
     tested_probability: float | None = None
+    breadth: Breadth | None = None
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +214,38 @@ class ForcedTrace:
     path: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RuleTrace:
+    """The drafter of an iteration, and what explanations need to know of its rule; a setting is told by its name.
+
+    Attributes:
+        drafter: its name, empty where a record does not tell.
+        depth_setting: what ends the tree downwards, empty where no single setting does.
+        first_depth: depth that this setting gives the first drafted token, 0 or 1.
+        threshold_setting: what `below_threshold` and `worth` are about.
+        breadth_setting: what gives a node its children where the breadth is `fixed` or `level`.
+        left_out: why drafted nodes may be left out of verification; None: all are verified.
+        value: what tokens that compete for places are ranked by: path probability times `decay` per level; chance of
+            acceptance, the product along the path of f q / (1 - q + f q), q the draft probability and f one of
+            `factors`; or they do not compete.
+        factors: of the odds of acceptance to those of the draft, for the first child of a node and for the others.
+        children: of a node that compete at most, 0: as many as can be of use.
+        children_setting: what limits them, empty where no setting does.
+    """
+
+    drafter: str = ""
+    depth_setting: str = ""
+    first_depth: int = 1
+    threshold_setting: str = ""
+    breadth_setting: str = ""
+    left_out: LeftOut | None = None
+    value: Value = "none"
+    decay: float = 1.0
+    factors: tuple[float, ...] = ()
+    children: int = 0
+    children_setting: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class IterationTrace:
     """One iteration: one verification pass of the target and everything around it.
@@ -261,6 +285,7 @@ class IterationTrace:
         forced: what a person changed by hand in it.
         bias: one sentence on why the text from here on no longer follows the target's law, empty where it does.
         sampling: sampling of this iteration, which in a fork may differ from the run's; None where it was not noted.
+        rule: the drafter that made the tree, which in a fork may differ from the run's.
     """
 
     index: int
@@ -299,6 +324,7 @@ class IterationTrace:
     bias: str = ""
     tested_top_probs: np.ndarray | None = None
     sampling: SamplingTrace | None = None
+    rule: RuleTrace = RuleTrace()
 
     @property
     def timed(self) -> bool:
@@ -337,13 +363,24 @@ class IterationTrace:
         return frozenset(n.node_id for n, path in told if path and path[:-1] in changed and n.verdict in tested)
 
     @property
+    def forced_in(self) -> frozenset[int]:
+        """Ids of the nodes that a person had verified though the drafter had not chosen them."""
+        put_in = {each.path for each in self.forced if each.kind == "force_in"}
+        if not put_in:
+            return frozenset()
+        return frozenset(node for node, path in enumerate(node_paths(self)) if path in put_in)
+
+    @property
     def forced_out(self) -> frozenset[int]:
         """Ids of the nodes that a person took out of the tree before verification, those below them included."""
-        out = [each.path for each in self.forced if each.kind == "force_out"]
+        out = {each.path for each in self.forced if each.kind == "force_out"}
         if not out:
             return frozenset()
-        paths = enumerate(node_paths(self))
-        return frozenset(node for node, path in paths if any(path[: len(gone)] == gone for gone in out))
+        gone: set[int] = set()
+        for node, path in zip(self.nodes, node_paths(self), strict=True):
+            if path in out or node.parent_id in gone:
+                gone.add(node.node_id)
+        return frozenset(gone)
 
     @property
     def draft_head(self) -> str:
@@ -400,7 +437,11 @@ def node_paths(iteration: IterationTrace) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """One model of a pair as it was loaded; `engine` is what runs it (see `decoding.engines`)."""
+    """One model of a pair as it was loaded.
+
+    Attributes:
+        engine, engine_reason: what runs it (see `decoding.engines`), and why, in words; empty where not noted.
+    """
 
     name: str
     architecture: str
@@ -414,6 +455,7 @@ class ModelInfo:
     attention: str
     weight_bytes: int
     engine: str = "library"
+    engine_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

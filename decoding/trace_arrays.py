@@ -1,8 +1,9 @@
 """The arrays of a run's file: rows of one field share one `.npy` entry; reading trusts no header."""
 
+import io
 import re
-from collections.abc import Callable
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from decoding.trace_codec import RecordError, shown
 
 DTYPES = ("<i4", "<i8", "<f2", "<f4", "<f8")
 MAX_DIMENSIONS = 4
+PIECE_BYTES = 2**20
 MAX_HEADER_BYTES = 256  # numpy pads to 128 and needs no more for these types and shapes
 # Version 1.0 of numpy's format with one of DTYPES, rows in C order, and a shape such as (14, 20) or (3,).
 HEADER = re.compile(
@@ -52,14 +54,17 @@ class ArraysToWrite:
         """Bytes of all arrays."""
         return sum(part.nbytes for parts in self._parts.values() for part in parts.values())
 
-    def write(self, name: str, file: BinaryIO) -> None:
-        """Write one entry in numpy's format, part by part, without joining the parts in memory."""
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """One entry in numpy's format, piece by piece, without joining the parts in memory."""
         parts = list(self._parts[name].values())
         shape = (sum(map(len, parts)), *parts[0].shape[1:])
-        dtype = parts[0].dtype.newbyteorder("<")
-        np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+        dtype, header = parts[0].dtype.newbyteorder("<"), io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+        yield header.getvalue()
         for part in parts:
-            file.write(part.astype(dtype, order="C", copy=False).tobytes())
+            values = part.astype(dtype, order="C", copy=False).reshape(-1).view(np.uint8)
+            for start in range(0, len(values), PIECE_BYTES):
+                yield values[start : start + PIECE_BYTES].tobytes()
 
 
 class ArraysRead:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from decoding.settings import wrong_sampling
 from decoding.trace import (
     FORMAT_VERSION,
     TOP_TOKENS,
@@ -12,7 +13,9 @@ from decoding.trace import (
     KVTrace,
     NodeTrace,
     PhaseTimes,
+    RuleTrace,
     RunTrace,
+    SamplingTrace,
     Setting,
 )
 from decoding.trace_codec import RecordError
@@ -20,7 +23,9 @@ from decoding.trace_codec import RecordError
 ROUNDING = 1e-4  # probabilities are float32 sums
 # Bounds far above any run: below them every number, sum and axis that a figure makes of a file stays drawable.
 MAX_COUNT, MAX_NODES, MAX_VERIFIED, MAX_DEPTH, MAX_S = 2**48, 2**14, 2**13, 2**8, 1e9
-MAX_SENTENCE = 1000  # characters
+MAX_STEPS, MAX_FORCED = 2**15, 2**9
+MAX_SENTENCE, MAX_NAME, MAX_TREE_TEXT = 1000, 100, 2**20  # characters
+MAX_FACTOR = 1e6
 
 
 def check_run(run: RunTrace) -> None:
@@ -33,6 +38,7 @@ def check_run(run: RunTrace) -> None:
     _need(_are_counts([run.own_from]), "own_from is negative or too large")
     times = (run.totals.prefill_s, run.totals.ttft_s, run.totals.wall_s)
     _need(_are_times(times), "totals has a time that is negative or longer than a run")
+    _check_sampling(run.sampling)
     for place, iteration in enumerate(run.iterations):
         try:
             _check_iteration(iteration)
@@ -70,6 +76,7 @@ def _check_follows(before: IterationTrace, after: IterationTrace) -> None:
         _need(set(after.history.before) == set(before.history.before), "history moves other settings than before")
     follows = after.prefix_length == before.prefix_length + len(before.committed_ids)
     _need(follows, "prefix_length does not follow on the iteration before")
+    _need(before.ended_s <= after.started_s, "it starts before the iteration before it ends")
 
 
 def _check_iteration(trace: IterationTrace) -> None:
@@ -83,12 +90,21 @@ def _check_iteration(trace: IterationTrace) -> None:
     most = max(trace.verified, len(trace.flatten_order) - 1)
     _need(most <= MAX_VERIFIED, f"more than {MAX_VERIFIED:,} nodes were verified")
     _need(0 <= trace.started_s <= trace.ended_s <= MAX_S, "it ends before it starts or too late")
+    _need(not trace.timed or trace.started_s < trace.ended_s, "it was timed and ends when it starts")
     _need(_are_counts(trace.texts), "texts has an id that is negative or too large")
     paths = [each.path for each in trace.forced]
     _need(all(path and _are_counts(path) for path in paths), "forced has a path that is empty or no path of tokens")
+    longest = max(map(len, paths), default=0)
+    _need(len(paths) <= MAX_FORCED and longest <= MAX_DEPTH, f"more than {MAX_FORCED} nodes were forced, or too deep")
+    _need(len(trace.steps) <= MAX_STEPS, f"it has more than {MAX_STEPS:,} steps")
+    length = sum(len(node.text) for node in trace.nodes)
+    _need(length <= MAX_TREE_TEXT, f"the tokens of its tree are longer than {MAX_TREE_TEXT:,} characters")
     _need(len(trace.bias) <= MAX_SENTENCE, "bias is longer than a sentence")
     _need(_is_number(trace.settings.get("prune_probability", 0.0)), "settings: prune_probability is not a number")
     _check_times(trace.times)
+    _check_rule(trace.rule)
+    if trace.sampling is not None:
+        _check_sampling(trace.sampling)
     if trace.history is not None:
         _check_history(trace.history)
     if trace.nodes:
@@ -117,6 +133,19 @@ def _check_history(history: HistoryTrace) -> None:
     _need(all(map(_is_number, moved)), "history moves a setting that is not a number")
 
 
+def _check_rule(rule: RuleTrace) -> None:
+    names = (rule.drafter, rule.depth_setting, rule.threshold_setting, rule.breadth_setting, rule.children_setting)
+    _need(all(len(name) <= MAX_NAME for name in names), "rule has a name that is too long")
+    numbers = 0 < rule.decay <= 1 and all(0 < factor <= MAX_FACTOR for factor in rule.factors)
+    _need(numbers and rule.first_depth in (0, 1), "rule has a number out of its range")
+    _need(_are_counts([rule.children]), "rule has a count that is negative or too large")
+    _need(len(rule.factors) == 2 or rule.value != "chance", "rule: factors are not two")
+
+
+def _check_sampling(sampling: SamplingTrace) -> None:
+    _need(not wrong_sampling(sampling), "sampling has a temperature, top_p or seed out of its range")
+
+
 def _check_times(times: PhaseTimes) -> None:
     phases = (times.draft_s, times.prune_s, times.mask_s, times.verify_s, times.select_s, times.commit_s)
     rest = (times.rebuild_s, times.adapt_s, times.record_s, times.total_s, *times.draft_levels_s)
@@ -129,6 +158,7 @@ def _check_committed(trace: IterationTrace) -> None:
     _need(_are_counts(trace.committed_ids), "committed_ids has an id that is negative or too large")
     expected = len(trace.accepted) + (trace.final_kind != "none")
     _need(len(trace.committed_ids) == expected, "committed_ids are not the accepted nodes and the final token")
+    _need(expected > 0, "it commits no token")
     parent, last = 0, len(trace.nodes) - 1 if trace.nodes else trace.drafted
     for node in trace.accepted:
         _need(parent < node <= last, "accepted is not a path of known nodes")

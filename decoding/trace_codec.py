@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 MAX_INT = 2**64
+MAX_TEXT = 2**12  # characters of any one text: far above the longest token, name or sentence
 
 
 class RecordError(Exception):
@@ -225,6 +226,8 @@ def _read_bool(value: Any, _get: Get | None = None) -> bool:
 def _read_str(value: Any, _get: Get | None = None) -> str:
     if not isinstance(value, str):  # torch's version number is a kind of str
         raise RecordError("is not text")
+    if len(value) > MAX_TEXT:
+        raise RecordError(f"is longer than {MAX_TEXT:,} characters")
     if not value.isascii():
         try:
             value.encode()

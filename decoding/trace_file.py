@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +23,7 @@ from decoding.trace import FORMAT_VERSION, RunTrace
 from decoding.trace_arrays import ArraysRead, ArraysToWrite
 from decoding.trace_check import check_run
 from decoding.trace_codec import RecordError, from_json, shown, to_json
+from decoding.trace_older import drop_sentences, upgraded
 
 FORMAT = "draftscope-run"
 MAX_BYTES = 512 * 2**20  # the app's upload limit in .streamlit/config.toml is the same
@@ -30,7 +32,9 @@ MAX_BYTES = 512 * 2**20  # the app's upload limit in .streamlit/config.toml is t
 MAX_JSON_BYTES = 48 * 2**20
 MAX_VALUES = 5 * 2**20
 MAX_ROW_BYTES = MAX_BYTES - 2 * MAX_JSON_BYTES  # of raw logits: leaves room for all else that a file can hold
-MAX_RATIO, FREE_BYTES = 100, 2**20  # how much longer the JSON may be than its packed bytes, beyond the first ones
+MAX_RATIO, FREE_BYTES = 100, 2**20  # how much longer an entry may be than its packed bytes, beyond the first ones
+OLD_FREE_BYTES = 2**27  # of arrays of format 1, which packed the empty rows of methods without a draft too
+LEVEL, ZLIB_FRAME_BYTES = 6, 6  # of deflate; what zlib writes around it and a zip file does not
 MAX_ENTRIES = 64
 MAX_DIRECTORY_BYTES = 16 * 2**10
 RUN_ENTRY = "run.json"
@@ -47,6 +51,7 @@ DAMAGE = (
 )
 
 MAX_DETAIL = 160  # characters
+NO_MEMORY = "There is not enough free memory to open this file: close other runs or programs, then open it again."
 NOT_A_RUN = "This file is not a Draftscope run: choose a file that was saved with Draftscope."
 
 
@@ -115,24 +120,32 @@ def _write_beside(path: Path, text: bytes, arrays: ArraysToWrite, overwrite: boo
 
 
 def _write_zip(file: BinaryIO, text: bytes, arrays: ArraysToWrite) -> None:
-    # What packs too well is stored as it is, or reading would take it for a bomb.
-    too_well = len(text) > FREE_BYTES and _is_bomb(len(text), len(zlib.compress(text, 6)))
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        archive.writestr(_entry(RUN_ENTRY, zipfile.ZIP_STORED if too_well else zipfile.ZIP_DEFLATED), text)
-        for name in arrays.names:
-            with archive.open(_entry(f"arrays/{name}.npy"), "w") as entry:
-                arrays.write(name, entry)
+    entries = {RUN_ENTRY: lambda: iter([text])}
+    entries |= {f"arrays/{name}.npy": partial(arrays.pieces, name) for name in arrays.names}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
+        for name, pieces in entries.items():
+            info = zipfile.ZipInfo(name)  # without a date: the same run gives the same file
+            # What packs too well is stored as it is, or reading would take it for a bomb.
+            info.compress_type = zipfile.ZIP_STORED if _packs_too_well(pieces()) else zipfile.ZIP_DEFLATED
+            with archive.open(info, "w") as entry:
+                for piece in pieces():
+                    entry.write(piece)
 
 
-def _entry(name: str, packing: int = zipfile.ZIP_DEFLATED) -> zipfile.ZipInfo:
-    """An entry without a date: the same run gives the same file."""
-    info = zipfile.ZipInfo(name)
-    info.compress_type = packing
-    return info
+def _packs_too_well(pieces: Iterator[bytes]) -> bool:
+    """Whether an entry would be taken for a bomb; once it has packed bytes enough for the most that may be in a file
+    the rest need not be packed to know."""
+    deflate, num_bytes, packed_bytes = zlib.compressobj(LEVEL), 0, 0
+    for piece in pieces:
+        num_bytes += len(piece)
+        packed_bytes += len(deflate.compress(piece))
+        if not _is_bomb(MAX_BYTES, packed_bytes):
+            return False
+    return _is_bomb(num_bytes, packed_bytes + len(deflate.flush()) - ZLIB_FRAME_BYTES)
 
 
-def _is_bomb(num_bytes: int, packed_bytes: int) -> bool:
-    return num_bytes > FREE_BYTES + MAX_RATIO * packed_bytes
+def _is_bomb(num_bytes: int, packed_bytes: int, free_bytes: int = FREE_BYTES) -> bool:
+    return num_bytes > free_bytes + MAX_RATIO * packed_bytes
 
 
 def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
@@ -141,9 +154,14 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         entries = {info.filename: info for info in archive.infolist()}
         if RUN_ENTRY not in entries:
             raise TraceFileError(NOT_A_RUN)
-        _check_sizes(archive.infolist(), max_bytes)
+        _check_sizes(archive.infolist(), file.seek(0, io.SEEK_END), max_bytes)
+        _check_ratio(entries[RUN_ENTRY], FREE_BYTES)
         document = _read_document(archive, entries.pop(RUN_ENTRY))
-        _check_version(document)
+        version = _version(document)
+        for info in entries.values():
+            _check_ratio(info, FREE_BYTES if version == FORMAT_VERSION else OLD_FREE_BYTES)
+        if version < FORMAT_VERSION:
+            drop_sentences(document.get("run"))
         arrays = ArraysRead()
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)
@@ -152,14 +170,14 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
             arrays.add(match[1], partial(_read_entry, archive, info, max_bytes))
         run = from_json(RunTrace, document.get("run"), arrays.get)
         arrays.check_all_used()
+        if run.format_version == version:
+            run = replace(run, format_version=FORMAT_VERSION)
         check_run(run)
-        return run
+        return run if version == FORMAT_VERSION else upgraded(run)
 
 
 def _read_document(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
     """The JSON of a file; one that unpacks to far more text or values than a run has is not read."""
-    if _is_bomb(info.file_size, info.compress_size):
-        raise RecordError(f"{RUN_ENTRY} unpacks to {info.file_size / 2**20:,.0f} MB of repetitions")
     text = _read_entry(archive, info, MAX_JSON_BYTES)
     if _num_values(text) > MAX_VALUES:
         raise RecordError(f"{RUN_ENTRY} holds more values than a run has")
@@ -186,6 +204,8 @@ def _damage_as_error() -> Iterator[None]:
         raise _damaged(str(error)) from None
     except DAMAGE as error:
         raise _damaged(str(error) or type(error).__name__) from None
+    except MemoryError:
+        raise TraceFileError(NO_MEMORY) from None
 
 
 def _damaged(detail: str) -> TraceFileError:
@@ -218,15 +238,23 @@ def _check_outside(file: BinaryIO, max_bytes: int) -> None:
     file.seek(0)
 
 
-def _check_sizes(entries: list[zipfile.ZipInfo], max_bytes: int) -> None:
+def _check_sizes(entries: list[zipfile.ZipInfo], file_bytes: int, max_bytes: int) -> None:
     if len({info.filename for info in entries}) != len(entries):
         raise RecordError("two entries have the same name")
     for info in entries:
         if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise RecordError(f"entry {shown(info.filename)} is encrypted or packed in another way")
+    if sum(info.compress_size for info in entries) > file_bytes:
+        raise RecordError("its entries claim more bytes than it has")
     total = sum(info.file_size for info in entries)
     if total > max_bytes:
         raise _too_large(total, max_bytes)
+
+
+def _check_ratio(info: zipfile.ZipInfo, free_bytes: int) -> None:
+    if _is_bomb(info.file_size, info.compress_size, free_bytes):
+        size = f"{info.file_size / 2**20:,.0f} MB of repetitions"
+        raise RecordError(f"entry {shown(info.filename)} unpacks to {size}")
 
 
 def _read_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes:
@@ -238,7 +266,8 @@ def _read_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> 
     return data
 
 
-def _check_version(document: Any) -> None:
+def _version(document: Any) -> int:
+    """The format of a file, one that this program can read."""
     if type(document) is not dict or document.get("format") != FORMAT:
         raise TraceFileError(NOT_A_RUN)
     version = document.get("version")
@@ -247,3 +276,4 @@ def _check_version(document: Any) -> None:
     if version > FORMAT_VERSION:
         found = f"format {str(version)[:20]}, this one reads up to {FORMAT_VERSION}"
         raise TraceFileError(f"This run was saved by a newer Draftscope ({found}): update Draftscope to open it.")
+    return version

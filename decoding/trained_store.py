@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from decoding.errors import DraftscopeError, PairError, SettingsError
-from decoding.training.run_folder import training_home, write_whole
+from decoding.files import write_whole
+from decoding.training.run_folder import training_home
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -121,8 +122,8 @@ class Kind:
         Raises:
             TrainingError: the weights are no numbers, or the disk does not take them.
         """
+        from decoding.files import disk_errors
         from decoding.packed_weights import packed_bytes
-        from decoding.training.run_folder import disk_errors
 
         weights, text = packed_bytes(state), json.dumps(card, indent=1, allow_nan=False)
         with disk_errors(folder):

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import torch
 
-from decoding.baselines.hf_generate import CancelledError
 from decoding.errors import DraftscopeError, ExperimentError, require
 from decoding.experiments.columns import Row
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block, Run, blocks
 from decoding.experiments.worker import Worker
+from decoding.interruption import CancelledError
 from decoding.kept import pair_identity
 from decoding.pair import Pair, load_pair
 from decoding.presets import PairSettings

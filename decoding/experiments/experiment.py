@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 from decoding.errors import ExperimentError
 from decoding.experiments.rows import RowStore
-from decoding.training.run_folder import alive, disk_errors, write_whole
+from decoding.files import disk_errors, write_whole
+from decoding.training.run_folder import alive
 
 if TYPE_CHECKING:
     from decoding.experiments.grid import Grid

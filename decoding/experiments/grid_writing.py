@@ -9,7 +9,7 @@ from decoding.errors import ExperimentError
 from decoding.experiments.experiment import GRID
 from decoding.experiments.grid import Axis, Grid
 from decoding.experiments.grid_file import SWITCHES, grid_from
-from decoding.training.run_folder import disk_errors, write_whole
+from decoding.files import disk_errors, write_whole
 
 FILE = "grid.toml"
 PLAIN = ("name", "reference", "new_tokens", "repeats", "keep", *SWITCHES)

@@ -23,8 +23,9 @@ from decoding.errors import ExperimentError
 from decoding.experiments.experiment import STATUS, STOP, Experiment, State, Status
 from decoding.experiments.homes import GRIDS, experiments_home
 from decoding.experiments.rows import FOLDER
+from decoding.files import disk_errors, new_folder, write_whole
 from decoding.processes import kill_process, printed, remove_folder, start_process
-from decoding.training.run_folder import alive, disk_errors, write_whole
+from decoding.training.run_folder import alive
 
 LAUNCH, OUTPUT = "launch.json", "output.log"
 NEVER_BEGAN = "Its process ended before it began; its output says why."
@@ -186,15 +187,16 @@ def begin(folder: Path, command: Sequence[str]) -> None:
     """
     if stand(folder).running:
         raise ExperimentError(f"{folder.name} is at work: stop it before it is started again.")
-    with disk_errors(folder, ExperimentError):
-        folder.mkdir(parents=True, exist_ok=True)
-        log = (folder / OUTPUT).open("wb")
-    started = time.time()
-    with log:
-        process = start_process(command, log, ExperimentError)
-    known = Launch(tuple(command), process.pid, started)
-    try:
-        write_whole(folder / LAUNCH, json.dumps(asdict(known), indent=1).encode(), ExperimentError)
-    except ExperimentError:
-        process.kill()  # one that no list knows could not be stopped
-        raise
+    with new_folder(folder, ExperimentError):
+        with disk_errors(folder, ExperimentError):
+            log = (folder / OUTPUT).open("wb")
+        started = time.time()
+        with log:
+            process = start_process(command, log, ExperimentError)
+        known = Launch(tuple(command), process.pid, started)
+        try:
+            write_whole(folder / LAUNCH, json.dumps(asdict(known), indent=1).encode(), ExperimentError)
+        except ExperimentError:
+            process.kill()  # one that no list knows could not be stopped
+            process.wait()
+            raise

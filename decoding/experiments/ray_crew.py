@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from decoding.baselines.hf_generate import CancelledError
 from decoding.errors import DraftscopeError, ExperimentError
 from decoding.experiments.columns import Row
 from decoding.experiments.crews import LOOK_S, OwnCrew, Todo
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block
+from decoding.interruption import CancelledError
 from decoding.presets import PairSettings
 from decoding.prompts import Prompt
 

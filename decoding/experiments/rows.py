@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from decoding.errors import ExperimentError
 from decoding.experiments.columns import FIGURE, SCHEMA, VERSION, VERSION_KEY, Row, packed, read_for, unpacked
-from decoding.training.run_folder import disk_errors, write_whole
+from decoding.files import disk_errors, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from decoding.baselines.hf_generate import CancelledError
-from decoding.comparison import Contestant, Result, measured_call
+from decoding.comparison import Contestant, Result, measured_call, warm_call
 from decoding.experiments.circumstances import circumstances
 from decoding.experiments.plan import Block, Run
 from decoding.experiments.row_of import row_of
+from decoding.interruption import CancelledError
 from decoding.limits import Limits
 from decoding.pair import Pair
 
@@ -51,4 +52,4 @@ class Worker:
             short = replace(limits, max_new_tokens=min(WARM_UP_TOKENS, limits.max_new_tokens))
             measured_call(pair, contestant, ids, short, sampling, stopped)
             self._warm.add(kind)
-        return measured_call(pair, contestant, ids, limits, sampling, stopped)
+        return warm_call(pair, partial(measured_call, pair, contestant, ids, limits, sampling, stopped))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from decoding.errors import TrainingError
-from decoding.training.run_folder import write_whole
+from decoding.files import write_whole
 
 VERSION = 1
 MOST_TOLD = 80  # characters of a value in a sentence

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decoding.errors import TrainingError
+from decoding.files import write_whole
 from decoding.training.command import add_common_arguments, conduct, folder_of, run_command
-from decoding.training.run_folder import SETTINGS, RunFolder, Status, TrainingSettings, write_whole
+from decoding.training.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
 
 if TYPE_CHECKING:
     from decoding.training.corpus import Corpus

@@ -13,6 +13,7 @@ Nothing here waits. Beside what `run_folder` describes, the folder of a training
 
 import json
 import re
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,19 +22,9 @@ from pathlib import Path
 from typing import Literal
 
 from decoding.errors import TrainingError
+from decoding.files import disk_errors, write_whole
 from decoding.processes import kill_process, printed, remove_folder, start_process
-from decoding.training.run_folder import (
-    SETTINGS,
-    SILENT,
-    Kind,
-    RunFolder,
-    State,
-    Status,
-    alive,
-    disk_errors,
-    training_home,
-    write_whole,
-)
+from decoding.training.run_folder import SETTINGS, SILENT, Kind, RunFolder, State, Status, alive, training_home
 
 LAUNCH, OUTPUT = "launch.json", "output.log"
 MODULES: dict[Kind, str] = {
@@ -92,7 +83,12 @@ def launch(kind: Kind, arguments: Sequence[str], name: str, home: Path | None = 
         TrainingError: the folder cannot be made, or no process can be started.
     """
     folder = _free_folder(training_home() if home is None else home, name or kind)
-    _start(folder, Launch(kind, name, ("-m", MODULES[kind], *arguments, "--out", str(folder.path)), 0, 0.0))
+    command = ("-m", MODULES[kind], *arguments, "--out", str(folder.path))
+    try:
+        _start(folder, Launch(kind, name, command, 0, 0.0))
+    except TrainingError:
+        shutil.rmtree(folder.path, ignore_errors=True)  # nothing has begun in it
+        raise
     return folder
 
 
@@ -231,4 +227,5 @@ def _start(folder: RunFolder, what: Launch) -> None:
         write_whole(folder.path / LAUNCH, json.dumps(asdict(launched), indent=1).encode())
     except TrainingError:
         process.kill()  # a training that no list knows could not be stopped
+        process.wait()
         raise

@@ -17,11 +17,12 @@ import psutil
 import torch
 
 from decoding.errors import TrainingError, require
+from decoding.files import disk_errors
 from decoding.metrics import measure_run
 from decoding.trace import RunTrace
 from decoding.trace_file import save_run
 from decoding.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from decoding.training.run_folder import TREES, RunFolder, Status, disk_errors
+from decoding.training.run_folder import TREES, RunFolder, Status
 
 Report = Callable[[Status, Mapping[str, float]], None]
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from decoding.errors import TrainingError
+from decoding.files import disk_errors, write_whole
 from decoding.training.pair_tokenizer import END_ID, load_tokenizer
-from decoding.training.run_folder import disk_errors, write_whole
 from decoding.training.token_arrays import CONTEXT
 from decoding.vocabulary import Vocabulary
 

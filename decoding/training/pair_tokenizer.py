@@ -7,8 +7,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from decoding.files import disk_errors, write_whole
 from decoding.training.corpus import END_OF_TEXT, Corpus
-from decoding.training.run_folder import disk_errors, write_whole
 
 VOCABULARY = 4096
 END_ID = 0

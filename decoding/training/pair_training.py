@@ -16,6 +16,7 @@ from pathlib import Path
 from transformers import GPTNeoXForCausalLM
 
 from decoding.errors import TrainingError, require
+from decoding.files import disk_errors
 from decoding.trace import RunTrace
 from decoding.training.checkpoint import Checkpoint, load_checkpoint
 from decoding.training.draft_training import DraftLearner, DraftSettings
@@ -31,7 +32,7 @@ from decoding.training.pair_models import (
     save_network,
 )
 from decoding.training.pair_tree import drafted
-from decoding.training.run_folder import RunFolder, disk_errors
+from decoding.training.run_folder import RunFolder
 from decoding.training.target_training import TargetLearner, TargetSettings
 from decoding.training.token_arrays import TOKENIZER, TokenArrays
 

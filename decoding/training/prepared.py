@@ -24,9 +24,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from decoding.errors import TrainingError
+from decoding.files import disk_errors, write_whole
 from decoding.kept import pair_identity
 from decoding.pair import Pair
-from decoding.training.run_folder import disk_errors, write_whole
 from decoding.training.trees import target_trees, text_features
 from decoding.training.unroll import Drafted, Text
 from decoding.training.windows import Texts, WindowPlan, windows_of

@@ -10,18 +10,17 @@
 The process that trains writes; anyone may read, and may ask it to stop.
 """
 
-import errno
 import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from decoding.errors import DraftscopeError, TrainingError
+from decoding.errors import TrainingError
+from decoding.files import disk_errors, new_folder, write_whole
 
 Kind = Literal["embedded", "head", "selector"]
 State = Literal["preparing", "training", "finished", "stopped", "failed"]
@@ -119,9 +118,10 @@ class RunFolder:
         """
         if (self.path / SETTINGS).exists():
             raise TrainingError(f"{self.path} holds a training already: go on with --resume or choose another --out.")
-        with disk_errors(self.path):
-            (self.path / TREES).mkdir(parents=True, exist_ok=True)
-        write_whole(self.path / SETTINGS, json.dumps(asdict(settings), indent=1).encode())
+        with new_folder(self.path):
+            with disk_errors(self.path):
+                (self.path / TREES).mkdir(exist_ok=True)
+            write_whole(self.path / SETTINGS, json.dumps(asdict(settings), indent=1).encode())
 
     def settings(self) -> TrainingSettings:
         """What was asked for.
@@ -212,12 +212,6 @@ def training_home() -> Path:
     return Path(asked) if asked else Path(home) / "draftscope" / "training"
 
 
-def all_runs(home: Path | None = None) -> list[RunFolder]:
-    """Every training below a folder, newest first."""
-    found = (training_home() if home is None else home).glob(f"*/{SETTINGS}")
-    return [RunFolder(file.parent) for file in sorted(found, key=lambda file: file.stat().st_mtime, reverse=True)]
-
-
 def alive(pid: int, written: float = math.inf) -> bool:
     """Whether the process of this number runs on this machine, one that was there when something was `written`."""
     import psutil
@@ -230,39 +224,6 @@ def alive(pid: int, written: float = math.inf) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= written + CLOCK_SLACK_S
     except psutil.NoSuchProcess:
         return False
-
-
-@contextmanager
-def disk_errors(place: Path, kind: type[DraftscopeError] = TrainingError) -> Iterator[None]:
-    """Turn what a disk can refuse into one sentence.
-
-    Raises:
-        kind: the disk is full, or the place cannot be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise kind(f"The disk of {place} is full: free some space and resume; nothing is lost.") from None
-        raise kind(f"{place} cannot be written ({error.strerror}): choose another --out.") from None
-
-
-def write_whole(file: Path, content: bytes, kind: type[DraftscopeError] = TrainingError) -> None:
-    """Write a file so that it is there whole or as it was before.
-
-    Raises:
-        kind: the disk is full, or the place cannot be written; the file is as it was.
-    """
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")
-    try:
-        with disk_errors(file, kind):
-            with part.open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _record(line: str) -> dict[str, Any] | None:

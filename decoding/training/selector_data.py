@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from decoding.errors import TrainingError, require
+from decoding.files import disk_errors, write_whole
 from decoding.sampling import Sampling
 from decoding.selector.actions import ACTIONS
-from decoding.training.run_folder import disk_errors, write_whole
 from decoding.training.selector_labels import VERIFIER_NAMES
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from decoding.errors import TrainingError
+from decoding.files import disk_errors, write_whole
 from decoding.training.corpus import Corpus
 from decoding.training.pair_tokenizer import END_ID, VOCABULARY, load_tokenizer, save_tokenizer, train_tokenizer
-from decoding.training.run_folder import disk_errors, write_whole
 
 BALANCE = 0.5  # kinds are drawn in proportion to their tokens to this power: 1 as they come, 0 equally often
 CONTEXT = 2048
@@ -110,7 +110,7 @@ def _same_corpus(folder: Path, identity: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     if not note.exists():
         write_whole(note, identity.encode())
-    elif note.read_text() != identity:
+    elif note.read_text(encoding="utf-8") != identity:
         raise TrainingError(f"{folder} was begun with another text: choose another --out.")
 
 
@@ -123,7 +123,7 @@ def _write(file: Path, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
 
 def _load(folder: Path) -> TokenArrays:
     try:
-        kinds = json.loads((folder / SUMMARY).read_text())["kinds"]
+        kinds = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))["kinds"]
         trained, held_out = ({kind: np.load(folder / f"{kind}.{part}.npy") for kind in kinds}
                              for part in ("trained", "held_out"))  # fmt: skip
         spelled = (folder / TOKENIZER / "tokenizer.json").read_bytes()
