@@ -172,8 +172,9 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     numbers = [i.index + 1 for i in told]
     first = told[0].history
     figure.add_scatter(
-        x=numbers, y=[i.history.mean for i in told], name=first.statistic.replace("_", " ") + " (mean of window)",
-        mode="lines+markers", line={"color": palette(dark).text, "width": 2}, marker_size=5,
+        x=numbers, y=[i.history.mean for i in told],
+        name=f"{for_plotly_keep(first.statistic.replace('_', ' '))} (mean of window)", mode="lines+markers",
+        line={"color": palette(dark).text, "width": 2}, marker_size=5,
     )  # fmt: skip
     figure.add_hrect(
         y0=first.target - first.dead_band, y1=first.target + first.dead_band, fillcolor=MARKS["accepted"].color,
@@ -183,13 +184,14 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     wide = [name for name in moving if any(float(i.history.before[name]) > 1 for i in told)]
     for place, name in enumerate(moving):
         figure.add_scatter(
-            x=numbers, y=[float(i.history.before[name]) for i in told], name=name, mode="lines+markers",
-            yaxis="y2" if name in wide else "y",
+            x=numbers, y=[float(i.history.before[name]) for i in told], name=for_plotly_keep(name),
+            mode="lines+markers", yaxis="y2" if name in wide else "y",
             line={"shape": "hv", "color": SERIES[place % 8], "dash": SERIES_DASHES[(place + 1) % 8]},
             marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8], "size": 6},
         )  # fmt: skip
     if wide:
-        right = {"title": {"text": ", ".join(wide)}, "overlaying": "y", "side": "right", "rangemode": "tozero"}
+        title = {"title": {"text": for_plotly_keep(", ".join(wide))}, "rangemode": "tozero"}
+        right = title | {"overlaying": "y", "side": "right"}
         figure.update_layout(yaxis2=right | {"tickmode": "auto", "nticks": 8, "tickformat": "~g", "showgrid": False})
     figure.update_layout(height=340)
     style(figure, dark).update_xaxes(title_text="iteration")

@@ -5,7 +5,6 @@ need be. The verifier decided about the whole tree all the same, so that its rec
 """
 
 from decoding.trace import IterationTrace, VerificationStep
-from viz.theme import MARKS
 from viz.words import quote
 
 
@@ -18,26 +17,20 @@ def cut_nodes(iteration: IterationTrace) -> tuple[int, ...]:
     """Nodes that the verifier accepted after the end of the text, from the first one down."""
     if not is_cut(iteration) or not iteration.steps:
         return ()
-    return tuple(node for node in iteration.path(iteration.steps[-1].node_id)[1:] if node not in iteration.accepted)
+    kept = set(iteration.accepted)
+    return tuple(node for node in iteration.path(iteration.steps[-1].node_id)[1:] if node not in kept)
+
+
+def after_end(iteration: IterationTrace) -> frozenset[int]:
+    """Nodes at which the verifier decided after the end of the text: where the text ended, and what was cut off."""
+    if not is_cut(iteration):
+        return frozenset()
+    return frozenset((iteration.accepted[-1] if iteration.accepted else 0, *cut_nodes(iteration)))
 
 
 def is_after_end(iteration: IterationTrace, step: VerificationStep) -> bool:
     """Whether a decision came after the end of the text: at a node, or about one, that was not committed."""
-    if not is_cut(iteration):
-        return False
-    cut = cut_nodes(iteration)
-    at_end = iteration.accepted[-1] if iteration.accepted else 0
-    return step.node_id in cut or step.node_id == at_end
-
-
-def verdict_words(iteration: IterationTrace, node_id: int) -> str:
-    """The verdict on a node in a word or two; what the verifier accepted after the end was reached all the same."""
-    node = iteration.nodes[node_id]
-    if node_id in cut_nodes(iteration):
-        return "not committed"
-    if node_id in iteration.forced_out:
-        return MARKS["forced_out"].words
-    return MARKS["pruned" if node.pruned else node.verdict].words
+    return step.node_id in after_end(iteration)
 
 
 def end_words(iteration: IterationTrace) -> str:

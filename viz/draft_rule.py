@@ -1,45 +1,11 @@
-"""The rule that drafted a tree, told by its settings, and how it ranks the tokens that compete for places."""
+"""How the rule that drafted a tree ranks the tokens that compete for places, as its record tells."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
 from decoding.trace import TOP_TOKENS, IterationTrace, NodeTrace
-
-Rule = Literal[
-    "none", "linear", "fixed_tree", "dynatree", "widths", "paths", "delayed", "sequoia", "dyspec", "dyspec_threshold",
-    "opt_tree", "eagle2", "specexec", "salf", "hardware_aware", "other",
-]  # fmt: skip
-# A setting that only this rule has; the first that is there tells.
-TELLING: tuple[tuple[str, Rule], ...] = (
-    ("base_depth", "dynatree"),
-    ("branching", "fixed_tree"),
-    ("widths", "widths"),
-    ("trunk", "delayed"),
-    ("paths", "paths"),
-    ("length", "linear"),
-    ("acceptance", "sequoia"),
-    ("threshold", "dyspec_threshold"),
-    ("beam_width", "eagle2"),
-    ("decay", "specexec"),
-    ("top_up", "salf"),
-    ("gain_threshold", "opt_tree"),
-    ("level_ms", "hardware_aware"),
-)
-# Rules whose tokens compete for places by their value.
-RANKED: tuple[Rule, ...] = ("opt_tree", "eagle2", "specexec", "salf", "hardware_aware")
-SCORED_CHILDREN = 8  # of a node, by the hardware-aware rule
-
-
-def rule_of(settings: Mapping) -> Rule:
-    """The rule behind some settings in force."""
-    found = next((rule for name, rule in TELLING if name in settings), None)
-    if found is None:
-        found = "dyspec" if set(settings) == {"node_budget", "max_depth"} else "other" if settings else "none"
-    return found
 
 
 @dataclass(frozen=True)
@@ -77,17 +43,18 @@ class DraftRanks:
 
 
 class Places:
-    """The competition for places under a rule of `RANKED`: the value of every token that the draft has scored."""
+    """The competition for places: the value of every token that the draft has scored, where the rule gives it one."""
 
     def __init__(self, iteration: IterationTrace):
-        self.iteration, self.rule = iteration, rule_of(iteration.settings)
-        self.decay = float(iteration.settings.get("decay", 1.0))
-        self.node_values = np.array([self._node_value(node) for node in iteration.nodes])
+        self.iteration, self.rule = iteration, iteration.rule
+        self.by_chance = iteration.rule.value == "chance"
+        self.node_values = np.array(self._chances_of_paths() if self.by_chance else self._decayed())
 
     @property
     def budget(self) -> int:
-        """Places there are."""
-        return int(self.iteration.settings["node_budget"])
+        """Places there are; as many as are taken where no setting tells."""
+        given = self.iteration.settings.get("node_budget")
+        return int(given) if isinstance(given, int | float) else self.iteration.verified
 
     @cached_property
     def last(self) -> float:
@@ -97,15 +64,12 @@ class Places:
     @cached_property
     def children(self) -> int:
         """Children of a node that are scored; as many as can be of use where the rule sets no limit."""
-        if self.rule == "hardware_aware":
-            return SCORED_CHILDREN
-        limit = {"eagle2": "beam_width", "specexec": "children"}.get(self.rule, "")
-        return int(self.iteration.settings.get(limit, 0)) or 1 << 30
+        return self.rule.children or 1 << 30
 
     def value(self, parent: int, rank: int, probability: float) -> float:
         """Value of a child of a node, the `rank`-th of the draft there."""
-        if self.rule != "hardware_aware":
-            return float(self.node_values[parent]) * self.decay * probability
+        if not self.by_chance:
+            return float(self.node_values[parent]) * self.rule.decay * probability
         return float(self.node_values[parent]) * self._chance(probability, rank > 1)
 
     def rank(self, value: float) -> tuple[int, bool]:
@@ -117,10 +81,9 @@ class Places:
 
     def rank_on_level(self, node_id: int) -> int:
         """Place of a node among all tokens scored at its depth."""
-        depth = self.iteration.nodes[node_id].depth
-        parents = [node.node_id for node in self._expanded if node.depth == depth - 1]
-        rows = [place for place, node in enumerate(self._expanded) if node.node_id in parents]
-        return 1 + int((self._scored[rows] > self.node_values[node_id] * (1 + 1e-9)).sum())
+        scored = self._scored_at_depth.get(self.iteration.nodes[node_id].depth, np.zeros(0))
+        value = self.node_values[node_id] * (1 + 1e-9)
+        return 1 + len(scored) - int(np.searchsorted(scored, value, side="right"))
 
     @cached_property
     def least_draw(self) -> float:
@@ -130,6 +93,12 @@ class Places:
     @cached_property
     def _sorted(self) -> np.ndarray:
         return np.sort(self._scored, axis=None)
+
+    @cached_property
+    def _scored_at_depth(self) -> dict[int, np.ndarray]:
+        """Values of the tokens scored at each depth, the least first."""
+        depths = np.array([1 + node.depth for node in self._expanded])
+        return {depth: np.sort(self._scored[depths == depth], axis=None) for depth in set(depths.tolist())}
 
     @cached_property
     def _last_recorded(self) -> float:
@@ -147,33 +116,29 @@ class Places:
         if self.iteration.draft_top_probs is None:
             return np.zeros((len(ids), width))
         probs = np.nan_to_num(self.iteration.draft_top_probs[ids, :width].astype(float))
-        if self.rule == "hardware_aware":
+        if self.by_chance:
             chances = self._chance(probs, False)
             chances[:, 1:] = self._chance(probs[:, 1:], True)
             probs = chances
-        return self.node_values[ids][:, None] * self.decay * probs
+        return self.node_values[ids][:, None] * self.rule.decay * probs
 
-    def _node_value(self, node: NodeTrace) -> float:
-        if self.rule != "hardware_aware":
-            return node.path_probability * self.decay**node.depth
-        value = 1.0
-        while node.parent_id >= 0:
-            parent = self.iteration.nodes[node.parent_id]
-            other = parent.confidence is not None and node.draft_probability < parent.confidence
-            value *= self._chance(node.draft_probability, other)
-            node = parent
-        return value
+    def _decayed(self) -> list[float]:
+        return [node.path_probability * self.rule.decay**node.depth for node in self.iteration.nodes]
+
+    def _chances_of_paths(self) -> list[float]:
+        """Products along the paths, from the root down: a node's parent comes before it."""
+        nodes, values = self.iteration.nodes, [1.0]
+        for node in nodes[1:]:
+            confidence = nodes[node.parent_id].confidence
+            other = confidence is not None and node.draft_probability < confidence
+            values.append(values[node.parent_id] * self._chance(node.draft_probability, other))
+        return values
 
     def _chance(self, probability, other: bool):
-        """Chance of acceptance as the hardware-aware rule takes it: the draft's odds times the factor in force."""
-        first, others = self._factors
+        """Chance of acceptance as the rule takes it: the draft's odds times the factor in force."""
+        first, others = self.rule.factors
         raised = (others if other else first) * probability
         return raised / (1 - probability + raised)
-
-    @cached_property
-    def _factors(self) -> tuple[float, float]:
-        words = str(self.iteration.settings.get("odds", "")).split()
-        return (float(words[0]), float(words[1])) if len(words) == 2 else (1.0, 1.0)
 
 
 def draw_worths(iteration: IterationTrace) -> list[float]:

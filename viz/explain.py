@@ -2,8 +2,9 @@
 node got its verdict, why it was expanded or not, why a token was not drafted.
 """
 
-from decoding.trace import PHASES, IterationTrace, RunTrace
+from decoding.trace import PHASES, IterationTrace, NodeTrace, RunTrace
 from viz.cut_short import end_words, is_cut, would_have
+from viz.tested_law import is_sampled
 from viz.theme import PHASE_WORDS
 from viz.tokens import milliseconds, plural
 from viz.why_absent import why_absent
@@ -13,6 +14,7 @@ from viz.words import quote
 
 __all__ = [
     "iteration_summary",
+    "lost_node",
     "phase_seconds",
     "quote",
     "why_absent",
@@ -24,7 +26,7 @@ __all__ = [
 ]
 
 FREE = "the same target pass already holds what comes next, so this token is free."
-PRUNED_LEAF = "The path ended at a leaf of the verified tree (what was drafted below it had been pruned):"
+LEAF = "The path ended at a leaf of the verified tree"
 FINAL_WORDS = {
     "bonus": f"The path ended at a leaf: {FREE}",
     "recovered": "The path ended above a leaf: the target's own token takes the place of the rejected ones.",
@@ -39,9 +41,33 @@ def why_final(iteration: IterationTrace) -> str:
     if not iteration.drafted:
         return "Nothing was drafted: this is the target's own token, one per pass."
     last = iteration.accepted[-1] if iteration.accepted else 0
+    lost = lost_node(iteration)
+    if lost is not None:
+        return _why_lost(iteration, lost)
     if iteration.final_kind == "bonus" and any(node.parent_id == last and node.pruned for node in iteration.nodes):
-        return f"{PRUNED_LEAF} {FREE}"
+        return f"{LEAF} (what was drafted below it had been pruned): {FREE}"
     return FINAL_WORDS[iteration.final_kind]
+
+
+def lost_node(iteration: IterationTrace) -> NodeTrace | None:
+    """The node that had the final token at its place and was removed before verification, None if there is none."""
+    if iteration.final_kind == "none":
+        return None
+    last, token = iteration.accepted[-1] if iteration.accepted else 0, iteration.committed_ids[-1]
+    return next((n for n in iteration.nodes if n.parent_id == last and n.pruned and n.token_id == token), None)
+
+
+def _why_lost(iteration: IterationTrace, node: NodeTrace) -> str:
+    """The final token had been drafted and was not verified: one that could have been accepted, with another behind."""
+    began = {"bonus": LEAF, "recovered": "The path ended above a leaf"}.get(
+        iteration.final_kind, "Nothing drafted was accepted"
+    )
+    would = "could" if is_sampled(iteration) else "would"
+    return (
+        f"{began}, but this very token had been drafted there (node {node.node_id}) and was removed before "
+        f"verification: a loss, as verified it {would} have been accepted, and the same pass would hold the token "
+        "behind it as well."
+    )
 
 
 def _why_cut(iteration: IterationTrace) -> str:

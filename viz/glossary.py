@@ -68,8 +68,8 @@ VERIFYING: dict[str, str] = {
     "not reached": "The verifier went another way before it came to this node, so it decided nothing about it.",
     "not verified": "Drafted, but not given to the target.",
     "final token": "The last token of an iteration: it comes from the target's law, not from the draft.",
-    "bonus token": "The final token after a path that was accepted down to a leaf of the verified tree: the same pass "
-    "already holds it, so it is free.",
+    "bonus token": "The final token after a path that was accepted down to a leaf of the verified tree: free, as the "
+    "same pass holds it, unless it had been drafted there and was pruned: then it is a loss.",
     "recovered token": "The final token where the path ended above a leaf: the target's own token in place of the "
     "rejected ones.",
     "fallback token": "The final token where nothing was accepted: one token, as plain decoding would give.",

@@ -69,7 +69,7 @@ def _unverified(node: NodeTrace) -> NodeTrace:
     return replace(
         node,
         verdict="not_verified" if node.node_id else "root",
-        reason="",
+        reason=None,
         target_probability=None,
         target_argmax=None,
         target_argmax_text=None,

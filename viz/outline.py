@@ -6,21 +6,22 @@ tables(iteration)                # the tests, the mask, the key/value rows, the 
 table_html(table)                # a table with caption and heads, escaped
 """
 
-import csv
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 
+from decoding.run_tables import csv_table
 from decoding.trace import IterationTrace, KVTrace
-from viz.cut_short import end_words, is_after_end, verdict_words
+from viz.cut_short import after_end, end_words
 from viz.explain import iteration_summary, quote, why_final, why_verdict
+from viz.known import Known
 from viz.mask_figure import tree_mask
 from viz.phase_times import time_rows
 from viz.phases import FINAL_ID
-from viz.tested_law import is_sampled, law_words, target_shown
+from viz.tested_law import law_words, target_shown
 from viz.theme import MARKS
 from viz.tokens import milliseconds, number, plural, visible
+from viz.why_verdict import verdict_words
 
 NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
 
@@ -52,14 +53,14 @@ def tree_outline(iteration: IterationTrace) -> tuple[Line, ...]:
     for node in iteration.nodes[1:]:
         children.setdefault(node.parent_id, []).append(node.node_id)
     ended_at = iteration.accepted[-1] if iteration.accepted else 0
-    lines, waiting = [], [0]
+    known, lines, waiting = Known(iteration), [], [0]
     while waiting:
         node_id = waiting.pop()
         if node_id == FINAL_ID:
             depth = iteration.nodes[ended_at].depth + 1
             lines.append(Line(depth, FINAL_ID, _final_words(iteration)))
             continue
-        lines.append(Line(iteration.nodes[node_id].depth, node_id, _node_words(iteration, node_id)))
+        lines.append(Line(iteration.nodes[node_id].depth, node_id, _node_words(known, node_id)))
         below = list(children.get(node_id, ()))
         if node_id == ended_at and iteration.final_kind != "none":
             below.append(FINAL_ID)
@@ -67,15 +68,15 @@ def tree_outline(iteration: IterationTrace) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _node_words(iteration: IterationTrace, node_id: int) -> str:
-    node = iteration.nodes[node_id]
-    why = first_sentence(why_verdict(iteration, node_id))
+def _node_words(known: Known, node_id: int) -> str:
+    iteration, node = known.iteration, known.iteration.nodes[node_id]
+    why = first_sentence(why_verdict(iteration, node_id, known))
     if not node_id:
         return f"Root {quote(node.text)}: {MARKS['root'].words}"
     drawn = f", drawn {node.multiplicity} times" if node.multiplicity > 1 else ""
-    verdict = verdict_words(iteration, node_id)
+    verdict = verdict_words(iteration, node_id, known)
     laws = f"draft {number(node.draft_probability)} → target {number(target_shown(node))}"
-    laws += f" ({law_words(iteration)})" if is_sampled(iteration) and node.target_probability is not None else ""
+    laws += f" ({law_words(iteration)})" if known.sampled and node.target_probability is not None else ""
     return f"Node {node_id} {quote(node.text)}: {laws}{drawn}, {verdict}. {why}"
 
 
@@ -114,18 +115,18 @@ def tables(iteration: IterationTrace) -> tuple[Table, ...]:
 
 def steps_table(iteration: IterationTrace) -> Table:
     """The verifier's tests in their order."""
-    rows = []
+    rows, late = [], after_end(iteration)
     for place, step in enumerate(iteration.steps, start=1):
         token = quote(iteration.texts.get(step.token_id, f"<{step.token_id}>"))
         tested = f"final token {token}" if step.child_id is None else f"node {step.child_id} {token}"
         outcome = "chosen" if step.kind == "choice" or step.child_id is None else _outcome(step.accepted)
-        outcome += ", not committed" if outcome != "rejected" and is_after_end(iteration, step) else ""
+        outcome += ", not committed" if outcome != "rejected" and step.node_id in late else ""
         kind = f"match against node {step.rival_id}" if step.kind == "match" else step.kind
         chance, drawn = number(step.acceptance_probability, 3), number(step.drawn, 3)
         rows.append((str(place), f"node {step.node_id}", tested, kind, chance, drawn, outcome))
     heads = ("Test", "After", "Tested", "Kind", "Probability", "Drawn", "Outcome")
     note = "" if rows else "No test was recorded."
-    if any(is_after_end(iteration, step) for step in iteration.steps):
+    if any(step.node_id in late for step in iteration.steps):
         note = f"What was decided at the end of the text and after it was not committed: {end_words(iteration)}."
     return Table("Tests of the verifier, in order", heads, tuple(rows), note)
 
@@ -181,9 +182,7 @@ def phase_table(iteration: IterationTrace) -> Table:
 
 def table_csv(table: Table) -> str:
     """Heads and rows as comma-separated values."""
-    written = StringIO()
-    csv.writer(written, lineterminator="\n").writerows([table.heads, *table.rows])
-    return written.getvalue()
+    return csv_table(table.heads, table.rows)
 
 
 def table_html(table: Table) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from decoding.trace import IterationTrace
 from viz.explain import quote, why_final
+from viz.known import Known
 from viz.phase_times import forwards_s, prunes, tree_s, tree_words
 from viz.tested_law import is_sampled, law_words
 from viz.tokens import milliseconds, number, plural
@@ -46,32 +47,45 @@ class Shown:
 
 def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase, ...]:
     """Phases of an iteration in order, only those that its method has."""
-    phases = [*_draft_phases(iteration, shown)]
+    known, phases = Known(iteration), [*_draft_phases(iteration, shown)]
+    resting, decided = (tuple(state(known, entry) for entry in shown) for state in (_resting, _decided))
     if phases:
         phases.append(_tree(iteration, shown))
     if iteration.drafted and prunes(iteration):
-        phases.append(_prune(iteration, shown))
+        phases.append(_prune(known, resting))
     if iteration.drafted:
-        phases.append(_mask(iteration, shown))
-    phases += [_verify(iteration, shown), _select(iteration, shown), _commit(iteration, shown)]
+        phases.append(_mask(iteration, resting))
+    phases += [_verify(iteration, resting), _select(iteration, decided), _commit(iteration, decided)]
     if iteration.history is not None:
-        phases.append(_history(iteration, shown))
+        phases.append(_history(iteration, decided))
     return tuple(phases if iteration.timed else (replace(phase, seconds=None) for phase in phases))
 
 
-def final_state(iteration: IterationTrace, shown: Shown) -> str:
+def _resting(known: Known, entry: Shown) -> str:
+    """State between drafting and the verdict: everything is there, the final token is not."""
+    if entry.role == "final":
+        return "hidden"
+    if entry.role in ("root", "fold"):
+        return entry.role
+    node = known.iteration.nodes[entry.members[0]]
+    if node.pruned:
+        return removed_state(known, node.node_id)
+    return "not_verified" if node.verdict == "not_verified" else "drafted"
+
+
+def _decided(known: Known, entry: Shown) -> str:
     """State of a scene node once the verifier has decided."""
-    if shown.role == "final":
-        return iteration.final_kind
-    if shown.role in ("fold", "root"):
-        return shown.role
-    node = iteration.nodes[shown.members[0]]
-    return removed_state(iteration, node.node_id) if node.pruned else node.verdict
+    if entry.role == "final":
+        return known.iteration.final_kind
+    if entry.role in ("fold", "root"):
+        return entry.role
+    node = known.iteration.nodes[entry.members[0]]
+    return removed_state(known, node.node_id) if node.pruned else node.verdict
 
 
-def removed_state(iteration: IterationTrace, node_id: int) -> str:
+def removed_state(known: Known, node_id: int) -> str:
     """State of a node that was not verified: pruned by the drafter, or forced out by hand."""
-    return "forced_out" if node_id in iteration.forced_out else "pruned"
+    return "forced_out" if node_id in known.forced_out else "pruned"
 
 
 def appearance_levels(iteration: IterationTrace) -> list[int]:
@@ -154,41 +168,27 @@ def _drafted_state(entry: Shown, levels: list[int], group: list[int]) -> str:
     return "new" if first >= group[0] else "drafted"
 
 
-def _resting(iteration: IterationTrace, entry: Shown, state: str) -> str:
-    """State between drafting and the verdict: everything is there, the final token is not."""
-    if entry.role == "final":
-        return "hidden"
-    if entry.role in ("root", "fold"):
-        return entry.role
-    node = iteration.nodes[entry.members[0]]
-    if node.pruned:
-        return removed_state(iteration, node.node_id)
-    return "not_verified" if node.verdict == "not_verified" else state
-
-
-def _prune(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
-    forced_out = iteration.forced_out
+def _prune(known: Known, states: tuple[str, ...]) -> Phase:
+    iteration, forced_out = known.iteration, known.forced_out
     removed = [node for node in iteration.nodes if node.pruned and node.node_id not in forced_out]
-    limit = iteration.settings.get("prune_probability")
+    limit = iteration.settings.get("prune_probability") if iteration.rule.left_out == "improbable" else None
     rule = f"path probability < {limit:g}" if isinstance(limit, int | float) and limit else "the drafter's own rule"
     caption = f"{len(removed)} of {plural(iteration.drafted, 'node')} removed before verification: {rule}."
     caption += f" {len(forced_out)} forced out by hand." if forced_out else ""
-    states = tuple(_resting(iteration, entry, "drafted") for entry in shown)
     return Phase("prune", "Prune", iteration.times.prune_s, caption, DRAFT_DETAIL, states)
 
 
-def _mask(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+def _mask(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = len(iteration.flatten_order)
     columns = iteration.kv_target.rows_before + iteration.kv_target.rows_written
     caption = (
         f"The tree becomes {rows} rows (the root and {plural(iteration.verified, 'node')}); each row sees the text "
         f"before it and its own ancestors, in a mask of {rows} x {columns:,}."
     )
-    states = tuple(_resting(iteration, entry, "drafted") for entry in shown)
     return Phase("mask", "Flatten & mask", iteration.times.mask_s, caption, ROW_DETAIL, states)
 
 
-def _verify(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = max(len(iteration.flatten_order), 1)
     what = f"all {rows} rows" if rows > 1 else "the one new row"
     took = f"took {milliseconds(iteration.times.verify_s)}" if iteration.timed else "was replayed from stored rows"
@@ -200,11 +200,10 @@ def _verify(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
             f" {agree} of {plural(len(compared), 'node')} are the target's favourite at their place (draft → target"
             f"{', ' + law_words(iteration) if is_sampled(iteration) else ''})."
         )
-    states = tuple(_resting(iteration, entry, "drafted") for entry in shown)
     return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
 
 
-def _select(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     accepted = len(iteration.accepted)
     tests = sum(step.child_id is not None for step in iteration.steps)
     caption = f"{accepted} of {plural(iteration.verified, 'node')} accepted"
@@ -212,11 +211,10 @@ def _select(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
     caption += why_final(iteration)
     if not iteration.drafted:
         caption = f"Nothing was drafted: the target's own token {quote(iteration.final_text or '')} is next."
-    states = tuple(final_state(iteration, entry) for entry in shown)
     return Phase("select", "Select", iteration.times.select_s, caption, BOTH_DETAIL, states)
 
 
-def _commit(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     kv = iteration.kv_target
     kept = len(kv.kept_from)
     how = "recomputed by a second target pass" if kv.rebuilt else "kept"
@@ -228,12 +226,11 @@ def _commit(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
     )
     if kv.rebuilt and iteration.timed:
         caption += f" The second pass took {milliseconds(iteration.times.rebuild_s)} of the time."
-    states = tuple(final_state(iteration, entry) for entry in shown)
     seconds = iteration.times.commit_s + iteration.times.rebuild_s
     return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)
 
 
-def _history(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+def _history(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     history = iteration.history
     changes = [
         f"{name} {history.before.get(name):g} → {value:g}"
@@ -252,5 +249,4 @@ def _history(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
         f"{plural(len(history.window), 'iteration')} (aim {history.target:g} ± {history.dead_band:g}): "
         f"{told}{': ' + ', '.join(changes) if changes else ''}."
     )
-    states = tuple(final_state(iteration, entry) for entry in shown)
     return Phase("history", "History", iteration.times.adapt_s, caption, BOTH_DETAIL, states)

@@ -103,9 +103,10 @@ def lane_of(run: RunTrace, label: str = "", note: str = "", speeds: Sequence[flo
     """The lane of a recorded run.
 
     Raises:
-        SettingsError: nothing was decoded.
+        SettingsError: nothing was decoded, or an iteration was replayed, so that nobody knows its time.
     """
     require(bool(run.iterations), f"{label or run.label} has not decoded anything: decode it before it races.")
+    require(run.timed, f"{label or run.label} was replayed, which takes no time: decode it before it races.")
     drafts = any(iteration.drafted for iteration in run.iterations)
     target = run.pair.target
     return Lane(

@@ -53,8 +53,9 @@ def _missing(iteration: IterationTrace) -> Missing | None:
     parent = iteration.nodes[iteration.accepted[-1] if iteration.accepted else 0]
     token = iteration.committed_ids[-1]
     order = [token_id for token_id, _, _ in iteration.draft_top(parent.node_id)]
-    first_level = parent.node_id == 0 and not settings.get("branch_first_level")
-    if "branch_max" not in settings or token not in order or parent.confidence is None or first_level:
+    if iteration.rule.drafter != "dynatree" or token not in order:
+        return None
+    if parent.breadth not in ("confident", "between", "unsure") or parent.confidence is None:
         return None
     rank, probability = order.index(token) + 1, iteration.draft_top(parent.node_id)[order.index(token)][2]
     breadth = _breadth(parent.confidence, rank, settings)

@@ -13,6 +13,7 @@ from decoding.trace import IterationTrace, RunTrace
 from viz.cache_figure import CacheStrip, cache_strips
 from viz.cards import cards, laws
 from viz.glossary import explain_term
+from viz.known import Known
 from viz.mask_figure import tree_mask
 from viz.mask_orders import ORDER_WORDS, row_orders
 from viz.overview import overview_data
@@ -46,13 +47,13 @@ HEADS = {
 
 def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unfolded: Collection[int] = ()) -> dict:
     """What the linked scope shows of one iteration, apart from the run around it."""
-    scene = build_scene(iteration, scene_id=scene_id, title=title, unfolded=unfolded)
+    scene, known = build_scene(iteration, scene_id=scene_id, title=title, unfolded=unfolded), Known(iteration)
     return {
         "index": iteration.index,
         "scene": scene_to_json(scene),
         "legend": legend(scene),
-        "cards": cards(iteration, scene),
-        "laws": laws(iteration, scene),
+        "cards": cards(iteration, scene, known),
+        "laws": laws(iteration, scene, known),
         "mask": _mask(iteration),
         "kv": [_strip(strip) for strip in cache_strips(iteration)],
         "position": iteration.prefix_length,

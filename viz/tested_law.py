@@ -4,6 +4,7 @@ A sampled run tests against the target's law after temperature and top-p. A reco
 greedy decoding, which needs no law, have the target at temperature 1; then the words say so.
 """
 
+from dataclasses import dataclass
 from math import isclose
 
 from decoding.trace import IterationTrace, NodeTrace, SamplingTrace, VerificationStep
@@ -66,22 +67,45 @@ def law_head(iteration: IterationTrace) -> tuple[str, str]:
     return f"target · {short}", f"{told}{', verdicts forced by hand aside' if iteration.forced else ''}."
 
 
-def limit_words(iteration: IterationTrace, step: VerificationStep) -> str:
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """Failed tests at a place: how many, the last of them, and what the draft gave the tokens rejected."""
+
+    count: int = 0
+    last: VerificationStep | None = None
+    drafted: float = 0.0
+
+
+def rejections(iteration: IterationTrace) -> dict[int, Rejections]:
+    """What had been rejected at its place before each step, by the step's `id`: equal tests may come twice."""
+    before: dict[int, Rejections] = {}
+    at_place: dict[int, Rejections] = {}
+    gone: set[int | None] = set()
+    for step in iteration.steps:
+        so_far = before.setdefault(id(step), at_place.get(step.node_id, Rejections()))
+        if step.kind == "test" and not step.accepted:
+            given = 0.0 if step.child_id in gone else iteration.nodes[step.child_id].draft_probability or 0.0
+            gone.add(step.child_id)
+            at_place[step.node_id] = Rejections(so_far.count + 1, step, so_far.drafted + given)
+    return before
+
+
+def limit_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
     """Where a test's probability comes from, ` = target 0.291 / draft 0.606`; empty where the record does not tell.
 
     Both multi-round verifiers take target / draft at a place's first test. After a rejection SpecInfer takes what is
     left of the target / draft, and without replacement the rejected tokens leave the draft's law too.
     """
-    parts = _parts(iteration, step)
+    parts = _parts(iteration, step, before)
     if parts is None:
         return ""
     target, left, draft, rest = parts
     return f"{'what is left of the target' if left else 'target'} {_small(target)} / draft{rest} {_small(draft)}"
 
 
-def certain_words(iteration: IterationTrace, step: VerificationStep) -> str:
+def certain_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
     """Why a test cannot fail, empty where the record does not tell."""
-    parts = _parts(iteration, step)
+    parts = _parts(iteration, step, before)
     if parts is None:
         return ""
     target, left, draft, rest = parts
@@ -89,17 +113,16 @@ def certain_words(iteration: IterationTrace, step: VerificationStep) -> str:
     return f"{gives} {_small(target)}, no less than the draft{rest} with {_small(draft)}"
 
 
-def impossible_words(iteration: IterationTrace, step: VerificationStep) -> str:
+def impossible_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
     """Why a test cannot pass, empty where the record does not tell."""
     node = iteration.nodes[step.child_id]
     if node.tested_probability == 0:
         return f"At {law_words(iteration)} the target gives it nothing."
-    failed = _failed_before(iteration, step)
-    if step.weight is not None or not failed or step.token_id in failed[-1].residual_ids:
+    if step.weight is not None or before.last is None or step.token_id in before.last.residual_ids:
         return ""
-    after = quote(iteration.nodes[failed[-1].child_id].text)
-    if len(failed) > 1:
-        return f"After {len(failed)} rejections here nothing of the target's probability is left for it."
+    after = quote(iteration.nodes[before.last.child_id].text)
+    if before.count > 1:
+        return f"After {before.count} rejections here nothing of the target's probability is left for it."
     said = f"After {after} was rejected nothing of the target's probability is left for it"
     target, draft = node.tested_probability, node.draft_probability
     if target is None or draft is None or target > draft:
@@ -107,30 +130,21 @@ def impossible_words(iteration: IterationTrace, step: VerificationStep) -> str:
     return f"{said}: the draft's {_small(draft)}, no less than the target's {_small(target)}, is taken off."
 
 
-def _failed_before(iteration: IterationTrace, step: VerificationStep) -> list[VerificationStep]:
-    """Failed tests at the place of a step before it."""
-    place = next(i for i, other in enumerate(iteration.steps) if other is step)
-    return [
-        other
-        for other in iteration.steps[:place]
-        if other.kind == "test" and other.node_id == step.node_id and not other.accepted
-    ]
-
-
-def _parts(iteration: IterationTrace, step: VerificationStep) -> tuple[float, bool, float, str] | None:
+def _parts(
+    iteration: IterationTrace, step: VerificationStep, before: Rejections
+) -> tuple[float, bool, float, str] | None:
     """Numerator, whether it is a residual, denominator and words on it, if they give the recorded probability."""
     node, passes = iteration.nodes[step.child_id], step.acceptance_probability
-    draft, failed = node.draft_probability, _failed_before(iteration, step)
+    draft, last = node.draft_probability, before.last
     if step.weight is not None or not draft:
         return None
-    if not failed:
+    if last is None:
         target = node.tested_probability
         return (target, False, draft, "") if target is not None and _gives(target, draft, passes) else None
-    left = dict(zip(failed[-1].residual_ids, failed[-1].residual_probs, strict=True)).get(step.token_id)
+    left = dict(zip(last.residual_ids, last.residual_probs, strict=True)).get(step.token_id)
     if left is None:
         return None
-    gone = {other.child_id: iteration.nodes[other.child_id].draft_probability or 0.0 for other in failed}
-    rest = 1 - sum(gone.values())
+    rest = 1 - before.drafted
     if _gives(left, draft, passes):
         return left, True, draft, ""
     if rest > 0 and _gives(left, draft / rest, passes):

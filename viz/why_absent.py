@@ -5,21 +5,24 @@
 No model is run. Nothing here applies to a token that was drafted: `viz.why_verdict` tells what became of it.
 """
 
+from functools import cached_property
+
 from decoding.trace import TOP_TOKENS, IterationTrace
-from viz.draft_rule import RANKED, DraftRank, DraftRanks, Places, rule_of
+from viz.draft_rule import DraftRank, DraftRanks
+from viz.known import Known
 from viz.tokens import number, plural
-from viz.why_growth import confidence_words, growth_words, value_of
+from viz.why_growth import breadth_words, growth_words, value_of
 from viz.words import apart, beside, chance, listed, ordinal, quote
 
 
 class Absences:
     """The reasons of one iteration; what several of them need is computed once."""
 
-    def __init__(self, iteration: IterationTrace):
-        self.iteration, self.rule = iteration, rule_of(iteration.settings)
-        self._places, self._ranks = Places(iteration), DraftRanks(iteration)
+    def __init__(self, known: Known):
+        self.iteration, self.rule = known.iteration, known.iteration.rule
+        self._known, self._ranks = known, DraftRanks(known.iteration)
         self._children: dict[int, list[int]] = {}
-        for node in iteration.nodes[1:]:
+        for node in self.iteration.nodes[1:]:
             self._children.setdefault(node.parent_id, []).append(node.node_id)
 
     def why(self, parent_id: int, token_id: int) -> str:
@@ -29,11 +32,11 @@ class Absences:
             return self._nothing_drafted()
         if parent.growth != "expanded":
             where = "the last committed token" if parent_id == 0 else quote(parent.text)
-            return f"Nothing was drafted after {where}: {growth_words(iteration, parent_id, self._places)}."
+            return f"Nothing was drafted after {where}: {growth_words(iteration, parent_id, self._known)}."
         draft = self._ranks.of(parent_id, token_id)
         if iteration.law != "deterministic":
             return self._not_drawn(parent_id, draft)
-        if self.rule in RANKED:
+        if self.rule.value != "none":
             return self._no_place(parent_id, draft)
         return self._too_low(parent_id, draft)
 
@@ -42,11 +45,11 @@ class Absences:
         return {self.iteration.nodes[child].token_id: child for child in self._children.get(parent_id, [])}
 
     def _nothing_drafted(self) -> str:
-        if self.rule == "none":
+        if self.iteration.nodes[0].growth == "not_drafted":
             return "This method drafts nothing: the target writes every token itself."
-        if self.rule == "hardware_aware":
+        if self.iteration.nodes[0].growth == "unprofitable":
             return "Nothing was drafted here: drafting did not promise more tokens per second than decoding without it."
-        return f"Nothing was drafted here: {growth_words(self.iteration, 0, self._places)}."
+        return f"Nothing was drafted here: {growth_words(self.iteration, 0, self._known)}."
 
     def _too_low(self, parent_id: int, draft: DraftRank) -> str:
         """Rules that take the draft's best children of every node: the rank decides, then the budget."""
@@ -54,30 +57,14 @@ class Absences:
         if draft.rank is not None and draft.rank <= width:
             budget = value_of(self.iteration, "node_budget", " of {}")
             return f"{_choice(draft)}; it was one of {width}, but the node budget{budget} was used up before its turn."
-        return f"{_choice(draft)}; {self._width_words(parent_id, width)}.{self._pruned_anyway(parent_id, draft)}"
-
-    def _width_words(self, parent_id: int, width: int) -> str:
-        """How many children the rule took here, and what decided it."""
-        settings, node = self.iteration.settings, self.iteration.nodes[parent_id]
-        count = plural(width, "child", "children")
-        if self.rule == "linear":
-            return "a chain takes the first choice only"
-        if self.rule == "widths":
-            return f"the widths give {count} at this level"
-        if parent_id == 0 and settings.get("branch_first_level") is False:
-            return "the first level takes the draft's first choice alone (branch_first_level is off)"
-        if self.rule == "dynatree" and settings.get("adaptive_breadth") is False:
-            return f"every node gets branch_mid{value_of(self.iteration, 'branch_mid', ' {}')} children"
-        if self.rule == "dynatree" and node.confidence is not None:
-            return f"confidence {confidence_words(self.iteration, node)} allows {count}"
-        if self.rule == "fixed_tree":
-            return f"every node gets the draft's best {count}"
-        return f"{count} {'was' if width == 1 else 'were'} drafted here"
+        words = breadth_words(self.iteration, self.iteration.nodes[parent_id])
+        return f"{_choice(draft)}; {words}.{self._pruned_anyway(parent_id, draft)}"
 
     def _pruned_anyway(self, parent_id: int, draft: DraftRank) -> str:
         """A second hurdle that the token would have met."""
         limit = self.iteration.settings.get("prune_probability")
-        if not isinstance(limit, int | float) or draft.probability is None:
+        known = isinstance(limit, int | float) and draft.probability is not None
+        if not known or self.rule.left_out != "improbable":
             return ""
         path = self.iteration.nodes[parent_id].path_probability * draft.probability
         if path >= limit:
@@ -86,32 +73,34 @@ class Absences:
 
     def _no_place(self, parent_id: int, draft: DraftRank) -> str:
         """Rules that give places to the tokens of highest value."""
-        places = self._places
+        places = self._known.places
         if (draft.rank or TOP_TOKENS + 1) > places.children:
-            setting = {"eagle2": " (beam_width)", "specexec": " (children)"}.get(self.rule, "")
-            return f"{_choice(draft)}; only the first {places.children} children of a node are scored{setting}."
+            named = f" ({self.rule.children_setting})" if self.rule.children_setting else ""
+            return f"{_choice(draft)}; only the first {places.children} children of a node are scored{named}."
         if draft.probability is None:
             full = self.iteration.verified >= places.budget
             if full or places.value(parent_id, TOP_TOKENS + 1, draft.floor) <= places.last:
                 return f"{_choice(draft)}; every node that has a place is worth {number(places.last, 3)} at least."
-            return f"{_choice(draft)}. {self._stopped_early()}"
+            return f"{_choice(draft)}. {self._stopped_early}"
         value = places.value(parent_id, draft.rank, draft.probability)
         rank, exact = places.rank(value)
-        what = "chance of acceptance" if self.rule == "hardware_aware" else "path probability"
-        what = "decayed path probability" if places.decay < 1 else what
+        what = "chance of acceptance" if places.by_chance else "path probability"
+        what = "decayed path probability" if self.rule.decay < 1 else what
         at = f"{'' if exact else 'at best '}{ordinal(rank)} of all tokens scored"
         said = f"{_choice(draft)}; its {what} {number(value, 3)} is {at}"
-        if self.rule == "hardware_aware":
+        if places.by_chance:
             return f"{said}, and {plural(self.iteration.verified, 'node')} made the most tokens per second."
         if self.iteration.verified >= places.budget:
             return f"{said}, and the {places.budget} places went at {number(places.last, 3)} or more."
-        return f"{said}. {self._stopped_early()}"
+        return f"{said}. {self._stopped_early}"
 
+    @cached_property
     def _stopped_early(self) -> str:
         """A search that ended before its places were full."""
-        limit = self.iteration.settings.get("gain_threshold")
-        if self.rule == "salf" and isinstance(limit, int | float):
-            return f"The search stopped before its turn: the next batch promised less than gain_threshold {limit:g}."
+        stopped = next((n for n in self.iteration.nodes if n.growth in ("low_gain", "low_promise")), None)
+        if stopped is not None:
+            words = growth_words(self.iteration, stopped.node_id, self._known)
+            return f"{words[0].upper()}{words[1:]}."
         return f"The tree ended with {plural(self.iteration.verified, 'node')}."
 
     def _not_drawn(self, parent_id: int, draft: DraftRank) -> str:
@@ -134,26 +123,28 @@ class Absences:
         """Why the drawing without replacement ended at a node."""
         iteration, left = self.iteration, max(1.0 - sum(child.draft_probability for child in children), 0.0)
         worth = iteration.nodes[parent_id].path_probability * left
-        if self.rule == "dyspec":
-            more, least = apart(worth, self._places.least_draw)
+        breadth = iteration.nodes[parent_id].breadth
+        if breadth == "outdrawn":
+            more, least = apart(worth, self._known.places.least_draw)
             made = plural(iteration.drafted, "draw")
             return (
                 f"One more here counts {more}, the path probability times what the draft has left; the {made} of this "
                 f"tree counted {least} or more."
             )
-        threshold = iteration.settings.get("threshold")
-        if self.rule == "dyspec_threshold" and isinstance(threshold, int | float):
-            if worth < threshold:
-                return f"One more was worth {number(worth, 3)}, below threshold {threshold:.3g}."
-            return f"The node budget{value_of(iteration, 'node_budget', ' of {}')} ended the drawing."
-        if self.rule == "sequoia":
-            return f"The shape has {plural(len(children), 'child', 'children')} at this place."
-        return ""
+        name = self.rule.threshold_setting
+        threshold = iteration.settings.get(name)
+        if breadth == "worth" and isinstance(threshold, int | float):
+            return f"One more was worth {beside(worth, threshold)}, below {name} {threshold:.3g}."
+        return {
+            "budget": f"The node budget{value_of(iteration, 'node_budget', ' of {}')} ended the drawing.",
+            "shape": f"The shape has {plural(len(children), 'child', 'children')} at this place.",
+            "all_drawn": "Every token that the draft gives a probability was drawn.",
+        }.get(breadth, "")
 
 
 def why_absent(iteration: IterationTrace, parent_id: int, token_id: int) -> str:
     """Why a token was not drafted after a node; `Absences` where many are asked about."""
-    return Absences(iteration).why(parent_id, token_id)
+    return Absences(Known(iteration)).why(parent_id, token_id)
 
 
 def _choice(draft: DraftRank) -> str:
