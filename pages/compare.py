@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.errors import DraftscopeError
-from pages.ui.compare import Outcome, Plan, run_comparison
+from pages.ui.compare import Outcome, Plan, pause_words, run_comparison
 from pages.ui.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.controls import prompt_words
+from pages.ui.downloads import download_button
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.plan_controls import plan_controls
 from pages.ui.setting_widgets import seed
@@ -63,7 +64,7 @@ def begin(plan: Plan, start: bool) -> "tuple[Contestant, ...] | None":
         show_error(error)
         return None
     if start:
-        start_job(SLOT, "Comparing", lambda job: run_comparison(job, plan, contestants), grace_s=0.2)
+        start_job(SLOT, "Comparing", lambda job: run_comparison(job, plan, contestants), 0.2, ("comparison",))
         st.rerun()
     return tuple(contestants)
 
@@ -94,10 +95,11 @@ def files(outcome: Outcome | None) -> None:
     with st.popover("Export", key="compare_files", icon=":material/download:", on_change="rerun") as place:
         if not place.open:
             return
-        st.download_button("CSV, one line per call", as_csv(outcome), "comparison.csv", "text/csv", key="compare_csv",
-                           width="stretch", on_click="ignore")  # fmt: skip
-        st.download_button("JSON, everything", as_json(outcome), "comparison.json", "application/json",
-                           key="compare_json", width="stretch", on_click="ignore")  # fmt: skip
+        for label, text, name, mime, key in (
+            ("CSV, one line per call", as_csv(outcome), "comparison.csv", "text/csv", "compare_csv"),
+            ("JSON, everything", as_json(outcome), "comparison.json", "application/json", "compare_json"),
+        ):
+            download_button(label, text, name, mime, key, icon=None, width="stretch")
         st.markdown("**Copy as command**")
         st.code(command(outcome), language=None, wrap_lines=True)
 
@@ -152,7 +154,8 @@ def summary(outcome: Outcome) -> str:
     looping = total - result.loop_free_tokens
     loops = f"{looping} of {plural(total, 'token')} in loops" if looping else f"{plural(total, 'token')}, none in loops"
     done = "cancelled early" if outcome.cancelled else plural(plan.repeats, "repeat")
-    return f"{prompt_words(plan.prompt.name)} · {done} after {plan.warmup} warm-up · {loops}"
+    paused = f" · {pause_words(outcome)}" if outcome.pauses else ""
+    return f"{prompt_words(plan.prompt.name)} · {done} after {plan.warmup} warm-up · {loops}{paused}"
 
 
 main()

@@ -71,7 +71,7 @@ def begin(plan: Plan, start: bool) -> None:
         show_error(error)
         return
     if start:
-        start_job(SLOT, "Recording", lambda job: run_comparison(job, plan, contestants), grace_s=0.0)
+        start_job(SLOT, "Recording", lambda job: run_comparison(job, plan, contestants), 0.0, ("race",))
         st.rerun()
 
 

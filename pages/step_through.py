@@ -42,7 +42,7 @@ MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To t
 def main() -> None:
     """Toolbar, scope, charts."""
     setup("Step through")
-    restore()
+    restore(SLOT)
     adopt()
     if current_run() is None:
         recorded = home_run()

@@ -5,7 +5,8 @@
     start_job(...), job_bar(...)          model work in the worker thread, with progress and cancel (worker.py)
     prompt_picker(...), method_picker(..) widgets that keep their values between pages (controls.py)
     current_run(), keep_run(...)          the run on screen (state.py)
-    restore(), keep_address(...)          the view in the address bar and back (address.py, links.py)
+    restore(slot), keep_address(...)      the view in the address bar and back (address.py, links.py)
+    download_button(...)                  a file that is there when the browser asks for it (downloads.py)
     as_text(run), chart(...)              every view and chart also as words and tables (as_text.py)
     guarded(), show_error(...)            one sentence instead of a stack trace (errors.py)
 

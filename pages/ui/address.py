@@ -1,6 +1,6 @@
 """The address bar follows the view, and an address restores it: `links` says what it may hold.
 
-    restore()                                # first thing on a page: widgets, recorded run, the place to decode to
+    restore(SLOT)                            # first thing on a page: widgets, recorded run, the place to decode to
     go_there(prompt, method, sampling, tokens)    # after the widgets: decodes to that place in the worker
     arrive(result)                           # once the worker has it
     keep_address(link_here(asked))           # last thing on a page
@@ -10,6 +10,7 @@ An address is obeyed once, when the page is entered; what the user does afterwar
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
 
 import streamlit as st
 
@@ -33,7 +34,7 @@ from pages.ui.state import (
     selected_node,
 )
 from pages.ui.torch_there import torch_there
-from pages.ui.worker import Job, start_job
+from pages.ui.worker import Job, address_is, found_again, start_job
 from viz.phases import FINAL_ID
 from viz.tokens import plural
 
@@ -65,12 +66,17 @@ class Arrival:
     view: View
 
 
-def restore() -> None:
-    """Obey the address the page was entered with: set the widgets, show a recorded run, note the place to decode to."""
+def restore(slot: str) -> None:
+    """Obey the address the page was entered with: set the widgets, show a recorded run, note the place to decode to.
+
+    A page that was reloaded while the job of `slot` worked goes on with that.
+    """
     if st.session_state.get(OBEYED):
         return
     st.session_state[OBEYED] = True
-    view, said = decode({name: st.query_params.get_all(name) for name in st.query_params}, recorded_runs())
+    going = found_again(slot)
+    asked = {name: st.query_params.get_all(name) for name in st.query_params}
+    view, said = decode(asked, recorded_runs())
     st.session_state[SAID] = said
     if view == View():
         return
@@ -78,7 +84,7 @@ def restore() -> None:
     if view.recorded is not None:
         keep_run(Run(recorded_run(view.recorded), "recorded"))
         _look_at(current_run(), view)
-    elif view.iteration is not None:
+    elif view.iteration is not None and not going:
         st.session_state[GOAL] = view
 
 
@@ -142,6 +148,7 @@ def link_here(asked: Asked | None) -> Link:
 
 def keep_address(link: Link, page: str = "step_through") -> None:
     """Have the address bar show a link, without a new entry in the browser's history."""
+    address_is(parse_qs(link.query))
     st.html(HIDDEN)
     with st.container(key="address_area"):
         _component(key="address", data={"query": link.query, "page": page})

@@ -11,6 +11,7 @@ import streamlit as st
 
 from decoding.metrics import measure_run
 from decoding.trace import RunTrace
+from pages.ui.downloads import download_button
 from pages.ui.state import Run, selected_iteration
 from viz.chart_words import chart_sentence, chart_table
 from viz.explain import iteration_summary
@@ -58,14 +59,8 @@ def as_text(run: Run, key: str = "as_text") -> None:
                 st.caption(NOT_RECORDED)
                 return
             st.html(f'{STYLE}<div class="as-text">{outline_html(lines)}</div>')
-            st.download_button(
-                "Save as a text file",
-                lambda: outline_text(iteration),
-                file_name=f"iteration-{iteration.index + 1}.txt",
-                key=f"{key}_save",
-                on_click="ignore",
-                icon=":material/download:",
-            )
+            name = f"iteration-{iteration.index + 1}.txt"
+            download_button("Save as a text file", outline_text(iteration), name, "text/plain", f"{key}_save")
 
 
 def _draw(parts: Sequence[Table]) -> None:
@@ -129,15 +124,7 @@ def chart(figure: go.Figure, key: str, height: int = 300) -> None:
             with numbers:
                 table = chart_table(figure)
                 st.text(sentence)
-                st.download_button(
-                    "Save as CSV",
-                    lambda: table_csv(table),
-                    file_name=f"{key}.csv",
-                    mime="text/csv",
-                    key=f"{key}_csv",
-                    on_click="ignore",
-                    icon=":material/download:",
-                )
+                download_button("Save as CSV", table_csv(table), f"{key}.csv", "text/csv", f"{key}_csv")
                 st.html(STYLE + table_html(table))
 
 

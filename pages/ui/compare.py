@@ -12,6 +12,7 @@ from pages.ui.controls import prompt_words
 from pages.ui.models import manager
 from pages.ui.state import PromptChoice, encode_prompt
 from pages.ui.worker import Job
+from viz.tokens import plural
 
 if TYPE_CHECKING:
     from decoding.comparison import Comparison, Contestant
@@ -39,6 +40,7 @@ class Outcome:
         prompt_ids, prompt_texts: the prompt as the models got it.
         texts: text of every output token.
         cancelled: it was stopped early; what was measured until then is here.
+        pauses: how often other sessions' work had a turn between two of its iterations, outside the clock.
         settings, generation: the pair it was made with, and which load of a pair that was.
         trees: iterations on one prefix by length of the prefix, computed when they are looked at.
     """
@@ -53,6 +55,7 @@ class Outcome:
     settings: PairSettings
     generation: int
     hardware: dict[str, str]
+    pauses: int = 0
     trees: dict[int, list[IterationTrace]] = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
@@ -87,11 +90,17 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
         prompt_texts=tuple(text(token) for token in ids),
         texts={token: text(token) for token in used},
         cancelled=job.cancelled,
+        pauses=job.pauses,
         pair=pair.info,
         settings=models.settings,
         generation=models.generation,
         hardware=dict(describe_hardware(pair.target.device)),
     )
+
+
+def pause_words(outcome: Outcome) -> str:
+    """How often the comparison was interrupted."""
+    return f"paused {plural(outcome.pauses, 'time')} for other sessions, outside the clock"
 
 
 def compute_trees(outcome: Outcome, length: int, job: Job) -> list[IterationTrace]:

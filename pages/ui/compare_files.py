@@ -1,13 +1,12 @@
 """A comparison to take away: CSV of every call, JSON of everything, and the command that repeats it."""
 
-import csv
-import io
 import json
 import shlex
 from dataclasses import asdict
 
 from decoding.contestants import format_contestant
 from decoding.metrics import RunMetrics
+from decoding.run_tables import csv_table
 from decoding.sampling import Sampling
 from decoding.scoreboard import Score, score
 from pages.ui.compare import Outcome
@@ -26,16 +25,15 @@ _GREEDY = asdict(Sampling())
 
 def as_csv(outcome: Outcome) -> str:
     """One line per measured call; columns that end in `_loop_free` leave looping iterations out."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     head = ["method", "label", "repeat", "output_tokens", "loop_free_tokens", "failure"]
-    writer.writerow([*head, *FIGURES, *(f"{name}_loop_free" for name in FIGURES)])
+    head += [*FIGURES, *(f"{name}_loop_free" for name in FIGURES)]
+    rows = []
     for result in outcome.comparison.results:
         contestant = outcome.comparison.contestants[result.contestant]
         about = [format_contestant(contestant), contestant.label, result.repeat + 1, len(result.output_ids)]
         values = [_of(metrics, name) for metrics in (result.metrics, result.loop_free) for name in FIGURES]
-        writer.writerow([*about, result.loop_free_tokens, result.failure or "", *values])
-    return text.getvalue()
+        rows.append([*about, result.loop_free_tokens, result.failure or "", *values])
+    return csv_table(head, rows)
 
 
 def as_json(outcome: Outcome) -> str:
@@ -54,6 +52,7 @@ def as_json(outcome: Outcome) -> str:
         "repeats": plan.repeats,
         "warmup": plan.warmup,
         "cancelled": outcome.cancelled,
+        "pauses": outcome.pauses,
         "reference": comparison.contestants[comparison.reference].label,
         "loop_free": [_score_record(entry) for entry in score(comparison, loop_free=True)],
         "whole_output": [_score_record(entry) for entry in score(comparison, loop_free=False)],

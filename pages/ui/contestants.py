@@ -217,14 +217,14 @@ def short_label(method: "Method") -> str:
 
 
 def _change(name: str, value: Setting) -> str:
-    info = info_of(name, value)
+    info = info_of(name)
     if isinstance(value, bool):
         return info.label.lower() if value else f"no {info.label.lower()}"
     if isinstance(value, str):
         words = value.replace("_", " ")
         # A run is named by what it was, when it began and more: too long for an axis.
         return words if name != SELECTOR else f"selector {words}" if len(words) <= LONGEST_NAME else "selector"
-    return f"{info.symbol or info.label.lower()} {value:g}"
+    return f"{info.short} {value:g}"
 
 
 def chosen_contestants(field: Field) -> "list[Contestant]":

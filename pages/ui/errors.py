@@ -1,9 +1,12 @@
 """What goes wrong is told in one sentence, and the run on screen stays."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import uuid4
 
 import streamlit as st
+from streamlit import error_util
 
 from decoding.errors import (
     MEMORY_SIGNS,
@@ -13,6 +16,7 @@ from decoding.errors import (
     SettingsError,
     TorchMissingError,
 )
+from pages.ui.page_words import on_page
 from pages.ui.setting_info import as_labelled
 
 OUT_OF_MEMORY = (
@@ -31,9 +35,9 @@ def show_error(error: BaseException, place=None) -> None:
 def sentence(error: BaseException) -> str:
     """What to say about an error: its own words if they were written for the screen, escaped for Markdown."""
     if isinstance(error, SettingsError):
-        return escape_markdown(as_labelled(str(error)))
+        return escape_markdown(as_labelled(on_page(str(error))))
     if isinstance(error, DraftscopeError):
-        return escape_markdown(str(error))
+        return escape_markdown(on_page(str(error)))
     if is_out_of_memory(error):
         return OUT_OF_MEMORY
     if is_torch_missing(error):
@@ -41,7 +45,21 @@ def sentence(error: BaseException) -> str:
     return UNEXPECTED.format(kind=type(error).__name__)
 
 
-def as_draftscope_error(error: Exception) -> DraftscopeError | None:
+def word_uncaught_errors() -> None:
+    """Have Streamlit say what nothing caught - in a page, a fragment or a callback - in a sentence of ours.
+
+    Its own box names the exception's class and offers links to search for it outside. It writes the log before this.
+    """
+    error_util.show_uncaught_app_exception = _draw_uncaught
+
+
+def _draw_uncaught(error: BaseException) -> None:
+    """The sentence, and a way to go on: after a failed callback nothing else of the page is drawn."""
+    show_error(error)
+    st.button("Draw the page again", key=f"draw_again_{uuid4().hex}", icon=":material/refresh:")
+
+
+def as_draftscope_error(error: BaseException) -> DraftscopeError | None:
     """The error as one that can be shown, None if it is a defect of the program."""
     if isinstance(error, DraftscopeError):
         return error
@@ -78,6 +96,17 @@ def guarded(place=None) -> Iterator[None]:
         show_error(known, place)
 
 
+# What the browser rewrites after escapes are taken away; a joiner without width inside keeps it as it is.
+REWRITTEN = re.compile(
+    r"(?<=https:)(?=//)|(?<=http:)(?=//)|(?<=www)(?=\.)|(?<=@)"  # addresses become links
+    r"|(?<=:)(?=[\w+-][\w+/-]*:)"  # :streamlit:, :material/name: and the names of emoji become pictures
+    r"|(?:(?<=\s[-<>~])|(?<=^[-<>~]))(?=(?:->|[->=])(?:\s|$))",  # words of such signs become arrows, dashes and ≥
+    re.IGNORECASE,
+)
+JOINER = "\u2060"
+
+
 def escape_markdown(text: str) -> str:
     """Text for `st.error`, `st.markdown`, labels and captions that shows as written: file and model names are data."""
+    text = REWRITTEN.sub(JOINER, text)
     return "".join(f"\\{char}" if char in r"\`*_{}[]<>()#+-!|$:~" else char for char in text.replace("\n", " "))

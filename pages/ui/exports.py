@@ -10,6 +10,7 @@ import streamlit as st
 from decoding.perfetto import perfetto_json
 from decoding.run_tables import iterations_csv, nodes_csv
 from decoding.trace import RunTrace
+from pages.ui.downloads import download_button
 from pages.ui.film import film_state
 from pages.ui.state import Run, selected_iteration, selected_node
 from viz import charts
@@ -55,18 +56,18 @@ def export_buttons(run: Run) -> None:
     shown = Shown(run, selected_iteration(), selected_node(), film_state(SCOPE_KEY, run).unfolded)
     places = st.columns(2, gap="small")
     for number, export in enumerate(EXPORTS):
-        places[number % 2].download_button(
-            export.label,
-            partial(export.make, shown),
-            file_name=f"{run.trace.method}-{run.key}{export.suffix}",
-            mime=export.mime,
-            key=f"export_{export.key}",
-            disabled=not run.trace.iterations,
-            on_click="ignore",
-            icon=export.icon,
-            help=export.help,
-            width="stretch",
-        )
+        with places[number % 2]:
+            download_button(
+                export.label,
+                partial(export.make, shown),
+                f"{run.trace.method}-{run.key}{export.suffix}",
+                export.mime,
+                f"export_{export.key}",
+                export.icon,
+                disabled=not run.trace.iterations,
+                help=export.help,
+                width="stretch",
+            )
 
 
 def scope_page(shown: Shown) -> str:

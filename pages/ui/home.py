@@ -11,6 +11,7 @@ from pages.ui.models import parameters
 from pages.ui.scope import scope
 from pages.ui.setup import PAGES, ROOT
 from pages.ui.tour import current_tour, show_step, start_tour
+from viz.explain import lost_node
 from viz.scope_data import compact_data
 from viz.text_strip import iteration_spans
 from viz.theme import MARKS
@@ -135,13 +136,14 @@ def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
     passes, drafted = plural(iteration.draft_forwards, "pass", "passes"), plural(iteration.drafted, "node")
     accepted = visible("".join(iteration.nodes[node].text for node in iteration.accepted))
     final, committed = visible(iteration.final_text or ""), plural(len(iteration.committed_ids), "token")
+    gained = "comes for free" if lost_node(iteration) is None else "follows, which had been drafted and pruned"
     return {
         "1 Draft": f"In {passes} ({milliseconds(times.draft_s)}) the draft grows {drafted} below the last token, wider "
         f"where it is unsure. {iteration.drafted - iteration.verified} unlikely ones are pruned.",
         "2 Verify": f"The target reads the {iteration.verified} others in one pass ({milliseconds(times.verify_s)}). "
         "A mask lets each node see the text and its own ancestors only.",
         "3 Accept": f"Where both agree the tokens stay: {len(iteration.accepted)} of them, ‘{accepted}’. Where they "
-        f"part, the target's own token ‘{final}’ comes for free.",
+        f"part, the target's own token ‘{final}’ {gained}.",
         "4 Commit": f"{committed} for one pass. {len(cache.kept_from)} of {cache.rows_written} new cache rows stay: "
         f"root and {len(iteration.accepted)} accepted nodes. ‘{final}’ gets its row in the next pass, as its root.",
     }

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import quote_plus, urlencode
 
+from decoding.settings import SettingInfo
 from decoding.trace import Setting
 from pages.ui.controls import DEFAULT_METHOD, prompt_words, sample_prompts
-from pages.ui.setting_info import info_of
 from pages.ui.setting_widgets import SAMPLING
 from viz.phases import FINAL_ID
 from viz.tokens import visible
@@ -121,10 +121,10 @@ def decode(params: Mapping[str, Sequence[str]], recorded: Collection[str]) -> tu
     settings, method = {}, found.get("method")
     if others:
         method = found.setdefault("method", DEFAULT_METHOD)
-        defaults = _defaults(method, params.get("verifier", ()))
+        infos = _infos(method, params.get("verifier", ()))
         for name in others:
-            if name in defaults:
-                _take(name, params[name], partial(_setting, name, defaults[name]), settings, ignored)
+            if name in infos:
+                _take(name, params[name], partial(_setting, infos[name]), settings, ignored)
             else:
                 ignored.append(f"{_quoted(name)} (not a name that links have here)")
     if "text" in found:
@@ -174,28 +174,28 @@ def _labels() -> dict[str, str]:
     return {name: method.label for name, method in METHODS.items()}
 
 
-def _defaults(method: str, verifier: Sequence[str]) -> dict[str, Setting]:
-    """Defaults of a method with the verifier that the address asks for, whose own settings are then its too."""
+def _infos(method: str, verifier: Sequence[str]) -> dict[str, SettingInfo]:
+    """The settings of a method with the verifier that the address asks for, whose own settings are then its too."""
     from decoding.methods import METHODS
     from decoding.verifiers import VERIFIERS
 
     known = [name for name in verifier if name in VERIFIERS]
-    return METHODS[method].with_settings(verifier=known[0] if len(known) == 1 else None).all_settings()
+    settled = METHODS[method].with_settings(verifier=known[0] if len(known) == 1 else None)
+    return {name: settled.infos[name] for name in settled.all_settings()}
 
 
-def _setting(name: str, default: Setting, text: str) -> Setting:
+def _setting(info: SettingInfo, text: str) -> Setting:
     """A setting by the type of its default, within what its widget offers."""
-    info = info_of(name, default)
-    if isinstance(default, bool):
+    if isinstance(info.default, bool):
         return _switch(text)
-    if isinstance(default, str):
-        choices = _verifiers() if name == "verifier" else info.choices
-        if choices:
-            return _named(text, {choice: choice for choice in choices}, "choice")
+    choices = _verifiers() if info.name == "verifier" else info.choices
+    if choices:
+        return _named(text, {choice: choice for choice in choices}, "choice")
+    if isinstance(info.default, str):
         if len(text) > MAX_WORDS or not PLAIN_WORDS.fullmatch(text):
             raise NotInAddressError(f"may have {MAX_WORDS} letters, digits and plain signs")
         return text
-    return _number(type(default), text, info.low, info.high)
+    return _number(type(info.default), text, *info.offered)
 
 
 def _verifiers() -> tuple[str, ...]:

@@ -3,17 +3,22 @@
 import os
 import sys
 import threading
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from decoding.errors import DraftscopeError
+from decoding.interruption import check_wanted, in_one_piece
 from decoding.presets import EMBEDDED, PairSettings
 from decoding.trace import PairInfo
 
 if TYPE_CHECKING:
     from decoding.cost_model import CostModel
     from decoding.pair import Pair
+
+
+LIBRARIES = ("decoding.session", "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto")
 
 
 class ModelManager:
@@ -49,7 +54,7 @@ class ModelManager:
 
     def pair(self) -> "Pair":
         """The pair in memory; the first call loads the embedded pair (seconds: call it in the worker)."""
-        with self._lock:
+        with self._lock, in_one_piece():
             if self._pair is None:
                 self._load(self.settings)
             return self._pair
@@ -63,7 +68,7 @@ class ModelManager:
         Raises:
             DraftscopeError: why the pair cannot be loaded, in one sentence.
         """
-        with self._lock:
+        with self._lock, in_one_piece():
             self._check_names(settings)
             self._release()
             try:
@@ -92,10 +97,10 @@ class ModelManager:
         if head:
             from decoding.heads.head import with_draft
 
-            with self._lock:
+            with self._lock, in_one_piece():
                 self.head_costs[head] = cost_model(with_draft(self.pair(), head))
                 return self.head_costs[head]
-        with self._lock:
+        with self._lock, in_one_piece():
             if self._pair is None:
                 self.pair()
             else:
@@ -113,18 +118,12 @@ class ModelManager:
         return total - free, free
 
     def _load(self, settings: PairSettings) -> "Pair":
-        from decoding.cost_measuring import cost_model
+        _bring_libraries()
         from decoding.kept import pair_identity
-        from decoding.pair import load_pair, release
+        from decoding.opening import open_pair
 
-        pair = load_pair(settings)
-        try:
-            _warm_up(pair)
-            costs = cost_model(pair)
-        except BaseException:  # a pair that cannot decode must not stay in memory, whatever stopped it
-            release(pair)
-            raise
-        self._pair, self.costs, self.identity = pair, costs, pair_identity(pair)
+        pair, self.costs = open_pair(settings)
+        self._pair, self.identity = pair, pair_identity(pair)
         self.settings, self.head_costs = settings, {}
         self.generation += 1
         return self._pair
@@ -149,13 +148,13 @@ class ModelManager:
             find_model(getattr(settings, role), role)
 
 
-def _warm_up(pair: "Pair") -> None:
-    """Decode a few tokens: the first passes after loading are many times slower and would mislead on screen."""
-    from decoding.methods import METHODS
-    from decoding.session import DecodeSession, Limits
-
-    prompt_ids = pair.vocabulary.encode("One day")
-    list(DecodeSession(pair, METHODS["dynatree"], prompt_ids, limits=Limits(6, ignore_end_of_text=True)))
+def _bring_libraries() -> None:
+    """Import what decodes: many seconds on a busy machine, in a thread of its own, as an import cannot be cancelled."""
+    thread = threading.Thread(target=lambda: [import_module(name) for name in LIBRARIES], daemon=True)
+    thread.start()
+    while thread.is_alive():
+        check_wanted()
+        thread.join(0.1)
 
 
 def first_pair() -> PairSettings:
@@ -180,6 +179,14 @@ def describe_pair(info: PairInfo) -> str:
     dtype = target.dtype if target.dtype == draft.dtype else f"{target.dtype} + {draft.dtype}"
     engine = target.engine if target.engine == draft.engine else f"{target.engine} + {draft.engine}"
     return f"{info.name} · {sizes} · {target.device} · {dtype} · {engine} engine"
+
+
+def engine_words(info: PairInfo) -> str:
+    """Which engine runs each model, and why it was taken."""
+    return " ".join(
+        f"Engine of the {role}: {each.engine}, {each.engine_reason}."
+        for role, each in (("target", info.target), ("draft", info.draft))
+    )
 
 
 def parameters(count: int) -> str:

@@ -18,7 +18,7 @@ from decoding.presets import (
 )
 from pages.ui.cost_view import draw_costs
 from pages.ui.errors import escape_markdown, guarded, show_error
-from pages.ui.models import describe_pair, gibibytes, manager
+from pages.ui.models import describe_pair, engine_words, gibibytes, manager
 from pages.ui.worker import run_now
 
 OWN_PAIR = "own"
@@ -51,6 +51,7 @@ def _choose() -> None:
     models = manager()
     if models.info is not None:
         st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + _memory_words())
+        st.caption(escape_markdown(engine_words(models.info)))
     chosen = st.radio("Pair", [*PRESETS, OWN_PAIR], format_func=_preset_words, key="pair_preset")
     if chosen in PRESETS:
         st.caption(escape_markdown(PRESETS[chosen].note))
@@ -141,7 +142,7 @@ def _preset_words(name: str) -> str:
 def _load(settings: PairSettings) -> None:
     models = manager()
     try:
-        run_now("Loading the pair", lambda job: models.load(settings))
+        run_now("Loading the pair", lambda job: models.load(settings), alone=True)
     except DraftscopeError as error:
         show_error(error)
         return

@@ -10,6 +10,7 @@ from decoding.papers.benchmark_runs import benchmark_stand, launch_benchmark, st
 from decoding.papers.exhibit import Exhibit
 from decoding.papers.stored import own_records, took
 from pages.ui.errors import escape_markdown
+from pages.ui.page_words import on_page
 from pages.ui.papers_run import ERROR, RUNNING_S
 from pages.ui.torch_there import torch_there
 from pages.ui.train_words import duration
@@ -43,7 +44,7 @@ def draw_benchmark(exhibit: Exhibit, has_figures: bool, running: frozenset[str])
         )  # fmt: skip
         st.caption(escape_markdown(f"{words}A benchmark of its own; {_took_words(name)}."), width="stretch")
     if found.state == "failed":
-        st.error(escape_markdown(found.message), icon=":material/error:")
+        st.error(escape_markdown(on_page(found.message)), icon=":material/error:")
 
 
 def _watch(name: str) -> None:

@@ -17,6 +17,7 @@ from decoding.papers.exhibit import Exhibit
 from decoding.papers.registry import EXHIBITS
 from decoding.prompts import load_prompts
 from pages.ui.errors import escape_markdown
+from pages.ui.page_words import on_page
 from pages.ui.papers_rows import Kept, cost_of_a_token, stamps_now
 from pages.ui.torch_there import torch_there
 from pages.ui.train_words import duration
@@ -97,7 +98,8 @@ def draw_runs(exhibit: Exhibit, has_rows: bool, kept: list[Kept], running: froze
         return
     _draw_offer(exhibit, found, has_rows, _offer_words(grid, found, kept), running)
     if found.state == "failed":
-        st.error(escape_markdown(found.message or last_words(experiments_home() / grid)), icon=":material/error:")
+        said = on_page(found.message or last_words(experiments_home() / grid))
+        st.error(escape_markdown(said), icon=":material/error:")
 
 
 def _watch(grid: str) -> None:
@@ -166,7 +168,7 @@ def _offer_words(grid: str, found: Stand, kept: list[Kept]) -> str:
     left = runs - done
     words = f"{done:,} of {runs:,} runs are kept, {left:,} are left" if done else f"At most {left:,} runs"
     if found.state == "stopped" and found.message:
-        words = f"{found.message} {words}"
+        words = f"{on_page(found.message)} {words}"
     cost = cost_of_a_token(kept)
     if cost is None:
         return f"{words}; how long they take is known once some have run."

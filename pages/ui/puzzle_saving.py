@@ -62,10 +62,10 @@ def draw_saving() -> None:
 
 
 def _slider(name: str, value: Setting, number: int) -> Setting:
-    info, kind = info_of(name, value), type(value)
+    info = info_of(name)
     return st.slider(
-        info.title, kind(info.low), kind(info.high), value, kind(info.step), key=f"save_{number}_{name}",
-        help=f"{info.meaning} In the recorded iteration: {value:g}.",
+        info.title, *info.offered_with(value), value, info.step, key=f"save_{number}_{name}",
+        help=f"{info.help} In the recorded iteration: {value:g}.",
     )  # fmt: skip
 
 

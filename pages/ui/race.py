@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from decoding.errors import SettingsError
 from decoding.trace import RunTrace
+from pages.ui.compare import pause_words
 from pages.ui.controls import prompt_words
 from viz.race_lanes import Lane, check_lanes, lane_of, lane_of_times
 from viz.race_words import reference_lane
@@ -59,9 +60,10 @@ def race_of(outcome: "Outcome") -> Race:
     """
     lanes, explained, missing = lanes_of(outcome)
     plan = outcome.plan
+    paused = f", {pause_words(outcome)}" if outcome.pauses else ""
     about = (
         f"Measured here: {hardware_words(outcome.hardware)}. Each method ran alone, {plural(plan.repeats, 'time')} in "
-        f"turn after {plural(plan.warmup, 'warm-up round')}; {replayed_words(plan.repeats)}."
+        f"turn after {plural(plan.warmup, 'warm-up round')}{paused}; {replayed_words(plan.repeats)}."
     )
     early = " · cancelled early" if outcome.cancelled else ""
     _check(lanes, missing)

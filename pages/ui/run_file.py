@@ -12,6 +12,7 @@ from decoding.row_memory import trace_bytes
 from decoding.trace import RunTrace
 from decoding.trace_file import MAX_ROW_BYTES, load_run, save_run
 from pages.ui.address import link_box
+from pages.ui.downloads import download_button
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.exports import export_buttons
 from pages.ui.links import Link
@@ -67,15 +68,13 @@ def run_bytes(run: Run, with_rows: bool) -> bytes:
 
 def _save_button(run: Run | None) -> None:
     with_rows = run is not None and _rows_toggle(run)
-    st.download_button(
+    download_button(
         "Run, .dscope",
         partial(run_bytes, run, with_rows),
-        file_name=f"{run.trace.method if run else 'run'}-{run.key if run else ''}.{SUFFIX}",
-        mime="application/octet-stream",
-        key="save_run",
+        f"{run.trace.method if run else 'run'}-{run.key if run else ''}.{SUFFIX}",
+        "application/octet-stream",
+        "save_run",
         disabled=run is None or not run.trace.iterations,
-        on_click="ignore",
-        icon=":material/download:",
         help="One file with every iteration; it opens without the models.",
         width="stretch",
     )

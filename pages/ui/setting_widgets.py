@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from decoding.errors import SettingsError
+from decoding.settings import GROUPS, VERIFICATION, SettingInfo
 from decoding.trace import Setting, TreeLaw
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.setting_info import (
-    DEFAULT_WORDS,
-    GROUPS,
-    IDLE_WITH,
-    IDLE_WITHOUT,
-    VERIFICATION,
-    default_source,
-    info_of,
-)
 from pages.ui.trained import TRAINED, trained_choices
 
 if TYPE_CHECKING:
@@ -25,6 +17,11 @@ if TYPE_CHECKING:
     from decoding.sampling import Sampling
 
 DEFAULT_NEW_TOKENS = 96
+DEFAULT_WORDS = {
+    "paper": "Default of the {} paper",
+    "code": "Default of the {} paper's public code",
+    "default": "Default",
+}
 # Label, lowest, highest, step, default, meaning.
 SAMPLING: dict[str, tuple[str, Any, Any, Any, Any, str]] = {
     "temperature": (
@@ -47,15 +44,15 @@ def settings_form(
 
     Verifiers that would bias the output under this sampling (greedy decoding if none is given) cannot be chosen.
     """
-    defaults = shown_settings(method.name, key)
+    defaults, infos = shown_settings(method.name, key), method_as_verified(method.name, key).infos
     verifier = defaults.pop("verifier", None)
     values: dict[str, Setting] = {}
     for group in groups:
-        names = [name for name in defaults if info_of(name, defaults[name]).group == group]
+        names = {name: infos[name] for name in defaults if infos[name].group == group}
         if group == VERIFICATION and verifier is not None:
             values["verifier"] = verifier_buttons(method, key, sampling)
         if names:
-            _group(group, names, defaults, values, method, key, columns)
+            _group(names, defaults, values, method, key, columns)
     return values
 
 
@@ -104,43 +101,48 @@ def drafted_law(method: "Method", key: str) -> "TreeLaw":
 
 
 def _group(
-    group: str, names: list[str], defaults: dict, values: dict, method: "Method", key: str, columns: int
+    infos: Mapping[str, SettingInfo], defaults: dict, values: dict, method: "Method", key: str, columns: int
 ) -> None:
-    """One group: its switches beside the heading, what they switch off below."""
-    switches = [name for name in names if isinstance(defaults[name], bool)]
+    """The settings of one group: its switches beside the heading, what they switch off below."""
+    group = next(iter(infos.values())).group
+    switches = [name for name in infos if isinstance(defaults[name], bool)]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if group != VERIFICATION:  # its heading stands above the verifiers
             st.markdown(f"**{group}**", width="content")
         for name in switches:
-            values[name] = setting_widget(setting_key(key, method.name, name), method.name, name, defaults[name])
-    others = [name for name in names if name not in switches]
+            values[name] = setting_widget(setting_key(key, method.name, name), method.name, infos[name], defaults[name])
+    others = [name for name in infos if name not in switches]
     for start in range(0, len(others), columns):
         for place, name in zip(st.columns(columns), others[start : start + columns], strict=False):
-            idle = any(name in idle and values.get(switch) is False for switch, idle in IDLE_WITHOUT.items())
-            idle = idle or is_idle(method, key, name)
+            idle = values.get(infos[name].needs) is False or is_idle(method, key, infos[name])
             widget = setting_key(key, method.name, name)
             with place:
-                values[name] = setting_widget(widget, method.name, name, defaults[name], idle)
+                values[name] = setting_widget(widget, method.name, infos[name], defaults[name], idle)
 
 
-def setting_widget(key: str, method_name: str, name: str, default: Setting, disabled: bool = False) -> Any:
+def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setting, disabled: bool = False) -> Any:
     """One setting: a switch, a choice or a slider, with its meaning and its default in the help."""
-    info = info_of(name, default)
     seed(key, default)
-    help_text = setting_help(method_name, name, default)
-    shared = {"key": key, "disabled": disabled, "persist_state": "session", "help": help_text}
+    shared = {"key": key, "disabled": disabled, "persist_state": "session", "help": setting_help(info, default)}
     if isinstance(default, bool):
         return st.toggle(info.title, **shared)
-    if name in TRAINED:
-        return _trained_widget(name, key, info.title, method_name, shared)
+    if info.name in TRAINED:
+        return _trained_widget(info.name, key, info.title, method_name, shared)
     if isinstance(default, str) and info.choices:
-        return st.selectbox(info.title, info.choices, format_func=info.told, **shared)
+        return st.selectbox(info.title, list(info.choices), format_func=info.words, **shared)
     if isinstance(default, str):
         return (st.text_input(info.title, placeholder=info.placeholder, **shared) or "").strip()
-    kind = int if isinstance(default, int) else float
-    low, high = kind(info.low), kind(info.high)
-    st.session_state[key] = min(max(kind(st.session_state[key]), low), high)
-    return st.slider(info.title, low, high, step=kind(info.step), **shared)
+    value = type(default)(st.session_state[key])
+    if value not in info.accepted:
+        value = min(max(value, info.offered[0]), info.offered[1])
+    st.session_state[key] = value
+    # Steps are no grid: a value between two of them is shown as it is.
+    return st.slider(info.title, *info.offered_with(value), step=info.step, format=number_format(info), **shared)
+
+
+def number_format(info: SettingInfo) -> str:
+    """How a slider writes its numbers, in the form of `printf`."""
+    return "%d" if isinstance(info.default, int) else "%.3g"
 
 
 def _trained_widget(name: str, widget: str, title: str, method_name: str, shared: dict[str, Any]) -> str:
@@ -151,10 +153,10 @@ def _trained_widget(name: str, widget: str, title: str, method_name: str, shared
     return st.selectbox(title, list(choices), format_func=choices.get, **shared)
 
 
-def setting_help(method_name: str, name: str, default: Setting) -> str:
-    """Meaning and default of a method's setting, and where the default comes from."""
-    words = DEFAULT_WORDS[default_source(method_name, name)]
-    return f"{info_of(name, default).meaning} {words}: {setting_words(default)}.".strip()
+def setting_help(info: SettingInfo, default: Setting) -> str:
+    """Meaning, accepted range and default of a setting, and where the default comes from."""
+    accepted = f" Accepted: {info.accepted}." if info.accepted else ""
+    return f"{info.help}{accepted} {DEFAULT_WORDS[info.source].format(info.paper)}: {setting_words(default)}."
 
 
 def setting_words(value: Setting) -> str:
@@ -174,7 +176,7 @@ def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
     for place, (name, (label, low, high, step, default, meaning)) in zip(places, SAMPLING.items(), strict=False):
         widget = f"{key}_{name}"
         seed(widget, default)
-        say_again(widget)
+        st.session_state[widget] = as_widget_holds(name, st.session_state[widget])
         shared = {"key": widget, "persist_state": "session", "help": meaning}
         if name == "seed":
             values[name] = int(place.number_input(label, low, high, **shared))
@@ -184,11 +186,18 @@ def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
     return Sampling(**values)
 
 
+def as_widget_holds(name: str, value: float) -> float:
+    """A value of a run's sampling, moved into the range of its widget."""
+    _, low, high, *_ = SAMPLING[name]
+    return type(low)(min(max(value, low), high))
+
+
 def picked_sampling(key: str = "sampling") -> "Sampling":
     """What the sampling controls hold or will hold, for what is drawn before or without them."""
     from decoding.sampling import Sampling
 
-    return Sampling(**{name: st.session_state.get(f"{key}_{name}", SAMPLING[name][4]) for name in SAMPLING})
+    picked = {name: st.session_state.get(f"{key}_{name}", SAMPLING[name][4]) for name in SAMPLING}
+    return Sampling(**{name: as_widget_holds(name, value) for name, value in picked.items()})
 
 
 def sampling_words(sampling: "Sampling") -> str:
@@ -254,10 +263,9 @@ def picked_settings(method: "Method", key: str) -> dict[str, Setting]:
     return values
 
 
-def is_idle(method: "Method", key: str, name: str) -> bool:
+def is_idle(method: "Method", key: str, info: SettingInfo) -> bool:
     """Whether a setting has no effect because something trained is chosen in its place."""
-    values = picked_settings(method_as_verified(method.name, key), key)
-    return any(name in idle and values.get(chosen) for chosen, idle in IDLE_WITH.items())
+    return bool(info.given_by and picked_settings(method_as_verified(method.name, key), key).get(info.given_by))
 
 
 def shown_settings(name: str, key: str) -> dict[str, Setting]:

@@ -8,9 +8,11 @@ from pathlib import Path
 import streamlit as st
 
 from decoding.errors import NEEDS_TORCH
-from pages.ui.errors import escape_markdown
+from pages.ui.downloads import page_begins
+from pages.ui.errors import escape_markdown, word_uncaught_errors
 from pages.ui.models import describe_pair, gibibytes, manager
 from pages.ui.torch_there import torch_there
+from pages.ui.worker import come_back, worker_note
 
 ROOT = Path(__file__).resolve().parents[2]
 ICON = Path(__file__).with_name("icon.svg")  # Streamlit would fetch a named icon from the network
@@ -42,6 +44,10 @@ STYLE = """
 .st-key-menu { min-height: 2.3rem; padding-right: 7.6rem; flex-wrap: nowrap; gap: 0.5rem; }
 .st-key-menu > * { flex-shrink: 0; }
 .st-key-menu > :has(> .st-key-pair_open), .st-key-menu > .st-key-pair_open { flex-shrink: 1; min-width: 0; }
+.st-key-worker_note { flex-shrink: 1 !important; min-width: 0; }
+.st-key-worker_note [data-testid=stCaptionContainer] { margin: 0; }
+.st-key-status [data-testid=stProgress] p { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+.st-key-worker_note p { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .st-key-menu p { margin: 0; }
 .st-key-menu [data-testid=stMarkdownContainer] { margin: 0; }
 [class*="st-key-menu_lab"] button { border: 0; background: transparent; min-height: 2rem; padding: 0 0.5rem; }
@@ -75,10 +81,13 @@ STYLE = """
 
 def setup(title: str) -> None:
     """Configure the page and draw menu and pair; call it before anything else."""
+    word_uncaught_errors()
     st.set_page_config(page_title=f"{title} · Draftscope", page_icon=str(ICON), layout="wide")
     if st.session_state.get("page") != title:
         st.session_state["page"] = title
         st.session_state["address_obeyed"] = False  # an address is obeyed once, when its page is entered
+    come_back()
+    page_begins()
     st.html(STYLE)
     with st.container(key="menu", horizontal=True, vertical_alignment="center", gap="small"):
         with st.container(key="brand", width="content"):
@@ -91,6 +100,8 @@ def setup(title: str) -> None:
             for label in LAB:
                 _link(label, title)
         st.space("stretch")
+        with st.container(key="worker_note", width="content"):
+            worker_note(page_has_clock=here)
         _pair_pill()
     if "tour" in st.session_state:
         from pages.ui.tour import tour_bar

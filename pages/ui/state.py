@@ -113,7 +113,7 @@ def decode_more(run: Run, iterations: int | None, job: "Job") -> int:
     """Decode up to `iterations` more (None: to the end); returns how many. Call it in the worker."""
     session, count = run.session, 0
     limit = session.limits.max_new_tokens
-    while not session.finished and not job.cancelled and (iterations is None or count < iterations):
+    while not session.finished and (iterations is None or count < iterations) and job.go_on():
         session.step()
         run.trace = session.trace()
         count += 1

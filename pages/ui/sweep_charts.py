@@ -11,6 +11,7 @@ from decoding.experiments.followed import FollowedExperiment
 from decoding.experiments.swept import BASE, PREFIX, axes, cells
 from pages.ui.as_text import CHART_CONFIG
 from pages.ui.as_text import STYLE as TABLE_STYLE
+from pages.ui.downloads import download_button
 from pages.ui.errors import escape_markdown
 from pages.ui.run_view import is_dark
 from pages.ui.sweep_runs import RUN_WORDS, draw_picked, pick, run_words
@@ -156,10 +157,7 @@ def _draw(
         if numbers.open:
             with numbers:
                 st.text(sentence)
-                st.download_button(
-                    "Save as CSV", lambda: table_csv(table), "sweep.csv", "text/csv", key="sweep_csv",
-                    on_click="ignore", icon=":material/download:",
-                )  # fmt: skip
+                download_button("Save as CSV", table_csv(table), "sweep.csv", "text/csv", "sweep_csv")
                 st.html(TABLE_STYLE + table_html(table))
 
 

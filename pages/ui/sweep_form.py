@@ -14,6 +14,7 @@ from decoding.experiments.followed import FollowedExperiment
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.launch import seconds_per_token
 from decoding.presets import EMBEDDED, PairSettings
+from pages.ui.downloads import download_button
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.models import manager
 from pages.ui.setting_widgets import say_again, seed
@@ -155,10 +156,7 @@ def _draw_file(grid: "Grid") -> None:
         text = grid_toml(grid)
         st.code("python -m benchmarks.sweep grid.toml", language=None)
         st.code(text, language="toml", height=260)
-        st.download_button(
-            "Save grid.toml", text, "grid.toml", "application/toml", key="sweep_save", on_click="ignore",
-            icon=":material/download:",
-        )  # fmt: skip
+        download_button("Save grid.toml", text, "grid.toml", "application/toml", "sweep_save")
 
 
 def _settle_folder(prompts: dict[str, Any]) -> None:

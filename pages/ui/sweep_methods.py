@@ -10,7 +10,6 @@ from decoding.errors import ExperimentError
 from decoding.trace import Setting
 from pages.ui.contestants import Field, contestant_bar, slots
 from pages.ui.errors import escape_markdown
-from pages.ui.setting_info import info_of
 from pages.ui.setting_widgets import (
     method_as_verified,
     picked_settings,
@@ -127,8 +126,9 @@ def _draw_varied(key: str) -> dict[str, list[Setting]]:
 def _draw_values(method: "Method", key: str, name: str, default: Setting, first: str) -> list[Setting]:
     """The values of one setting: picked where there are few, else typed."""
     widget, title = f"{key}_{method.name}_{name}_values", setting_title(name)
+    info = method_as_verified(method.name, key).infos[name]
     choices = _choices(method, key, name, default)
-    shared = {"key": widget, "persist_state": "session", "help": setting_help(method.name, name, default)}
+    shared = {"key": widget, "persist_state": "session", "help": setting_help(info, default)}
     if choices is not None:
         seed(widget, list(choices) if isinstance(default, bool) else [default])
         st.session_state[widget] = [each for each in st.session_state[widget] if each in choices]
@@ -150,5 +150,5 @@ def _choices(method: "Method", key: str, name: str, default: Setting) -> Mapping
         return trained_choices(method_as_verified(method.name, key)).get(name, {"": "none"})
     if isinstance(default, bool):
         return {True: "on", False: "off"}
-    info = info_of(name, default)
-    return {each: info.told(each) for each in info.choices} if info.choices else None
+    choices = method_as_verified(method.name, key).infos[name].choices
+    return dict(choices) if choices else None

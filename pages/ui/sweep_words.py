@@ -21,7 +21,7 @@ from decoding.papers.exhibit import (
     Figure,
 )
 from decoding.trace import Setting
-from pages.ui.setting_info import SETTING_INFO
+from pages.ui.setting_info import info_of
 from pages.ui.train_words import duration
 from viz.sweep_charts import Axis, Measure, told
 
@@ -70,8 +70,7 @@ def figures_of(runs: pd.DataFrame) -> dict[str, Told]:
 
 def setting_title(name: str) -> str:
     """A setting as its widget calls it."""
-    known = SETTING_INFO.get(name)
-    return known.title if known is not None else name.replace("_", " ").capitalize()
+    return info_of(name).title
 
 
 def axis_of(column: str) -> Axis:
@@ -108,9 +107,7 @@ def with_labels(runs: pd.DataFrame) -> pd.DataFrame:
 
 def short_title(column: str) -> str:
     """A setting as short as can be: its sign in the papers, else its words."""
-    name = column.removeprefix(PREFIX)
-    known = SETTING_INFO.get(name)
-    return (known.symbol or known.label.lower()) if known is not None else name.replace("_", " ")
+    return info_of(column.removeprefix(PREFIX)).short
 
 
 def values_words(values: Sequence[Setting]) -> str:

@@ -57,7 +57,7 @@ def _result(followed: Followed) -> bool:
 def _load(target: Path, draft: Path) -> None:
     models, settings = manager(), PairSettings(target=str(target), draft=str(draft))
     try:
-        run_now("Loading the trained pair", lambda job: models.load(settings))
+        run_now("Loading the trained pair", lambda job: models.load(settings), alone=True)
     except DraftscopeError as error:
         show_error(error)
         return

@@ -136,7 +136,7 @@ class Bench:
         limits = Limits(tokens, record="summary")
         session = DecodeSession(pair, method, list(text.prompt_ids), self.sampling, limits)
         while not session.finished:
-            if job.cancelled:
+            if not job.go_on():
                 return
             session.step()
             job.report(session.new_tokens, tokens, f"{session.new_tokens} of at most {tokens} tokens")

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from decoding.settings import ENGINE, GROUPS, HISTORY, VERIFICATION, SettingInfo
 from decoding.trace import Setting
 from pages.ui.controls import DEFAULT_METHOD, DEFAULT_PROMPT, prompt_picker, prompt_words, set_method
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
-from pages.ui.setting_info import ENGINE, GROUPS, HISTORY, IDLE_WITHOUT, VERIFICATION, default_source, info_of
 from pages.ui.setting_widgets import (
     is_idle,
     method_as_verified,
@@ -228,9 +228,9 @@ def settings_sliders() -> None:
     from decoding.methods import METHODS
 
     method = METHODS[st.session_state[KEY]]
-    defaults = shown_settings(method.name, KEY)
-    switched_off: set[str] = set()
-    sources = {default_source(method.name, name) for name in defaults}
+    defaults, infos = shown_settings(method.name, KEY), method_as_verified(method.name, KEY).infos
+    switches, values = {infos[name].needs for name in defaults}, {}
+    sources = {infos[name].source for name in defaults}
     if "code" in sources:
         st.caption("Right of each: its default, from the **paper** or, where it names none, from the paper’s **code**.")
     elif "paper" in sources:
@@ -238,8 +238,8 @@ def settings_sliders() -> None:
     # What shapes the tree comes first here; how it is verified changes no node of it.
     for group in sorted(GROUPS, key=(VERIFICATION, ENGINE).__contains__):
         # Switches first: what they switch off stands below them and is disabled.
-        names = [name for name in defaults if info_of(name, defaults[name]).group == group and name != "verifier"]
-        names.sort(key=lambda name: name not in IDLE_WITHOUT)
+        names = [name for name in defaults if infos[name].group == group and name != "verifier"]
+        names.sort(key=lambda name: name not in switches)
         if not names and group != VERIFICATION:
             continue
         if group == VERIFICATION:
@@ -249,28 +249,25 @@ def settings_sliders() -> None:
         if group == HISTORY:
             st.caption("Works between iterations: the trees here stay, a whole generation shows it.")
         for name in names:
-            widget = setting_key(KEY, method.name, name)
-            value = setting_widget(
-                widget, method.name, name, defaults[name], name in switched_off or is_idle(method, KEY, name)
-            )
-            if value is False:
-                switched_off.update(IDLE_WITHOUT.get(name, ()))
-            default_line(widget, method.name, name, defaults[name], value)
+            widget, info = setting_key(KEY, method.name, name), infos[name]
+            idle = values.get(info.needs) is False or is_idle(method, KEY, info)
+            values[name] = setting_widget(widget, method.name, info, defaults[name], idle)
+            default_line(widget, info, defaults[name], values[name])
     sampling_controls(columns=2)
 
 
-def default_line(widget: str, method_name: str, name: str, default: Setting, value: Setting) -> None:
+def default_line(widget: str, info: SettingInfo, default: Setting, value: Setting) -> None:
     """Below a setting: what it means, and the default with where it comes from, a button once the value is another."""
 
     def back() -> None:
         st.session_state[widget] = default
 
     kind = "switch" if isinstance(default, bool) else "text" if isinstance(default, str) else "value"
-    with st.container(key=f"default_{kind}_{name}", horizontal=True, horizontal_alignment="distribute"):
-        st.caption(escape_markdown(info_of(name, default).meaning))
+    with st.container(key=f"default_{kind}_{info.name}", horizontal=True, horizontal_alignment="distribute"):
+        st.caption(escape_markdown(info.help))
         changed = value != default
         st.button(
-            f"{default_source(method_name, name)}: {setting_words(default)}",
+            f"{info.source}: {setting_words(default)}",
             key=f"back_{widget}",
             type="tertiary",
             icon=":material/undo:" if changed else None,

@@ -5,7 +5,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from decoding.trace import IterationTrace
-from pages.ui.setting_info import PAPER_DEFAULTS, info_of
 from pages.ui.trained import DRAFT_HEAD
 from viz.compare_charts import Tried
 from viz.tokens import milliseconds, plural
@@ -45,15 +44,14 @@ def changed_words(method: "Method") -> str:
     parts = []
     for name, value in method.all_settings().items():
         if value != defaults[name] and name != DRAFT_HEAD:  # the label tells it
-            info = info_of(name, defaults[name])
             shown = ("on" if value else "off") if isinstance(value, bool) else f"{value:g}" if _number(value) else value
-            parts.append(f"{info.symbol or info.label.lower()} {str(shown).replace('_', ' ')}")
+            parts.append(f"{method.infos[name].short} {str(shown).replace('_', ' ')}")
     return ", ".join(parts)
 
 
 def label_of(method: "Method") -> str:
     """A method and what differs from its defaults, in one line."""
-    unchanged = "the paper’s defaults" if method.name in PAPER_DEFAULTS else "its defaults"
+    unchanged = "the paper’s defaults" if any(info.paper for info in method.infos.values()) else "its defaults"
     return f"{method.label} · {changed_words(method) or unchanged}"
 
 

@@ -73,7 +73,7 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
     if room < 1:
         raise PromptError(f"The prompt has {len(ids)} tokens and the context is {pair.context}: shorten the prompt.")
     session = DecodeSession(pair, METHODS["linear"], ids, limits=Limits(min(TEXT_TOKENS, room), record="none"))
-    while not session.finished and not job.cancelled:
+    while not session.finished and job.go_on():
         session.step()
         job.report(session.new_tokens, TEXT_TOKENS, "continuing the prompt")
     return Text(source.key, tuple(ids), tuple(session.tokens[len(ids) :]))

@@ -181,7 +181,7 @@ def draw_whole(bench: Bench, method: "Method | None") -> None:
     )
     ready = method is not None and bench.text is not None and not is_busy(WHOLE_SLOT)
     if right.button("Run it", key="tune_whole_run", disabled=not ready, width="stretch", icon=":material/play_arrow:"):
-        start_job(WHOLE_SLOT, "Whole generation", partial(bench.generate, method, int(limit)), grace_s=0.1)
+        start_job(WHOLE_SLOT, "Whole generation", partial(bench.generate, method, int(limit)), 0.1, ("tune_bench",))
         st.rerun()
     if job_progress(WHOLE_SLOT):
         return

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from pages.ui.setting_widgets import SAMPLING
+from pages.ui.setting_widgets import SAMPLING, as_widget_holds
 from pages.ui.state import current_run, select_iteration, selected_iteration
 from pages.ui.verify_state import Looked, tree_in_view
 
@@ -34,10 +34,8 @@ def replay_controls(looked: Looked, disabled: bool) -> "Sampling":
     """Temperature and top-p of the target and the seed; they begin as the tree was verified."""
     if st.session_state.get("verify_sampling_of") != looked.run.key:
         st.session_state["verify_sampling_of"] = looked.run.key
-        for name in ("temperature", "top_p"):
-            _, low, high, *_ = SAMPLING[name]
-            st.session_state[f"verify_{name}"] = min(max(getattr(looked.sampling, name), low), high)
-        st.session_state["verify_seed"] = looked.sampling.seed
+        for name in ("temperature", "top_p", "seed"):
+            st.session_state[f"verify_{name}"] = as_widget_holds(name, getattr(looked.sampling, name))
     _, low, high, step, _, meaning = SAMPLING["temperature"]
     temperature = st.slider(
         "Target temperature · replayed", low, high, step=step, key="verify_temperature", persist_state="session",

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.errors import SettingsError, require
+from decoding.interruption import pause_point
+from decoding.settings import ENGINE, GROUPS, VERIFICATION
 from pages.ui.controls import error_key
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.models import manager
-from pages.ui.setting_info import ENGINE, GROUPS, VERIFICATION
-from pages.ui.setting_widgets import SAMPLING, seed, settings_form
+from pages.ui.setting_widgets import SAMPLING, as_widget_holds, seed, settings_form
 from pages.ui.state import ROW_BYTES, Run, decode_more
 from pages.ui.torch_there import torch_there, why_not
 from pages.ui.verify_state import Looked
@@ -56,7 +57,7 @@ def draft_form(looked: Looked, method: "Method | None") -> None:
     """What the tree is drawn with, and the button."""
     left, middle, right = st.columns([1.3, 1, 1.2], vertical_alignment="bottom")
     _, low, high, step, *_ = SAMPLING["draft_temperature"]
-    seed("verify_draft_temperature", min(max(looked.sampling.draft_temperature, low), high))
+    seed("verify_draft_temperature", as_widget_holds("draft_temperature", looked.sampling.draft_temperature))
     temperature = left.slider(
         "Draft temperature", low, high, step=step, key="verify_draft_temperature", persist_state="session",
         help="The tree is drawn from the draft's law at this temperature, so another one needs another tree.",
@@ -111,6 +112,7 @@ def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job
     limits = Limits(max(room, 1), ignore_end_of_text=True, rows="full")
     # Only the tree and its rows count here, so a verifier that does not fit may give way to one that does.
     session = DecodeSession(pair, fitted(method, sampling), list(prefix), sampling, limits)
+    pause_point()  # what the method measures first may have taken seconds
     return replace(
         looked,
         key=(*looked.key[:2], uuid.uuid4().hex[:8]),
@@ -159,11 +161,9 @@ def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], j
 
 
 def _as_it_was(run: Run) -> tuple["Method", "Sampling"]:
-    from decoding.methods import METHODS
-    from decoding.stored_state import sampling_of
+    from decoding.stored_state import method_of, sampling_of
 
-    require(run.trace.method in METHODS, f"There is no method {run.trace.method!r} here: decode in Step through.")
-    return METHODS[run.trace.method].with_settings(**run.trace.settings), sampling_of(run.trace)
+    return method_of(run.trace), sampling_of(run.trace)
 
 
 def _pair_of(run: Run, job: Job) -> "Pair":

@@ -66,7 +66,7 @@ def compute(run: Run, sampling: "Sampling", job: Job) -> tuple | None:
 
     def proceed(done: int, total: int) -> bool:
         job.report(done, total, f"tree {done} of {total}")
-        return not job.cancelled
+        return job.go_on()
 
     key = run_key(run, sampling)
     found = run_theory(run.trace.iterations, sampling, proceed)

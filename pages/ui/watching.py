@@ -11,6 +11,7 @@ import streamlit as st
 
 from decoding.errors import DraftscopeError
 from pages.ui.errors import escape_markdown, show_error
+from pages.ui.page_words import on_page
 
 LIST_S, VIEW_S = 3.0, 2.0  # between two looks at all of them, and at the one that is looked at while it is at work
 
@@ -92,7 +93,7 @@ def show_attempt(error_key: str) -> None:
 
 def draw_end(stand: Stand) -> None:
     """Why a process failed or stopped."""
-    message = escape_markdown(stand.message)
+    message = escape_markdown(on_page(stand.message))
     if stand.state == "failed":
         st.error(message, icon=":material/error:")
     elif stand.state == "stopped" and message:

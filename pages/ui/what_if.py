@@ -55,6 +55,16 @@ class History:
     screen: str = ""
 
     @property
+    def unknown(self) -> str:
+        """What this version does not know of the run, so that it can be looked at but not changed; empty if nothing."""
+        run = self.branches[0].run
+        if run.source != "opened":
+            return ""
+        from decoding.stored_state import unknown_words  # brings torch where it is installed
+
+        return unknown_words(run.trace)
+
+    @property
     def last(self) -> int:
         """Index of the last iteration that A or B has."""
         return max(len(branch.run.trace.iterations) for branch in self.shown()) - 1

@@ -1,5 +1,6 @@
 """What one changes on What if: the iteration, method and settings; the Fork button and what it will do."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -10,6 +11,7 @@ from pages.ui.errors import escape_markdown
 from pages.ui.setting_info import info_of
 from pages.ui.setting_widgets import (
     SAMPLING,
+    as_widget_holds,
     chosen_verifier,
     picked_sampling,
     picked_settings,
@@ -62,9 +64,11 @@ def editor(history: History) -> None:
         icon=":material/tune:",
         type="primary" if words else "secondary",
         on_change=lambda: seed_editor(history),
+        disabled=bool(history.unknown),
         help="Another method, other settings, verifier, temperature or seed from this iteration on",
     )
-    if not box.open:  # drawn only when it is looked at: a click elsewhere stays quick, and torch is not needed before
+    # Drawn only when it is looked at: a click elsewhere stays quick, and torch is not needed before.
+    if not box.open or history.unknown:
         return
     with box, st.container(width=700):
         seed_editor(history)
@@ -80,21 +84,16 @@ def seed_editor(history: History) -> None:
         return
     trace = history.base.run.trace
     for name in SAMPLING:
-        st.session_state[f"{SAMPLED}_{name}"] = getattr(trace.sampling, name)
-    base = base_method(history)
-    if base is not None:
-        set_method(METHOD, base)
+        st.session_state[f"{SAMPLED}_{name}"] = as_widget_holds(name, getattr(trace.sampling, name))
+    set_method(METHOD, base_method(history))
     history.edited = history.base.number
 
 
-def base_method(history: History) -> "Method | None":
-    """The method of branch A, None where this version does not know it or its settings."""
-    try:
-        from decoding.stored_state import method_of
+def base_method(history: History) -> "Method":
+    """The method of branch A."""
+    from decoding.stored_state import method_of
 
-        return method_of(history.base.run.trace)
-    except SettingsError:
-        return None
+    return method_of(history.base.run.trace)
 
 
 def reset_editor(history: History) -> None:
@@ -113,13 +112,13 @@ def edited_method(history: History) -> "Method | None":
         return None
     from decoding.methods import METHODS
 
-    sampling, base = picked_sampling(SAMPLED), base_method(history)
+    sampling, base = _sampling(history), base_method(history)
     method = METHODS[st.session_state[METHOD]]
     method = method.with_settings(verifier=chosen_verifier(method, METHOD, sampling))
     values = picked_settings(method, METHOD)
     method = method.with_settings(**{name: value for name, value in values.items() if name != "verifier"})
     method.check(sampling)
-    same = base is not None and method.name == base.name and method.settings() == base.settings()
+    same = method.name == base.name and method.settings() == base.settings()
     return None if same else method
 
 
@@ -129,8 +128,23 @@ def edited_sampling(history: History) -> "Sampling | None":
         return None
     from decoding.stored_state import sampling_of
 
-    sampling = picked_sampling(SAMPLED)
+    sampling = _sampling(history)
     return None if sampling == sampling_of(history.base.run.trace) else sampling
+
+
+def _sampling(history: History) -> "Sampling":
+    """What the fork samples with: where a widget was left as it was, the value of branch A, in its range or not."""
+    from decoding.stored_state import sampling_of
+
+    own, picked = sampling_of(history.base.run.trace), picked_sampling(SAMPLED)
+    return replace(
+        own,
+        **{
+            name: getattr(picked, name)
+            for name in SAMPLING
+            if getattr(picked, name) != as_widget_holds(name, getattr(own, name))
+        },
+    )
 
 
 def wish_of(history: History) -> Wish:
@@ -143,6 +157,8 @@ def wish_of(history: History) -> Wish:
 
 def editor_words(history: History) -> str:
     """What is changed against branch A: `N_max 64 → 16 · seed 0 → 3`; empty where nothing is."""
+    if history.unknown:
+        return ""
     trace = history.base.run.trace
     try:
         method, sampling = edited_method(history), edited_sampling(history)
@@ -155,9 +171,7 @@ def editor_words(history: History) -> str:
         before = dict.fromkeys(TRAINED, "") | {"node_order": "breadth"} | trace.settings
         for name, value in method.all_settings().items():
             if name in before and before[name] != value:
-                info = info_of(name, value)
-                title = info.symbol or info.label.lower()
-                parts.append(f"{title} {setting_words(before[name])} → {setting_words(value)}")
+                parts.append(f"{info_of(name).short} {setting_words(before[name])} → {setting_words(value)}")
     if sampling is not None:
         for name, (label, *_) in SAMPLING.items():
             old, new = getattr(trace.sampling, name), getattr(sampling, name)
@@ -168,8 +182,9 @@ def editor_words(history: History) -> str:
 
 def fork_button(history: History) -> None:
     """Make the fork."""
+    contradiction = history.unknown
     try:
-        empty, contradiction = wish_of(history).empty, ""
+        empty = bool(contradiction) or wish_of(history).empty
     except SettingsError as error:
         empty, contradiction = True, str(error)
     missing = history.iteration(history.a) is None
@@ -217,6 +232,9 @@ def draw_pending(history: History) -> None:
 
 def pending_words(history: History) -> None:
     """What the next fork will change and a button that takes it back; else how to begin, or what is wrong."""
+    if said := history.unknown:
+        st.markdown(f"This run can be looked at, not changed. {escape_markdown(said)}", width="content")
+        return
     try:
         edited_method(history)
     except SettingsError as error:

@@ -164,6 +164,9 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
                 f"{side} has no iteration {history.index + 1} yet: **Step** decodes it, or go to an earlier one."
             )
             return
+        if history.unknown:
+            st.markdown("No other course can stand here: this version does not know all that the run was made with.")
+            return
         if not can_be_forked(history.branches[0].run):
             way = "this run has been decoded again" if torch_there() else "a run saved with full rows is opened"
             st.markdown(f"The other course will stand here, once {way}.")
@@ -210,7 +213,7 @@ def has_models(run: Run) -> bool:
 def draw_models_missing(history: History) -> None:
     """What a run without models can and cannot do, and a button that decodes it again with them."""
     run = history.branches[0].run
-    if has_models(run):
+    if has_models(run) or history.unknown:
         return
     with st.container(key="what_if_again_area", horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(models_missing_words(run), width="content")

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 def start_fork(history: History, wish: Wish) -> None:
     """Make a fork in the worker; a short wait, so that what is drawn next has it already."""
-    start_job(SLOT, "Forking", lambda job: make_fork(history, wish, job))
+    start_job(SLOT, "Forking", lambda job: make_fork(history, wish, job), keeps=(KEY,))
 
 
 def start_go_on(history: History, number: int, iterations: int | None) -> None:
     """Decode further in the worker."""
     title = "Next iteration" if iterations == 1 else "Decoding to the end"
-    start_job(SLOT, title, lambda job: go_on_with(history, number, iterations, job))
+    start_job(SLOT, title, lambda job: go_on_with(history, number, iterations, job), keeps=(KEY,))
 
 
 def make_fork(history: History, wish: Wish, job: Job) -> None:
@@ -72,7 +72,7 @@ def go_on_with(history: History, number: int, iterations: int | None, job: Job) 
 
         def proceed(done: int, total: int) -> bool:
             job.report(done, total, f"{done} of at most {total} tokens")
-            return not job.cancelled
+            return job.go_on()
 
         branch.fork = go_on(branch.as_it_is(), iterations, proceed)
         branch.run.trace, branch.run.session = branch.fork.trace, branch.fork.session

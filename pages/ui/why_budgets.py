@@ -154,7 +154,7 @@ def find_run_budgets(
 
     def proceed(done: int, total: int) -> bool:
         job.report(done, total, f"iteration {done} of {total}")
-        return not job.cancelled
+        return job.go_on()
 
     whole = run_budgets(run.trace, costs, proceed, made.__getitem__)
     return None if whole is None else (key, whole)

@@ -1,6 +1,8 @@
 """The smallest change of one setting that would have kept a token: a button that looks for it, and what it found."""
 
 import html
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -98,7 +100,7 @@ def find(run: Run, index: int, path: tuple[int, ...], job: Job) -> "tuple[tuple,
 
     def proceed(done: int, total: int) -> bool:
         job.report(done, total, f"setting {done} of {total}")
-        return not job.cancelled
+        return job.go_on()
 
     rows = run.trace.iterations[index].draft_logits is not None
     job.report(0, 0, "" if rows else "loading the models, a few seconds")
@@ -128,7 +130,7 @@ def show_changes(run: Run, iteration: IterationTrace, found: "SmallestChanges") 
 
 def change_html(found: "SmallestChanges", change: "SettingChange") -> str:
     """One change and what it costs."""
-    info = info_of(change.setting, change.before)
+    info = info_of(change.setting)
     size = f" ({change.size:.0%})" if change.before and not isinstance(change.before, bool) else ""
     nodes = f"{plural(change.verified, 'node')} verified instead of {found.verified:,}"
     if change.drafted != found.drafted:
@@ -154,30 +156,29 @@ def _searched(found: "SmallestChanges") -> str:
 def _rest_words(found: "SmallestChanges") -> str:
     """What was tried in vain, and what could not be tried."""
     parts = []
-    more = [_label(change.setting, change.before) for change in found.changes[TRIED:]]
-    if more:
-        parts.append(f"Also: {'; '.join(more)}.")
+    if found.changes[TRIED:]:
+        parts.append(f"Also: {_labels(change.setting for change in found.changes[TRIED:])}.")
     if found.without:
-        parts.append(f"At no value: {'; '.join(_label(name) for name in found.without)}.")
+        parts.append(f"At no value: {_labels(found.without)}.")
     if found.unknown:
         parts.append(
-            f"Not every value could be tried: {'; '.join(_label(name) for name in found.unknown)}. Only the models "
-            "know the rows that other trees need: load the run's pair."
+            f"Not every value could be tried: {_labels(found.unknown)}. Only the models know the rows "
+            "that other trees need: load the run's pair."
         )
     if found.too_large:
         parts.append(
-            f"Not every value could be tried: {'; '.join(_label(name) for name in found.too_large)}. Their trees ask "
-            "the draft about more nodes than one search has room for."
+            f"Not every value could be tried: {_labels(found.too_large)}. Their trees ask the draft "
+            "about more nodes than one search has room for."
         )
     if not found.changes:
         parts.append(f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time.")
     if found.untried:
-        parts.append(f"Ended before its turn: {'; '.join(_label(name) for name in found.untried)}.")
+        parts.append(f"Ended before its turn: {_labels(found.untried)}.")
     return " ".join(parts)
 
 
-def _label(name: str, before: Setting = 0) -> str:
-    return info_of(name, before).label
+def _labels(names: Iterable[str]) -> str:
+    return "; ".join(info_of(name).label for name in names)
 
 
 def try_change(run: Run, iteration: IterationTrace, change: "SettingChange") -> None:
@@ -189,11 +190,7 @@ def try_change(run: Run, iteration: IterationTrace, change: "SettingChange") -> 
 
     made = trace_at(run, iteration.index)
     method = method_of(made)
-    own = method.drafter.settings()
-    in_force = {name: value for name, value in iteration.settings.items() if name in own}
-    if method.drafter.needs_past:  # what a selector chose here is looked at as if it had been given
-        in_force["selector"] = ""
-    method = method.with_settings(**in_force)
+    method = replace(method, drafter=method.drafter.with_in_force(iteration.settings))
     set_method(TUNE, method.with_settings(**{change.setting: change.after}))
     st.session_state["tune_pinned"] = method
     for name in SAMPLING:

@@ -9,7 +9,7 @@ from pages.ui.errors import escape_markdown
 from pages.ui.state import Run
 from pages.ui.why_change import draw_change
 from pages.ui.why_state import Subject, absent_subject, ask_about, subject_of
-from viz.cut_short import is_after_end, verdict_words
+from viz.cut_short import is_after_end
 from viz.draft_rule import DraftRank, DraftRanks
 from viz.explain import why_final, why_not_expanded, why_pruned, why_verdict
 from viz.glossary import explain_term
@@ -17,7 +17,7 @@ from viz.phases import FINAL_ID
 from viz.tested_law import law_head, law_words, target_shown, target_top
 from viz.tokens import number, visible
 from viz.why_absent import why_absent
-from viz.why_verdict import residuals
+from viz.why_verdict import residuals, verdict_words
 from viz.words import chance, limit_and_drawn, ordinal, quote
 
 MOST_ABSENT = 10
