@@ -65,8 +65,8 @@ def sampling_from(args: argparse.Namespace) -> Sampling:
 
 
 def pair_from(args: argparse.Namespace) -> Pair:
-    """Load the pair that the arguments name."""
-    return load_pair(
+    """Load the pair that the arguments name, and say on stderr which engines run it and why."""
+    pair = load_pair(
         PairSettings(
             target=args.target,
             draft=args.draft,
@@ -77,6 +77,14 @@ def pair_from(args: argparse.Namespace) -> Pair:
             chat=args.chat,
         )
     )
+    print("\n".join(engine_lines(pair)), file=sys.stderr)
+    return pair
+
+
+def engine_lines(pair: Pair) -> list[str]:
+    """Which engine runs each model of a pair, and why."""
+    models = (pair.info.target, pair.info.draft)
+    return [f"{model.name}: engine {model.engine} ({model.engine_reason})" for model in models]
 
 
 def encode(pair: Pair, text: str) -> list[int]:

@@ -1,31 +1,43 @@
 """Speed on a CUDA GPU with the papers' shapes: widened Pythia-2.8B + 70M, batch 1, interleaved, against its limits.
 
 The widened pair computes what the embedded pair computes, at the cost of the papers' models (see `decoding.widen`):
-acceptance is that of a real trained pair, time that of the papers' shapes.
+acceptance is that of a real trained pair, time that of the papers' shapes. A run ends within `--minutes`; what a part
+of it has shown is written before the next one begins. `docs/gpu.md` says how to begin on a GPU that was never met.
 """
 
+import argparse
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from benchmarks.budget import Budget
 from benchmarks.common import (
     arguments,
     choose_prompts,
     encode,
+    engine_lines,
     run_main,
     save_figures,
 )
 from benchmarks.methods import figures_of, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
-from benchmarks.tuning import chains, suited, trees, tune
-from decoding.comparison import Comparison, Contestant, compare
+from benchmarks.tuning import chains, large_trees, suited, trees, tune
+from decoding.baselines.hf_generate import CancelledError
+from decoding.comparison import Comparison, Contestant, compare, measured_call
 from decoding.contestants import parse_contestant
-from decoding.errors import PairError
+from decoding.engines.graphs import Graphs
+from decoding.errors import DraftscopeError, PairError
+from decoding.limits import Limits
 from decoding.pair import Pair, PairSettings, embedded_pair, load_pair
+from decoding.pair_checks import FORWARD_ERRORS
+from decoding.presets import STATIC_HOST
 from decoding.sampling import Sampling
 from decoding.widen import widened_pair_folders
 
@@ -34,9 +46,9 @@ BASELINES = {
     "autoregressive, lean": "autoregressive@lean",
     "autoregressive, library": "autoregressive@library",
     "HF generate": "hf_generate",
-    "HF static cache + compile": "hf_static",
     "HF assisted": "hf_assisted",
 }
+COMPILED = {"HF static cache + compile": "hf_static"}  # minutes of compilation, for each length of a text anew
 STEPS = {
     "fixed tree D5 B2": "fixed_tree:max_depth=5,branching=2",
     "fixed tree D8 B3": "fixed_tree",
@@ -45,6 +57,10 @@ STEPS = {
     "DynaTree (+ history)": "dynatree",
     "Hardware-aware": "hardware_aware",
 }
+# What iterations on the device are worth: the same method on the same graphs, drafted and verified by the host's code.
+HOST = ", on the host"
+BOTH_WAYS = ("linear, tuned", "tree, tuned", "DynaTree (+ history)")
+DEVICE_GOAL = 1.3
 # (what, against what, at least this ratio of throughput)
 RATIO_GOALS = (
     ("autoregressive, captured", "HF generate", 3.0),
@@ -55,42 +71,106 @@ RATIO_GOALS = (
     ("DynaTree (+ history)", "fixed tree D8 B3", 1.09),
 )
 SAMPLINGS = {"greedy": Sampling(), "T=1": Sampling(temperature=1.0)}
-BANDWIDTH_GOAL, MEMORY_GOAL, WARM_UPS = 0.6, 1.05, 2
+BANDWIDTH_GOAL, MEMORY_GOAL, WARM_UPS = 0.6, 1.05, 1
 MEMORY_NOTE = "peak memory of every method is that of the whole process, in which all weights lie"
+# Shares of what is left of the time of a sampling: to tune, and then to try every contestant once.
+TUNING_SHARE, TRIAL_SHARE = 0.35, 0.4
+ROOFLINE_S = 40  # about what bytes and operations take
+RUN_ERRORS = (DraftscopeError, *FORWARD_ERRORS)  # what one contestant or part fails with is told, and costs no other
+NO_TIME = "no time was left to try it"
+PARTS = ("facts", "shapes", "ratios", "ceilings", "stale")
 
 
-def contestants_for(sampling: Sampling, tuned: dict[str, str], engine: str = "static") -> list[Contestant]:
-    """Baselines, the tuned chain and tree, and DynaTree step by step; methods of ours run in `engine`."""
-    methods = {name: _at(text, engine) for name, text in {**tuned, **STEPS}.items()}
-    parsed = [replace(parse_contestant(text), label=label) for label, text in {**BASELINES, **methods}.items()]
+def contestants_for(
+    sampling: Sampling, tuned: dict[str, str], engine: str = "static", baselines: dict[str, str] = BASELINES
+) -> list[Contestant]:
+    """Baselines, the tuned chain and tree, and DynaTree step by step; methods of ours run in `engine`.
+
+    Under greedy decoding, which the device can verify, some methods take part a second time, on the host.
+    """
+    ours = {**tuned, **STEPS}
+    methods = {name: _at(text, engine) for name, text in ours.items()}
+    if sampling.greedy and engine == "static":
+        methods |= {name + HOST: _at(ours[name], STATIC_HOST) for name in BOTH_WAYS if name in ours}
+    parsed = [replace(parse_contestant(text), label=label) for label, text in {**baselines, **methods}.items()]
     return [replace(c, method=suited(c.method, sampling)) if c.method else c for c in parsed]
 
 
-def tuned_for(pair: Pair, sampling: Sampling, engine: str, every: int) -> dict[str, str]:
-    """The best chain and the best tree of this machine, found on other prompts."""
-    best = {kind: tune(pair, candidates[::every], sampling, engine)[0][0]
-            for kind, candidates in (("linear, tuned", chains()), ("tree, tuned", trees()))}  # fmt: skip
-    print("\n".join(f"{kind}: {text}" for kind, text in best.items()), "\n")
+def tuned_for(pair: Pair, sampling: Sampling, engine: str, every: int, budget: Budget) -> dict[str, str]:
+    """The best chain and the best tree of this machine, found on other prompts; the first where none can be found."""
+    best, parts = {}, (("linear, tuned", chains()), ("tree, tuned", [*large_trees(), *trees()[::3]]))
+    for left, (kind, candidates) in zip((0.2, 1.0), parts, strict=True):
+        best[kind] = candidates[0]
+        try:
+            best[kind] = tune(pair, candidates[::every], sampling, engine, budget.share(left).spent)[0][0]
+        except RUN_ERRORS as error:
+            print(f"{kind}: not tuned ({_first_line(error)})")
+        print(f"{kind}: {best[kind]}")
     return best
+
+
+def able(
+    pair: Pair,
+    contestants: Sequence[Contestant],
+    prompt_ids: list[int],
+    length: int,
+    sampling: Sampling,
+    budget: Budget,
+    failures: dict[str, str] | None = None,
+) -> list[Contestant]:
+    """The contestants that can run: each is tried once, and one that fails is told and left out.
+
+    Args:
+        failures: takes why one failed, by label; not of one that there was no time for.
+    """
+    found, limits = [], Limits(length, record="summary")
+    for contestant in contestants:
+        try:
+            mine = pair.with_engine(contestant.engine) if contestant.engine else pair
+            reason = measured_call(mine, contestant, prompt_ids, limits, sampling, budget.spent).failure
+        except CancelledError:
+            reason = NO_TIME
+        except RUN_ERRORS as error:
+            reason = _first_line(error)
+        if not reason:
+            found.append(contestant)
+            continue
+        print(f"left out: {contestant.label} ({reason})")
+        if failures is not None and reason != NO_TIME:
+            failures[contestant.label] = reason
+    return found
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def best_tree(figures: list[dict]) -> str | None:
     """The tree that is fastest relative to the autoregressive loop beside which it ran."""
-    trees_only = [f for f in figures if "throughput" in f and f["label"] not in BASELINES
+    trees_only = [f for f in figures if f.get("ratio_to_autoregressive") and f["label"] not in BASELINES | COMPILED
                   and not f["label"].startswith("linear")]  # fmt: skip
     best = max(trees_only, key=lambda f: f["ratio_to_autoregressive"]["median"], default=None)
     return best["label"] if best else None
 
 
-def verdicts(figures: list[dict], bandwidth_share: float, ratio: Callable[[str, str], float | None]) -> list[str]:
+def verdicts(
+    figures: list[dict],
+    bandwidth_share: float | None,
+    ratio: Callable[[str, str], float | None],
+    spoilt: Sequence[str] = (),
+) -> list[str]:
     """Each goal: reached or missed, and where it is missed what it consists of.
 
     Args:
+        bandwidth_share: what our own loop reaches of the memory-bandwidth limit, None if that is not known.
         ratio: median over prompts and repeats of the ratio of two contestants' throughputs, by label.
+        spoilt: what became of graphs without which device and host are not on a par.
     """
     by_label = {f["label"]: f for f in figures}
-    lines = [f"goal {_word(bandwidth_share >= BANDWIDTH_GOAL)}: our captured autoregressive loop runs at "
-             f"{bandwidth_share:.0%} of the memory-bandwidth limit, goal {BANDWIDTH_GOAL:.0%}"]  # fmt: skip
+    lines = ["goal not measured: share of the memory-bandwidth limit"]
+    if bandwidth_share is not None:
+        lines = [f"goal {_word(bandwidth_share >= BANDWIDTH_GOAL)}: our captured autoregressive loop runs at "
+                 f"{bandwidth_share:.0%} of the memory-bandwidth limit, goal {BANDWIDTH_GOAL:.0%}"]  # fmt: skip
     best = best_tree(figures)
     for what, base, goal in RATIO_GOALS:
         name = best if what == "best tree" else what
@@ -100,14 +180,52 @@ def verdicts(figures: list[dict], bandwidth_share: float, ratio: Callable[[str, 
             continue
         cause = "" if value >= goal else f" ({_cause(by_label[name], by_label[base])})"
         lines.append(f"goal {_word(value >= goal)}: {name} {value:.2f}x {base}, goal {goal}x{cause}")
-    return lines + memory_verdict(by_label)
+    return lines + device_verdicts(by_label, ratio, spoilt) + memory_verdict(by_label)
+
+
+def device_verdicts(
+    figures: dict[str, dict], ratio: Callable[[str, str], float | None], spoilt: Sequence[str] = ()
+) -> list[str]:
+    """What iterations on the device are worth, for each method that ran both ways; judged where both ran on graphs."""
+    lines = []
+    for name in (label.removesuffix(HOST) for label in figures if label.endswith(HOST)):
+        if (value := ratio(name, name + HOST)) is None:
+            continue
+        cold = any(figures[label].get("cold_passes") for label in (name, name + HOST))
+        words = f"iterations of {name} on the device {value:.2f}x those on the host"
+        if why := [*spoilt, *["graphs were made meanwhile"] * cold]:
+            lines.append(f"goal not judged: {words}, as {', '.join(why)}")
+        else:
+            lines.append(f"goal {_word(value >= DEVICE_GOAL)}: {words}, goal {DEVICE_GOAL}x")
+    return lines
+
+
+def graphs_of(pair: Pair) -> dict[str, Graphs]:
+    """The graphs of each model, by what they are of: iterations on the device, and on the host."""
+    found = {}
+    for engine in ("static", STATIC_HOST):
+        for role, model in (("target", pair.target), ("draft", pair.draft)):
+            with suppress(PairError):  # its contestants have been left out with this reason
+                found[f"{role} ({engine})"] = model.with_engine(engine).engine.graphs
+    return found
+
+
+def spoilt_graphs(pair: Pair) -> list[str]:
+    """What became of graphs that failed or were given up, after which passes are not what is to be compared."""
+    found = []
+    for name, graphs in graphs_of(pair).items():
+        if graphs.failure:
+            found.append(f"a graph of the {name} could not be captured")
+        elif graphs.evicted:
+            found.append(f"{graphs.evicted} graphs of the {name} were given up")
+    return found
 
 
 def memory_verdict(figures: dict[str, dict]) -> list[str]:
     """Largest peak memory of a tree over that of the autoregressive loop."""
     base = figures.get("autoregressive, captured", {}).get("peak_memory_bytes")
     peaks = {label: f["peak_memory_bytes"] for label, f in figures.items()
-             if label not in BASELINES and f.get("peak_memory_bytes")}  # fmt: skip
+             if label not in BASELINES | COMPILED and f.get("peak_memory_bytes")}  # fmt: skip
     if not base or not peaks:
         return ["goal not measured: peak memory"]
     worst = max(peaks, key=peaks.get)
@@ -139,36 +257,67 @@ def _at(text: str, engine: str) -> str:
     return f"{name}@{engine}{colon}{rest}"
 
 
-def measure(pair: Pair, prompts, length: int, repeats: int, sampling: Sampling, tuned, engine: str) -> Comparison:
-    """All contestants interleaved; two rounds on the longest prompt warm up, the second of which captures graphs."""
+def measure(
+    pair: Pair,
+    contestants: Sequence[Contestant],
+    prompts,
+    length: int,
+    repeats: int,
+    sampling: Sampling,
+    budget: Budget,
+    failures: dict[str, str] | None = None,
+) -> Comparison:
+    """All contestants that can run, interleaved, each tried on the longest prompt first; until the time is over.
+
+    Args:
+        failures: see `able`.
+    """
     prompts = sorted(prompts, key=lambda prompt: -len(prompt[1]))
-    return compare(pair, contestants_for(sampling, tuned, engine), prompts, length, repeats, WARM_UPS, sampling)
+    found = able(pair, contestants, prompts[0][1], length, sampling, budget.share(TRIAL_SHARE), failures)
+    if not found:
+        raise PairError("No contestant could run: what is said above is why.")
+    return compare(pair, found, prompts, length, repeats, WARM_UPS, sampling, cancelled=budget.spent)
 
 
 def report(pair: Pair, comparison: Comparison, rows: int) -> dict:
     """Print the tables and verdicts of one sampling; return the figures."""
     labels = [contestant.label for contestant in comparison.contestants]
-    bases = {"autoregressive": labels.index("autoregressive, captured"), "hf_generate": labels.index("HF generate"),
-             "hf_assisted": labels.index("HF assisted")}  # fmt: skip
+    named = {"autoregressive": "autoregressive, captured", "hf_generate": "HF generate", "hf_assisted": "HF assisted"}
+    bases = {base: labels.index(label) for base, label in named.items() if label in labels}
     figures = [figures_of(comparison, index, bases) for index in range(len(labels))]
     for index, found in enumerate(figures):
         peaks = [r.metrics.peak_memory_bytes for r in comparison.of(index) if r.metrics and r.metrics.peak_memory_bytes]
         found["peak_memory_bytes"] = max(peaks, default=None)
+        found["cold_passes"] = sum(result.cold for result in comparison.of(index))
     print_figures(figures)
-    captured, ceilings = figures[bases["autoregressive"]], measure_ceilings(pair.target.device, pair.target.dtype)
-    limit_s = pass_cost(pair.target, 1, rows).bytes / ceilings.copy_bytes_per_s
-    share = limit_s * captured["throughput"]["median"]
+    if cold := {f["label"]: f["cold_passes"] for f in figures if f["cold_passes"]}:
+        print(f"\nmeasured while CUDA graphs were made, so slower than they are: {cold}")
+    own = figures[bases["autoregressive"]] if "autoregressive" in bases else {}
+    share = _bandwidth_share(pair, rows, own["throughput"]["median"]) if "throughput" in own else None
 
     def ratio(what: str, base: str) -> float | None:
+        if not {what, base} <= set(labels):
+            return None
         found = ratios(comparison.of(labels.index(what)), comparison.of(labels.index(base)))
         return found.median if found else None
 
-    lines = verdicts(figures, share, ratio)
+    spoilt = spoilt_graphs(pair) if any(label.endswith(HOST) for label in labels) else []
+    lines = verdicts(figures, share, ratio, spoilt)
     print("\n".join(["", *lines]))
     for contestant, prompt, difference in comparison.differences:
         print(f"differs: {labels[contestant]} on {comparison.prompts[prompt]}: {difference.explanation}")
     return {"figures": figures, "goals": lines, "bandwidth_share": share, "prompts": comparison.prompts,
             "differences": len(comparison.differences)}  # fmt: skip
+
+
+def _bandwidth_share(pair: Pair, rows: int, throughput: float) -> float | None:
+    """What so many tokens per second, one in a pass, are of the memory-bandwidth limit; None if it is not known."""
+    try:
+        ceilings = measure_ceilings(pair.target.device, pair.target.dtype)
+    except RUN_ERRORS as error:
+        print(f"the ceilings could not be measured: {_first_line(error)}")
+        return None
+    return pass_cost(pair.target, 1, rows).bytes / ceilings.copy_bytes_per_s * throughput
 
 
 def roofline_figures(pair: Pair, engines: tuple[str, ...], prompt_ids: list[int], max_new_tokens: int) -> dict:
@@ -185,7 +334,7 @@ def roofline_figures(pair: Pair, engines: tuple[str, ...], prompt_ids: list[int]
 
 def widened_pair(like: str, folder: Path, dtype: str, context_length: int) -> Pair:
     """The widened pair on the GPU, written to `folder` where it does not lie there yet."""
-    target, draft = widened_pair_folders(like, folder, dtype)
+    target, draft = widened_pair_folders(like, folder, dtype, "cuda")
     return load_pair(PairSettings(str(target), str(draft), "cuda", dtype, context_length=context_length))
 
 
@@ -194,42 +343,71 @@ def main() -> int:
     parser.add_argument("--like", default="pythia-2.8b", help="whose shapes the widened pair takes")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
     parser.add_argument("--folder", type=Path, help="where the widened pair lies or is written; a temporary one")
-    parser.add_argument("--num-prompts", type=int, default=8)
-    parser.add_argument("--max-new-tokens", type=int, default=512)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--num-prompts", type=int, default=4)
+    parser.add_argument("--max-new-tokens", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--sampling", choices=tuple(SAMPLINGS), help="only this one")
+    parser.add_argument("--hf-static", action="store_true", help="with the compiled static cache of transformers")
+    parser.add_argument("--minutes", type=float, help="end within so many; 9, and 8 at a first contact")
     parser.add_argument("--roofline", action="store_true", help="only bytes and operations against the ceilings; "
                         "without a GPU of the embedded pair on the CPU")  # fmt: skip
+    parser.add_argument("--first-contact", choices=PARTS, metavar="PART",
+                        help=f"what a GPU that was never met shows, in parts: {', '.join(PARTS)}")  # fmt: skip
     args = parser.parse_args()
-    started = time.perf_counter()
-    if not torch.cuda.is_available():
-        if not args.roofline:
-            raise PairError("This benchmark needs a CUDA GPU; on a CPU run python -m benchmarks.methods.")
-        pair = embedded_pair("cpu")
-        prompt_ids = encode(pair, choose_prompts(args.prompts, 1)[0].text)
-        figures = {"pair": pair.info.name, **roofline_figures(pair, ("library", "lean"), prompt_ids, 128)}
-        save_figures(args, "roofline", figures, pair.target.device)
-        return 0
-    length = 48 if args.quick else args.max_new_tokens
+    if args.first_contact:
+        from benchmarks.first_contact import run_part  # its parts use what stands above
+
+        return run_part(args.first_contact, args)
+    if torch.cuda.is_available():
+        return _measure_all(args)
+    if not args.roofline:
+        raise PairError("This benchmark needs a CUDA GPU; on a CPU run python -m benchmarks.methods.")
+    pair = embedded_pair("cpu")
+    prompt_ids = encode(pair, choose_prompts(args.prompts, 1)[0].text)
+    figures = {"pair": pair.info.name, **roofline_figures(pair, ("library", "lean"), prompt_ids, 128)}
+    save_figures(args, "roofline", figures, pair.target.device)
+    return 0
+
+
+def _measure_all(args: argparse.Namespace) -> int:
+    """Each sampling, then bytes and operations; what is known is written after each."""
+    budget, started = Budget(60 * (args.minutes or 9)), time.perf_counter()
+    length = min(48, args.max_new_tokens) if args.quick else args.max_new_tokens
+    repeats = 1 if args.quick else args.repeats
+    samplings = () if args.roofline else (args.sampling,) if args.sampling else tuple(SAMPLINGS)
+    name, failed = "roofline" if args.roofline else "gpu", []
     with tempfile.TemporaryDirectory() as temporary:
         pair = widened_pair(args.like, args.folder or Path(temporary) / "pair", args.dtype, 1024 + length)
+        print("\n".join(engine_lines(pair)))
         chosen = choose_prompts(args.prompts, 2 if args.quick else args.num_prompts)
         prompts = [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in chosen]
         figures: dict = {"pair": pair.info.name}
-        if not args.roofline:
-            for name in (args.sampling,) if args.sampling else SAMPLINGS:
-                setup = f"{pair.info.name} (widened weights), {args.dtype}, {name}, {len(prompts)} x {length} tokens"
-                print(f"\n{setup}\n")
-                tuned = tuned_for(pair, SAMPLINGS[name], "static", 6 if args.quick else 1)
-                repeats = 1 if args.quick else args.repeats
-                comparison = measure(pair, prompts, length, repeats, SAMPLINGS[name], tuned, "static")
+        for done, label in enumerate(samplings):
+            sampling, mine = SAMPLINGS[label], budget.share(0.85 / (len(samplings) - done))
+            setup = f"{pair.info.name} (widened weights), {args.dtype}, {label}, {len(prompts)} x {length} tokens"
+            print(f"\n{setup}\n")
+            try:
+                tuned = tuned_for(pair, sampling, "static", 6 if args.quick else 1, mine.share(TUNING_SHARE))
+                baselines = BASELINES | (COMPILED if args.hf_static else {})
+                contestants = contestants_for(sampling, tuned, baselines=baselines)
+                comparison = measure(pair, contestants, prompts, length, repeats, sampling, mine)
                 rows = len(prompts[0][1]) + length // 2
-                figures[name] = report(pair, comparison, rows) | {"setup": setup, "tuned": tuned}
-        print()
-        figures |= roofline_figures(pair, ("library", "lean", "static"), prompts[0][1], min(length, 128))
-        print(f"{time.perf_counter() - started:.0f} s")
-        save_figures(args, "roofline" if args.roofline else "gpu", figures, pair.target.device, args.sampling)
-    return 0
+                figures[label] = report(pair, comparison, rows) | {"setup": setup, "tuned": tuned}
+            except RUN_ERRORS as error:
+                traceback.print_exc(file=sys.stdout)
+                failed.append(f"{label} could not be measured: {_first_line(error)}")
+            save_figures(args, name, figures, pair.target.device, args.sampling)
+        if budget.left_s > ROOFLINE_S:
+            print()
+            engines = ("library", "lean", "static")
+            try:
+                figures |= roofline_figures(pair, engines, prompts[0][1], min(length, 128))
+            except RUN_ERRORS as error:
+                traceback.print_exc(file=sys.stdout)
+                failed.append(f"bytes and operations could not be measured: {_first_line(error)}")
+            save_figures(args, name, figures, pair.target.device, args.sampling)
+    print("\n".join([*failed, f"{time.perf_counter() - started:.0f} s"]))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

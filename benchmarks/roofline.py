@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import print_table
+from decoding.comparison import MOST_TRIES, cold_calls
 from decoding.method import Method
 from decoding.pair import Model, Pair
 from decoding.session import DecodeSession, Limits
@@ -53,7 +54,9 @@ def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
     target = torch.empty_like(source)
     copy_s = median_s(lambda: target.copy_(source), device)
     size = MATRIX_SIZE[device.type]
-    left, right = (torch.ones((size, size), dtype=dtype, device=device) for _ in range(2))
+    # Numbers that are all alike are multiplied faster than those of a model.
+    maker = torch.Generator(device).manual_seed(0)
+    left, right = (torch.randn((size, size), generator=maker, device=device).to(dtype) for _ in range(2))
     product_s = median_s(lambda: left @ right, device)
     return Ceilings(2 * source.numel() / copy_s, 2 * size**3 / product_s)
 
@@ -109,8 +112,11 @@ def pass_seconds(model: Model, num_queries: int, rows: int) -> float:
     return median_s(one_pass, model.device)
 
 
-def pass_rows(pair: Pair, ceilings: Ceilings, rows: int = 200) -> list[dict]:
-    """Target and draft passes of several sizes: measured time, limits, and the share of the limit that is reached."""
+def pass_rows(pair: Pair, ceilings: Ceilings | None, rows: int = 200) -> list[dict]:
+    """Target and draft passes of several sizes: measured time, and where ceilings are known the limits and their share.
+
+    What follows from ceilings that are not known is None.
+    """
     found = []
     for role, model in (("target", pair.target), ("draft", pair.draft)):
         for queries in QUERIES:
@@ -118,52 +124,64 @@ def pass_rows(pair: Pair, ceilings: Ceilings, rows: int = 200) -> list[dict]:
             found.append({
                 "model": role, "engine": model.info.engine, "queries": queries, "ms": 1000 * seconds,
                 "megabytes": cost.bytes / 1e6, "gigaoperations": cost.operations / 1e9,
-                "bandwidth_limit_ms": 1000 * cost.bytes / ceilings.copy_bytes_per_s,
-                "compute_limit_ms": 1000 * cost.operations / ceilings.product_operations_per_s,
-                "share_of_limit": cost.limit_s(ceilings) / seconds,
+                "bandwidth_limit_ms": ceilings and 1000 * cost.bytes / ceilings.copy_bytes_per_s,
+                "compute_limit_ms": ceilings and 1000 * cost.operations / ceilings.product_operations_per_s,
+                "share_of_limit": ceilings and cost.limit_s(ceilings) / seconds,
             })  # fmt: skip
     return found
 
 
 def phase_rows(
-    pair: Pair, method: Method, prompt_ids: list[int], max_new_tokens: int, ceilings: Ceilings
+    pair: Pair, method: Method, prompt_ids: list[int], max_new_tokens: int, ceilings: Ceilings | None
 ) -> list[dict]:
-    """Each phase of a real run: milliseconds per iteration, and the least that its passes could take."""
+    """Each phase of a real run: milliseconds per iteration, and the least that its passes could take (None: unknown).
+
+    `cold` are the passes of the run that made a CUDA graph: they say that its times are too long.
+    """
     list(DecodeSession(pair, method, prompt_ids, limits=Limits(16, record="none")))
-    run = DecodeSession(pair, method, prompt_ids, limits=Limits(max_new_tokens, record="summary"))
-    iterations = list(run)
+    for _ in range(MOST_TRIES):  # until no CUDA graph is made on the way
+        before = cold_calls(pair)
+        iterations = list(DecodeSession(pair, method, prompt_ids, limits=Limits(max_new_tokens, record="summary")))
+        cold = cold_calls(pair) - before
+        if not cold:
+            break
     rows = len(prompt_ids) + max_new_tokens // 2
     target = pass_cost(pair.target, max(1, round(np.mean([i.verified + 1 for i in iterations]))), rows)
     levels = np.mean([i.draft_forwards for i in iterations])
     width = max(1, round(np.mean([i.drafted / max(1, i.draft_forwards) for i in iterations])))
-    limits = {
-        "verify": target.limit_s(ceilings),
-        "draft": levels * pass_cost(pair.draft, width, rows).limit_s(ceilings) if levels else 0.0,
-    }
+    draft = pass_cost(pair.draft, width, rows)
+    limits = ceilings and {"verify": target.limit_s(ceilings), "draft": levels * draft.limit_s(ceilings)}
     total = sum(i.times.total_s for i in iterations) / len(iterations)
     found = []
     for phase in PHASES:
         seconds = sum(getattr(i.times, f"{phase}_s") for i in iterations) / len(iterations)
         found.append({
             "method": method.label, "phase": phase, "ms": 1000 * seconds, "share": seconds / total,
-            "limit_ms": 1000 * limits.get(phase, 0.0),
+            "limit_ms": limits and 1000 * limits.get(phase, 0.0), "cold": cold,
         })  # fmt: skip
     return found
 
 
-def print_roofline(ceilings: Ceilings, passes: list[dict], phases: list[dict]) -> None:
-    """The ceilings and the two tables."""
-    print(f"measured ceilings: copy {ceilings.copy_bytes_per_s / 1e9:.0f} GB/s (read + written), "
-          f"product {ceilings.product_operations_per_s / 1e12:.2f} Top/s\n")  # fmt: skip
+def print_roofline(ceilings: Ceilings | None, passes: list[dict], phases: list[dict]) -> None:
+    """The ceilings where they are known, and the two tables."""
+    if ceilings:
+        print(f"measured ceilings: copy {ceilings.copy_bytes_per_s / 1e9:.0f} GB/s (read + written), "
+              f"product {ceilings.product_operations_per_s / 1e12:.2f} Top/s\n")  # fmt: skip
     print_table(
         ("pass", "engine", "queries", "ms", "MB", "Gop", "bandwidth ms", "compute ms", "of the limit"),
         [(r["model"], r["engine"], r["queries"], f"{r['ms']:.2f}", f"{r['megabytes']:.1f}",
-          f"{r['gigaoperations']:.2f}", f"{r['bandwidth_limit_ms']:.2f}", f"{r['compute_limit_ms']:.2f}",
-          f"{r['share_of_limit']:.0%}") for r in passes],
+          f"{r['gigaoperations']:.2f}", _known(r["bandwidth_limit_ms"], ".2f"), _known(r["compute_limit_ms"], ".2f"),
+          _known(r["share_of_limit"], ".0%")) for r in passes],
     )  # fmt: skip
     print("\nper iteration; what exceeds the limit is launches, Python, and rows that wait for one another")
     print_table(
         ("method", "phase", "ms", "share", "limit ms"),
         [(r["method"], r["phase"], f"{r['ms']:.2f}", f"{r['share']:.0%}",
-          f"{r['limit_ms']:.2f}" if r["limit_ms"] else "-") for r in phases],
+          _known(r["limit_ms"] or None, ".2f")) for r in phases],
     )  # fmt: skip
+    if cold := {r["method"]: r["cold"] for r in phases if r["cold"]}:
+        print(f"\nmeasured while CUDA graphs were made, so slower than they are: {cold}")
+
+
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -32,6 +32,7 @@ from decoding.errors import PromptError, require
 from decoding.method import Method
 from decoding.pair import Pair
 from decoding.session import DecodeSession, Limits
+from decoding.settings import setting
 
 GOAL = 0.10
 NODES, DEPTH, CONTEXT = 64, 8, 512  # where an axis is not what grows
@@ -55,10 +56,11 @@ COLUMNS = (*PHASES, "iteration", *RECORDS.values())
 class ChainsDrafter(Drafter):
     """The draft's likeliest tokens after the root, each followed by the likeliest chain: `nodes` at `depth`."""
 
-    nodes: int = NODES
-    depth: int = DEPTH
+    nodes: int = setting(NODES, 1, 4096, label="Nodes")
+    depth: int = setting(DEPTH, 1, 4096, label="Depth")
 
     def __post_init__(self):
+        super().__post_init__()
         require(self.nodes % self.depth == 0, f"{self.nodes} nodes are no whole number of chains of {self.depth}.")
 
     def draft(self, state, source, root_token, draws) -> Draft:

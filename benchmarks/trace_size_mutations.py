@@ -76,7 +76,7 @@ def _left_aside(parent: NodeTrace, place: int, token: int, text: str) -> NodeTra
     path = parent.path_probability * 0.5
     return NodeTrace(
         place, parent.node_id, parent.depth + 1, token, text, 1, 0.5, path, None, None, "not_drafted", True, None, None,
-        None, None, None, "not_verified", "Pruned before verification.", None, None,
+        None, None, None, "not_verified", None, None, None, None, "improbable",
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ autoregressive loop of the same round, before the output begins to loop.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from statistics import median
 
@@ -28,6 +28,7 @@ from decoding.pair import Pair
 from decoding.prompts import load_prompts
 from decoding.sampling import Sampling
 
+LARGE_BUDGETS = (63, 95, 127)
 # (share of the candidates that run, prompts, tokens) of each round.
 ROUNDS = ((1.0, 1, 32), (0.34, 2, 64), (0.12, 4, 128))
 
@@ -55,6 +56,28 @@ def trees() -> list[str]:
     return found + [f"hardware_aware:node_budget={nodes}" for nodes in (16, 64)]
 
 
+def large_trees() -> list[str]:
+    """Trees for a GPU, where a pass over many tokens costs little more than one over a single one.
+
+    With the root they have 64, 96 or 128 nodes, and levels of beams 8: sizes to which static passes are padded.
+    """
+    found = [
+        f"eagle2:node_budget={nodes},beam_width={beam},max_depth={depth}"
+        for nodes, beam, depth in product(LARGE_BUDGETS, (8, 10), (5, 6, 8))
+    ]
+    found += [
+        f"fixed_tree:node_budget={nodes},max_depth={depth},branching={width},prune_probability=0.002,"
+        "branch_first_level=true"
+        for nodes, depth, width in product(LARGE_BUDGETS, (5, 7), (3, 4))
+    ]
+    return found + [
+        f"dynatree:node_budget={nodes},branch_first_level=true,branch_min=2,branch_mid=4,branch_max=8,"
+        f"confidence_high=0.8,stop_probability=0.01,prune_probability=0.002,base_depth={depth},max_depth=8,"
+        "history=false"
+        for nodes, depth in product(LARGE_BUDGETS, (4, 7))
+    ]
+
+
 def tuning_prompts(pair: Pair, count: int = 4) -> list[tuple[str, list[int]]]:
     """The last prompts of each kind, which the benchmarks do not reach."""
     by_kind: dict[str, list] = {}
@@ -66,9 +89,17 @@ def tuning_prompts(pair: Pair, count: int = 4) -> list[tuple[str, list[int]]]:
 
 
 def tune(
-    pair: Pair, candidates: Sequence[str], sampling: Sampling, engine: str | None = None
+    pair: Pair,
+    candidates: Sequence[str],
+    sampling: Sampling,
+    engine: str | None = None,
+    cancelled: Callable[[], bool] | None = None,
 ) -> list[tuple[str, float]]:
-    """Candidates of the last round with their throughput over the autoregressive loop, the best first."""
+    """Candidates of the last round with their throughput over the autoregressive loop, the best first.
+
+    Args:
+        cancelled: asked between iterations; when True, what the rounds so far have shown is returned.
+    """
     at = f"@{engine}" if engine else ""
     left = [(text, 0.0) for text in candidates]
     prompts = tuning_prompts(pair)
@@ -76,7 +107,9 @@ def tune(
         keep = max(2, round(share * len(candidates)))
         names = [text for text, _ in left[:keep]]
         contestants = [_contestant("autoregressive", at, sampling), *(_contestant(n, at, sampling) for n in names)]
-        comparison = compare(pair, contestants, prompts[:num_prompts], tokens, repeats=1, warmup=1, sampling=sampling)
+        comparison = compare(
+            pair, contestants, prompts[:num_prompts], tokens, 1, 1, sampling, cancelled=cancelled
+        )  # fmt: skip
         base = {r.prompt: r.loop_free.throughput for r in comparison.of(0) if r.loop_free}
         speeds = [
             [r.loop_free.throughput / base[r.prompt] for r in comparison.of(i) if r.loop_free and r.prompt in base]
@@ -86,6 +119,8 @@ def tune(
             ((name, median(values) if values else 0.0) for name, values in zip(names, speeds, strict=True)),
             key=lambda pair: -pair[1],
         )
+        if cancelled is not None and cancelled():
+            break
     return left
 
 
@@ -108,7 +143,8 @@ def main() -> int:
     started = time.perf_counter()
     pair, sampling = pair_from(args), sampling_from(args)
     figures = {}
-    for kind, candidates in (("chain", chains()), ("tree", trees())):
+    fitting = [*trees(), *large_trees()] if pair.target.device.type == "cuda" else trees()
+    for kind, candidates in (("chain", chains()), ("tree", fitting)):
         found = tune(pair, candidates[:: 8 if args.quick else 1], sampling)
         figures[kind] = [{"contestant": text, "ratio_to_autoregressive": ratio} for text, ratio in found]
         print(f"\nbest {kind}s on {', '.join(name for name, _ in tuning_prompts(pair))}")

@@ -1,0 +1,215 @@
+"""Random calls of decoding, each drawn from its number alone: pair, method, settings, verifier, prompt, and so on."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from benchmarks.tiny_models import WORDS, PairPlan
+from decoding.drafters import Drafter
+from decoding.method import CACHE_POLICIES, Method, fitting
+from decoding.methods import METHODS
+from decoding.node_orders import NODE_ORDERS
+from decoding.sampling import Sampling
+from decoding.session import Limits
+from decoding.settings import SettingInfo, settings_of
+from decoding.trace import Setting
+
+PAIRS = 200  # numbers that are alike modulo this share a pair
+MOST_NEW_TOKENS = 40
+# Nodes over all iterations of a run: large trees decode few tokens, so that they cost no more than the others.
+MOST_NODES = 4000
+# A nucleus as small as this holds the likeliest token alone: sampling must then give the greedy text.
+NARROW = 0.5 / 192
+KEPT_AS_IT_IS = 0.4  # share of settings that keep their default
+Kind = str  # `greedy`, `narrow` (sampled, from a nucleus of one token) or `sampled`
+OPEN_END = 1e-6  # how far from an end that is not accepted itself numbers are drawn
+# Settings of one drafter, each of which must not be above, or must be below, the next.
+RISING = (
+    ("base_depth", "max_depth"),
+    ("branch_min", "branch_mid", "branch_max"),
+    ("confidence_low", "confidence_high"),
+    ("stop_probability", "deep_probability"),
+    ("history_minimum", "history_window"),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of decoding and what is done with its session on the way.
+
+    Attributes:
+        plan: of the pair.
+        kind: `greedy` or `narrow`, whose text is that of greedy decoding, or `sampled`.
+        stop_place: the token at this place of the greedy text ends texts; None: none but the tokenizer's does.
+        restless: chance of a fork, a rewind, an edit and the like before each iteration.
+    """
+
+    number: int
+    plan: PairPlan
+    kind: Kind
+    method: Method
+    sampling: Sampling
+    prompt_ids: tuple[int, ...]
+    limits: Limits
+    stop_place: int | None
+    restless: float
+
+    def __str__(self) -> str:
+        settings = " ".join(f"{name}={value}" for name, value in self.method.settings().items())
+        return (
+            f"{self.plan}; {self.method.name} {settings}; {self.kind}, {self.sampling}; {len(self.prompt_ids)} prompt "
+            f"tokens, {self.limits}; stop at {self.stop_place}; restless {self.restless}"
+        )
+
+
+def draw_case(number: int) -> Case:
+    """The call of a number.
+
+    Raises:
+        SettingsError: settings that do not go together were drawn, which is a mistake here.
+    """
+    random, plan = Random(f"run {number}"), PairPlan.numbered(number % PAIRS)
+    kind = random.choices(("greedy", "narrow", "sampled"), (8, 1, 1))[0]
+    sampling = _draw_sampling(random, kind)
+    method = draw_method(random, sampling)
+    prompt, new = _draw_lengths(random, plan.context, method)
+    record = random.choices(("full", "summary", "none"), (3, 3, 1))[0]
+    return Case(
+        number=number,
+        plan=plan,
+        kind=kind,
+        method=method,
+        sampling=sampling,
+        prompt_ids=tuple(random.randrange(WORDS) for _ in range(prompt)),
+        limits=Limits(
+            new, random.random() < 0.3, record, random.choice(("top", "open", "full")), random.choice((None, 100_000))
+        ),
+        stop_place=random.randrange(new) if random.random() < 0.4 else None,
+        restless=random.choice((0.0, 0.0, 0.15, 0.4)),
+    )
+
+
+def draw_method(random: Random, sampling: Sampling) -> Method:
+    """A method with random settings, and one of the verifiers that keep the target's distribution on its trees."""
+    name = random.choice(list(METHODS))
+    method = METHODS[name].with_settings(**draw_settings(random, METHODS[name].drafter))
+    verifiers = fitting(method.drafter.law, sampling)
+    # Half of the greedy runs take the greedy verifier, the others any that fits.
+    verifier = "greedy" if sampling.greedy and random.random() < 0.5 else random.choice(verifiers)
+    method = method.with_settings(
+        verifier=verifier, cache_policy=random.choice(CACHE_POLICIES), node_order=random.choice(list(NODE_ORDERS))
+    )
+    declared = settings_of(type(method.verifier)).values()
+    return method.with_settings(**{i.name: _draw(random, i) for i in declared if random.random() > KEPT_AS_IT_IS})
+
+
+def draw_settings(random: Random, drafter: Drafter) -> dict[str, Setting]:
+    """Settings of a drafter within the ranges that it declares, most of them other than the default."""
+    declared, drawn = settings_of(type(drafter)), {}
+    for names in RISING:
+        if set(names) <= declared.keys() and random.random() > KEPT_AS_IT_IS:
+            values = sorted(_draw(random, declared[name]) for name in names)
+            if values[0] < values[-1]:
+                drawn |= dict(zip(names, values, strict=True))
+    bound = {name for names in RISING if set(names) <= declared.keys() for name in names}
+    for name in drafter.settings():
+        if name in ALWAYS or (name not in bound and random.random() > KEPT_AS_IT_IS):
+            drawn[name] = _draw(random, declared[name])
+    return drawn
+
+
+def _draw(random: Random, info: SettingInfo) -> Setting:
+    if info.name in TEXTS:
+        return TEXTS[info.name](random)
+    if isinstance(info.default, bool):
+        return random.random() < 0.5
+    if info.choices:
+        return random.choice(list(info.choices))
+    accepted = info.accepted
+    if isinstance(info.default, int):
+        return _whole(random, int(accepted.low), int(accepted.high))
+    return _real(random, accepted.low + OPEN_END * accepted.low_open, accepted.high - OPEN_END * accepted.high_open)
+
+
+def _draw_sampling(random: Random, kind: Kind) -> Sampling:
+    # Extremes are drawn too, but seldom: trees of which nothing is accepted try little.
+    draft = 1.0
+    if (place := random.random()) > 0.5:
+        draft = math.exp(random.uniform(*map(math.log, (0.05, 20) if place > 0.9 else (0.3, 3))))
+    temperature = 0.0 if kind == "greedy" else math.exp(random.uniform(math.log(0.2), math.log(3)))
+    top_p = NARROW if kind == "narrow" else random.choice((1.0, 1.0, random.uniform(0.05, 1.0)))
+    return Sampling(temperature, top_p, draft, random.randrange(2**31))
+
+
+def _draw_lengths(random: Random, context: int, method: Method) -> tuple[int, int]:
+    """Tokens of the prompt and new ones, from 1 to what fills the context to its last place."""
+    if random.random() < 0.02:
+        return context - 1, 1
+    nodes = min(_nodes(method), 4096)
+    new = min(random.randint(1, MOST_NEW_TOKENS), max(2, MOST_NODES // nodes))
+    most = context - new
+    prompt = random.choice((1, random.randint(1, 8), random.randint(1, most), random.randint(1, most), most, most - 1))
+    return max(1, prompt), new
+
+
+def _nodes(method: Method) -> int:
+    """A bound of the nodes of a tree of this method, for the time it takes."""
+    drafter: Any = method.drafter
+    if hasattr(drafter, "by_level"):
+        return sum(math.prod(drafter.by_level[: level + 1]) for level in range(len(drafter.by_level)))
+    if hasattr(drafter, "paths"):
+        return drafter.paths * max(1, getattr(drafter, "length", 0) + getattr(drafter, "branch", 0))
+    return getattr(drafter, "node_budget", getattr(drafter, "length", 1))
+
+
+def _whole(random: Random, low: int, high: int) -> int:
+    """A whole number between two, both included: small ones above all, the ends now and then."""
+    if random.random() < 0.1:
+        return random.choice((low, low, high))
+    return low + int((high - low + 1) ** random.random()) - 1
+
+
+def _real(random: Random, low: float, high: float) -> float:
+    """A number between two, both included: the ends now and then, very small ones now and then."""
+    place = random.random()
+    if place < 0.1:
+        return random.choice((low, high))
+    return min(high, max(low, math.exp(random.uniform(-12, 0)))) if place < 0.3 else random.uniform(low, high)
+
+
+def _widths(random: Random) -> str:
+    widths, nodes, level = [], 0, 1
+    for _ in range(_whole(random, 1, 32)):
+        width = random.choice((1, 1, 1, 2, 3, _whole(random, 1, 16)))
+        if nodes + level * width > 4096:
+            break
+        level *= width
+        nodes += level
+        widths.append(width)
+    return ",".join(map(str, widths))
+
+
+def _acceptance(random: Random) -> str:
+    rates = [random.random() for _ in range(_whole(random, 1, 16))]
+    share = random.random() / sum(rates)
+    return ",".join(f"{rate * share:.4f}" for rate in sorted(rates, reverse=True))
+
+
+def _curve(random: Random) -> str:
+    if random.random() < 0.3:
+        return f"{random.uniform(0.01, 5):.3f}"
+    sizes = sorted(random.sample(range(1, 129), random.randint(2, 5)))
+    return " ".join(f"{size}:{random.uniform(0.1, 2) + 0.05 * size:.3f}" for size in sizes)
+
+
+def _odds(random: Random) -> str:
+    return " ".join(f"{math.exp(random.uniform(math.log(0.01), math.log(100))):.4g}" for _ in range(2))
+
+
+# Settings that are text. What would be measured where they are empty would differ from run to run: they never are.
+TEXTS: dict[str, Callable[[Random], str]] = {
+    "widths": _widths, "acceptance": _acceptance, "verify_ms": _curve, "level_ms": _curve, "odds": _odds,
+}  # fmt: skip
+ALWAYS = ("acceptance", "verify_ms", "level_ms", "odds")
