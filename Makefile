@@ -30,7 +30,7 @@ run: $(STAMP) check-port
 
 test: $(STAMP)
 	@$(VENV_PYTHON) -m ruff check .
-	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -2,10 +2,13 @@
 
 import atexit
 import os
+import random
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `pytest` alone does not add the working directory, `python -m pytest` does
@@ -26,3 +29,30 @@ for kind in ("TRAINING", "EXPERIMENTS"):
     os.environ.pop(f"DRAFTSCOPE_{kind}", None)
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="draftscope-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--order=reversed` or `--order=SEED`: no test may depend on what ran before it."""
+    parser.addoption("--order", metavar="reversed|SEED", help="run files, and the tests of each, backwards or shuffled")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the files, and the tests inside each, in the order asked for; every process of a run gets the same one."""
+    order = config.getoption("order")
+    if order is None:
+        return
+    if order == "reversed":
+        items.reverse()
+        return
+    try:
+        shuffle = random.Random(int(order)).shuffle
+    except ValueError:
+        raise pytest.UsageError(f"--order={order}: give 'reversed' or a whole number as the seed.") from None
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    groups = list(files.values())
+    shuffle(groups)
+    for group in groups:
+        shuffle(group)
+    items[:] = [item for group in groups for item in group]

@@ -83,6 +83,7 @@ ARCHITECTURES: dict[str, tuple[str, Callable[[int, int], dict[str, Any]], str | 
         "gemma",
     ),
     "mistral": ("MistralForCausalLM", lambda h, n: {**_llama(h, n, tied=False), "sliding_window": 128}, None),
+    "phi3": ("Phi3ForCausalLM", lambda h, n: _llama(h, n, tied=False), None),
     "bloom": ("BloomForCausalLM", lambda h, n: {"hidden_size": h, "n_layer": n, "n_head": 4}, None),
     "mpt": ("MptForCausalLM", lambda h, n: {"d_model": h, "n_layers": n, "n_heads": 4}, None),
     "mamba": ("MambaForCausalLM", lambda h, n: {"hidden_size": h, "num_hidden_layers": n, "state_size": 4}, None),

@@ -13,6 +13,7 @@ from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
 from decoding.trace_check import check_run
 from tests.fakes import make_checkpoint
+from viz.why_verdict import why_verdict
 
 WIDE = METHODS["dynatree"].with_settings(branch_first_level=True, stop_probability=0.01, prune_probability=0.005)
 REWOUND = {
@@ -162,11 +163,13 @@ def test_edits_change_the_first_iteration_of_a_fork_alone(embedded, name):
     changed = forked.step()
     added = changed.nodes[-1]
     assert changed.committed_ids[0] == other == added.token_id and changed.accepted[0] == added.node_id
-    assert added.verdict == "accepted" and added.reason.startswith("Forced into the tree: forced to pass: ")
+    assert added.verdict == "accepted" and added.reason == "forced_pass"
+    assert why_verdict(changed, added.node_id).startswith("Forced into the tree: forced to pass: ")
     rejected = next(n for n in changed.nodes if n.parent_id == 0 and n.token_id == first[0])
-    assert rejected.verdict in ("rejected", "not_reached") and rejected.reason.startswith("Forced to fail: ")
+    assert rejected.verdict in ("rejected", "not_reached")
+    assert why_verdict(changed, rejected.node_id).startswith("Forced to fail: ")
     assert added.acceptance_probability == pytest.approx(1) and rejected.acceptance_probability == 0
-    assert not any(n.reason.startswith("Forced") for i in forked for n in i.nodes)
+    assert not any(i.forced or "forced" in (n.reason or "") for i in forked for n in i.nodes)
     check_run(forked.trace())
 
 
@@ -177,7 +180,9 @@ def test_a_node_forced_out_takes_its_subtree_along(embedded):
     changed = session.rewind(whole.index).fork(edits=Edits(force_out=(first,))).step()
     out, below = (changed.nodes[node] for node in whole.accepted[:2])
     assert out.verdict == below.verdict == "not_verified" and changed.verified < whole.verified
-    assert out.reason.startswith("Forced out") and below.reason.startswith("A node above it was forced out")
+    assert (out.reason, below.reason) == ("forced_out", "below_forced_out")
+    assert why_verdict(changed, out.node_id).startswith("Forced out")
+    assert why_verdict(changed, below.node_id).startswith("A node above it was forced out")
     assert changed.committed_ids == whole.committed_ids[:1], "greedy: the text stays, the final token takes its place"
 
 

@@ -132,7 +132,7 @@ def test_a_pass_leaves_the_prefix_as_it_was(pair):
 
 
 def test_the_timed_tree_and_level(pair):
-    seen, depths = cost_measuring._binary_tree(7)
+    seen, depths = cost_measuring.binary_tree(7)
     assert depths.tolist() == [0, 1, 1, 2, 2, 2, 2]
     assert np.flatnonzero(seen[5]).tolist() == [0, 2, 5] and seen[0].sum() == 1
     seen, depths = cost_measuring._siblings(3)

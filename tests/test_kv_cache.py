@@ -59,6 +59,25 @@ def test_clone_is_independent():
     assert held(copy) == [1, 2, 3] and held(cache) == [8]
 
 
+def test_keys_and_values_of_different_width():
+    """As MLA caches them: a latent, and a rotary key of all heads."""
+    cache = KVCache(2, 2)
+    for layer in range(2):
+        rows = torch.arange(4.0)[None, None, :, None] + 10 * layer
+        cache.reserve(4)
+        keys, values = cache.update(rows.expand(1, 1, 4, 16), -rows.expand(1, 1, 4, 4), layer)
+        assert keys.shape == (1, 1, 4, 16) and values.shape == (1, 1, 4, 4)
+    cache.advance(4)
+    assert cache.bytes_per_row == 2 * 4 * (16 + 4)
+    assert cache.compact(1, [1, 3]) == cache.bytes_per_row
+    for held in (cache, cache.clone()):
+        for layer, (keys, values) in enumerate(held.rows()):
+            expected = torch.tensor([0.0, 1.0, 3.0])[None, None, :, None] + 10 * layer
+            assert torch.equal(keys, expected.expand(1, 1, 3, 16)) and torch.equal(values, -expected.expand(1, 1, 3, 4))
+    cache.reserve(20)
+    assert held.rows()[1][1][0, 0, :, 0].tolist() == [-10.0, -11.0, -13.0]
+
+
 def test_layers_of_different_shape():
     cache = KVCache(2, 8)
     a, b = torch.ones(1, 2, 3, 4), torch.full((1, 1, 3, 6), 2.0)

@@ -12,7 +12,7 @@ from decoding.methods import METHODS
 from decoding.metrics import Timeline, measure_run, measure_timeline, spread
 from decoding.pair import embedded_pair
 from decoding.session import DecodeSession, Limits
-from tests.traces import run_replayed
+from tests.traces import run_mixed, run_replayed
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,12 @@ def test_timeline_metrics_by_hand():
 def test_timeline_cut_keeps_whole_iterations():
     assert Timeline((1.0, 2.0, 3.0), (2, 5, 6)).until(5) == Timeline((1.0, 2.0), (2, 5))
     assert Timeline((1.0,), (4,)).until(3).tokens == ()
+
+
+def test_totals_of_a_file_that_contradict_its_iterations_divide_nothing_by_zero():
+    run = run_mixed()
+    whole = replace(run, totals=replace(run.totals, prefill_s=run.iterations[-1].ended_s))
+    assert measure_run(whole).decode_throughput is None
 
 
 def test_run_metrics_count_drafted_tokens_only(embedded):
@@ -207,6 +213,20 @@ def test_one_contestant_out_of_memory_costs_the_others_nothing(embedded, monkeyp
     comparison = compare(embedded, contestants, [("one", ids)], max_new_tokens=4, repeats=1, warmup=0)
     assert comparison.of(0)[0].metrics.new_tokens == 4
     assert comparison.of(1)[0].metrics is None and "node_budget" in comparison.of(1)[0].failure
+
+
+def test_only_what_was_asked_for_ends_a_comparison_early(embedded, monkeypatch):
+    import decoding.comparison as module
+
+    def gone(*_args, **_options):
+        raise module.CancelledError
+
+    monkeypatch.setattr(module, "_call", gone)
+    args = (embedded, [Contestant("AR", METHODS["autoregressive"])], [("one", [5, 6])], 4)
+    assert compare(*args, cancelled=lambda: True).results == ()
+    for cancelled in (None, lambda: False):
+        with pytest.raises(module.CancelledError):
+            compare(*args, cancelled=cancelled)
 
 
 def test_other_errors_are_not_taken_for_a_full_device(embedded, monkeypatch):

@@ -26,6 +26,7 @@ ALL, MATRICES = tuple(TABLES), ("rows", "zeros")
 FLOATS = ("law", "rows", "blocks", "zeros")
 METHODS = {
     "abs": (lambda t, x: t.abs(), FLOATS),
+    "all": (lambda t, x: [(t > -9).all(), (t > 0.1).all()], ALL),
     "amax": (lambda t, x: t.amax(-1), FLOATS),
     "amin": (lambda t, x: t.amin(-1), FLOATS),
     "any": (lambda t, x: [(t > 2).any(), (t > -9).any()], ALL),

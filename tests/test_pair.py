@@ -1,18 +1,23 @@
 """Pairs load from disk as a user would load them, and what cannot work is refused with a sentence that says why."""
 
+import errno
+import os
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load, save_file
 from tokenizers import Tokenizer, decoders, models
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from decoding import pair as pair_module
 from decoding import pair_checks, pair_loading
 from decoding.errors import OutOfMemoryError, PairError, PromptError, SettingsError
+from decoding.model_folder import check_values
 from decoding.pair import PairSettings, embedded_pair, load_pair, match_vocabulary, release
-from decoding.presets import EMBEDDED, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
+from decoding.presets import EMBEDDED, EMBEDDED_FOLDER, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
 from decoding.vocabulary import Vocabulary
 from tests.fakes import copy_checkpoint, edit_json, make_checkpoint, make_pair, make_tokenizer
 from tests.process import printed
@@ -134,6 +139,33 @@ def test_sliding_window_shorter_than_the_context(tmp_path):
     assert load_pair(settings_for(folder, context_length=128)).context == 128
 
 
+def longrope(**more):
+    return {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8, **more}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("llama", {"rope_parameters": longrope(original_max_position_embeddings=128)}),
+        ("phi3", {"rope_parameters": longrope(), "original_max_position_embeddings": 128}),
+    ],
+)
+def test_longrope_is_not_crossed(tmp_path, architecture, changes):
+    folder = make_checkpoint(tmp_path / architecture, architecture, **changes)
+    message = refusal(folder, context_length=129)
+    assert "longrope" in message and "past 128 tokens" in message and "lower context_length to 128" in message
+    assert load_pair(settings_for(folder, context_length=128)).context == 128
+
+
+def test_longrope_of_one_type_of_layers_counts_too():
+    layers = {
+        "full_attention": longrope(original_max_position_embeddings=64),
+        "sliding_attention": {"rope_type": "default"},
+    }
+    text = SimpleNamespace(rope_parameters=layers)
+    assert pair_checks.longrope_turn(SimpleNamespace(get_text_config=lambda: text)) == 64
+
+
 def test_gemma_layers_with_windows_count_too(folders):
     assert "lower context_length to 512" in refusal(*folders("gemma3"), context_length=600)
 
@@ -143,21 +175,6 @@ def test_context_is_the_shortest_of_both_models(tmp_path, folders):
     short = copy_checkpoint(draft, tmp_path / "short")
     edit_json(short / "config.json", {"max_position_embeddings": 200})
     assert load_pair(settings_for(target, short, context_length=2048)).context == 200
-
-
-@pytest.mark.parametrize("lost", ["attention_mask", "position_ids"])
-def test_a_model_that_ignores_mask_or_positions_is_refused(folders, lost):
-    network = AutoModelForCausalLM.from_pretrained(folders("llama")[0]).eval()
-    forward = network.forward
-    network.forward = lambda **kwargs: forward(**{name: value for name, value in kwargs.items() if name != lost})
-    with pytest.raises(PairError, match="cannot take a tree attention mask"):
-        pair_checks.check_tree_attention(network, "deaf", sdpa=True, device=torch.device("cpu"))
-
-
-def test_eager_attention_that_misreads_bool_masks_is_noticed(folders):
-    network = AutoModelForCausalLM.from_pretrained(folders("llama")[0], attn_implementation="eager").eval()
-    found = pair_checks.check_tree_attention(network, "eager", sdpa=True, device=torch.device("cpu"))
-    assert found == ("additive", None)
 
 
 def test_different_tokenizers_name_the_first_token_that_differs(tmp_path, folders):
@@ -227,17 +244,54 @@ def test_folders_that_hold_no_model(tmp_path, folders):
     target, _ = folders("gpt2")
     broken = copy_checkpoint(target, tmp_path / "config")
     (broken / "config.json").write_text("{", encoding="utf-8")
-    assert "configuration" in refusal(broken)
+    assert "is not valid JSON (Expecting property name" in refusal(broken)
     unknown = copy_checkpoint(target, tmp_path / "unknown")
     edit_json(unknown / "config.json", {"model_type": "brain", "architectures": ["BrainForCausalLM"]})
-    assert "does not know" in refusal(unknown)
+    assert "is a brain model, which the installed transformers does not know" in refusal(unknown)
     bare = copy_checkpoint(target, tmp_path / "tokenizer")
     for file in bare.glob("*token*"):
         file.unlink()
     assert "holds no tokenizer" in refusal(bare)
+    part = copy_checkpoint(target, tmp_path / "part")
+    (part / "model.safetensors").rename(part / "model-00001-of-00002.safetensors")
+    assert "without model.safetensors.index.json" in refusal(part)
     quantised = copy_checkpoint(target, tmp_path / "quantised")
     edit_json(quantised / "config.json", {"quantization_config": {"quant_method": "gptq", "bits": 4}})
     assert "quantised" in refusal(quantised)
+
+
+def test_a_file_behind_a_closed_door_is_told(tmp_path, folders, monkeypatch):
+    """As a link into another user's cache is, to all but root."""
+    folder, real = copy_checkpoint(folders("gpt2")[0], tmp_path / "model"), Path.stat
+
+    def stat(path, **options):
+        if path.name == "model.safetensors":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert "cannot be read (Permission denied); check its permissions" in refusal(folder)
+    assert memory_estimate(PairSettings(str(folder), str(folder))) is None
+
+
+def test_what_the_hub_says_of_a_tokenizer_is_not_taken_for_a_folders_fault(monkeypatch):
+    error = OSError("We couldn't connect to 'https://huggingface.co' to load the files.")
+
+    def refuse(*_args, **_options):
+        raise error
+
+    monkeypatch.setattr(pair_loading.AutoTokenizer, "from_pretrained", refuse)
+    source = pair_loading.Source("nobody/x", "nobody/x", None, object, (), {})
+    with pytest.raises(PairError) as caught:
+        pair_loading.load_tokenizer(source)
+    assert str(caught.value) == pair_loading.explain(error, "nobody/x", "tokenizer")
+
+
+def test_weights_beyond_the_range_of_float16_are_told_apart_from_damage():
+    network = torch.nn.Linear(2, 2).requires_grad_(False)
+    network.weight[0, 0] = 1e6
+    assert not pair_loading._not_finite(network, "x")
+    assert "choose float32 or bfloat16" in pair_loading._not_finite(network.half(), "x")
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-this-name/model", "/" + "long" * 100, "long" * 100, "nul\0"])
@@ -265,7 +319,12 @@ def test_damaged_and_incomplete_weights(tmp_path, folders):
     assert "damaged" in refusal(folder)
     name = "model.layers.1.mlp.up_proj.weight"
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights, {"format": "pt"})
-    assert f"lack 1 tensors, such as {name}" in refusal(folder)
+    assert f"lack tensor {name}; they are incomplete" in refusal(folder)
+    save_file({**tensors, name: tensors[name][:-1]}, weights, {"format": "pt"})
+    assert f"hold {name} of 127 x 64 and its configuration asks for 128 x 64;" in refusal(folder)
+    tensors[name][3, 5] = torch.nan
+    save_file(tensors, weights, {"format": "pt"})
+    assert f"hold nan or infinite numbers in {name};" in refusal(folder)
 
 
 def test_memory_that_is_not_there_is_noticed_before_loading(monkeypatch):
@@ -362,6 +421,28 @@ def test_a_token_without_a_row_in_the_target_is_refused():
         vocabulary.encode("fox<|im_end|>")
 
 
+def test_a_tokenizer_that_panics_is_refused(tmp_path, monkeypatch):
+    """What Rust raises where it does not go on is no `Exception`, and must not pass as none of ours."""
+    single = [{"SpecialToken": {"id": "[GONE]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    pair = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    ending = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {}}
+    target, draft = (copy_checkpoint(EMBEDDED_FOLDER / role, tmp_path / role) for role in ("target", "draft"))
+    for folder in (target, draft):
+        edit_json(folder / "tokenizer.json", {"post_processor": ending})
+    assert "reads no plain text (" in refusal(target, draft)
+
+    panic = type("PanicException", (BaseException,), {})
+
+    def panics(*_, **__):
+        raise panic("no entry found for key")
+
+    monkeypatch.setattr(pair_loading.AutoTokenizer, "from_pretrained", panics)
+    assert "tokenizer" in refusal(target, draft)
+    monkeypatch.setattr(pair_loading.AutoTokenizer, "from_pretrained", lambda *_, **__: sys.exit(1))
+    with pytest.raises(SystemExit):
+        load_pair(settings_for(target, draft))
+
+
 @pytest.mark.parametrize(("architecture", "end"), [("qwen2", "<|im_end|>"), ("llama", "<|eot_id|>")])
 def test_chat_template_and_its_stop_tokens(folders, architecture, end):
     plain = load_pair(settings_for(*folders(architecture))).vocabulary
@@ -410,3 +491,22 @@ def test_presets_need_no_torch():
     code += "memory_estimate(PRESETS['embedded'].settings, 'float32');"
     code += "print('torch' in sys.modules)"
     assert printed(code).strip() == "False"
+
+
+def test_cudnn_attention_is_off_before_a_cuda_pair_is_loaded(monkeypatch):
+    told = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", told.append)
+    nowhere = {"target": "/nowhere", "draft": "/nowhere", "dtype": "float32"}
+    for device in ("cpu", "cuda"):
+        with pytest.raises(PairError, match="There is no folder /nowhere"):
+            load_pair(PairSettings(device=device, **nowhere))
+    assert told == [False]
+
+
+def test_a_window_of_no_tokens_is_one_that_is_switched_off():
+    """As transformers saves the configuration of a Qwen2 with experts."""
+    check_values({"sliding_window": 0, "use_sliding_window": False}, "x")
+    for config in ({"sliding_window": 0}, {"sliding_window": 0, "use_sliding_window": True}):
+        with pytest.raises(PairError, match="sliding_window 0"):
+            check_values(config, "x")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MAX_TREE_BYTES = 35_000_000
+MAX_TREE_BYTES = 40_000_000
 PIN = re.compile(r"[a-z0-9-]+==\d+(\.\d+)+")
 
 

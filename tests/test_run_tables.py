@@ -42,18 +42,18 @@ def test_a_run_without_a_draft_or_iterations():
     assert read(nodes_csv(run_of([]))) == read(iterations_csv(run_of([]))) == []
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "'"])
+@pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1\n", "-x", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "'"])
 def test_formulas_are_text_and_come_back(text: str):
     assert safe_cell(text) == f"'{text}"
     run = run_of([dynatree_recovered()])
     first = run.iterations[0]
-    node = replace(first.nodes[1], text=text, reason=text)
+    node = replace(first.nodes[1], text=text, target_argmax_text=text)
     run = replace(run, iterations=(replace(first, nodes=(first.nodes[0], node, *first.nodes[2:])),))
     row = read(nodes_csv(run))[1]
-    assert row["text"] == row["reason"] == f"'{text}"
+    assert row["text"] == row["target_argmax_text"] == f"'{text}"
     assert row["text"].removeprefix("'") == text
 
 
-@pytest.mark.parametrize("value", ["a=1", " the", "", 3, 0.5, -2, None])
+@pytest.mark.parametrize("value", ["a=1", " the", "", 3, 0.5, -2, None, "-0.52", "-7", "+1", "-1.2e-05"])
 def test_other_values_stay_as_they_are(value):
     assert safe_cell(value) == value

@@ -1,11 +1,14 @@
 """Temperature, nucleus, and draws that are recorded, replayed and enumerated."""
 
+import re
+
 import pytest
 import torch
 
 from decoding.draws import GeneratorDraws, ReplayDraws, _invert, _invert_on_host, enumerate_draws
-from decoding.errors import SettingsError
+from decoding.errors import PairError, SettingsError
 from decoding.sampling import Sampling, TargetRows, nucleus, target_law
+from decoding.settings import TEMPERATURES
 
 
 def test_greedy_law_is_the_argmax():
@@ -35,11 +38,36 @@ def test_nucleus_agrees_with_transformers():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"draft_temperature": 0}, {"seed": -1}]
+    ("name", "bad", "rule"),
+    [
+        (
+            "temperature",
+            (-1, 1e-310, 1e-31, float("nan"), float("inf"), "hot", None, True),
+            "0, which decodes greedily, or",
+        ),
+        ("draft_temperature", (0, -1, 1e-39, float("inf"), "1"), "from 1e-30 to 1e\\+30"),
+        ("top_p", (0, 1.5, float("nan"), "all", None), "above 0 and at most 1"),
+        ("seed", (-1, 1.5, "7", True, None, 2**63), "a whole number from 0 to 9,223,372,036,854,775,807"),
+    ],
 )
-def test_out_of_range_is_refused_by_name(bad):
-    with pytest.raises(SettingsError, match=next(iter(bad))):
-        Sampling(**bad)
+def test_out_of_range_is_refused_by_name_and_range(name, bad, rule):
+    for value in bad:
+        with pytest.raises(SettingsError, match=f"^{name} must be {rule}.*, not {re.escape(repr(value))}\\.$"):
+            Sampling(**{name: value})
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_at_both_ends_of_the_range_a_law_is_a_law(temperature):
+    logits = torch.tensor([[-3e4, 3e4, 2.9e4]])
+    for dtype in (torch.float32, torch.float64):
+        law = target_law(logits.to(dtype), Sampling(temperature))
+        assert law.isfinite().all() and float(law.sum()) == pytest.approx(1)
+
+
+def test_logits_that_are_no_numbers_are_told_before_anything_is_accepted():
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(PairError, match=r"no finite logits .* computed in float32; load the pair in float32, or"):
+            TargetRows(torch.tensor([[0.0, 1.0], [bad, 0.0]]), Sampling()).check()
 
 
 def decide(draws):

@@ -227,6 +227,45 @@ def test_prompts_that_do_not_fit(embedded, ids, new, says):
         DecodeSession(embedded, METHODS["linear"], ids, limits=Limits(max_new_tokens=new))
 
 
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        ([5, 4096], r"whole numbers from 0 to 4,095; at place 1 stands 4,096\."),
+        ([-1], r"at place 0 stands -1\."),
+        ([5, 2.5], r"what stands at place 1 is none\."),
+        ("One day", r"place 0 is none\."),
+        ([[5, 6]], r"place 0 is none\."),
+        (7, r"place 0 is none\."),
+        (torch.tensor([5, 10**6]), r"at place 1 stands 1,000,000\."),
+    ],
+)
+def test_prompt_ids_that_are_none_of_the_pair(embedded, ids, says):
+    with pytest.raises(PromptError, match=says):
+        DecodeSession(embedded, METHODS["linear"], ids)
+
+
+def test_arrays_and_tensors_of_ids_are_prompts_too(embedded):
+    ids = prompt(embedded)
+    for given in (np.array(ids), torch.tensor(ids), tuple(ids)):
+        assert DecodeSession(embedded, METHODS["linear"], given).prompt_ids == tuple(ids)
+
+
+@pytest.mark.parametrize(
+    ("limit", "rule"),
+    [
+        ({"max_new_tokens": 0}, "a whole number, at least 1, not 0"),
+        ({"max_new_tokens": 2.5}, "a whole number, at least 1, not 2.5"),
+        ({"max_new_tokens": "8"}, "a whole number, at least 1, not '8'"),
+        ({"row_bytes": -1}, "a whole number, at least 0, not -1"),
+        ({"record": "all"}, "one of none, summary, full, not 'all'"),
+        ({"rows": None}, "one of top, open, full, not None"),
+    ],
+)
+def test_limits_out_of_range_are_refused_by_name_and_range(limit, rule):
+    with pytest.raises(SettingsError, match=f"^{next(iter(limit))} must be {rule}\\.$"):
+        Limits(**limit)
+
+
 def test_greedy_verifier_with_temperature_is_refused(embedded):
     with pytest.raises(SettingsError, match="temperature 0"):
         DecodeSession(embedded, METHODS["dynatree"], prompt(embedded), Sampling(temperature=1.0))

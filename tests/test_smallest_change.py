@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoding.change_values import RANGES, SWITCHES, rounded
+from decoding.change_values import is_searched, rounded, values_to_try
 from decoding.edits import Edits
 from decoding.errors import SettingsError
 from decoding.methods import METHODS
@@ -10,6 +10,7 @@ from decoding.pair import embedded_pair
 from decoding.remembered_rows import model_laws, stored_laws
 from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
+from decoding.settings import settings_of
 from decoding.smallest_change import SettingChange, _closer, change_search, keeps, smallest_changes
 from decoding.stored_rows import RowsMissing
 from decoding.stored_state import as_made
@@ -181,10 +182,22 @@ def test_the_model_tells_what_the_rows_tell_and_is_asked_once(pair):
 
 
 def test_every_setting_of_a_tree_is_searched_or_left_out_on_purpose():
-    left_out = {"sampled", "learn", "history", "widths", "acceptance", "verify_ms", "level_ms", "odds"}
+    left_out = {"sampled", "learn", "history", "widths", "acceptance", "verify_ms", "level_ms", "odds", "selector"}
     for method in METHODS.values():
-        for name in method.drafter.settings():
-            assert name in RANGES or name in SWITCHES or name in left_out or name.startswith("history_"), name
+        for name, info in settings_of(type(method.drafter)).items():
+            assert is_searched(info) != (name in left_out or name.startswith("history_")), name
+
+
+@pytest.mark.parametrize("before", [0, 1, 60, 1024, 3000, 0.0, 0.05, 0.999, 1.0])
+def test_all_values_to_try_are_accepted(pair, before):
+    iteration = run_of(pair, "dynatree").iterations[0]
+    path = next(absent_paths(iteration))
+    for method in METHODS.values():
+        for name, info in settings_of(type(method.drafter)).items():
+            if is_searched(info) and type(before) is type(info.default) and before in info.accepted:
+                tried = [value for value, _ in values_to_try(iteration, info, before, path)]
+                assert tried and before not in tried, name
+                assert [info.checked(value) for value in tried] == tried
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 from benchmarks.trace_mutations import npy
 from decoding import trace_file
 from decoding.errors import TraceFileError
-from decoding.trace import FORMAT_VERSION, RunTrace, SamplingTrace
+from decoding.trace import FORMAT_VERSION, ForcedTrace, RunTrace, SamplingTrace
 from decoding.trace_arrays import array_of
 from decoding.trace_codec import RecordError
 from decoding.trace_file import load_run, save_run
@@ -44,7 +44,7 @@ def full_run() -> RunTrace:
     )
     run = run_of([first, replace(second, target_logits=wider), summary()])
     settings = {"a": 1, "b": 1.0, "c": True, "d": "é", "e": 1e-300, "f": -0.0}
-    sampling = SamplingTrace(0.7, 0.9, 1.1, 2**64 - 1)
+    sampling = SamplingTrace(0.7, 0.9, 1.1, 2**63 - 1)
     return replace(run, settings=settings, label="DynaTree – 中", hardware={}, sampling=sampling)
 
 
@@ -241,6 +241,10 @@ def in_nodes(column: str, place: int, value: object) -> Callable[[dict], object]
     return lambda document: document["run"]["iterations"]["nodes"][0][column].__setitem__(place, value)
 
 
+def in_sampling(name: str, value):
+    return lambda document: document["run"]["sampling"].__setitem__(name, value)
+
+
 def in_iteration(column: str, value: object) -> Callable[[dict], object]:
     return lambda document: document["run"]["iterations"][column].__setitem__(0, value)
 
@@ -255,6 +259,21 @@ def in_history(field: str, value: object) -> Callable[[dict], object]:
 
 def in_run(field: str, value: object) -> Callable[[dict], object]:
     return lambda document: document["run"].__setitem__(field, value)
+
+
+def times_of(place: int, started_s: float, ended_s: float) -> Callable[[dict], object]:
+    def change(document: dict) -> None:
+        iterations = document["run"]["iterations"]
+        iterations["started_s"][place], iterations["ended_s"][place] = started_s, ended_s
+
+    return change
+
+
+def nothing_committed(document: dict) -> None:
+    iterations = document["run"]["iterations"]
+    iterations["final_kind"][0] = "none"
+    for name in ("accepted", "committed_ids", "committed_texts"):
+        iterations[name][0] = []
 
 
 def shared_rows(document: dict) -> None:
@@ -285,6 +304,9 @@ def shared_rows(document: dict) -> None:
         (in_iteration("flatten_order", [0, 99]), "flatten_order"),
         (in_iteration("committed_texts", []), "differ in length"),
         (in_iteration("final_kind", "none"), "final token"),
+        (nothing_committed, "commits no token"),
+        (in_nodes("text", 1, "x" * 4097), "text: is longer than 4,096 characters"),
+        (in_run("label", "x" * 4097), "label: is longer than 4,096 characters"),
         (in_iteration("texts", {"x": "a"}), "key that is not a number"),
         (in_iteration("settings", {"a": None}), "settings"),
         (in_iteration("draft_top_ids", ["draft_top_ids.0", 0, 10**6]), "not in the file"),
@@ -299,6 +321,8 @@ def shared_rows(document: dict) -> None:
         (in_iteration("index", 5), "not the first one"),
         (lambda document: document["run"]["iterations"]["index"].__setitem__(1, 5), "does not follow"),
         (in_iteration("started_s", math.inf), "finite"),
+        (times_of(0, 0.02, 0.02), "was timed and ends when it starts"),
+        (times_of(0, 0.02, 9.0), "iterations\\[1\\]: it starts before the iteration before it ends"),
         (in_iteration("tree_depth", 10**9), "tree_depth, verified and drafted"),
         (in_iteration("drafted", 10**9), "more than 16,384 nodes"),
         (in_iteration("target_passes", 2**60), "count is negative or too large"),
@@ -315,8 +339,13 @@ def shared_rows(document: dict) -> None:
         (in_run("settings", []), "not a mapping"),
         (in_run("settings", {"a": [1]}), "not a number, text or truth value"),
         (in_run("iterations", []), "not a table"),
+        (in_sampling("seed", 2**63), "seed out of its range"),
+        (in_sampling("temperature", 1e31), "temperature, top_p or seed out of its range"),
+        (in_sampling("temperature", 1e-31), "temperature, top_p or seed out of its range"),
+        (in_sampling("draft_temperature", 1e31), "temperature, top_p or seed out of its range"),
+        (in_sampling("top_p", 1e-310), "temperature, top_p or seed out of its range"),
         (in_run("extra", 1), "unknown field"),
-        (in_run("format_version", 2), "format_version"),
+        (in_run("format_version", 1), "format_version"),
         (lambda document: document["run"].pop("pair"), "pair: is missing"),
         (lambda document: document["run"]["iterations"]["index"].append(3), "different lengths"),
         (lambda document: document.pop("run"), "not a record"),
@@ -398,6 +427,25 @@ def test_a_pass_over_too_many_nodes():
         saved(run_of([many]))
 
 
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"steps": dynatree_recovered().steps[:1] * (2**15 + 1)}, "more than 32,768 steps"),
+        ({"forced": (ForcedTrace("accept", (5,)),) * 513}, "more than 512 nodes were forced, or too deep"),
+        ({"forced": (ForcedTrace("accept", (5,) * 257),)}, "more than 512 nodes were forced, or too deep"),
+    ],
+)
+def test_more_than_can_be_drawn_in_a_moment(changed: dict, says: str):
+    with pytest.raises(TraceFileError, match=says):
+        saved(run_of([replace(dynatree_recovered(), **changed)]))
+
+
+def test_a_tree_of_long_texts():
+    specs = [Spec(0, str(node).ljust(4096, "x"), 1e-3, 1e-3, "not_reached") for node in range(257)]
+    with pytest.raises(TraceFileError, match="tokens of its tree are longer than 1,048,576 characters"):
+        saved(run_of([iteration_of(specs, final=(0, " b", 0.5), final_kind="fallback")]))
+
+
 def test_a_missing_field_with_a_default_is_read():
     """Fields added later with a default do not shut out older files."""
     data = rezipped(saved(full_run()), lambda document: document["run"]["iterations"].pop("law"))
@@ -436,9 +484,42 @@ def test_limits_on_what_a_file_unpacks_to():
     data = saved(run_mixed())
     assert "the limit is" in refusal(data, max_bytes=len(data) - 1)
     assert "the limit is" in refusal(data, max_bytes=len(data) + 1000)
-    bomb = zipped([("run.json", b"{}"), ("arrays/a.0.npy", b"\0" * 50_000_000)])
-    assert len(bomb) < 100_000
-    assert "the limit is" in refusal(bomb, max_bytes=10_000_000)
+    noise = random.Random(5).randbytes(1_000_000).hex().encode()
+    large = zipped([("run.json", b"{}"), *((f"arrays/a.{place}.npy", noise) for place in range(4))])
+    assert "the limit is" in refusal(large, max_bytes=len(large) + 1000)
+
+
+def test_a_small_file_with_huge_arrays(monkeypatch: pytest.MonkeyPatch):
+    """Half a megabyte of packed zeros would take the memory of half a gigabyte of logits."""
+    monkeypatch.setattr(trace_file, "_packs_too_well", lambda pieces: False)
+    first = full_run().iterations[1]
+    zeros = np.zeros((len(first.nodes), 2**18), np.float32)
+    data = saved(run_of([replace(first, index=0, target_logits=zeros)]))
+    assert len(data) < 100_000 and "of repetitions" in refusal(data)
+
+
+def test_an_entry_that_lies_about_its_packed_size():
+    bomb = bytearray(zipped([("run.json", b"{}"), ("arrays/a.0.npy", b"\0" * 50_000_000)]))
+    directory = bomb.rindex(b"PK\x01\x02")
+    struct.pack_into("<I", bomb, directory + 20, 10_000_000)
+    assert "claim more bytes" in refusal(bytes(bomb))
+
+
+def test_logits_that_pack_too_well_are_stored_and_open():
+    """Of a wide tree most rows may never have been computed: they are nan."""
+    first = full_run().iterations[0]
+    wide = np.full((len(first.nodes), 2**16), np.nan, np.float32)
+    wide[[node.draft_level is not None for node in first.nodes]] = 0.5
+    run = run_of([replace(first, draft_logits=wide, target_logits=None)])
+    assert len(saved(run)) > wide.nbytes and same(run, loaded(saved(run)))
+
+
+def test_memory_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch):
+    def full(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("decoding.trace_arrays.array_of", full)
+    assert "not enough free memory" in refusal(saved(full_run()))
 
 
 def test_a_bomb_that_lies_about_its_size(monkeypatch: pytest.MonkeyPatch):

@@ -16,6 +16,7 @@ from decoding.trace import (
     NodeTrace,
     PairInfo,
     PhaseTimes,
+    RuleTrace,
     RunTrace,
     SamplingTrace,
     Totals,
@@ -35,6 +36,14 @@ SETTINGS = {
     "deep_probability": 0.1,
     "prune_probability": 0.0,
 }
+RULE = RuleTrace(
+    "dynatree",
+    depth_setting="max_depth",
+    first_depth=0,
+    threshold_setting="prune_probability",
+    breadth_setting="branch_mid",
+    left_out="improbable",
+)
 FILLERS = (" What", " Mom", " S", "O", "Don", " the", " a", " it", "\n", " was", " and", "!", "?", " you", " We")
 
 
@@ -49,7 +58,7 @@ class Spec:
     verdict: str
     growth: str = "expanded"
     pruned: bool = False
-    reason: str = ""
+    reason: str | None = None
     multiplicity: int = 1
 
 
@@ -67,7 +76,7 @@ def _node(number: int, spec: Spec, parent: NodeTrace, branching: int, flat: int 
         multiplicity=spec.multiplicity,
         draft_probability=spec.draft,
         path_probability=parent.path_probability * spec.draft,
-        confidence=None if spec.growth == "max_depth" else min(0.97, 0.3 + spec.draft * 0.6),
+        confidence=_confidence(spec),
         branching=branching if spec.growth == "expanded" else None,
         growth=spec.growth,
         pruned=spec.pruned,
@@ -77,10 +86,22 @@ def _node(number: int, spec: Spec, parent: NodeTrace, branching: int, flat: int 
         target_argmax_probability=preferred[2] if preferred else None,
         acceptance_probability=None if spec.target is None else float(spec.verdict == "accepted"),
         verdict=spec.verdict,
-        reason=spec.reason,
         flat_index=flat,
         draft_level=None if spec.growth == "max_depth" else parent.depth + 1,
+        breadth=_breadth(_confidence(spec)) if spec.growth == "expanded" else None,
+        reason=spec.reason or ("improbable" if spec.pruned else None),
     )
+
+
+def _confidence(spec: Spec) -> float | None:
+    return None if spec.growth == "max_depth" else min(0.97, 0.3 + spec.draft * 0.6)
+
+
+def _breadth(confidence: float) -> str:
+    """Why a node of a hand-written DynaTree has as many children as it has."""
+    if confidence >= SETTINGS["confidence_high"]:
+        return "confident"
+    return "unsure" if confidence < SETTINGS["confidence_low"] else "between"
 
 
 def _laws(specs: Sequence[Spec], final: tuple[int, str, float] | None):
@@ -160,8 +181,8 @@ def iteration_of(
     nodes = [
         NodeTrace(
             0, -1, 0, _token_id(root_text), root_text, 1, None, 1.0, 0.5, branching[0] or None,
-            "expanded" if specs else "not_drafted", False, None, *preferred[0], None, "root", "", 0,
-            0 if specs else None,
+            "expanded" if specs else "not_drafted", False, None, *preferred[0], None, "root", 0,
+            0 if specs else None, None, "between" if specs else None, "root",
         )
     ]  # fmt: skip
     texts[_token_id(root_text)] = root_text
@@ -198,6 +219,7 @@ def iteration_of(
         in_loop=in_loop,
         history=history,
         texts=texts,
+        rule=RULE if specs else RuleTrace("none"),
         draft_top_ids=draft_ids,
         draft_top_probs=draft_probs,
         target_top_ids=target_ids,

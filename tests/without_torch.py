@@ -30,9 +30,9 @@ def run_without_torch(folder: Path, *arguments: str) -> str:
     answer = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env=environment_without_torch(folder),
+        env=environment_without_torch(folder) | {"PYTHONUTF8": "1"},  # whatever the locale
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=120,
     )
     assert answer.returncode == 0, answer.stderr[-3000:]

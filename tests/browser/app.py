@@ -1,5 +1,6 @@
 """The app as a process of its own and a headless Chromium, for browser tests and the interaction benchmark."""
 
+import re
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 60.0
 # Before the first run of a page begins nothing runs either: its menu tells that there was one.
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]:has(.st-key-menu)"
+UNCAUGHT = re.compile(r"Uncaught app execution|^job .* failed$", re.MULTILINE)
 # `--no-sandbox`: build machines run as root. The rest keeps Chromium off the network.
 CHROMIUM_FLAGS = [
     "--headless",
@@ -53,12 +55,14 @@ def running_app(environment: Mapping[str, str] | None = None) -> Iterator[str]:
         environment: of the process, that of this one if none is given.
 
     Raises:
-        RuntimeError: it did not come up; the end of its log is in the message.
+        RuntimeError: it did not come up, or its log tells of what a page or a job did not catch; the log is in the
+            message.
     """
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}", "--server.headless=true"]
+    command += ["--logger.enableRich=false"]  # whose tracebacks are drawn in boxes, without the words of `UNCAUGHT`
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=environment)
         try:
@@ -73,6 +77,10 @@ def running_app(environment: Mapping[str, str] | None = None) -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
+        log.seek(0)
+        said = log.read()
+        if found := UNCAUGHT.search(said):
+            raise RuntimeError(f"the app met what it did not catch:\n{said[found.start() :][:5000]}")
 
 
 def _comes_up(url: str, server: subprocess.Popen) -> bool:

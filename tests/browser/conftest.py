@@ -69,3 +69,5 @@ def open_page(browser, app_server: str, visited: dict) -> Iterator[Callable]:
     yield open_
     for each in opened:
         each.close()
+    for context in visited.values():
+        context.clear_cookies()  # the next test is another browser: it finds no work that this one has left behind

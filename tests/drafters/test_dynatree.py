@@ -1,12 +1,17 @@
 """DynaTree's rules on a table of probabilities: breadth, depth, pruning, budget, history."""
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 
 from decoding.drafters import DynaTreeDrafter
 from decoding.drafters.base import Outcome
 from decoding.errors import SettingsError
+from decoding.settings import settings_of
 from decoding.trace import GROWTHS
 from tests.tables import TableSource, path_tokens, paths
+from tests.traces import bonus
 
 SURE = [0.95, 0.03, 0.01, 0.01]
 MIDDLE = [0.5, 0.3, 0.15, 0.05]
@@ -113,6 +118,51 @@ def test_history_waits_then_moves_each_iteration_and_stays_in_range():
     assert len(history.window) == drafter.history_window
 
 
+def adapted(values, decision, **settings):
+    """What one adjustment makes of (base_depth, confidence_high, deep_probability)."""
+    names = ("base_depth", "confidence_high", "deep_probability")
+    drafter = DynaTreeDrafter(**dict(zip(names, values, strict=True)), history_minimum=1, **settings)
+    state, history = observe(drafter, drafter.start([1]), accepted=5 if decision == "bolder" else 0, times=1)
+    assert history.decision == decision
+    drafter.with_settings(**state.values())  # what history makes of settings never contradicts the others
+    return tuple(state.values()[name] for name in names)
+
+
+@pytest.mark.parametrize("decision", ["bolder", "more_careful"])
+@pytest.mark.parametrize(("depth_step", "step"), [(0, 0.0), (1, 1e-9), (1, 0.05), (8, 0.5)])
+@pytest.mark.parametrize("low_ends", [(0.01, 0.0), (0.55, 0.4)])  # τ_l and ρ_stop
+def test_an_adjustment_never_moves_against_its_direction(decision, depth_step, step, low_ends):
+    sign = 1 if decision == "bolder" else -1
+    others = {"confidence_low": low_ends[0], "stop_probability": low_ends[1]}
+    others |= {"history_depth_step": depth_step, "history_probability_step": step}
+    highs = [high for high in (0.01, 0.45, 0.5, 0.55, 0.9, 0.95, 0.9600001, 0.97, 0.999999) if high >= low_ends[0]]
+    deeps = [deep for deep in (0.0, 0.2, 0.3, 0.4, 0.123456789, 0.5, 0.8, 0.85, 0.9, 0.99) if deep >= low_ends[1]]
+    for max_depth, bases in ((2, (1,)), (3, (1, 2)), (8, (1, 6, 7))):
+        for base, high, deep in product(bases, highs, deeps):
+            after = adapted((base, high, deep), decision, max_depth=max_depth, **others)
+            for before, moved, way, size, least, most in (
+                (base, after[0], sign, depth_step, 2, max_depth - 1),
+                (high, after[1], -sign, step, 0.5, 0.95),
+                (deep, after[2], -sign, step, 0.3, 0.8),
+            ):
+                assert 0 <= way * (moved - before) <= size + 1e-6, (before, moved)
+                if least <= before <= most:
+                    assert least <= moved <= most, (before, moved)
+
+
+@pytest.mark.parametrize(
+    ("decision", "before", "after"),
+    [
+        ("more_careful", (1, 0.97, 0.9), (1, 0.97, 0.9)),
+        ("bolder", (1, 0.97, 0.9), (2, 0.92, 0.85)),
+        ("bolder", (7, 0.45, 0.2), (7, 0.45, 0.2)),
+        ("more_careful", (7, 0.45, 0.2), (6, 0.5, 0.25)),
+    ],
+)
+def test_settings_outside_the_range_of_the_schedule_stay_or_go_the_way_that_is_asked(decision, before, after):
+    assert adapted(before, decision) == after
+
+
 def test_history_holds_inside_the_dead_band_and_can_be_switched_off():
     drafter = DynaTreeDrafter(history_target=0.6)
     state, history = observe(drafter, drafter.start([1]), accepted=3, times=8)
@@ -156,3 +206,32 @@ def test_contradictory_settings_are_refused_by_name(changes, named):
 def test_children_are_the_most_likely_ones():
     drafted, _ = draft(DynaTreeDrafter(branch_first_level=True, base_depth=1, max_depth=2), {(): MIDDLE}, SURE)
     assert paths(drafted.tree, [1, 2]) == {(0,), (1,)}
+
+
+def test_a_record_that_moves_other_settings_is_refused():
+    history = bonus().history
+    drafter = DynaTreeDrafter()
+    for after in ({"node_budget": 3}, {**history.after, "base_depth": 3.5}):
+        record = replace(bonus(), history=replace(history, after=after))
+        with pytest.raises(SettingsError):
+            drafter.resumed(drafter.start([]), record)
+
+
+def test_an_order_is_asked_for_only_where_it_has_an_effect():
+    free = {"adaptive_breadth": False, "branch_mid": 5, "confidence_high": 0.3}
+    assert DynaTreeDrafter(**free).branch_mid == 5
+    assert DynaTreeDrafter(dynamic_depth=False, stop_probability=0.6).stop_probability == 0.6
+    with pytest.raises(SettingsError, match="must not fall"):
+        DynaTreeDrafter(**free).with_settings(adaptive_breadth=True)
+
+
+def test_history_raises_the_base_depth_up_to_the_largest_without_dynamic_depth_too():
+    assert not settings_of(DynaTreeDrafter)["max_depth"].needs
+    depths = []
+    for most in (6, 9):
+        drafter = DynaTreeDrafter(dynamic_depth=False, max_depth=most)
+        state = drafter.start([])
+        for _ in range(20):
+            state, _ = drafter.observe(state, Outcome(accepted=5, committed=6, drafted=5, verified=5, depth=5))
+        depths.append(state.base_depth)
+    assert depths == [5, 8]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from decoding.drafters import DRAFTERS, FixedTreeDrafter, LinearDrafter, NoDrafter
-from decoding.errors import SettingsError
+from decoding.draws import GeneratorDraws
+from decoding.errors import PairError, SettingsError
 from decoding.trace import GROWTHS
 from tests.tables import TableSource, paths
 
@@ -62,3 +63,10 @@ def test_no_drafter_draws_only_the_root():
 def test_out_of_range_is_refused(kind, changes):
     with pytest.raises(SettingsError, match=next(iter(changes))):
         DRAFTERS[kind](**changes)
+
+
+@pytest.mark.parametrize("drafter", [LinearDrafter(), LinearDrafter(sampled=True), FixedTreeDrafter()])
+def test_a_draft_that_overflows_is_told_in_a_sentence(drafter):
+    source = TableSource({}, [float("nan")] * 4)
+    with pytest.raises(PairError, match="The draft gives no finite logits"):
+        drafter.draft(drafter.start([1]), source, 0, GeneratorDraws(0))

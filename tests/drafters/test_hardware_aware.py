@@ -14,12 +14,15 @@ from decoding.drafters.base import Outcome
 from decoding.drafters.hardware_aware import RETRY
 from decoding.drafters.rate_search import MOST_CHILDREN, RateSearch, tree_costs
 from decoding.draws import enumerate_draws
+from decoding.edits import Edits
 from decoding.errors import SettingsError
+from decoding.forks import Change, fork, go_on
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
 from decoding.sampling import Sampling, TargetRows
 from decoding.session import DecodeSession, Limits
-from decoding.trace import GROWTHS
+from decoding.stored_state import state_before
+from decoding.trace import GROWTHS, node_paths
 from decoding.verifiers import NSSVerifier
 from tests.enumeration import SAMPLED, Tables, bias
 from tests.tables import TableSource, path_tokens, paths
@@ -171,7 +174,7 @@ def test_free_levels_go_down_to_the_depth_limit_and_dear_ones_stop_at_the_first(
     deep = draft(drafter(FLAT, "0", max_depth=7), TableSource({}, SURE))
     assert deep.tree.depths[deep.order].max() == 7 and len(deep.rows) == 7
     dear = draft(drafter(FLAT, "1000"), TableSource({}, SURE))
-    assert len(dear.rows) == 1 and {GROWTHS[code] for code in dear.tree.growth[1:]} == {"early_stop"}
+    assert len(dear.rows) == 1 and {GROWTHS[code] for code in dear.tree.growth[1:]} == {"unprofitable"}
 
 
 def test_dear_nodes_are_not_verified_and_free_ones_all():
@@ -231,7 +234,8 @@ def outcome(drafted, accepted: int) -> Outcome:
             break
         path.append(node)
     verified = len(drafted.order) - 1
-    return Outcome(len(path), len(path) + 1, drafted.tree.size - 1, verified, 3, tuple(path))
+    size = drafted.tree.size - 1
+    return Outcome(len(path), len(path) + 1, size, verified, 3, tuple(path), drafted.tree, drafted.order)
 
 
 def run(kind, accepted: int, iterations: int, source=None):
@@ -289,7 +293,7 @@ def test_where_drafting_does_not_pay_it_is_left_but_for_a_look_now_and_then():
         state, _ = kind.observe(drafted.state, outcome(drafted, 1))
     assert forwards == [1, *[0] * (RETRY - 1), 1, *[0] * (RETRY - 1), 1, 0]
     idle = draft(kind, source, state)
-    assert idle.order.tolist() == [0] and GROWTHS[idle.tree.growth[0]] == "early_stop"
+    assert idle.order.tolist() == [0] and GROWTHS[idle.tree.growth[0]] == "unprofitable"
 
 
 def test_what_the_best_tree_gives_and_costs():
@@ -353,7 +357,8 @@ def blocks(kind, state, tables: Tables, before: tuple):
     for verification, share in enumerate_draws(lambda draws: NSSVerifier().verify(drafted, target, draws)):
         path = tuple(verification.accepted)
         tokens = (*drafted.tree.tokens[list(path)].tolist(), verification.final_token)
-        seen = Outcome(len(path), len(tokens), drafted.tree.size - 1, len(drafted.order) - 1, 2, path)
+        sizes = (drafted.tree.size - 1, len(drafted.order) - 1, 2)
+        seen = Outcome(len(path), len(tokens), *sizes, path, drafted.tree, drafted.order)
         yield tokens, share, kind.observe(drafted.state, seen)[0]
 
 
@@ -399,3 +404,24 @@ def test_a_factor_between_odds_is_found(factor):
     assert calibration.odds_factor(probs, chances) == pytest.approx(factor, rel=0.02)
     assert 0 < calibration.odds_factor(probs, np.zeros(400)) < 0.01
     assert 100 < calibration.odds_factor(probs, np.ones(400)) < np.inf
+
+
+def test_what_a_person_put_in_is_not_taken_for_the_drafters_own(pair):
+    budget = 4
+    method = METHODS["hardware_aware"].with_settings(
+        verify_ms="1:1 64:2", level_ms="0.2", odds="1.5 1", node_budget=budget
+    )
+    ids = pair.vocabulary.encode("Once upon a time there was a little girl named")
+    session = DecodeSession(pair, method, ids, Sampling(), Limits(24, rows="full"))
+    list(session)
+    full = next(each for each in session.iterations[:-2] if each.verified == budget)
+    leaf = next(n for n in full.nodes if n.draft_level is None and n.flat_index is not None)
+    below, known = node_paths(full)[leaf.node_id], {n.token_id for n in full.nodes}
+    new = [token for token in range(100, 200) if token not in known][:3]
+    edits = Edits(force_in=((new[0],), (new[1],), (*below, new[2])))
+    made = go_on(fork(session.trace(), session, full.index, Change(edits=edits), live=True), 1)
+    assert made.trace.iterations[full.index].verified == budget + len(new)
+    live = made.session.standing(full.index + 1).state
+    recorded = state_before(made.trace, full.index + 1, method)
+    for name in ("log_odds", "information", "tokens", "seconds", "idle"):
+        assert getattr(recorded, name) == pytest.approx(getattr(live, name)), name

@@ -202,7 +202,7 @@ def test_heap_draws_where_the_next_draw_is_worth_most():
     source = TableSource({}, LAW)
     draft = replay(DySpecDrafter(node_budget=5), [0, 2, 0, 1, 0], source)
     assert draft.tree.parents.tolist() == [-1, 0, 1, 1, 0, 3] and source.forwards == 3
-    assert growths(draft) == ["expanded", "expanded", "budget", "expanded", "budget", "budget"]
+    assert growths(draft) == ["expanded", "expanded", "outdrawn", "expanded", "outdrawn", "outdrawn"]
     assert draft.tree.branching.tolist() == [2, 2, -1, 1, -1, -1]
 
 

@@ -208,7 +208,7 @@ def test_an_early_stop_leaves_places_free_that_topping_up_fills():
     case = problem(4)
     plain, topped = (case.draft(salf(case, 0.9, top_up=top_up, batch=2)) for top_up in (False, True))
     assert len(plain.order) - 1 < len(topped.order) - 1 == case.node_budget
-    assert "early_stop" in growth(plain, unexpanded(plain)) and "early_stop" in growth(topped, unexpanded(topped))
+    assert "low_promise" in growth(plain, unexpanded(plain)) and "low_promise" in growth(topped, unexpanded(topped))
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS, ids=lambda drafter: type(drafter).__name__)
@@ -280,7 +280,7 @@ def test_settings_in_force_are_the_drafters_own(drafter):
     assert drafted.settings == drafter.settings() and drafted.state == "state"
 
 
-@pytest.mark.parametrize(("threshold", "forwards", "why"), [(0.18, 3, set()), (0.1875, 2, {"early_stop"})])
+@pytest.mark.parametrize(("threshold", "forwards", "why"), [(0.18, 3, set()), (0.1875, 2, {"low_gain"})])
 def test_opt_tree_stops_after_a_level_that_adds_no_more_than_the_threshold(threshold, forwards, why):
     # The four best sum to 1 after one level, to 1.1875 after two; the third changes nothing.
     source = TableSource({}, [0.5, 0.25, 0.1875, 0.0625])

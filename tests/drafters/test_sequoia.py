@@ -91,7 +91,7 @@ def test_a_level_is_drawn_child_by_child():
     source = TableSource({}, [0.5, 0.3, 0.2])
     draft = replay(SequoiaDrafter(node_budget=4, max_depth=3, acceptance=" 0.6, 0.25"), [2, 0, 1, 1], source)
     assert [path_tokens(draft.tree, node) for node in range(1, 5)] == [(2,), (0,), (2, 1), (2, 1, 1)]
-    assert [GROWTHS[code] for code in draft.tree.growth[[2, 4]]] == ["budget", "max_depth"]
+    assert [GROWTHS[code] for code in draft.tree.growth[[2, 4]]] == ["shape", "max_depth"]
     assert draft.tree.branching.tolist() == [2, 1, -1, 1, -1] and source.forwards == 3
 
 

@@ -68,7 +68,6 @@ class TapeGraphs(Graphs):
         with tape:
             results = body()
         self.tapes.append(tape)
-        self.captured += 1
         return tape, results
 
 

@@ -1,5 +1,6 @@
 """Iterations on the device draft the same trees, commit the same tokens and leave the same record as on the host."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -334,8 +335,8 @@ def test_what_runs_on_the_host(static, monkeypatch):
     ):
         session = DecodeSession(static, method, ids, sampling, Limits(max_new_tokens=10))
         session.step(), session.step()
-    lean = static.with_engine("lean")
-    finished(DecodeSession(lean, DYNATREE, ids, limits=Limits(max_new_tokens=10)))
+    for engine in ("lean", "static-host"):
+        finished(DecodeSession(static.with_engine(engine), DYNATREE, ids, limits=Limits(max_new_tokens=10)))
     assert kinds and set(kinds) == {None}
     assert isinstance(_second(static, DYNATREE, kinds), DeviceIteration)
 
@@ -344,6 +345,18 @@ def _second(pair, method, kinds):
     session = DecodeSession(pair, method, prompt(pair), limits=Limits(max_new_tokens=10))
     session.step(), session.step()
     return kinds[-1]
+
+
+def test_iterations_on_an_apple_gpu_run_on_the_host(static):
+    """Trees on the device hold probabilities in float64, which it does not have."""
+    session = DecodeSession(static, DYNATREE, prompt(static), limits=Limits(max_new_tokens=10))
+    session.step()
+    caches = (session._models.target_cache, session._models.draft_cache)
+    models = {role: replace(getattr(static, role), device=torch.device("mps")) for role in ("target", "draft")}
+    apple = replace(static, **models)
+    for pair, expected in ((static, True), (apple, False)):
+        chosen = choose_iteration(pair, DYNATREE, session._state, session.tokens, caches, 8, 1.0, False)
+        assert isinstance(chosen, DeviceIteration) == expected
 
 
 def test_out_of_memory_in_the_middle_of_an_iteration(static, monkeypatch):

@@ -69,18 +69,48 @@ def test_angles_that_depend_on_the_length_of_the_text_stand_in_no_table(embedded
 
 def test_auto_takes_the_library_where_packed_weights_would_not_fit(embedded_network):
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
-    for free, name in ((10**12, "lean"), (10**7, "library")):
-        engine = choose.make_engine("auto", embedded_network, "it", 64, free, mask_layer_types=None, **how)
-        assert engine.name == name
+    for free, name, why in ((10**12, "lean", "the fastest on a CPU; log-"), (10**7, "library", "free memory is short")):
+        made = choose.make_engine("auto", embedded_network, "it", 64, free, mask_layer_types=None, **how)
+        assert made.engine.name == name and why in made.reason("auto")
 
 
 def test_a_lean_forward_that_differs_is_refused(embedded_network, monkeypatch):
     how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
     how["mask_layer_types"] = None
     monkeypatch.setattr(NeoXForward, "__call__", scaled(NeoXForward.__call__))
-    assert choose.make_engine("auto", embedded_network, "it", 64, **how).name == "library"
+    made = choose.make_engine("auto", embedded_network, "it", 64, **how)
+    assert made.engine.name == "library" and "The lean forward gives it log-probabilities" in made.reason("auto")
     with pytest.raises(PairError, match=r"differ by .* choose engine library"):
         choose.make_engine("lean", embedded_network, "it", 64, **how)
+
+
+def test_only_likely_tokens_are_compared(embedded_network, monkeypatch):
+    """In 16 bits the logits of tokens that nothing would ever choose are rounded by more than is allowed."""
+    how = {"num_layers": 8, "device": torch.device("cpu"), "dtype": torch.float32, "mask_kind": "bool"}
+    how["mask_layer_types"] = None
+    forward = NeoXForward.__call__
+
+    def rounded(*args, of):
+        logits = forward(*args)
+        gap = logits.amax(-1, keepdim=True) - logits
+        return logits + torch.where(of(gap), 0.05, 0.0)
+
+    monkeypatch.setattr(NeoXForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9))
+    made = choose.make_engine("auto", embedded_network, "it", 64, **how)
+    assert made.engine.name == "lean" and made.difference < 2e-3
+    monkeypatch.setattr(NeoXForward, "__call__", lambda *args: rounded(*args, of=lambda gap: (gap > 0) & (gap < 2)))
+    assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "library"
+    monkeypatch.setattr(NeoXForward, "__call__", lambda *args: rounded(*args, of=lambda gap: gap > 9) * torch.nan)
+    assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "library"
+
+
+def test_why_an_engine_runs_a_model_stands_in_its_record():
+    pair = embedded_pair()
+    words = pair.info.target.engine_reason
+    assert words.startswith("the fastest on a CPU; log-probabilities of likely tokens are within")
+    asked = pair.with_engine("lean").info.target
+    assert asked.engine == "lean" and asked.engine_reason == words.replace("the fastest on a CPU", "asked for")
+    assert pair.with_engine("library").info.draft.engine_reason == "asked for"
 
 
 def scaled(forward):

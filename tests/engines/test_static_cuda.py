@@ -1,11 +1,14 @@
 """What only a CUDA device can show: graphs give what the same passes give uncaptured, without a hidden wait."""
 
+import argparse
 import gc
 
 import pytest
 import torch
 
 import decoding.iteration
+from benchmarks.first_contact import stale
+from benchmarks.first_contact.report import Report
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair, release
 from decoding.session import DecodeSession, Limits
@@ -103,3 +106,10 @@ def test_memory_goes_with_the_pair():
     gc.collect()
     torch.cuda.empty_cache()
     assert torch.cuda.memory_allocated() - before < 2**20
+
+
+@pytest.mark.parametrize("step", [stale.products, stale.pairs, stale.failed_capture])
+def test_graphs_outlive_one_another_and_a_failed_capture(step):
+    report = Report("stale", argparse.Namespace(json=None, save=False, minutes=5))
+    step(report)
+    assert not [line for line in report.lines() if line.startswith("wrong")]

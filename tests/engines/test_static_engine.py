@@ -278,7 +278,7 @@ def _parts(engine):
 def test_auto_means_static_on_cuda_for_models_with_one_mask(embedded_network):
     def fastest(device="cuda", mask_kind="bool", layer_types=None):
         how = {"mask_kind": mask_kind, "mask_layer_types": layer_types}
-        return choose._fastest(embedded_network, None, torch.device(device), torch.float32, **how)
+        return choose._fastest(embedded_network, None, torch.device(device), torch.float32, **how)[0]
 
     assert fastest() == "static" and fastest("cpu") == "lean" and fastest("mps") == "library"
     assert fastest(mask_kind="additive") == fastest(layer_types=("full_attention",)) == "library"
@@ -297,24 +297,48 @@ def cpu():
 
 
 def test_a_static_engine_that_fails_or_differs_is_refused(embedded_network, monkeypatch):
-    def cannot_capture(*_args):
-        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+    def cannot_run(*_args):
+        raise RuntimeError("no kernel for these shapes\nmore")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(StaticEngine, "run", cannot_capture)
-        with pytest.warns(RuntimeWarning, match="cannot run as CUDA graphs"), pytest.raises(PairError) as told:
-            choose.make_engine("static", embedded_network, "it", 64, **cpu())
-        assert "(operation not permitted when stream is capturing); choose engine library" in str(told.value)
-        patch.setattr(choose, "_fastest", lambda *args, **how: "static")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            assert choose.make_engine("auto", embedded_network, "it", 64, **cpu()).name == "library"
     run = StaticEngine.run
+
+    def cannot_be_captured(engine, *args):
+        engine.graphs.failure = "operation not permitted when stream is capturing"  # it ran, uncaptured
+        return run(engine, *args)
+
+    for broken, words in (
+        (cannot_run, "it cannot run in static shapes (no kernel for these shapes); choose engine library."),
+        (cannot_be_captured, "it cannot run as CUDA graphs (operation not permitted when stream is capturing); choose"),
+    ):
+        with monkeypatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            patch.setattr(StaticEngine, "run", broken)
+            with pytest.raises(PairError) as told:
+                choose.make_engine("static", embedded_network, "it", 64, **cpu())
+            assert words in str(told.value)
+            patch.setattr(choose, "_fastest", lambda *args, **how: ("static", "the fastest"))
+            made = choose.make_engine("auto", embedded_network, "it", 64, **cpu())
+            assert made.engine.name == "library" and words in made.reason("auto")
     monkeypatch.setattr(StaticEngine, "run", lambda *args: 1.01 * run(*args))
-    with pytest.raises(PairError, match="The static engine gives it log-probabilities that differ by"):
+    with pytest.raises(PairError, match="The static engine gives it log-probabilities of likely tokens that differ by"):
         choose.make_engine("static", embedded_network, "it", 64, **cpu())
 
 
 @pytest.fixture(scope="module")
 def embedded_network(embedded):
     return embedded.target.network
+
+
+def test_nan_in_the_second_pass_alone_is_a_difference(static, monkeypatch):
+    """On a GPU the second pass is the first that a graph gives."""
+    target, engine = static.target, static.target.engine
+    run, calls = engine.run, []
+
+    def spoilt(*args):
+        calls.append(args)
+        return run(*args) * (torch.nan if len(calls) > 2 else 1)  # two passes for one look
+
+    monkeypatch.setattr(engine, "run", spoilt)
+    library = target.with_engine("library").engine
+    difference, refusal = choose._checked(engine, library, target.network, "it", target.dtype)
+    assert difference is None and "differ by inf" in refusal and len(calls) == 4

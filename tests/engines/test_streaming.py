@@ -38,7 +38,7 @@ def llama():
 
 
 def engine_of(network, rows=ROWS):
-    plain = make_engine("lean", network, "tiny", 64, **HOW)
+    plain = make_engine("lean", network, "tiny", 64, **HOW).engine
     return StreamingEngine(plain._forward, plain._forward.rotary, rows, **HOW)
 
 

@@ -106,7 +106,7 @@ def test_contradictions_are_refused_or_left_out():
         ("prompts = 4\n" + ONE, "prompts is a table"),
         ("prompts.count = 0\n" + ONE, "count of prompts is at least 1"),
         ('prompts.kinds = "stories"\n' + ONE, "kinds is a list of texts"),
-        ("sampling = [{ temperature = -1 }]\n" + ONE, "temperature must be 0 or more"),
+        ("sampling = [{ temperature = -1 }]\n" + ONE, "temperature must be 0, which decodes greedily"),
         ('sampling = [{ temperature = "hot" }]\n' + ONE, "temperature of .* is a number, not 'hot'"),
         ("sampling = [{ seed = 1 }]\n" + ONE, "has no 'seed'"),
         ('[pair]\nteacher = "x"\n' + ONE, "has no 'teacher'"),

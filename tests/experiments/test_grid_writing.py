@@ -102,7 +102,7 @@ def test_what_is_unknown_is_never_left_out_as_a_contradiction():
         ({"method": "fixed_tree", "vary": {"depth": [2]}}, "has no setting 'depth'"),
         ({"method": "fixed_tree", "vary": {"max_depth": ["deep"]}}, "max_depth is a whole number, not 'deep'"),
         ({"method": "fixed_tree", "vary": {"verifier": ["none"]}}, "unknown verifier 'none'"),
-        ({"method": "fixed_tree", "vary": {"max_depth": [99]}}, "max_depth must be from 1 to 32"),
+        ({"method": "fixed_tree", "vary": {"max_depth": [99]}}, "must be a whole number from 1 to 32"),
     ):
         with pytest.raises(ExperimentError, match=said):
             grid_from({"methods": [entry], "skip_contradictions": True}, "x")

@@ -1,5 +1,6 @@
 """Runs that were drafted by a head: replayed from stored rows, forked to another draft, opened without torch."""
 
+import math
 import warnings
 
 import numpy as np
@@ -183,8 +184,11 @@ def test_what_is_measured_is_measured_of_the_draft_in_use(pair, monkeypatch):
     assert asked[1:] == [None], "the draft model's own are kept apart"
 
 
-def test_costs_are_of_the_heads_forwards(pair, monkeypatch):
+def test_costs_are_of_the_heads_forwards(pair, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing that another test measured is known
     monkeypatch.setattr(cost_measuring, "SIZES", (1, 4, 16))
+    monkeypatch.setattr(cost_measuring, "MOST_RATIO", math.inf)  # however the first passes of a process are delayed
+    monkeypatch.setattr(cost_measuring, "SLOW_PASS_S", math.inf)
     monkeypatch.setattr(cost_measuring, "DECODE_S", 0.05)
     drafting = TREE.drafting(pair)
     seen = []

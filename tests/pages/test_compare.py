@@ -95,6 +95,14 @@ def test_csv_has_one_line_per_call_and_json_everything(done: AppTest):
     assert record["loop_free"][2]["same_output"] is True
 
 
+def test_what_a_library_says_is_no_formula_in_the_csv(done: AppTest):
+    outcome = done.session_state["comparison"]
+    first, *others = outcome.comparison.results
+    failed = replace(outcome.comparison, results=(replace(first, failure="=1+1"), *others))
+    rows = list(csv.DictReader(io.StringIO(as_csv(replace(outcome, comparison=failed)))))
+    assert [row["failure"] for row in rows] == ["'=1+1", *[""] * len(others)]
+
+
 def test_the_command_names_the_same_comparison(done: AppTest):
     outcome = done.session_state["comparison"]
     words = shlex.split(command(outcome))

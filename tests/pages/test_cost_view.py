@@ -65,9 +65,7 @@ def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):
 
 def test_a_method_of_no_paper_has_its_own_defaults():
     from decoding.methods import METHODS
-    from pages.ui.setting_info import SETTING_INFO
     from pages.ui.tune_points import label_of
 
     method = METHODS["hardware_aware"]
     assert label_of(method) == "Hardware-aware · its defaults"
-    assert all(name in SETTING_INFO for name in method.settings())

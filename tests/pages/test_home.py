@@ -1,8 +1,10 @@
 """Home: one screen around a real iteration, drawn before torch is loaded."""
 
 from decoding.recorded import home_run, telling_iteration
+from pages.ui.home import _steps
 from tests.pages.apptest import open_page, sentences
 from tests.process import printed
+from viz.explain import lost_node
 
 
 def test_home_draws_without_torch():
@@ -10,7 +12,7 @@ def test_home_draws_without_torch():
         "from streamlit.testing.v1 import AppTest\n"
         "import sys\n"
         "at = AppTest.from_file('app.py', default_timeout=30).run()\n"
-        "assert not at.exception, at.exception\n"
+        "assert not at.error, at.error\n"
         "assert at.title[0].value\n"
         "print(*sorted(m for m in sys.modules if m in ('torch', 'transformers')))"
     )
@@ -57,3 +59,9 @@ def test_text_of_the_models_is_escaped():
     index = telling_iteration(run)
     evil = replace(run.iterations[index], committed_texts=("<img src=x>", "<b>", "<i>", "</div>"))
     assert "<img" not in _text_html(run, evil)
+
+
+def test_a_token_that_was_drafted_and_pruned_is_not_called_free():
+    run = home_run()
+    told = {lost_node(each) is None: _steps(run, each)["3 Accept"] for each in run.iterations if each.final_text}
+    assert told[True].endswith("comes for free.") and told[False].endswith("which had been drafted and pruned.")

@@ -8,7 +8,8 @@ import pytest
 from decoding.methods import METHODS
 from pages.ui.controls import DEFAULT_PROMPT, sample_prompts
 from pages.ui.links import MAX_TEXT, RESERVED, View, decode, encode
-from pages.ui.setting_info import SETTING_INFO
+from pages.ui.setting_info import known_settings
+from pages.ui.worker import Job
 from tests.pages.apptest import finish, open_page, sentences
 
 PAGE = "pages/step_through.py"
@@ -46,7 +47,7 @@ def test_every_setting_of_every_method_comes_back():
     for name, method in METHODS.items():
         view = View(method=name, settings=method.settings())
         assert decode(params(encode(view).query), ()) == (view, ""), name
-    assert not set(RESERVED) & set(SETTING_INFO), "a setting has the name of another parameter"
+    assert not set(RESERVED) & set(known_settings()), "a setting has the name of another parameter"
 
 
 def test_a_long_prompt_is_refused_both_ways():
@@ -120,10 +121,12 @@ def test_arrays_and_floods_are_one_sentence():
     assert said.endswith("and 196 more.")
 
 
-def opened(query: str):
+def opened(query: str, **state):
     """Step through as a browser opens it from a link."""
     at = open_page()
     at.switch_page(PAGE)
+    for name, value in state.items():
+        at.session_state[name] = value
     for name, values in params(query).items():
         at.query_params[name] = values
     return at.run()
@@ -132,6 +135,20 @@ def opened(query: str):
 def warned(at) -> list[str]:
     assert not at.exception, at.exception[0].message
     return [element.value.replace("\\", "") for element in at.warning]
+
+
+def test_a_reloaded_page_goes_to_its_place_where_its_work_was_given_up():
+    def reloaded(query: str):
+        job = Job("To the end", lambda job: None, slot="step", found=True)
+        job.end()
+        at = opened(query, job_step=job)
+        assert not job.found, "a later link is obeyed again"
+        return at
+
+    view = View(text="Once upon a time there was a", method="linear", max_new_tokens=24, iteration=2)
+    at = finish(reloaded(encode(view).query), "step")
+    assert sentences(at) == warned(at) == [] and len(at.session_state["run"].trace.iterations) == 2
+    reloaded("")
 
 
 def test_a_link_decodes_to_its_place():

@@ -2,8 +2,7 @@
 
 import pytest
 
-import decoding.pair as pair_module
-from decoding import pair_loading
+from decoding import opening, pair_loading
 from decoding.pair import PairSettings, embedded_pair
 from decoding.presets import DTYPES, EMBEDDED
 from pages.ui import models, pair_picker
@@ -15,8 +14,8 @@ def test_a_pair_that_fails_its_warm_up_does_not_stay_in_memory(monkeypatch):
     def fails(_pair):
         raise MemoryError
 
-    monkeypatch.setattr(pair_module, "load_pair", lambda _settings: loaded)
-    monkeypatch.setattr(models, "_warm_up", fails)
+    monkeypatch.setattr(opening, "load_pair", lambda _settings: loaded)
+    monkeypatch.setattr(opening, "warm_up", fails)
     with pytest.raises(MemoryError):
         models.ModelManager()._load(PairSettings())
     assert loaded.target.released and loaded.draft.released

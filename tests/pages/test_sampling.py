@@ -86,3 +86,17 @@ def test_sampled_outputs_are_compared_by_figures_only():
     comparison = at.session_state["comparison"].comparison
     assert comparison.sampling.temperature == 0.8 and comparison.differences == ()
     assert all(not result.failure for result in comparison.results)
+
+
+@pytest.mark.parametrize("page", [STEP, "pages/compare.py", "pages/race.py", "pages/tune_live.py"])
+def test_a_runs_own_values_beyond_the_widgets_are_moved_into_them(page: str):
+    """A run of the command line may have been sampled in ways that no widget offers."""
+    at = open_page(None)
+    for name, value in {"temperature": 3.5, "top_p": 0.01, "draft_temperature": 9.0, "seed": 2**40}.items():
+        at.session_state[f"sampling_{name}"] = value
+    at.switch_page(page)
+    at.run()
+    assert sentences(at) == []
+    sliders = ("temperature", "top_p", "draft_temperature")
+    assert [at.slider(key=f"sampling_{name}").value for name in sliders] == [2.0, 0.05, 2.0]
+    assert at.number_input(key="sampling_seed").value == 2**31 - 1

@@ -128,9 +128,9 @@ def test_a_ready_grid_goes_where_its_rows_always_go(home, started):
     [
         (f"{METHOD}_fixed_tree_max_depth_values", "3, deep", "max_depth is a whole number, not 'deep'"),
         (f"{METHOD}_fixed_tree_max_depth_values", "", "max_depth of fixed_tree varies over no value"),
-        (f"{METHOD}_fixed_tree_max_depth_values", "99", "max_depth must be from 1 to 32, not 99"),
+        (f"{METHOD}_fixed_tree_max_depth_values", "99", "must be a whole number from 1 to 32, not 99"),
         ("sweep_plan_new_tokens", "0", "new_tokens is a list of whole numbers from 1 on"),
-        ("sweep_plan_temperature", "-1", "temperature must be 0 or more"),
+        ("sweep_plan_temperature", "-1", "temperature must be 0, which decodes greedily"),
         ("sweep_plan_temperature", "", "The grid names no sampling"),
         ("sweep_plan_max_tokens", "many", "max_tokens is a list of whole numbers from 0 on"),
     ],

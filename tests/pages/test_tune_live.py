@@ -4,7 +4,7 @@ import pytest
 
 from decoding.methods import METHODS, PRESETS
 from decoding.session import DecodeSession, Limits
-from pages.ui.setting_info import default_source
+from pages.ui.scheduler import Job
 from pages.ui.setting_widgets import setting_key
 from tests.pages.apptest import finish, open_page, sentences
 from viz.tree_diff import compare_trees
@@ -57,7 +57,7 @@ def test_every_setting_has_a_widget_its_meaning_and_its_default(page):
         button = buttons[f"back_{setting_key('tune', 'dynatree', name)}"]
         assert button.disabled
         source, _, shown = button.label.partition(": ")
-        assert source == default_source("dynatree", name)
+        assert source == METHODS["dynatree"].infos[name].source
         if isinstance(value, int | float) and not isinstance(value, bool):
             assert float(shown) == value
             assert slider(page, name).value == value
@@ -199,13 +199,9 @@ def test_a_generation_past_the_context_is_one_sentence(page):
 def test_a_cancelled_generation_leaves_none(page):
     bench = bench_of(page)
 
-    class Cancelled:
-        cancelled = True
-
-        def report(self, *_) -> None:
-            pass
-
-    bench.generate(METHODS["dynatree"], 24, Cancelled())
+    job = Job("work", bool)
+    job.cancel()
+    bench.generate(METHODS["dynatree"], 24, job)
     assert bench.whole_points == []
 
 

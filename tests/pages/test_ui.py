@@ -1,17 +1,20 @@
 """The parts that pages share: worker, model manager, errors, settings."""
 
 import logging
-import threading
+import re
+from dataclasses import replace
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from decoding.errors import DraftscopeError, OutOfMemoryError, PairError, SettingsError
-from decoding.methods import METHODS, PRESETS
+from decoding.methods import METHODS
 from decoding.presets import PairSettings
-from pages.ui.errors import OUT_OF_MEMORY, as_draftscope_error, escape_markdown, sentence
-from pages.ui.models import ModelManager, describe_pair, gibibytes, parameters
-from pages.ui.setting_info import CODE_DEFAULTS, GROUPS, IDLE_WITHOUT, PAPER_DEFAULTS, SETTING_INFO
-from pages.ui.setting_widgets import setting_help
+from decoding.sampling import Sampling
+from pages.ui.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, sentence
+from pages.ui.models import ModelManager, describe_pair, engine_words, gibibytes, parameters
+from pages.ui.setting_info import info_of
+from pages.ui.setting_widgets import SAMPLING, setting_help
 from pages.ui.worker import Job, Worker
 
 
@@ -30,38 +33,6 @@ def test_worker_returns_results_in_order():
     assert {job.state for job in jobs} == {"done"}
 
 
-def test_one_thing_at_a_time():
-    worker, inside, most = Worker(), [], []
-
-    def work(job):
-        inside.append(1)
-        most.append(len(inside))
-        threading.Event().wait(0.01)
-        inside.pop()
-
-    jobs = [worker.submit(Job("x", work)) for _ in range(6)]
-    assert all(job.wait(10) for job in jobs)
-    assert max(most) == 1
-
-
-def test_cancel_ends_work_and_spares_waiting_work():
-    worker, begun = Worker(), threading.Event()
-
-    def forever(job):
-        begun.set()
-        while not job.cancelled:
-            threading.Event().wait(0.005)
-        return "part"
-
-    first, second = worker.submit(Job("a", forever)), worker.submit(Job("b", lambda job: 1))
-    assert begun.wait(10)
-    second.cancel()
-    first.cancel()
-    assert second.wait(10)
-    assert (first.state, first.result) == ("cancelled", "part")
-    assert (second.state, second.result) == ("cancelled", None)
-
-
 def test_a_known_error_keeps_its_sentence():
     def fail(job):
         raise SettingsError("length must be from 1 to 64.")
@@ -71,7 +42,7 @@ def test_a_known_error_keeps_its_sentence():
     assert str(job.error) == "length must be from 1 to 64."
 
 
-def test_a_defect_is_one_sentence_on_screen_and_a_traceback_in_the_log(caplog):
+def test_a_defect_is_one_sentence_on_screen_and_a_traceback_in_the_log(caplog, uncaught: list[str]):
     def fail(job):
         raise KeyError("secret")
 
@@ -81,7 +52,8 @@ def test_a_defect_is_one_sentence_on_screen_and_a_traceback_in_the_log(caplog):
         assert job.wait(10)
     assert "secret" not in str(job.error)
     assert "KeyError" in str(job.error)
-    assert "Traceback" in caplog.text
+    assert "Traceback" in caplog.text and len(uncaught) == 1
+    uncaught.clear()
     assert done(lambda job: 1).result == 1
     after = worker.submit(Job("next", lambda job: 2))
     assert after.wait(10)
@@ -114,6 +86,22 @@ def test_markdown_of_names_stays_text():
     assert escape_markdown("plain words") == "plain words"
 
 
+# What Streamlit's page does to a text after its escapes are gone.
+PICTURES = (r":streamlit:", r":material[_/](\w+):", r":[+-]?\w+:")
+SIGNS = r"(^|\s)(<->|->|<-|--|>=|<=|~=)(\s|$)"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a -> b", "<-> x", "a <-", "--", "a -- b >= c <= d ~= e", ":streamlit:", "x :material/home: y", ":+1: :100::dog:"],
+)
+def test_names_are_not_made_pictures_or_signs(name: str):
+    shown = re.sub(r"\\(?=[!-/:-@[-`{-~])", "", escape_markdown(name))
+    assert re.search("|".join((*PICTURES, SIGNS)), name)
+    assert not re.search("|".join((*PICTURES, SIGNS)), shown)
+    assert shown.replace(JOINER, "") == name
+
+
 @pytest.fixture(scope="module")
 def models():
     """A manager of its own with the embedded pair loaded."""
@@ -130,13 +118,17 @@ def test_manager_loads_the_embedded_pair_when_first_asked():
     assert own.pair() is own.pair()
     assert own.generation == 1
     assert "Embedded pair" in describe_pair(own.info)
+    other = replace(own.info, draft=replace(own.info.draft, engine="library", engine_reason="asked for"))
+    why = own.info.target.engine_reason
+    assert engine_words(other) == f"Engine of the target: lean, {why}. Engine of the draft: library, asked for."
 
 
 def test_manager_releases_before_it_loads(models, monkeypatch):
+    from decoding import opening
     from decoding import pair as pair_module
 
     order, load, release = [], pair_module.load_pair, pair_module.release
-    monkeypatch.setattr(pair_module, "load_pair", lambda settings: order.append("load") or load(settings))
+    monkeypatch.setattr(opening, "load_pair", lambda settings: order.append("load") or load(settings))
     monkeypatch.setattr(pair_module, "release", lambda pair: order.append("release") or release(pair))
     old = models.pair()
     new = models.load(PairSettings(context_length=256))
@@ -154,39 +146,20 @@ def test_an_unknown_model_leaves_the_pair_in_memory(models):
 
 
 def test_a_pair_that_fails_late_leaves_the_embedded_pair(models, monkeypatch):
-    from decoding import pair as pair_module
+    from decoding import opening
 
-    load = pair_module.load_pair
+    load = opening.load_pair
 
     def full(settings):
         if settings.context_length == 333:
             raise OutOfMemoryError("cuda is full.")
         return load(settings)
 
-    monkeypatch.setattr(pair_module, "load_pair", full)
+    monkeypatch.setattr(opening, "load_pair", full)
     with pytest.raises(OutOfMemoryError, match=r"cuda is full\. The embedded pair is loaded instead"):
         models.load(PairSettings(context_length=333))
     assert models.settings == PairSettings()
     assert not models.pair().target.released
-
-
-def test_every_setting_of_every_method_is_explained():
-    named = {name for method in (*METHODS.values(), *PRESETS.values()) for name in method.settings()}
-    assert named <= set(SETTING_INFO), f"no line in SETTING_INFO for {sorted(named - set(SETTING_INFO))}"
-    for name, info in SETTING_INFO.items():
-        assert info.meaning.endswith("."), name
-        assert info.group in GROUPS, name
-        if info.low is not None:
-            assert info.low < info.high and info.step > 0, name
-    assert {name for idle in IDLE_WITHOUT.values() for name in idle} <= set(SETTING_INFO)
-
-
-def test_sliders_hold_every_configuration_of_the_papers():
-    for label, method in {**METHODS, **PRESETS}.items():
-        for name, value in method.settings().items():
-            info = SETTING_INFO[name]
-            if info.low is not None:
-                assert info.low <= value <= info.high, (label, name)
 
 
 def test_an_error_names_settings_as_their_widgets_do():
@@ -199,15 +172,55 @@ def test_an_error_names_settings_as_their_widgets_do():
     assert "“Low confidence” (τ_l = 0.95)" in sentence(wrong.value).replace("\\", "")
 
 
-def test_the_source_of_every_default_is_told():
-    for defaults in (PAPER_DEFAULTS, CODE_DEFAULTS):
-        for method, names in defaults.items():
-            assert set(names) <= METHODS[method].settings().keys(), method
-    assert setting_help("dynatree", "base_depth", 5).endswith("below D_max. Default of the paper: 5.")
-    assert setting_help("dynatree", "branch_mid", 2).endswith("Default of the paper's public code: 2.")
-    assert setting_help("opt_tree", "gain_threshold", 0.2).endswith("tokens. Default: 0.2.")
-    assert setting_help("sequoia", "acceptance", "").endswith("Default: empty.")
-    assert setting_help("dynatree", "history", True).endswith("Default of the paper: on.")
+def test_help_tells_range_and_source_of_the_default():
+    def told(method: str, name: str) -> str:
+        return setting_help(METHODS[method].infos[name], METHODS[method].all_settings()[name])
+
+    assert told("dynatree", "base_depth").endswith("Accepted: from 1 to 31. Default of the DynaTree paper: 5.")
+    assert told("dynatree", "branch_mid").endswith("Default of the DynaTree paper's public code: 2.")
+    assert told("opt_tree", "gain_threshold").endswith("Accepted: from 0 to below 1. Default: 0.2.")
+    assert told("sequoia", "acceptance").endswith("loaded pair. Default: empty.")
+    assert told("linear", "length").endswith("Default of the DynaTree paper: 8.")
+
+
+def form(method: str) -> None:
+    from decoding.methods import METHODS
+    from pages.ui.setting_widgets import settings_form
+
+    settings_form(METHODS[method], "form")
+
+
+@pytest.mark.parametrize("method", [*METHODS])
+def test_sliders_lie_in_what_is_accepted(method: str):
+    infos = METHODS[method].with_settings(verifier="khisti").infos
+    at = AppTest.from_function(form, args=(method,))
+    at.session_state[f"form_{method}_verifier"] = "khisti"  # it has a setting of its own
+    at.run()
+    assert not at.exception
+    sliders = {slider.key.removeprefix(f"form_{method}_"): slider for slider in at.slider}
+    assert sliders.keys() == {name for name, info in infos.items() if info.accepted}
+    for name, slider in sliders.items():
+        info = infos[name]
+        assert slider.min in info.accepted and slider.max in info.accepted, name
+        assert (slider.label, slider.step, slider.value) == (info.title, info.step, info.default), name
+
+
+def test_a_slider_shows_what_is_accepted_beyond_its_range_and_nothing_else():
+    at = AppTest.from_function(form, args=("dyspec_threshold",))
+    at.session_state["form_dyspec_threshold_node_budget"] = 3000
+    at.session_state["form_dyspec_threshold_threshold"] = 0.0
+    at.run()
+    budget, threshold = (at.slider(key=f"form_dyspec_threshold_{name}") for name in ("node_budget", "threshold"))
+    assert (budget.value, budget.max, threshold.value, threshold.min) == (3000, 3000, 0.001, 0.001)
+    budget.set_value(100).run()
+    assert at.slider(key="form_dyspec_threshold_node_budget").max == 1024
+
+
+def test_sampling_widgets_lie_in_what_is_accepted():
+    for name, (_, low, high, _, default, _) in SAMPLING.items():
+        assert low <= default <= high
+        Sampling(**{name: low})
+        Sampling(**{name: high})
 
 
 def test_sizes_in_words():
@@ -222,7 +235,12 @@ def test_the_base_of_errors_is_ours():
 
 
 def test_a_choice_is_called_as_people_call_it():
-    assert [SETTING_INFO["node_order"].told(order) for order in SETTING_INFO["node_order"].choices] == [
+    order = info_of("node_order")
+    assert [order.words(each) for each in order.choices] == [
         "Breadth-first (BFS)", "Depth-first (DFS)", "Heavy path first",
     ]  # fmt: skip
-    assert SETTING_INFO["cache_policy"].told("some_word") == "some word"
+    assert info_of("cache_policy").words("some_word") == "some word"
+
+
+def test_a_setting_that_is_not_known_here_is_called_by_its_name():
+    assert (info_of("beam_of_light").title, info_of("beam_of_light").short) == ("Beam of light", "beam of light")

@@ -11,6 +11,7 @@ from pages.ui.state import Run
 from pages.ui.verify_state import Looked
 from pages.ui.verify_steps import table_html, words_html
 from pages.ui.verify_table import OWN, table_data
+from pages.ui.worker import Job
 from tests.pages.apptest import finish, open_page, sentences
 from tests.traces import ended
 
@@ -50,6 +51,22 @@ def looked_at(at) -> Looked:
 
     run, index = run_of(at), at.session_state["iteration"]
     return Looked((run.key, index), run, run.trace.iterations[index], "i.i.d. paths", "traversal", Sampling(1.0))
+
+
+def test_a_tree_drafted_again_is_given_up_where_it_is_not_wanted_any_more(page):
+    from decoding.interruption import CancelledError, interruptible
+    from decoding.methods import METHODS
+    from pages.ui.verify_draft import draft_again
+
+    looked = looked_at(page)
+
+    def not_wanted(may_wait: bool, timed: bool) -> float:
+        if may_wait:
+            raise CancelledError
+        return 0.0
+
+    with interruptible(not_wanted), pytest.raises(CancelledError):
+        draft_again(looked, METHODS["linear"], looked.sampling, Job("Drafting", lambda job: None))
 
 
 def test_a_recorded_run_says_what_is_missing_and_what_to_do():

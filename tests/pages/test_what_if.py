@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.methods import METHODS
+from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
+from decoding.trace import SamplingTrace
 from decoding.trace_file import load_run, save_run
 from pages.ui.controls import DEFAULT_PROMPT
 from pages.ui.models import manager
@@ -29,11 +31,13 @@ FORCED = "Forced verdicts replace the target's own law"
 BUDGET = setting_key("what_if_method", "dynatree", "node_budget")
 
 
-def decoded(iterations: int | None = 5, method: str = "dynatree", tokens: int = 40) -> Run:
+def decoded(
+    iterations: int | None = 5, method: str = "dynatree", tokens: int = 40, sampling: Sampling | None = None
+) -> Run:
     """A run as Step through decodes it."""
     pair = manager().pair()
     limits = Limits(tokens, rows="full")
-    session = DecodeSession(pair, METHODS[method], pair.vocabulary.encode(PROMPT), limits=limits)
+    session = DecodeSession(pair, METHODS[method], pair.vocabulary.encode(PROMPT), sampling, limits)
     while not session.finished and (iterations is None or len(session.iterations) < iterations):
         session.step()
     return Run(session.trace(), session=session)
@@ -138,6 +142,20 @@ def test_the_models_also_run_for_a_change_that_is_offered(page):
     assert history_of(page).branches[1].fork.kind == "live"
     page.button(key="what_if_delete_b").click().run()
     assert "1 branch keeps its KV cache" in memory_words(history_of(page)), "it is held as long as it can come back"
+
+
+def test_values_beyond_the_widgets_are_no_change_until_they_are_moved():
+    at = open_with(decoded(2, "iid_paths", 20, Sampling(3.5, seed=2**40)))
+    for _ in range(2):
+        at.session_state["what_if_editor"] = True
+        at.run()
+    assert at.slider(key="what_if_sampling_temperature").value == 2.0
+    assert at.button(key="what_if_fork").disabled
+    at.session_state["what_if_editor"] = True
+    at.slider(key="what_if_sampling_top_p").set_value(0.5).run()
+    press(at, "what_if_fork")
+    assert sentences(at) == []
+    assert history_of(at).branches[1].run.trace.sampling == SamplingTrace(3.5, 0.5, 1.0, 2**40)
 
 
 def test_a_contradiction_in_the_settings_cannot_be_forked(page):

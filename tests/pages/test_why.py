@@ -9,9 +9,10 @@ from decoding.hindsight import hindsight
 from decoding.luck import Luck
 from decoding.recorded import home_run, telling_iteration
 from decoding.smallest_change import SettingChange, SmallestChanges
+from decoding.stored_state import method_of
 from pages.ui.models import manager
 from pages.ui.state import Run
-from pages.ui.why_change import asks_for_change, change_html, key_of, path_to
+from pages.ui.why_change import TUNE, asks_for_change, change_html, key_of, path_to, try_change
 from pages.ui.why_luck import luck_html
 from pages.ui.why_possible import hindsight_words
 from pages.ui.why_reasons import sentences as reasons
@@ -159,6 +160,20 @@ def test_the_smallest_change_is_looked_for_and_can_be_tried():
     assert at.session_state["tune_position"] == iteration.prefix_length - len(run.prompt_ids)
     pinned = at.session_state["tune_pinned"].drafter.settings()
     assert {name: pinned[name] for name in iteration.settings} == dict(iteration.settings)
+
+
+def test_a_change_is_tried_on_the_drafter_as_it_says_that_it_was_in_force(monkeypatch):
+    run, there = home_run(), {}
+    iteration = run.iterations[telling_iteration(run)]
+    drafter = type(method_of(run).drafter)
+    monkeypatch.setattr(drafter, "with_in_force", lambda self, settings: self.with_settings(node_budget=17))
+    monkeypatch.setattr("pages.ui.why_change.trace_at", lambda run, index: run.trace)
+    monkeypatch.setattr("pages.ui.why_change.set_method", there.setdefault)
+    monkeypatch.setattr("pages.ui.why_change.st.session_state", there)
+    change = SettingChange("prune_probability", 0.02, 0.01, 0.5, 13, 13, "replayed")
+    try_change(SimpleNamespace(trace=run), iteration, change)
+    assert there["tune_pinned"].drafter.node_budget == 17
+    assert there[TUNE].drafter == there["tune_pinned"].drafter.with_settings(prune_probability=0.01)
 
 
 def test_greedy_decoding_says_that_nothing_is_left_to_luck():

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import signal
 from pathlib import Path
 
@@ -322,13 +323,13 @@ def test_a_head_of_another_target_is_refused(trained, tmp_path, monkeypatch, cap
     assert "was trained for another target" in capsys.readouterr().err
 
 
-def test_a_checkpoint_of_another_training_is_refused(trained, folder, monkeypatch, capsys):
-    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
-    weights = (trained / "first" / "head" / "head.safetensors.xz").read_bytes()
-    words = ("--loss", "eagle", "--steps", "3", "--learning-rate", "0.5", "--out", str(trained / "first"), "--resume")
+def test_a_checkpoint_of_another_training_is_refused(trained, folder, tmp_path, capsys):
+    out = shutil.copytree(trained / "first", tmp_path / "first")
+    weights = (out / "head" / "head.safetensors.xz").read_bytes()
+    words = ("--loss", "eagle", "--steps", "3", "--learning-rate", "0.5", "--out", str(out), "--resume")
     assert command(folder, *words) == 1
     assert "belongs to another training (learning_rate" in capsys.readouterr().err
-    assert (trained / "first" / "head" / "head.safetensors.xz").read_bytes() == weights
+    assert (out / "head" / "head.safetensors.xz").read_bytes() == weights
 
 
 def test_texts_without_anything_held_out_are_refused(pair, tmp_path):

@@ -1,5 +1,7 @@
 """Every verifier on small tables: exact joint laws, exact expectations, what is refused, what it records."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -14,12 +16,15 @@ from decoding.drafters import (
     LinearDrafter,
     SequoiaDrafter,
 )
+from decoding.drafters.base import Draft
 from decoding.draws import GeneratorDraws, ReplayDraws, enumerate_draws
 from decoding.errors import SettingsError
 from decoding.sampling import TargetRows
-from decoding.verifiers import VERIFIERS, KhistiVerifier
+from decoding.token_tree import TokenTree
+from decoding.verifiers import VERIFIERS, KhistiVerifier, traversal
+from decoding.verifiers.specinfer_wor import without
 from decoding.verifiers.verified_tree import VerifiedTree
-from tests.enumeration import SAMPLED, all_drafts, bias, block_law, emitted_law
+from tests.enumeration import SAMPLED, Tables, all_drafts, bias, block_law, emitted_law
 
 SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
 TABLES = all_tables(3, count_random=1)
@@ -101,7 +106,7 @@ def test_khisti_is_lossless_for_every_truncation(truncation):
 
 
 def test_khisti_refuses_a_truncation_of_one():
-    with pytest.raises(SettingsError, match="truncation must be from 2 to 64, not 1"):
+    with pytest.raises(SettingsError, match="truncation \(s\) must be a whole number from 2 to 64, not 1"):
         KhistiVerifier(1)
 
 
@@ -186,3 +191,32 @@ def test_large_vocabularies_in_float32_never_give_nan(verifier):
         told = VERIFIERS[verifier]().verify(drafts, rows, GeneratorDraws(2))
         assert np.isfinite(told.acceptance_probability).all() and 0 <= told.final_token < size
         assert told.acceptance_probability.max() <= 1 + 1e-9
+
+
+def trees_drawn_on():
+    """Trees of two children a node to depth 2: the draft's only token, then one drawn uniformly from the other two."""
+    for others in itertools.product((1, 2), repeat=3):
+        tree = TokenTree(0)
+        for parent, other in enumerate(others):
+            tree.append(np.array([parent, parent]), np.array([0, other]), np.array([1.0, 0.0]))
+        rows = ((np.arange(3), torch.tensor([[1.0, 0.0, 0.0]] * 3, dtype=torch.float64)),)
+        yield Draft(tree, np.arange(tree.size), "without_replacement", None, rows, {}), 0.5**3
+
+
+@pytest.mark.parametrize(("goes_on", "tokens"), [(False, 1.96), (True, 2.78)])
+def test_children_of_draft_probability_0_are_lossless_and_lost(goes_on, tokens, monkeypatch):
+    """What the docstring of `traversal_wor` says of them, and what the rule that it does not follow would give."""
+    tables = Tables("drawn on", {}, {}, [1.0, 0.0, 0.0], [0.6, 0.3, 0.1])
+
+    def uniform(law, token):
+        left = without(law, token)
+        return left if float(left.sum()) > 0 else without(torch.full_like(law, 1 / len(law)), token)
+
+    if goes_on:
+        monkeypatch.setattr(traversal, "without", uniform)
+    verifier, emitted, expected = VERIFIERS["traversal_wor"](), {}, 0.0
+    for draft, chance in trees_drawn_on():
+        expected += chance * verifier.decide(VerifiedTree(draft, tables.target_rows(draft))).expected_tokens
+        for block, share in block_law(verifier, draft, tables).items():
+            emitted[block] = emitted.get(block, 0.0) + chance * share
+    assert bias(emitted, tables) < 1e-12 and expected == pytest.approx(tokens, abs=1e-12)

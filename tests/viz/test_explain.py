@@ -1,11 +1,15 @@
 """Explanations: each says what decided, with the numbers of the trace."""
 
+from dataclasses import replace
+
 import pytest
 
+from decoding.trace_older import upgraded
 from tests import traces
 from viz.charts import tokens_over_time
 from viz.explain import iteration_summary, why_final, why_not_expanded, why_not_faster, why_pruned, why_verdict
 from viz.phases import phases_of
+from viz.tokens import plural
 
 
 def test_a_rejected_node_under_greedy_decoding():
@@ -41,9 +45,51 @@ def test_growth_is_told_with_the_setting_that_decided(node, words):
     assert words in why_not_expanded(traces.dynatree_recovered(), node)
 
 
-def test_every_growth_has_a_sentence():
-    from dataclasses import replace
+def grown(law, breadth, branching, multiplicity=1, setting=""):
+    """What is said of an expanded node of the hand-written tree."""
+    trace = traces.dynatree_recovered()
+    node = replace(trace.nodes[8], breadth=breadth, branching=branching, multiplicity=multiplicity)
+    rule = replace(trace.rule, breadth_setting=setting)
+    nodes = (*trace.nodes[:8], node, *trace.nodes[9:])
+    return why_not_expanded(replace(trace, nodes=nodes, law=law, rule=rule), 8)
 
+
+def test_a_width_is_told_per_draw_of_a_node_and_not_as_children():
+    said = grown("iid", "level", 2, multiplicity=2, setting="widths")
+    assert said == (
+        "expanded: the widths give 1 draw to each draw of a node of this level, and this one was drawn 2 times "
+        "→ 2 draws"
+    )
+    assert grown("iid", "level", 3) == "expanded: the rule gives 3 draws to a node of this level → 3 draws"
+    said = grown("deterministic", "level", 3, setting="widths")
+    assert said == "expanded: the widths give 3 children to a node of this level → 3 children"
+
+
+def test_a_sampled_chain_draws_its_token():
+    assert grown("single_path", "chain", 1) == "expanded: a chain draws one token from the draft's law → 1 child"
+    assert grown("deterministic", "chain", 1) == "expanded: a chain takes the first choice only → 1 child"
+
+
+def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn():
+    from decoding.methods import METHODS
+    from decoding.pair import embedded_pair
+    from decoding.sampling import Sampling
+    from decoding.session import DecodeSession, Limits
+
+    pair, widths = embedded_pair(), (3, 2, 1)
+    method = METHODS["specinfer"].with_settings(widths=",".join(map(str, widths)))
+    session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), Sampling(1.0, seed=1), Limits(16))
+    repeated = 0
+    for trace in session:
+        for node in trace.nodes:
+            if node.growth == "expanded":
+                given = f"the widths give {plural(widths[node.depth], 'draw')} to "
+                assert given in why_not_expanded(trace, node.node_id)
+                repeated += node.multiplicity > 1
+    assert repeated
+
+
+def test_every_growth_has_a_sentence():
     from decoding.trace import GROWTHS
 
     trace = traces.dynatree_recovered()
@@ -94,10 +140,9 @@ def test_the_second_pass_of_a_rebuild_is_told():
 
 
 def test_a_tree_by_costs_explains_itself_by_tokens_per_second():
-    from dataclasses import replace
-
     trace = traces.pruned()
     trace = replace(trace, settings={"node_budget": 128, "verify_ms": "1:2.5 8:3", "level_ms": "0.3", "odds": "2 1"})
+    trace = upgraded(traces.run_of([trace])).iterations[0]
     assert "more tokens per second" in why_pruned(trace, 2) and why_pruned(trace, 1) == ""
-    nodes = (trace.nodes[0], replace(trace.nodes[1], growth="early_stop"), *trace.nodes[2:])
+    nodes = (trace.nodes[0], replace(trace.nodes[1], growth="unprofitable"), *trace.nodes[2:])
     assert "did not promise more tokens per second" in why_not_expanded(replace(trace, nodes=nodes), 1)

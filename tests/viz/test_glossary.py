@@ -17,7 +17,7 @@ from viz.theme import MARKS, PHASE_WORDS
 
 SCOPE = Path(__file__).resolve().parents[2] / "viz" / "scope"
 # Growth words that a card writes out as a sentence of their own.
-TOLD_IN_SENTENCES = {"expanded", "max_depth", "budget", "below_threshold", "length_limit", "not_drafted"}
+TOLD_IN_SENTENCES = set(GROWTHS) - {"depth_gate", "early_stop"}
 
 
 def panel_heads() -> set[str]:

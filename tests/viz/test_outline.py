@@ -12,6 +12,7 @@ import pytest
 from tests import traces
 from viz.chart_words import chart_sentence, chart_table
 from viz.charts import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
+from viz.luck_charts import run_luck_figure
 from viz.mask_figure import tree_mask
 from viz.outline import (
     Table,
@@ -168,6 +169,18 @@ def test_a_chart_in_words_has_its_numbers():
 def test_a_table_is_a_file_that_spreadsheets_read():
     table = Table("t", ("a", "b"), (("1,5", 'say "hi"'), ("2", "x")))
     assert list(csv.reader(StringIO(table_csv(table)))) == [["a", "b"], ["1,5", 'say "hi"'], ["2", "x"]]
+
+
+def test_token_text_is_no_formula_in_a_csv_file():
+    cells = ("=HYPERLINK(A1)", "+1+1", "-1-1", "@x", "\ttab", "'quoted", "2-1")
+    row = next(csv.reader(StringIO(table_csv(Table("t", ("a",) * len(cells), (cells,)))).readlines()[1:]))
+    assert row == [f"'{cell}" for cell in cells[:-1]] + ["2-1"]
+
+
+def test_numbers_below_zero_are_numbers_in_the_csv_file_of_a_chart():
+    written = table_csv(chart_table(run_luck_figure((0, 1), (1, 2), (1.52, 1.0), (1.0, 1.0))))
+    rows = list(csv.reader(StringIO(written)))
+    assert [[float(cell) for cell in row] for row in rows[1:]] == [[1, -0.52], [2, 0.48]]
 
 
 def test_marks_that_repeat_a_line_are_not_told_twice():

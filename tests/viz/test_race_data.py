@@ -9,7 +9,7 @@ import pytest
 from decoding.errors import SettingsError
 from decoding.recorded.race import RACERS, race_runs
 from decoding.trace import SamplingTrace
-from tests.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, summary
+from tests.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
 from viz.component_files import component_style
 from viz.race_data import SPEEDS, default_speed, iteration_ticks, race_data, readable, time_ticks
 from viz.race_lanes import Lane, Step, check_lanes, lane_of, lane_of_times
@@ -51,6 +51,11 @@ def test_tokens_appear_when_the_commit_of_their_iteration_had_ended():
     committed = [text for iteration in run.iterations for text in iteration.committed_texts]
     assert [token[0] for step in shown["steps"] for token in step["tokens"]] == [readable(text) for text in committed]
     assert shown["count"] == run.totals.new_tokens == len(committed)
+
+
+def test_what_was_replayed_has_no_times_to_race_with():
+    with pytest.raises(SettingsError, match="was replayed"):
+        lane_of(run_replayed())
 
 
 def test_phases_fill_their_iteration_and_follow_on_each_other():

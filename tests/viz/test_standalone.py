@@ -70,7 +70,7 @@ def page_of(text: str) -> tuple[Page, dict]:
 
 def nasty_run():
     first = dynatree_recovered()
-    nodes = tuple(replace(node, text=NASTY, reason=NASTY) for node in first.nodes)
+    nodes = tuple(replace(node, text=NASTY) for node in first.nodes)
     first = replace(first, nodes=nodes, texts={token: NASTY for token in first.texts})
     return replace(run_of([first, fallback()], label=NASTY), created=NASTY)
 

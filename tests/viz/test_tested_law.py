@@ -12,7 +12,7 @@ from viz.cards import cards, laws
 from viz.outline import tree_outline
 from viz.scene import build_scene
 from viz.scope_data import run_words
-from viz.tested_law import law_head, limit_words, target_shown
+from viz.tested_law import Rejections, law_head, limit_words, target_shown
 from viz.why_verdict import why_verdict
 
 
@@ -59,7 +59,7 @@ def test_the_probability_of_a_test_is_told_as_its_quotient():
     fits = at_temperature(trace, {8: draft * step.acceptance_probability})
     assert f" = target {draft * step.acceptance_probability:.3f} / draft {draft:.3f}; it was" in why_verdict(fits, 8)
     # Another law than the one that was tested with is not put forward as the reason.
-    assert limit_words(at_temperature(trace, {8: draft * 0.9}), step) == ""
+    assert limit_words(at_temperature(trace, {8: draft * 0.9}), step, Rejections()) == ""
 
 
 def test_every_test_of_the_recorded_sampled_run_follows_from_what_stands_beside_it():

@@ -1,11 +1,12 @@
 """The tidy layout: nodes keep apart, parents stand amid their children, no two subtrees cross, time is linear."""
 
 import itertools
-import time
+from functools import partial
 
 import numpy as np
 import pytest
 
+from tests.counted import lines_run
 from tests.traces import big, dynatree_recovered
 from viz.tree_layout import tidy_rows
 
@@ -67,8 +68,19 @@ def test_a_random_tree_of_many_nodes_never_overlaps():
         assert all(b - a >= 1 - 1e-9 for a, b in itertools.pairwise(column))
 
 
-def test_a_chain_of_ten_thousand_is_laid_out_at_once():
-    started = time.perf_counter()
-    rows = tidy_rows([-1, *range(9999)])
-    assert time.perf_counter() - started < 1
-    assert set(rows) == {0.5}
+def chain(count: int) -> list[int]:
+    return [-1, *range(count - 1)]
+
+
+def comb(count: int) -> list[int]:
+    return [-1, *(parent for spine in range(0, count, 2) for parent in (spine, spine))]
+
+
+@pytest.mark.parametrize("shape", [chain, comb])
+def test_work_grows_in_step_with_the_nodes_however_deep(shape):
+    small, large = (lines_run(partial(tidy_rows, shape(count))) for count in (1_000, 10_000))
+    assert small > 1_000 and large < 12 * small
+
+
+def test_a_chain_stays_in_one_row():
+    assert set(tidy_rows(chain(10_000))) == {0.5}

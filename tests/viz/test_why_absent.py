@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.trace import RuleTrace
+from decoding.trace_older import TELLING, rule_of, upgraded
 from tests import traces
 from viz.cards import cards, laws
-from viz.draft_rule import TELLING, rule_of
 from viz.phases import FINAL_ID
 from viz.scene import build_scene
 from viz.why_absent import why_absent
@@ -19,8 +20,9 @@ def why(trace, parent, text):
 
 
 def told(settings, parent, text, law="deterministic", **more):
+    """Why of the hand-written tree, read as that of an older record with these settings."""
     trace = replace(traces.dynatree_recovered(), settings=settings, law=law, **more)
-    return why(trace, parent, text)
+    return why(upgraded(traces.run_of([trace])).iterations[0], parent, text)
 
 
 def test_a_rank_below_the_breadth_that_the_confidence_allows():
@@ -52,22 +54,22 @@ def test_nothing_below_a_node_that_was_not_expanded():
 def test_chains_and_fixed_trees_tell_their_width():
     assert told({"length": 8, "sampled": False}, 0, " What").endswith("a chain takes the first choice only.")
     fixed = {"max_depth": 8, "branching": 2, "prune_probability": 0.0, "node_budget": 99, "branch_first_level": True}
-    assert told(fixed, 0, " What").endswith("every node gets the draft's best 2 children.")
+    assert told(fixed, 0, " What").endswith("every node gets the draft's best 2 children (branching).")
 
 
 def test_independent_draws_tell_their_chance():
-    trace = replace(traces.dynatree_recovered(), settings={"paths": 4, "length": 4}, law="iid")
+    trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
-    said = why(trace, 0, " What")
+    said = told({"paths": 4, "length": 4}, 0, " What", law="iid")
     assert f"2 draws were made here; each takes it with probability {probability:.2f}" in said
     assert f"so at least one does with probability {1 - (1 - probability) ** 2:.2f}" in said
 
 
 def test_draws_without_replacement_tell_each_chance_and_why_they_ended():
     settings = {"threshold": 0.1, "node_budget": 64, "max_depth": 8}
-    trace = replace(traces.dynatree_recovered(), settings=settings, law="without_replacement")
+    trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
-    said = why(trace, 0, " What")
+    said = told(settings, 0, " What", law="without_replacement")
     assert f"could take it with probability {probability:.2f} and {probability / (1 - 0.5):.2f} in turn" in said
     assert said.endswith("One more was worth 0.070, below threshold 0.1.")
 
@@ -86,13 +88,33 @@ def test_a_search_that_stopped_early_says_so():
     assert told(settings, 0, " What").endswith("the next batch promised less than gain_threshold 0.6.")
 
 
-def test_every_method_is_known_by_its_settings():
-    from decoding.methods import METHODS
+MEASURED = {"hardware_aware": {"odds": "2.5 1.3"}}
 
-    told = {name: rule_of(method.drafter.settings()) for name, method in METHODS.items()}
-    assert told.pop("autoregressive") == "none"
-    assert len(set(told.values())) == len(told) and "other" not in told.values()
-    assert {rule for _, rule in TELLING} | {"dyspec"} == set(told.values())
+
+def test_older_records_tell_every_drafter_by_its_settings_as_it_tells_itself():
+    from decoding.drafters import DRAFTERS
+
+    told = {}
+    for name, kind in DRAFTERS.items():
+        drafter = kind(**MEASURED.get(name, {}))
+        told[name] = rule_of(drafter.settings())
+        assert told[name] == drafter.rule(drafter.settings()) and told[name].drafter == name
+    assert {rule.drafter for _, rule in TELLING} | {"dyspec", "none"} == set(told)
+    assert rule_of({"dynamic_depth": False, "base_depth": 3}).depth_setting == "base_depth"
+
+
+def test_a_drafter_with_a_threshold_is_not_told_as_another_one_that_has_one():
+    """The record names its drafter: of one that this program does not know only what the record says is told."""
+    settings = {"threshold": 0.1, "node_budget": 64, "max_depth": 8}
+    trace = traces.dynatree_recovered()
+    nodes = (replace(trace.nodes[0], breadth="ranked"), *trace.nodes[1:])
+    trace = replace(trace, settings=settings, rule=RuleTrace("SurpriseDrafter"), law="without_replacement", nodes=nodes)
+    said = why(trace, 0, " What")
+    assert said.startswith("Not drawn: 2 draws were made here") and said.endswith("in turn.") and "worth" not in said
+    low = replace(trace, nodes=(*nodes[:5], replace(nodes[5], growth="below_threshold"), *nodes[6:]))
+    assert why(low, 5, "x").endswith("is below the threshold.")
+    named = replace(low, rule=RuleTrace("SurpriseDrafter", threshold_setting="surprise"), settings={"surprise": 0.3})
+    assert why(named, 5, "x").endswith("is below surprise 0.3.")
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +154,10 @@ def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
 
 
 def test_as_many_children_are_scored_as_the_hardware_aware_search_scores():
+    from decoding.drafters import HardwareAwareDrafter
     from decoding.drafters.rate_search import MOST_CHILDREN
-    from viz.draft_rule import SCORED_CHILDREN
 
-    assert SCORED_CHILDREN == MOST_CHILDREN
+    assert HardwareAwareDrafter().rule({"odds": "1 1"}).children == MOST_CHILDREN
 
 
 def test_rows_of_the_laws_name_their_node_or_say_why_there_is_none():

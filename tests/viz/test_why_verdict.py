@@ -9,13 +9,14 @@ from tests import traces
 from viz.why_verdict import residuals, why_verdict
 
 
-def sampled(steps, verdicts, accepted=()):
-    """The hand-written tree with other tests and verdicts."""
+def sampled(steps, verdicts, accepted=(), untested=None):
+    """The hand-written tree with other tests and verdicts; `untested` is the reason of the nodes not reached."""
     trace = traces.sampled_recovered()
     nodes = tuple(
         replace(node, verdict=verdicts.get(node.node_id, node.verdict if not node.node_id else "not_reached"))
         for node in trace.nodes
     )
+    nodes = tuple(replace(node, reason=untested) if node.verdict == "not_reached" else node for node in nodes)
     return replace(trace, nodes=nodes, steps=tuple(steps), accepted=accepted)
 
 
@@ -76,17 +77,21 @@ def test_bottom_up_verifiers_keep_paths():
 def test_what_a_bottom_up_verifier_left_out_is_not_put_on_an_ancestor():
     """It tests a node before its ancestors: an earlier test had passed, or the node is not on the first path."""
     passed = [step(TREE, 8, 0.3, 0.8, False, weight=0.3), step(TREE, 3, 0.9, 0.1, True, weight=0.9), final(3, "No", 1)]
-    trace = sampled(passed, {1: "accepted", 3: "accepted", 8: "rejected"}, (1, 3))
+    verdicts = {1: "accepted", 3: "accepted", 8: "rejected"}
+    settled, first_only = (sampled(passed, verdicts, (1, 3), code) for code in ("path_settled", "first_path_only"))
     for node in (5, 10):  # below a sibling of the path, and below a node that failed
-        said = why_verdict(trace, node)
+        said = why_verdict(settled, node)
         assert said.startswith('Not tested: ‘·"’ (node 3) passed its test before') and "ncestor" not in said
+        # No test could have led a verifier there that does not look at other paths: what passed is not why.
+        only_first = "Not tested: this verifier looks only at the first path that was drawn."
+        assert why_verdict(first_only, node) == only_first
     failed = [step(TREE, node, 0.3, 0.8, False, weight=0.3) for node in (3, 1)] + [final(0, ".", 0.5)]
-    trace = sampled(failed, {1: "rejected", 2: "rejected", 3: "rejected"})
-    assert "looks only at the first path that was drawn, and none of it was kept" in why_verdict(trace, 5)
+    trace = sampled(failed, {1: "rejected", 2: "rejected", 3: "rejected"}, untested="first_path_only")
+    assert why_verdict(trace, 5) == only_first
 
 
 @pytest.mark.parametrize("verifier", ["block", "traversal"])
-def test_every_untested_node_of_a_bottom_up_verifier_names_the_test_that_passed(verifier):
+def test_every_untested_node_of_a_bottom_up_verifier_is_told_by_its_reason(verifier):
     from decoding.methods import METHODS
     from decoding.pair import embedded_pair
     from decoding.sampling import Sampling
@@ -96,14 +101,15 @@ def test_every_untested_node_of_a_bottom_up_verifier_names_the_test_that_passed(
     method = METHODS["iid_paths"].with_settings(paths=4, length=4, verifier=verifier)
     session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), Sampling(1.0, seed=1), Limits(16))
     told = [
-        (iteration, why_verdict(iteration, node.node_id))
+        (iteration, node.reason, why_verdict(iteration, node.node_id))
         for iteration in session
         for node in iteration.nodes
         if node.verdict == "not_reached" and iteration.final_kind != "none"
     ]
-    for iteration, said in told:
-        passed = [s.child_id for s in iteration.steps if s.kind == "test" and s.accepted]
-        assert (f"(node {passed[0]}) passed its test before" if passed else "only at the first path") in said
+    for iteration, reason, said in told:
+        passed = next((s.child_id for s in iteration.steps if s.kind == "test" and s.accepted), None)
+        settled = f"(node {passed}) passed its test before"
+        assert {"path_settled": settled, "first_path_only": "looks only at the first path"}[reason] in said
     assert told
 
 

@@ -1,0 +1,1 @@
+"""What the program gave once, so that moving its code cannot change it unseen; `python -m tests.golden` makes it."""

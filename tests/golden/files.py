@@ -1,0 +1,71 @@
+"""Where the golden set lies, and how it is held against what the program gives now."""
+
+import io
+import json
+import lzma
+import math
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from decoding.trace_file import save_run
+from tests.golden import data, halves, traces
+from tests.traces import run_mixed
+
+FOLDER = Path(__file__).parent
+RECORDS, PLAIN, HALVES = FOLDER / "records.json.xz", FOLDER / "plain.json", FOLDER / "halves.tar.xz"
+PARTS = ("grids", "verdicts", "addresses", "names")
+# Numbers are kept to four digits, and another processor rounds in another order.
+NEAR = {"rel_tol": 3e-3, "abs_tol": 1e-5}
+
+
+def write() -> None:
+    """Make the whole set anew; whoever does so says in the commit what has changed and why that is right."""
+    made = {name: each for size in traces.SIZES for name, each in traces.records(size)}
+    RECORDS.write_bytes(lzma.compress(_written(made), preset=9))
+    PLAIN.write_bytes(_written({name: getattr(data, name)() for name in PARTS}, indent=1))
+    stream = io.BytesIO()
+    save_run(run_mixed(), stream)
+    (FOLDER / "version-2.dscope").write_bytes(stream.getvalue())
+    with tempfile.TemporaryDirectory() as home:
+        halves.half_training(Path(home))
+        halves.half_sweep(Path(home))
+        HALVES.write_bytes(halves.packed(Path(home)))
+
+
+def records() -> dict[str, Any]:
+    """The records as they were."""
+    return json.loads(lzma.decompress(RECORDS.read_bytes()))
+
+
+def plain() -> dict[str, Any]:
+    """Everything else that is plain data, by part."""
+    return json.loads(PLAIN.read_bytes())
+
+
+def as_kept(value: Any) -> Any:
+    """A value as JSON gives it back."""
+    return json.loads(_written(value))
+
+
+def differences(kept: Any, found: Any, place: str = "") -> list[str]:
+    """Where two values part, numbers within rounding."""
+    if isinstance(kept, Mapping) and isinstance(found, Mapping):
+        missing = [f"{place}.{name}: only {'kept' if name in kept else 'found'}" for name in kept.keys() ^ found.keys()]
+        return missing + [
+            each
+            for name in kept.keys() & found.keys()
+            for each in differences(kept[name], found[name], f"{place}.{name}")
+        ]
+    if isinstance(kept, list) and isinstance(found, list) and len(kept) == len(found):
+        pairs = enumerate(zip(kept, found, strict=True))
+        return [each for number, (one, other) in pairs for each in differences(one, other, f"{place}[{number}]")]
+    if isinstance(kept, float) and isinstance(found, float | int) and not isinstance(found, bool):
+        return [] if math.isclose(kept, found, **NEAR) else [f"{place}: {kept} is {found} now"]
+    return [] if kept == found else [f"{place}: {kept!r} is {found!r} now"]
+
+
+def _written(value: Any, indent: int | None = None) -> bytes:
+    separators = (",", ":") if indent is None else None
+    return json.dumps(value, sort_keys=True, separators=separators, indent=indent).encode()

@@ -1,0 +1,87 @@
+"""What the program gave once it gives still: records, run keys, verdicts, addresses, names, files, resumed work."""
+
+import json
+import time
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from decoding.experiments import launch as sweeps
+from decoding.experiments.rows import RowStore
+from decoding.recorded import FOLDER as RECORDED
+from decoding.trace_file import load_run
+from decoding.training import embedded
+from decoding.training import launch as trainings
+from decoding.training.run_folder import RunFolder
+from tests.golden import data, files, halves, traces
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return files.plain()
+
+
+@pytest.mark.parametrize("size", ["tiny", pytest.param("embedded", marks=pytest.mark.slow)])
+def test_records_are_as_they_were(size):
+    before = {name: each for name, each in files.records().items() if name.startswith(size)}
+    now = files.as_kept(dict(traces.records(size)))
+    assert len(before) > 100
+    wrong = files.differences(before, now)
+    assert not wrong, f"{len(wrong)} differences, such as {wrong[:5]}"
+
+
+@pytest.mark.parametrize(
+    "part", [pytest.param(each, marks=[pytest.mark.slow] * (each == "verdicts")) for each in files.PARTS]
+)
+def test_plain_data_is_as_it_was(kept, part):
+    wrong = files.differences(kept[part], files.as_kept(getattr(data, part)()))
+    assert not wrong, f"{len(wrong)} differences, such as {wrong[:5]}"
+
+
+def test_a_difference_is_found():
+    record = {"a": [1, {"b": 0.5}], "c": "x"}
+    assert not files.differences(record, {"a": [1, {"b": 0.5001}], "c": "x"})
+    for other in ({"a": [1, {"b": 0.6}], "c": "x"}, {"a": [1], "c": "x"}, {"a": [1, {"b": 0.5}]}, {**record, "d": 1}):
+        assert files.differences(record, other)
+
+
+def test_files_of_every_version_open(kept):
+    runs = (RECORDED / "home.dscope", files.FOLDER / "version-2.dscope")
+    assert [json.loads(_document(file))["version"] for file in runs] == [1, 2]
+    assert all(load_run(file).iterations for file in runs)
+
+
+def _document(file: Path) -> bytes:
+    with ZipFile(file) as archive:
+        return archive.read("run.json")
+
+
+@pytest.fixture
+def home(tmp_path):
+    halves.unpack(files.HALVES.read_bytes(), tmp_path)
+    return tmp_path
+
+
+def test_a_half_finished_training_goes_on(home, monkeypatch):
+    halves.small_training(monkeypatch)
+    folder = RunFolder(home / halves.TRAINING)
+    before, log = folder.status(), (folder.path / "log.jsonl").read_text(encoding="utf-8")
+    assert before.state == "stopped" and 0 < before.step < before.steps
+    assert trainings.last_launch(folder) is None and folder.settings().command[1] == "decoding.training.embedded"
+    assert embedded.main(["--out", str(folder.path), "--resume"]) == 0
+    assert folder.status().state == "finished"
+    assert (folder.path / "log.jsonl").read_text(encoding="utf-8").startswith(log)
+
+
+@pytest.mark.slow
+def test_a_half_finished_sweep_goes_on(home):
+    folder = home / halves.SWEEP
+    before, status = RowStore(folder).table().to_pylist(), sweeps.stand(folder).status
+    assert 0 < status.done < status.runs
+    sweeps.go_on(folder)
+    while sweeps.stand(folder).running:
+        time.sleep(0.2)
+    after = {row["key"]: row for row in RowStore(folder).table().to_pylist()}
+    assert sweeps.stand(folder).state == "finished" and len(after) == status.runs
+    assert all(after[row["key"]]["started"] == row["started"] for row in before), "what was kept is not run again"
