@@ -29,6 +29,7 @@ STRANGE = (
     "prompt=Frog+and+boat", "text=Hello+%3Cb%3E&iteration=2", "node=final", "iteration=0",
     "method=DynaTree&base_depth=9",
     "verifier=nss&method=DySpec+greedy&temperature=0.6", "chat=on", "max_new_tokens=99999999", "pair=Some+pair",
+    "chat=1&text=Why%3F&max_new_tokens=64", "draft_temperature=0.5&temperature=0.6&top_p=nan",
 )  # fmt: skip
 
 
