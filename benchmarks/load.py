@@ -279,23 +279,29 @@ def warm_up(browser, server: Server, folder: Path) -> None:
 
 
 def cancel_often(browser, server: Server, count: int) -> list[float]:
-    """Start what measures a method first, cancel it at moments spread over its beginning; seconds until it ended."""
+    """Start what measures a method first, cancel it at moments spread over its time; seconds until it ended.
+
+    How long it takes here is seen first, of one that is not cancelled.
+    """
     page = open_page(browser, server, "/step_through")
-    found = []
-    for attempt in range(count):
+    found, whole_s = [], 0.0
+    for attempt in range(count + 1):
         # A temperature that nobody has used: the method has to measure its rates anew.
         chosen = {"method": METHODS["sequoia"].label, "temperature": round(0.31 + 0.02 * attempt, 2)}
         page.goto(f"{server.url}/step_through?{urlencode(chosen)}")
         page.wait_for_selector(SETTLED)
         before = len(server.ended())
         press(page, "start")
-        page.wait_for_timeout(300 + attempt * 450)
-        try:
-            page.locator(".st-key-cancel_step button:enabled").first.click(timeout=10_000)
-        except PlaywrightError:
-            continue  # it has ended, or is about to
-        until(lambda before=before: len(server.ended()) > before, "a cancelled job ends", 60.0)
-        found += [late for *_, late in server.ended()[before:] if late is not None]
+        if attempt:
+            page.wait_for_timeout(1000 * whole_s * attempt / (count + 1))
+            try:
+                page.locator(".st-key-cancel_step button:enabled").first.click(timeout=10_000)
+            except PlaywrightError:
+                continue  # it has ended, or is about to
+        until(lambda before=before: len(server.ended()) > before, "a job ends", 60.0)
+        ended = server.ended()[before:]
+        whole_s = whole_s or max(took for _, _, took, _ in ended)
+        found += [late for *_, late in ended if late is not None]
         page.locator(".st-key-start button:enabled").wait_for()
     page.context.close()
     return found
