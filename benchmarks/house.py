@@ -1,0 +1,157 @@
+"""How the code is built: files, lines and functions by room, circles of imports, imports in functions, names twice.
+
+Read from the syntax trees alone; imports are counted wherever they stand, also in functions, under TYPE_CHECKING, and
+as names of modules in strings. Exits 1 where folders import one another in a circle.
+"""
+
+import argparse
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import mean, median
+
+import networkx
+
+ROOT = Path(__file__).resolve().parents[1]
+# What is counted together; a room ends with / or is a file.
+ROOMS = {
+    "the program": ("decoding/", "viz/", "pages/", "app.py"),
+    "benchmarks": ("benchmarks/",),
+    "tests": ("tests/",),
+}
+Arrows = dict[str, set[str]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of the repository, by its path there."""
+
+    path: Path
+    text: str
+
+    @property
+    def module(self) -> str:
+        """Its dotted name."""
+        return ".".join(self.path.with_suffix("").parts).removesuffix(".__init__")
+
+    @property
+    def folder(self) -> str:
+        """The folder it lies in."""
+        return str(self.path.parent)
+
+    @property
+    def lines(self) -> int:
+        """How long it is."""
+        return len(self.text.splitlines())
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.text)
+
+    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """All functions and methods, also those inside others."""
+        return (node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+    def imported(self, tree: ast.AST | None = None) -> set[str]:
+        """Dotted names imported anywhere below a node; `from a import b` gives a.b, which may be no module."""
+        package = list(self.path.parent.parts)
+        names: set[str] = set()
+        for node in ast.walk(tree or self.tree):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                above = package[: len(package) - node.level + 1] if node.level else []
+                base = ".".join([*above, *([node.module] if node.module else [])])
+                names |= {f"{base}.{alias.name}" if base else alias.name for alias in node.names}
+        return names
+
+    def strings(self) -> set[str]:
+        """Texts with a dot, some of which name modules."""
+        texts = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
+        return {text for text in texts if isinstance(text, str) and "." in text and text.isprintable()}
+
+
+def sources(rooms: Sequence[str], root: Path = ROOT) -> list[Source]:
+    """The Python files of some rooms, in order."""
+    files = [
+        file for room in rooms for file in (sorted((root / room).rglob("*.py")) if room[-1] == "/" else [root / room])
+    ]
+    return [Source(file.relative_to(root), file.read_text(encoding="utf-8")) for file in files]
+
+
+def arrows(files: Sequence[Source], between_folders: bool = True) -> Arrows:
+    """Which folders, or modules, use which others, by imports and by names of modules in strings."""
+    by_module = {file.module: file for file in files}
+    found: Arrows = defaultdict(set)
+    for file in files:
+        named = {name for text in file.strings() for name in [text.removesuffix(".")] if name in by_module}
+        for name in file.imported() | named:
+            used = by_module.get(name) or by_module.get(name.rpartition(".")[0])
+            if used is not None and used is not file:
+                here, there = (file.folder, used.folder) if between_folders else (file.module, used.module)
+                if here != there:
+                    found[here].add(there)
+    return found
+
+
+def circles(found: Arrows) -> list[list[str]]:
+    """Knots of names that reach one another, the largest first."""
+    graph = networkx.DiGraph((here, there) for here, others in found.items() for there in others)
+    knots = [sorted(knot) for knot in networkx.strongly_connected_components(graph) if len(knot) > 1]
+    return sorted(knots, key=lambda knot: (-len(knot), knot))
+
+
+def late_imports(file: Source) -> list[str]:
+    """Where a file imports inside functions: `path:line names`."""
+    found = []
+    for function in file.functions():
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                found.append(f"{file.path}:{node.lineno} {', '.join(sorted(file.imported(node)))}")
+    return sorted(set(found))
+
+
+def names_twice(files: Sequence[Source]) -> dict[str, list[str]]:
+    """Classes of one name in several files, by name."""
+    found = defaultdict(list)
+    for file in files:
+        for node in file.tree.body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(file.path))
+    return {name: places for name, places in sorted(found.items()) if len(places) > 1}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Count and print; 1 where there is a circle."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--list", action="store_true", help="also each import in a function and each name that is twice"
+    )
+    args = parser.parse_args(argv)
+    found = {name: sources(rooms) for name, rooms in ROOMS.items()}
+    print(f"{'':12} {'files':>6} {'lines':>7} {'median lines a file':>20} {'mean lines a function':>22}")
+    for name, files in found.items():
+        lengths = [node.end_lineno - node.lineno + 1 for file in files for node in file.functions()]
+        lines = [file.lines for file in files]
+        print(f"{name:12} {len(files):6} {sum(lines):7,} {median(lines):20.0f} {mean(lengths):22.1f}")
+    program, everything = found["the program"], [file for files in found.values() for file in files]
+    late = [line for file in program for line in late_imports(file)]
+    twice = names_twice(program)
+    knots = circles(arrows(everything))
+    modules = circles(arrows(everything, between_folders=False))
+    print(f"\ncircles between folders: {len(knots)}, of files: {len(modules)}")
+    for knot in [*knots, *modules]:
+        print(f"  {len(knot)}: {', '.join(knot)}")
+    print(f"imports in functions: {len(late)}; class names that stand twice: {len(twice)}")
+    if args.list:
+        print("\n".join([*late, *(f"{name}: {', '.join(places)}" for name, places in twice.items())]))
+    return 1 if knots else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,237 @@
+"""Whether the tests notice one changed operator: seeded mutants of `decoding`, each run against tests that cover it.
+
+Needs `pip install coverage pytest-cov`: the suite is run once with branch coverage to learn which test covers which
+line, and that coverage is printed too. Mutants are made in a copy of the tree. They are chosen by the names of their
+functions and their expressions, not by their files: moved code has the same ones.
+"""
+
+import ast
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import torch
+
+from benchmarks.common import ROOT, arguments, print_table, run_main, save_figures
+from decoding.errors import DraftscopeError
+
+OTHER = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Add: ast.Sub, ast.Sub: ast.Add,
+    ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+PROCESSES = 2
+MOST_TESTS, MOST_S = 60, 60.0  # of one mutant: the quickest tests that cover it
+LEFT_OUT = (".git", ".venv", "node_modules", "scratch", "__pycache__", ".*_cache")  # of the copies of the tree
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed operator.
+
+    Attributes:
+        function: qualified name inside its file. before, after: the expression. line: of the operator, from 1.
+        place: number of the operator among those of the file, in the order of `ast.walk`.
+    """
+
+    file: str
+    function: str
+    before: str
+    after: str
+    line: int
+    place: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the tests said of a mutant: `caught` by a test, `survived` those that cover it, or `uncovered`."""
+
+    mutant: Mutant
+    what: str
+    test: str = ""
+
+
+def operators(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Every node whose operator can be changed, with the qualified name of its function, in a fixed order."""
+
+    def visit(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.FunctionDef | ast.ClassDef)
+            inner = f"{name}.{child.name}".lstrip(".") if named else name
+            if _changeable(child) and name:
+                yield name, child
+            yield from visit(child, inner)
+
+    yield from visit(tree, "")
+
+
+def _changeable(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        return type(node.ops[0]) in OTHER
+    return isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in OTHER
+
+
+def change(node: ast.AST) -> None:
+    """Put another operator in the place of a node's (first) one."""
+    if isinstance(node, ast.Compare):
+        node.ops[0] = OTHER[type(node.ops[0])]()
+    else:
+        node.op = OTHER[type(node.op)]()
+
+
+def mutants(folder: Path, count: int, seed: int) -> list[Mutant]:
+    """As many mutants as asked for, at most one of a function, in an order that knows nothing of files."""
+    found: dict[str, tuple[str, Mutant]] = {}
+    for file in sorted(folder.rglob("*.py")):
+        for place, (name, node) in enumerate(operators(ast.parse(file.read_text(encoding="utf-8")))):
+            before = ast.unparse(node)
+            rank = hashlib.sha256(f"{seed} {name} {before}".encode()).hexdigest()
+            if name not in found or rank < found[name][0]:
+                line = node.lineno
+                change(node)
+                mutant = Mutant(str(file.relative_to(folder.parent)), name, before, ast.unparse(node), line, place)
+                found[name] = (rank, mutant)
+    return [mutant for _, mutant in sorted(found.values(), key=lambda each: each[0])[:count]]
+
+
+def mutated(source: str, mutant: Mutant) -> str:
+    """A file's source with the mutant in it."""
+    node = list(operators(ast.parse(source)))[mutant.place][1]
+    lines = source.encode().splitlines(keepends=True)
+    start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+    end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
+    whole = source.encode()
+    return (whole[:start] + f"({mutant.after})".encode() + whole[end:]).decode()
+
+
+def learn(home: Path) -> None:
+    """Run the quick tests once with branch coverage by test; leaves `.coverage` and `tests.xml` in a folder."""
+    (home / "coveragerc").write_text(
+        "[run]\nbranch = true\nsource = decoding\nrelative_files = true\n"
+        f"data_file = {home / '.coverage'}\nconcurrency = thread\n"
+    )
+    command = [
+        *(sys.executable, "-m", "pytest", "-n", str(PROCESSES), "--dist", "loadfile", "--no-loadscope-reorder"),
+        *(f"--cov-config={home / 'coveragerc'}", "--cov=decoding", "--cov-branch", "--cov-context=test"),
+        *("--cov-report=", f"--junitxml={home / 'tests.xml'}"),
+    ]
+    subprocess.run(command, cwd=ROOT, check=False)
+
+
+def coverage_of(home: Path) -> tuple[float, int, dict[tuple[str, int], set[str]]]:
+    """Percent of lines and branches covered, branches missed, and the tests that cover each line of each file."""
+    import coverage
+
+    measured = coverage.Coverage(data_file=home / ".coverage", config_file=str(home / "coveragerc"))
+    measured.load()
+    report = home / "report.json"
+    measured.json_report(outfile=str(report))
+    totals = json.loads(report.read_text())["totals"]
+    tests: dict[tuple[str, int], set[str]] = {}
+    data = measured.get_data()
+    for file in data.measured_files():
+        for line, contexts in data.contexts_by_lineno(file).items():
+            tests[file, line] = {each.rpartition("|")[0] for each in contexts if each}
+    return totals["percent_covered"], totals["missing_branches"], tests
+
+
+def seconds_of(home: Path) -> dict[str, float]:
+    """How long each test took, by its name in coverage."""
+    found = {}
+    for case in ElementTree.parse(home / "tests.xml").iter("testcase"):
+        path, name = case.get("classname", "").replace(".", "/"), case.get("name", "")
+        found[f"{path}.py::{name}"] = float(case.get("time", 0))
+    return found
+
+
+def chosen_tests(covering: set[str], seconds: dict[str, float]) -> list[str]:
+    """The quickest of the tests that cover a mutant, within `MOST_TESTS` and `MOST_S`."""
+    tests, total = [], 0.0
+    for test in sorted(covering, key=lambda name: seconds.get(name, MOST_S)):
+        total += seconds.get(test, MOST_S)
+        if len(tests) == MOST_TESTS or (tests and total > MOST_S):
+            break
+        tests.append(test)
+    return tests
+
+
+def judge(mutant: Mutant, tests: list[str], copy: Path) -> Outcome:
+    """Run tests on a copy of the tree that holds the mutant."""
+    if not tests:
+        return Outcome(mutant, "uncovered")
+    file = copy / mutant.file
+    sound = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(mutated(sound, mutant), encoding="utf-8")
+        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow"]
+        ran = subprocess.run([*command, *tests], cwd=copy, capture_output=True, text=True, timeout=900, check=False)
+    except subprocess.TimeoutExpired:
+        return Outcome(mutant, "caught", "(hangs)")
+    finally:
+        file.write_text(sound, encoding="utf-8")
+    if ran.returncode == 0:
+        return Outcome(mutant, "survived")
+    lines = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return Outcome(mutant, "caught", lines[0].split()[1] if lines else "(does not import)")
+
+
+def measure(count: int, seed: int, home: Path) -> tuple[list[Outcome], float, int]:
+    """The outcome of each mutant, percent of lines and branches covered, and branches missed."""
+    if not (home / "tests.xml").exists():
+        learn(home)
+    percent, missed, covering = coverage_of(home)
+    seconds = seconds_of(home)
+    with tempfile.TemporaryDirectory() as place:
+        copies = [Path(place) / str(number) for number in range(PROCESSES)]
+        for copy in copies:
+            shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        free = list(copies)
+
+        def one(mutant: Mutant) -> Outcome:
+            copy = free.pop()
+            try:
+                outcome = judge(mutant, chosen_tests(covering.get((mutant.file, mutant.line), set()), seconds), copy)
+            finally:
+                free.append(copy)
+            place = f"{mutant.file} {mutant.function}: {mutant.before} -> {mutant.after}"
+            print(f"{outcome.what:9} {place} {outcome.test}", flush=True)
+            return outcome
+
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            outcomes = list(pool.map(one, mutants(ROOT / "decoding", count, seed)))
+    return outcomes, percent, missed
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=50, help="mutants")
+    parser.add_argument("--seed", type=int, default=18)
+    parser.add_argument("--home", type=Path, metavar="DIR", help="keeps which test covers what for the next run")
+    args = parser.parse_args()
+    try:
+        import coverage  # noqa: F401
+        import pytest_cov  # noqa: F401
+    except ImportError as error:
+        raise DraftscopeError("Mutants need coverage: run `pip install coverage pytest-cov` and try again.") from error
+    with tempfile.TemporaryDirectory() as place:
+        home = (args.home or Path(place)).resolve()
+        home.mkdir(parents=True, exist_ok=True)
+        outcomes, percent, missed = measure(8 if args.quick else args.count, args.seed, home)
+    kinds = [outcome.what for outcome in outcomes]
+    print_table(("outcome", "mutants"), [(kind, kinds.count(kind)) for kind in ("caught", "survived", "uncovered")])
+    print(f"coverage of lines and branches of decoding: {percent:.2f} %, {missed} branches missed")
+    figures = {"percent_covered": percent, "missing_branches": missed, "mutants": [asdict(each) for each in outcomes]}
+    save_figures(args, "mutants", figures, torch.device("cpu"))
+    return 0 if set(kinds) == {"caught"} else 1
+
+
+if __name__ == "__main__":
+    run_main(main)
