@@ -27,12 +27,12 @@ from pages.ui.controls import (
 from pages.ui.errors import escape_markdown
 from pages.ui.models import manager
 from pages.ui.run_file import file_menu, file_messages
-from pages.ui.run_view import draw_run
 from pages.ui.setting_widgets import picked_sampling, sampling_words
 from pages.ui.setup import setup
 from pages.ui.state import Asked, Run, current_run, decode_more, keep_run, new_run, selected_iteration, selected_node
 from pages.ui.torch_there import torch_there
 from pages.ui.what_if import ask_what_if
+from pages.ui.why_view import draw_run
 from pages.ui.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 
 SLOT = "step"

@@ -6,11 +6,11 @@ from dataclasses import replace
 import streamlit as st
 
 from decoding.scoreboard import Score
+from pages.ui.charts import chart, is_dark
 from pages.ui.compare import Outcome
 from pages.ui.compare_table import table_html
 from pages.ui.compare_words import PAIRED, findings, is_plain, label_of, memory_words, times_words
 from pages.ui.errors import escape_markdown
-from pages.ui.run_view import chart, is_dark
 from viz.charts import accepted_length_figure
 from viz.compare_charts import Acceptance, acceptance_figure
 from viz.glossary import explain_term

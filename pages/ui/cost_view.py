@@ -6,9 +6,9 @@ import numpy as np
 import streamlit as st
 
 from decoding.errors import DraftscopeError
+from pages.ui.charts import chart, is_dark
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.models import manager
-from pages.ui.run_view import chart, is_dark
 from pages.ui.worker import run_now
 from viz.cost_charts import HEIGHT, CostLine, cost_figure
 from viz.tokens import milliseconds, plural

@@ -7,9 +7,9 @@ import streamlit as st
 from decoding.recorded import home_run, telling_iteration
 from decoding.trace import IterationTrace, RunTrace
 from pages.ui.errors import escape_markdown
+from pages.ui.menu import PAGES, ROOT
 from pages.ui.models import parameters
 from pages.ui.scope import scope
-from pages.ui.setup import PAGES, ROOT
 from pages.ui.tour import current_tour, show_step, start_tour
 from viz.explain import lost_node
 from viz.scope_data import compact_data

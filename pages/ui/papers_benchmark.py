@@ -29,7 +29,7 @@ def draw_benchmark(exhibit: Exhibit, has_figures: bool, running: frozenset[str])
     show_attempt(ERROR)
     found = benchmark_stand(name)
     if found.state == "running":
-        st.fragment(_watch, run_every=RUNNING_S)(name)
+        st.fragment(_watch_benchmark, run_every=RUNNING_S)(name)
         return
     if not torch_there():
         st.info(escape_markdown(f"{NEEDS_TORCH} Figures that are kept are shown without it."), icon=":material/info:")
@@ -47,7 +47,7 @@ def draw_benchmark(exhibit: Exhibit, has_figures: bool, running: frozenset[str])
         st.error(escape_markdown(on_page(found.message)), icon=":material/error:")
 
 
-def _watch(name: str) -> None:
+def _watch_benchmark(name: str) -> None:
     """How long a benchmark has been at work, told again and again; the page is drawn anew where it ends."""
     found = benchmark_stand(name)
     if found.state != "running":

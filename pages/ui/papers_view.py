@@ -4,12 +4,12 @@ import streamlit as st
 
 from decoding.experiments.columns import LOOP_FREE
 from decoding.papers.exhibit import Exhibit, Figure
+from pages.ui.charts import chart, is_dark
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.papers_benchmark import draw_benchmark
 from pages.ui.papers_rows import Judgement, Kept
 from pages.ui.papers_run import draw_runs, size_of
 from pages.ui.papers_table import axis_words, claims_of, marks_of, orderings_html, table_html
-from pages.ui.run_view import chart, is_dark
 from viz.paper_charts import FACTOR, far_apart, lines_figure, table_figure
 from viz.tokens import plural
 

@@ -8,10 +8,9 @@ from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals
 from decoding.recorded.criteria import tokens_per_pass
 from decoding.slowdown import DRAFT, REASONS, REBUILD, REST, TOKENS, VERIFY, Slowdown, slowdown
 from decoding.trace import RunTrace
-from pages.ui.as_text import chart
+from pages.ui.charts import chart, is_dark
 from pages.ui.errors import escape_markdown
 from pages.ui.puzzles import LOSS, another_button, drawn, keep_result, score_words
-from pages.ui.run_view import is_dark
 from viz.explain import phase_seconds
 from viz.method_charts import TokenCost, token_cost_figure
 from viz.tokens import milliseconds
@@ -27,7 +26,7 @@ FACTOR_WORDS: dict[str, str] = {
     DRAFT: "drafting", VERIFY: "target's pass", REBUILD: "second target pass", REST: "bookkeeping",
     TOKENS: "tokens per pass",
 }  # fmt: skip
-STYLE = """
+LOSS_STYLE = """
 <style>
 .ds-figures { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; width: 100%; }
 .ds-figures th, .ds-figures td { padding: 0.3rem 0.8rem; text-align: right; border: 0; border-bottom: 1px solid
@@ -67,10 +66,10 @@ def draw_loss() -> None:
             another_button("loss", pool)
         if chosen is not None:
             keep_result("loss", number, chosen == lost.reason)
-            _tell(chosen, lost)
+            _tell_loss(chosen, lost)
         st.caption(score_words("loss"))
     with left:
-        st.html(STYLE + (_counted_html(tree, chain) if chosen is None else _measured_html(lost, tree, chain)))
+        st.html(LOSS_STYLE + (_counted_html(tree, chain) if chosen is None else _measured_html(lost, tree, chain)))
         if chosen is not None:
             st.markdown("**Where the time goes** · per committed token, measured, prefill left out")
             costs = [TokenCost(run.label, _token_cost(run)) for run in (tree, chain)]
@@ -82,7 +81,7 @@ def _token_cost(run: RunTrace) -> dict[str, float]:
     return {name: seconds / tokens for name, seconds in phase_seconds(run.iterations).items() if seconds}
 
 
-def _tell(chosen: str, lost: Slowdown) -> None:
+def _tell_loss(chosen: str, lost: Slowdown) -> None:
     """Whether the choice is the largest factor, and how the factors multiply."""
     product = " × ".join(f"{lost.factors[name]:.2f} ({FACTOR_WORDS[name]})" for name in REASONS)
     words = f"{REASON_WORDS[lost.reason]}: it alone makes a token take {lost.factors[lost.reason]:.2f} times as long. "

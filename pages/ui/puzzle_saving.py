@@ -52,7 +52,7 @@ def draw_saving() -> None:
         with st.container(horizontal=True):
             another_button("save", pool)
         if tree is not None:
-            _tell(number, missing, base, tree, node, changed)
+            _tell_saving(number, missing, base, tree, node, changed)
         st.caption(score_words("save"))
     with left, st.container(key="puzzle_tree_save"):
         marks = {missing.parent: "here"} if tree in (base, None) else {} if node is None else {node: "saved"}
@@ -69,7 +69,7 @@ def _slider(name: str, value: Setting, number: int) -> Setting:
     )  # fmt: skip
 
 
-def _tell(number: int, missing: Missing, base: IterationTrace, tree: IterationTrace, node: int | None, changed: bool):
+def _tell_saving(number: int, missing: Missing, base: IterationTrace, tree: IterationTrace, node: int | None, changed: bool):
     """Solved or not, and what the new tree costs."""
     if not changed:
         st.info("Move a setting: the tree is drafted and verified again by the embedded pair.", icon=":material/tune:")

@@ -10,8 +10,8 @@ from decoding.recorded.criteria import Rescue, best_rescue, speed, threshold_mov
 from decoding.slowdown import slowdown
 from decoding.trace import RunTrace
 from pages.ui.errors import escape_markdown
+from pages.ui.menu import PAGES
 from pages.ui.set_aside import draw_set_aside, set_aside
-from pages.ui.setup import PAGES
 from pages.ui.state import Run, ask_view, current_run, keep_run, selected_iteration
 from viz.explain import quote
 from viz.text_strip import iteration_spans, text_html

@@ -1,10 +1,10 @@
-"""A run on screen: the scope at one iteration, and the charts of the whole run below it."""
+"""A run on screen: the scope at one iteration, and charts of the whole run."""
 
 import plotly.graph_objects as go
 import streamlit as st
 
 from decoding.trace import RunTrace
-from pages.ui.as_text import as_text, chart
+from pages.ui.charts import chart, is_dark
 from pages.ui.film import film, film_state, reported, unfold
 from pages.ui.scope import scope
 from pages.ui.state import Run, select_iteration, select_node, selected_iteration
@@ -19,19 +19,6 @@ FILL = """
 }
 </style>
 """
-
-
-def draw_run(run: Run, key: str = "scope") -> None:
-    """The scope at the selected iteration and the charts of the run."""
-    if not run.trace.iterations:
-        st.info("Nothing is decoded yet: press Start.", icon=":material/play_arrow:")
-        return
-    from pages.ui.why_view import draw_why  # its figures need this module
-
-    draw_scope(run, key)
-    draw_why(run)
-    as_text(run)
-    draw_charts(run)
 
 
 def draw_scope(run: Run, key: str = "scope") -> None:
@@ -89,8 +76,3 @@ def _figures(trace: RunTrace, dark: bool) -> list[tuple[str, go.Figure]]:
     if any(iteration.history is not None for iteration in trace.iterations):
         figures.insert(0, ("History adaptation: what it saw and what it moved", adaptation_figure(trace, dark)))
     return figures
-
-
-def is_dark() -> bool:
-    """Whether the browser shows the dark theme; light until it has said so."""
-    return st.context.theme.type == "dark"

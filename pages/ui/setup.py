@@ -3,33 +3,17 @@
 setup("Step through")        # first call of a page; the title is one of PAGES
 """
 
-from pathlib import Path
-
 import streamlit as st
 
 from decoding.errors import NEEDS_TORCH
 from pages.ui.downloads import page_begins
 from pages.ui.errors import escape_markdown, word_uncaught_errors
+from pages.ui.menu import LAB, PAGES, ROOT
 from pages.ui.models import describe_pair, gibibytes, manager
 from pages.ui.torch_there import torch_there
 from pages.ui.worker import come_back, worker_note
 
-ROOT = Path(__file__).resolve().parents[2]
-ICON = Path(__file__).with_name("icon.svg")  # Streamlit would fetch a named icon from the network
-PAGES: dict[str, str] = {
-    "Home": "app.py",
-    "Learn": "pages/learn.py",
-    "Step through": "pages/step_through.py",
-    "What if": "pages/what_if.py",
-    "Tune live": "pages/tune_live.py",
-    "Verifiers": "pages/verifiers.py",
-    "Compare": "pages/compare.py",
-    "Race": "pages/race.py",
-    "Train": "pages/train.py",
-    "Sweep": "pages/sweep.py",
-    "Papers": "pages/papers.py",
-}
-LAB = ("Train", "Sweep", "Papers")  # behind one button: the menu stays in one line at 1280 pixels
+ICON = ROOT / "pages" / "ui" / "app" / "icon.svg"  # Streamlit would fetch a named icon from the network
 STYLE = """
 <style>
 [data-testid=stMainBlockContainer] { padding: 0.5rem 1.5rem 1rem; max-width: 1920px; }

@@ -9,11 +9,10 @@ import streamlit as st
 
 from decoding.experiments.followed import FollowedExperiment
 from decoding.experiments.swept import BASE, PREFIX, axes, cells
-from pages.ui.as_text import CHART_CONFIG
-from pages.ui.as_text import STYLE as TABLE_STYLE
+from pages.ui.charts import CHART_CONFIG, is_dark
+from pages.ui.charts import STYLE as TABLE_STYLE
 from pages.ui.downloads import download_button
 from pages.ui.errors import escape_markdown
-from pages.ui.run_view import is_dark
 from pages.ui.sweep_runs import RUN_WORDS, draw_picked, pick, run_words
 from pages.ui.sweep_words import FIGURES, Told, axis_of, base_label, short_axis_of
 from viz.outline import Table, table_csv, table_html

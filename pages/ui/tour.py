@@ -12,9 +12,9 @@ import streamlit as st
 
 from decoding.recorded import recorded_run, rivals
 from decoding.recorded.criteria import best_rescue
+from pages.ui.menu import PAGES, ROOT
 from pages.ui.recorded_compare import PLACED, place_comparison
 from pages.ui.set_aside import set_aside
-from pages.ui.setup import PAGES, ROOT
 from pages.ui.state import Run, ask_view, current_run
 from pages.ui.torch_there import torch_there
 from viz.tour import ADAPTING, COMPARE, COMPARED, STORY, WHAT_IF, Story, TourStep, tour_steps

@@ -12,8 +12,8 @@ from decoding.trace import IterationTrace, RunTrace
 from decoding.trace_file import load_run
 from decoding.training.follow import Followed
 from decoding.training.run_folder import TREES
+from pages.ui.charts import is_dark
 from pages.ui.errors import guarded
-from pages.ui.run_view import is_dark
 from pages.ui.scope import scope
 from pages.ui.train_widgets import keep_latest
 from viz.scope_data import compact_data

@@ -10,8 +10,8 @@ from decoding.errors import DraftscopeError
 from decoding.presets import PairSettings
 from decoding.training.follow import Followed
 from pages.ui.errors import show_error
+from pages.ui.menu import PAGES
 from pages.ui.models import manager
-from pages.ui.setup import PAGES
 from pages.ui.torch_there import torch_there, why_not
 from pages.ui.worker import run_now
 

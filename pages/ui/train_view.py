@@ -8,8 +8,8 @@ import streamlit as st
 from decoding.training.follow import Followed
 from decoding.training.launch import delete, end, output, resume
 from decoding.training.run_folder import STOP
+from pages.ui.charts import chart, is_dark
 from pages.ui.errors import escape_markdown
-from pages.ui.run_view import chart, is_dark
 from pages.ui.torch_there import torch_there, why_not
 from pages.ui.train_runs import CHOSEN
 from pages.ui.train_trees import draw_trees

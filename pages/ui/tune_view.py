@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.trace import IterationTrace
+from pages.ui.charts import chart, is_dark
 from pages.ui.errors import escape_markdown
-from pages.ui.run_view import chart, is_dark
 from pages.ui.scope import scope
 from pages.ui.tune import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench
 from pages.ui.tune_points import Trial, label_of

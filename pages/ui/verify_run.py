@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from pages.ui.charts import chart, is_dark
 from pages.ui.errors import escape_markdown
-from pages.ui.run_view import chart, is_dark
 from pages.ui.setting_widgets import seed
 from pages.ui.state import Run
 from pages.ui.verify_state import Looked

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from pages.ui.run_view import chart, is_dark
+from pages.ui.charts import chart, is_dark
 from pages.ui.verify_state import Looked, kept, text_reader
 from viz.explain import quote
 from viz.tokens import number, plural, visible

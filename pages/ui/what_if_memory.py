@@ -8,7 +8,7 @@ from viz.tokens import plural
 MOST_HELD = 4
 
 
-def mark_used(history: History, number: int) -> None:
+def mark_used(history: "History", number: int) -> None:
     """Note that a branch was decoded; beyond `MOST_HELD` those used longest ago let go of their caches.
 
     Call it in the worker, where nothing else decodes them meanwhile.
@@ -20,14 +20,14 @@ def mark_used(history: History, number: int) -> None:
         branch.let_go_at = len(branch.run.trace.iterations)
 
 
-def held(history: History) -> list[Branch]:
+def held(history: "History") -> list[Branch]:
     """Branches with caches of their own in memory, the one used last at the end; deleted ones too."""
     deleted = history.deleted.branches if history.deleted else {}
     branches = (deleted | history.branches).values()
     return sorted((branch for branch in branches if branch.holds_caches), key=lambda branch: branch.used)
 
 
-def memory_words(history: History) -> str:
+def memory_words(history: "History") -> str:
     """What the branches keep in memory, and what becomes of more of them."""
     kept = held(history)
     if not kept:

@@ -7,10 +7,9 @@ import streamlit as st
 from decoding.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
 from decoding.errors import DraftscopeError
 from decoding.trace import RunTrace
-from pages.ui.as_text import chart
+from pages.ui.charts import chart, is_dark
 from pages.ui.errors import escape_markdown, show_error
 from pages.ui.models import manager
-from pages.ui.run_view import is_dark
 from pages.ui.state import Run
 from pages.ui.torch_there import torch_there
 from pages.ui.why_state import NO_TORCH, keep, kept, known_results, trace_at

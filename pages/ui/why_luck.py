@@ -6,9 +6,8 @@ import streamlit as st
 
 from decoding.luck import REROLLS, Luck, RunLuck, luck_of, run_luck
 from decoding.trace import IterationTrace
-from pages.ui.as_text import chart
+from pages.ui.charts import chart, is_dark
 from pages.ui.errors import escape_markdown
-from pages.ui.run_view import is_dark
 from pages.ui.state import Run, selected_iteration
 from pages.ui.torch_there import torch_there
 from pages.ui.why_state import keep, kept, known_results, trace_at

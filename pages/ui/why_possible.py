@@ -3,9 +3,8 @@
 import streamlit as st
 
 from decoding.hindsight import Followed, Hindsight, hindsight, ranks_along
-from pages.ui.as_text import chart
+from pages.ui.charts import chart, is_dark
 from pages.ui.errors import escape_markdown
-from pages.ui.run_view import is_dark
 from pages.ui.state import Run, selected_iteration
 from pages.ui.why_budgets import SLOT, draw_budgets, draw_run_budgets, take_budgets, usable_costs
 from pages.ui.why_state import kept

@@ -2,6 +2,8 @@
 
 import streamlit as st
 
+from pages.ui.as_text import as_text
+from pages.ui.run_view import draw_charts, draw_scope
 from pages.ui.setting_widgets import seed
 from pages.ui.state import Run, selected_iteration
 from pages.ui.why_luck import draw_luck
@@ -60,3 +62,14 @@ def _draw(run: Run) -> None:
     st.caption(f"Iteration {selected_iteration() + 1}. {HELP[shown]}")
     with st.container(key="why_part"):
         PARTS[shown](run)
+
+
+def draw_run(run: Run, key: str = "scope") -> None:
+    """The scope at the selected iteration and the charts of the run."""
+    if not run.trace.iterations:
+        st.info("Nothing is decoded yet: press Start.", icon=":material/play_arrow:")
+        return
+    draw_scope(run, key)
+    draw_why(run)
+    as_text(run)
+    draw_charts(run)

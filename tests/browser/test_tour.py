@@ -4,7 +4,7 @@ import re
 
 from playwright.sync_api import expect
 
-from pages.ui.setup import PAGES
+from pages.ui.menu import PAGES
 from pages.ui.tour import all_steps
 from tests.browser.app import SETTLED
 

@@ -7,7 +7,7 @@ import pytest
 from decoding.errors import DraftscopeError
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
 from decoding.slowdown import REASONS, slowdown
-from pages.ui.setup import PAGES
+from pages.ui.menu import PAGES
 from pages.ui.state import Run
 from tests.pages.apptest import open_page, sentences
 from tests.process import printed

@@ -6,7 +6,7 @@ import pytest
 
 from decoding.recorded import home_run
 from decoding.trace import RunTrace, SamplingTrace
-from pages.ui.setup import PAGES
+from pages.ui.menu import PAGES
 from pages.ui.state import Run
 from tests.pages.apptest import open_page, sentences
 
