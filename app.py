@@ -3,8 +3,8 @@
 It draws before torch is loaded: nothing imported here may import it.
 """
 
-from pages.ui.home import draw_introduction, draw_iteration, draw_next
-from pages.ui.setup import setup
+from pages.ui.app.home import draw_introduction, draw_iteration, draw_next
+from pages.ui.app.setup import setup
 
 
 def main() -> None:

@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.errors import DraftscopeError
-from pages.ui.compare import Outcome, Plan, pause_words, run_comparison
-from pages.ui.contestants import COMPARE, chosen_contestants, contestant_bar
-from pages.ui.controls import prompt_words
-from pages.ui.downloads import download_button
-from pages.ui.errors import escape_markdown, show_error
-from pages.ui.plan_controls import plan_controls
-from pages.ui.setting_widgets import seed
-from pages.ui.setup import setup
-from pages.ui.torch_there import need_torch
-from pages.ui.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
+from pages.ui.app.setup import setup
+from pages.ui.common.downloads import download_button
+from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.torch_there import need_torch
+from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
+from pages.ui.compare.plan import Outcome, Plan, pause_words, plan_controls, run_comparison
+from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
+from pages.ui.widgets.controls import prompt_words
+from pages.ui.widgets.settings import seed
 from viz.glossary import explain_term
 from viz.tokens import plural
 
@@ -71,7 +70,7 @@ def begin(plan: Plan, start: bool) -> "tuple[Contestant, ...] | None":
 
 def tell_changed(outcome: Outcome, plan: Plan, contestants: "tuple[Contestant, ...]") -> None:
     """Mark figures of another setting than the one picked by now."""
-    from pages.ui.compare_words import changed_words
+    from pages.ui.compare.sentences import changed_words
 
     said = changed_words(outcome, plan, contestants)
     if said:
@@ -90,7 +89,7 @@ def files(outcome: Outcome | None) -> None:
     """Downloads and the command that repeats the comparison."""
     if outcome is None:
         return
-    from pages.ui.compare_files import as_csv, as_json, command
+    from pages.ui.compare.files import as_csv, as_json, command
 
     with st.popover("Export", key="compare_files", icon=":material/download:", on_change="rerun") as place:
         if not place.open:
@@ -122,7 +121,8 @@ def hint() -> None:
 def results(outcome: Outcome) -> None:
     """Figures of the last comparison in five views."""
     from decoding.scoreboard import score
-    from pages.ui import compare_outputs, compare_results
+    from pages.ui.compare import outputs as compare_outputs
+    from pages.ui.compare import results as compare_results
 
     draw = {
         "Overview": compare_results.draw_overview,

@@ -4,8 +4,8 @@ import html
 
 import streamlit as st
 
-from pages.ui.setup import setup
-from pages.ui.tour import all_steps, current_tour, show_step, start_tour
+from pages.ui.app.setup import setup
+from pages.ui.learn.tour import all_steps, current_tour, show_step, start_tour
 from viz.glossary import GROUPS, TERMS, shown_term
 
 TOUR, RUNS, PUZZLES, GLOSSARY = "Tour", "Recorded runs", "Puzzles", "Glossary"
@@ -66,14 +66,14 @@ def tour_view() -> None:
 
 def runs_view() -> None:
     """The recorded runs as cards."""
-    from pages.ui.recorded_cards import draw_cards
+    from pages.ui.learn.recorded_runs import draw_cards
 
     draw_cards()
 
 
 def puzzles_view() -> None:
     """The puzzles."""
-    from pages.ui.puzzles import draw_puzzles
+    from pages.ui.learn.puzzles import draw_puzzles
 
     draw_puzzles()
 

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 import streamlit as st
 
 from decoding.papers.registry import EXHIBITS
-from pages.ui.errors import show_error
-from pages.ui.papers_list import draw_legend, draw_list, looked_at
-from pages.ui.papers_rows import judgement, kept_rows, known_outcomes
-from pages.ui.papers_run import at_work, work_of
-from pages.ui.papers_style import STYLE
-from pages.ui.papers_view import draw_exhibit, source_key
-from pages.ui.setup import setup
+from pages.ui.app.setup import setup
+from pages.ui.common.errors import show_error
+from pages.ui.papers.exhibits import draw_legend, draw_list, looked_at
+from pages.ui.papers.rows import judgement, kept_rows, known_outcomes
+from pages.ui.papers.run import at_work, work_of
+from pages.ui.papers.view import STYLE, draw_exhibit, source_key
 
 FIRST_S, MORE_S = 0.4, 0.6  # of judging before the page is drawn, and of every look after that
 

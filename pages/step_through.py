@@ -4,7 +4,7 @@ import streamlit as st
 
 from decoding.errors import NEEDS_TORCH
 from decoding.recorded import home_run, telling_iteration
-from pages.ui.address import (
+from pages.ui.app.address import (
     Arrival,
     address_message,
     arrive,
@@ -14,7 +14,25 @@ from pages.ui.address import (
     link_here,
     restore,
 )
-from pages.ui.controls import (
+from pages.ui.app.run_file import file_menu, file_messages
+from pages.ui.app.setup import setup
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.models import manager
+from pages.ui.common.state import (
+    Asked,
+    Run,
+    current_run,
+    decode_more,
+    keep_run,
+    new_run,
+    selected_iteration,
+    selected_node,
+)
+from pages.ui.common.torch_there import torch_there
+from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.explain.view import draw_run
+from pages.ui.what_if.branches import ask_what_if
+from pages.ui.widgets.controls import (
     error_key,
     length_control,
     method_picker,
@@ -24,16 +42,7 @@ from pages.ui.controls import (
     reset_button,
     sampling_controls,
 )
-from pages.ui.errors import escape_markdown
-from pages.ui.models import manager
-from pages.ui.run_file import file_menu, file_messages
-from pages.ui.setting_widgets import picked_sampling, sampling_words
-from pages.ui.setup import setup
-from pages.ui.state import Asked, Run, current_run, decode_more, keep_run, new_run, selected_iteration, selected_node
-from pages.ui.torch_there import torch_there
-from pages.ui.what_if import ask_what_if
-from pages.ui.why_view import draw_run
-from pages.ui.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.widgets.settings import picked_sampling, sampling_words
 
 SLOT = "step"
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))

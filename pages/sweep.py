@@ -2,14 +2,12 @@
 
 import streamlit as st
 
-from pages.ui.setup import setup
-from pages.ui.sweep_form import draw_form
-from pages.ui.sweep_list import draw_list, followed_experiments, looked_at
-from pages.ui.sweep_open import show_opened
-from pages.ui.sweep_style import STYLE
-from pages.ui.sweep_view import draw_experiment, is_live
-from pages.ui.torch_there import need_torch
-from pages.ui.watching import watch
+from pages.ui.app.setup import setup
+from pages.ui.common.torch_there import need_torch
+from pages.ui.sweep.form import draw_form
+from pages.ui.sweep.runs import show_opened
+from pages.ui.sweep.view import STYLE, draw_experiment, draw_list, followed_experiments, is_live, looked_at
+from pages.ui.widgets.watching import watch
 
 setup("Sweep")
 st.html(STYLE)

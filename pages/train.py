@@ -2,12 +2,11 @@
 
 import streamlit as st
 
-from pages.ui.setup import setup
-from pages.ui.train_form import draw_form
-from pages.ui.train_runs import draw_list, followed_trainings, looked_at
-from pages.ui.train_style import STYLE
-from pages.ui.train_view import draw_training, is_live
-from pages.ui.watching import watch
+from pages.ui.app.setup import setup
+from pages.ui.train.form import draw_form
+from pages.ui.train.runs import draw_list, followed_trainings, looked_at
+from pages.ui.train.view import STYLE, draw_training, is_live
+from pages.ui.widgets.watching import watch
 
 setup("Train")
 st.html(STYLE)

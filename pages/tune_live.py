@@ -5,12 +5,10 @@ from importlib import import_module
 import streamlit as st
 
 from decoding.errors import SettingsError
-from pages.ui.errors import show_error
-from pages.ui.setting_widgets import picked_sampling
-from pages.ui.setup import setup
-from pages.ui.torch_there import need_torch
-from pages.ui.tune import Wish, current_bench, fulfil, measure_shown
-from pages.ui.tune_controls import (
+from pages.ui.app.setup import setup
+from pages.ui.common.errors import show_error
+from pages.ui.common.torch_there import need_torch
+from pages.ui.tune.controls import (
     chosen_method,
     method_select,
     pin_buttons,
@@ -23,7 +21,9 @@ from pages.ui.tune_controls import (
     settings_sliders,
     try_elsewhere,
 )
-from pages.ui.tune_view import STYLE, contradiction_html, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
+from pages.ui.tune.view import STYLE, contradiction_html, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
+from pages.ui.tune.work import Wish, current_bench, fulfil, measure_shown
+from pages.ui.widgets.settings import picked_sampling
 
 
 def main() -> None:

@@ -3,16 +3,13 @@
 import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
-from pages.ui.setup import setup
-from pages.ui.state import Run, current_run, keep_run
-from pages.ui.what_if import SLOT, current_history
-from pages.ui.what_if_change import draw_pending, editor, fork_button, iteration_input
-from pages.ui.what_if_nodes import node_buttons
-from pages.ui.what_if_style import STYLE
-from pages.ui.what_if_told import draw_told
-from pages.ui.what_if_view import draw_history, draw_models_missing, draw_sides
-from pages.ui.what_if_work import adopt
-from pages.ui.worker import job_error, job_progress, take_result
+from pages.ui.app.setup import setup
+from pages.ui.common.state import Run, current_run, keep_run
+from pages.ui.common.worker import job_error, job_progress, take_result
+from pages.ui.what_if.branches import SLOT, current_history
+from pages.ui.what_if.change import draw_pending, editor, fork_button, iteration_input, node_buttons
+from pages.ui.what_if.view import STYLE, draw_history, draw_models_missing, draw_sides, draw_told
+from pages.ui.what_if.work import adopt
 
 
 def main() -> None:

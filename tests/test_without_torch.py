@@ -54,7 +54,7 @@ PAGES = """
 import sys
 from pathlib import Path
 from decoding.trace_file import load_run
-from pages.ui.state import Run
+from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
 
 opened, looked_at = load_run(sys.argv[1]), []
@@ -93,8 +93,8 @@ ROWS = """
 import sys
 from decoding.errors import NEEDS_TORCH
 from decoding.trace_file import load_run
-from pages.ui.state import Run
-from pages.ui.what_if import KEY
+from pages.ui.common.state import Run
+from pages.ui.what_if.branches import KEY
 from tests.pages.apptest import finish, open_page, sentences
 
 run = Run(load_run(sys.argv[1]), "opened")
@@ -150,7 +150,7 @@ from decoding.diff_words import diff_lines
 from decoding.perfetto import perfetto_json
 from decoding.run_tables import iterations_csv, nodes_csv
 from decoding.trace_file import load_run
-from pages.ui.exports import run_figures
+from pages.ui.app.exports import run_figures
 from viz.standalone import figures_html, scope_html
 
 run = load_run(sys.argv[1])
@@ -175,7 +175,7 @@ from decoding.methods import METHODS
 from decoding.optional_torch import torch
 from decoding.draws import GeneratorDraws
 from decoding.sampling import Sampling
-from pages.ui.errors import as_draftscope_error, sentence
+from pages.ui.common.errors import as_draftscope_error, sentence
 
 for method in METHODS.values():
     method.with_settings(**method.settings()).check(Sampling())

@@ -8,7 +8,7 @@ import pytest
 from decoding.experiments.homes import experiments_home
 from decoding.training.launch import delete
 from decoding.training.run_folder import Status, training_home
-from pages.ui.menu import PAGES
+from pages.ui.common.menu import PAGES
 from tests.browser.app import SETTLED
 from tests.browser.axe import axe_script, violations
 from tests.experiments.made import made_experiment

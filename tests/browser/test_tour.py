@@ -4,8 +4,8 @@ import re
 
 from playwright.sync_api import expect
 
-from pages.ui.menu import PAGES
-from pages.ui.tour import all_steps
+from pages.ui.common.menu import PAGES
+from pages.ui.learn.tour import all_steps
 from tests.browser.app import SETTLED
 
 STOPS = "[data-tour]"

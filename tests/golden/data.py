@@ -19,7 +19,7 @@ from decoding.papers.judge import claim_words, judge
 from decoding.papers.registry import EXHIBITS
 from decoding.recorded import FOLDER
 from decoding.settings import settings_of
-from pages.ui.links import View, decode, encode
+from pages.ui.app.links import View, decode, encode
 
 # Kinds of files in the cache, by the ending of their names.
 CACHE_KINDS = ("", "odds", "costs", "latency")

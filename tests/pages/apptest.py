@@ -4,7 +4,7 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.contestants import Field
+from pages.ui.widgets.contestants import Field
 
 ROOT = Path(__file__).resolve().parents[2]
 

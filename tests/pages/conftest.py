@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pages.ui import errors
+from pages.ui.common import errors
 
 
 class Failures(logging.Handler):

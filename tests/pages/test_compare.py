@@ -15,11 +15,11 @@ from decoding.errors import SettingsError
 from decoding.identity import Difference
 from decoding.metrics import Spread
 from decoding.scoreboard import score
-from pages.ui.compare_files import as_csv, as_json, command
-from pages.ui.compare_table import table_html
-from pages.ui.compare_words import doubt_words, findings, slower_words, times_words, unrest_words
-from pages.ui.contestants import COMPARE, check_contestants, short_label
-from pages.ui.errors import sentence
+from pages.ui.common.errors import sentence
+from pages.ui.compare.files import as_csv, as_json, command
+from pages.ui.compare.results import table_html
+from pages.ui.compare.sentences import doubt_words, findings, slower_words, times_words, unrest_words
+from pages.ui.widgets.contestants import COMPARE, check_contestants, short_label
 from tests.pages.apptest import open_field, press_start, sentences
 
 TOKENS = 24

@@ -5,7 +5,7 @@ from streamlit.runtime.media_file_manager import MediaFileManager
 from streamlit.runtime.media_file_storage import MediaFileStorageError
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
-from pages.ui import downloads, sessions
+from pages.ui.common import downloads, sessions
 
 
 @pytest.fixture

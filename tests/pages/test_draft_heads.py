@@ -11,9 +11,9 @@ from decoding.heads.store import save_head
 from decoding.kept import pair_identity
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
-from pages.ui.contestants import COMPARE, short_label
-from pages.ui.links import View, decode, encode
-from pages.ui.trained import presets
+from pages.ui.app.links import View, decode, encode
+from pages.ui.widgets.contestants import COMPARE, short_label
+from pages.ui.widgets.trained import presets
 from tests.pages.apptest import finish, open_field, open_page, press_start, sentences
 from tests.pages.test_links import opened
 

@@ -4,13 +4,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from decoding.errors import PromptError
-from pages.ui.errors import OUT_OF_MEMORY, UNEXPECTED
+from pages.ui.common.errors import OUT_OF_MEMORY, UNEXPECTED
 
 
 def page() -> None:
     import streamlit as st
 
-    from pages.ui.errors import word_uncaught_errors
+    from pages.ui.common.errors import word_uncaught_errors
 
     word_uncaught_errors()
 

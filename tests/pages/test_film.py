@@ -2,7 +2,7 @@
 
 import pytest
 
-from pages.ui.state import AskedView
+from pages.ui.common.state import AskedView
 from tests.pages.apptest import open_page, sentences
 
 PAGE = "pages/step_through.py"

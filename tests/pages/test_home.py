@@ -1,7 +1,7 @@
 """Home: one screen around a real iteration, drawn before torch is loaded."""
 
 from decoding.recorded import home_run, telling_iteration
-from pages.ui.home import _steps
+from pages.ui.app.home import _steps
 from tests.pages.apptest import open_page, sentences
 from tests.process import printed
 from viz.explain import lost_node
@@ -39,7 +39,7 @@ def test_every_step_can_be_looked_at():
 
 
 def test_numbers_of_the_steps_are_those_of_the_run():
-    from pages.ui.home import _steps
+    from pages.ui.app.home import _steps
 
     run = home_run()
     iteration = run.iterations[telling_iteration(run)]
@@ -53,7 +53,7 @@ def test_numbers_of_the_steps_are_those_of_the_run():
 def test_text_of_the_models_is_escaped():
     from dataclasses import replace
 
-    from pages.ui.home import _text_html
+    from pages.ui.app.home import _text_html
 
     run = home_run()
     index = telling_iteration(run)

@@ -7,8 +7,8 @@ import pytest
 from decoding.errors import DraftscopeError
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
 from decoding.slowdown import REASONS, slowdown
-from pages.ui.menu import PAGES
-from pages.ui.state import Run
+from pages.ui.common.menu import PAGES
+from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
 from tests.process import printed
 from tests.traces import run_mixed
@@ -146,7 +146,7 @@ def test_a_run_made_during_the_tour_is_the_one_that_stays():
 
 
 def test_without_torch_the_tour_ends_before_compare(monkeypatch):
-    import pages.ui.tour as tour
+    import pages.ui.learn.tour as tour
 
     monkeypatch.setattr(tour, "torch_there", lambda: False)
     assert tour.all_steps()[-1].key in ("what_if", "adapt")
@@ -185,7 +185,7 @@ def test_an_own_run_is_set_aside_for_a_card_and_comes_back():
 
 def test_a_right_and_a_wrong_guess():
     at = view(open_page(LEARN), "Puzzles")
-    from pages.ui.puzzles import drawn_case, guess_pool
+    from pages.ui.learn.puzzles import drawn_case, guess_pool
 
     name, index = drawn_case(guess_pool(), 0)
     iteration = recorded_run(name).iterations[index]
@@ -213,7 +213,7 @@ def test_a_tree_that_could_not_be_drafted_is_not_judged(monkeypatch):
     def fail():
         raise DraftscopeError("No pair is here.")
 
-    monkeypatch.setattr("pages.ui.puzzle_saving._embedded_pair", fail)
+    monkeypatch.setattr("pages.ui.learn.puzzles._embedded_pair", fail)
     at = view(open_page(LEARN), "Puzzles", "Save the token")
     at.slider(key="save_0_prune_probability").set_value(0.5).run(timeout=120)
     assert sentences(at) == ["No pair is here."] and not at.warning and not at.success
@@ -227,8 +227,7 @@ def test_the_cards_name_the_hardware_of_the_runs_that_they_compare():
 
 
 def test_a_token_is_saved_by_drafting_again():
-    from pages.ui.puzzle_saving import saving_pool
-    from pages.ui.puzzles import drawn_case
+    from pages.ui.learn.puzzles import drawn_case, saving_pool
 
     name, missing = drawn_case(saving_pool(), 0)
     at = view(open_page(LEARN), "Puzzles", "Save the token")
@@ -251,7 +250,7 @@ def test_a_token_stays_out_where_the_settings_do_not_let_it_in():
 
 def test_every_saving_case_is_drafted_as_it_was_recorded_and_can_be_solved():
     from decoding.pair import embedded_pair
-    from pages.ui.puzzle_saving import draft_again, saving_pool
+    from pages.ui.learn.puzzles import draft_again, saving_pool
 
     pair = embedded_pair()
     for name, missing in saving_pool():
@@ -266,7 +265,7 @@ def test_every_saving_case_is_drafted_as_it_was_recorded_and_can_be_solved():
 
 
 def test_the_reason_of_a_loss_is_the_largest_factor():
-    from pages.ui.puzzle_loss import loss_pool
+    from pages.ui.learn.puzzles import loss_pool
 
     pool = loss_pool()
     assert len(pool) >= 3

@@ -6,10 +6,10 @@ from urllib.parse import parse_qs, quote_plus
 import pytest
 
 from decoding.methods import METHODS
-from pages.ui.controls import DEFAULT_PROMPT, sample_prompts
-from pages.ui.links import MAX_TEXT, RESERVED, View, decode, encode
-from pages.ui.setting_info import known_settings
-from pages.ui.worker import Job
+from pages.ui.app.links import MAX_TEXT, RESERVED, View, decode, encode
+from pages.ui.common.sentences import known_settings
+from pages.ui.common.worker import Job
+from pages.ui.widgets.controls import DEFAULT_PROMPT, sample_prompts
 from tests.pages.apptest import finish, open_page, sentences
 
 PAGE = "pages/step_through.py"
@@ -212,7 +212,7 @@ def test_settings_that_contradict_one_another_decode_nothing():
 
 
 def test_without_torch_a_link_says_what_it_needs(monkeypatch):
-    from pages.ui import address
+    from pages.ui.app import address
 
     monkeypatch.setattr(address, "torch_there", lambda: False)
     at = opened("method=Linear+chain&iteration=4")
@@ -259,7 +259,7 @@ def test_the_link_says_what_is_on_screen():
 
 def test_a_run_from_a_file_has_no_link():
     from decoding.recorded import home_run
-    from pages.ui.state import Run
+    from pages.ui.common.state import Run
 
     at = open_page(PAGE)
     at.session_state["run"] = Run(home_run(), "opened")
@@ -270,8 +270,8 @@ def test_a_run_from_a_file_has_no_link():
 
 def test_a_run_decoded_again_says_why_it_has_no_link_where_its_prompt_is_no_text():
     from decoding.recorded import home_run
-    from pages.ui.state import Run
-    from pages.ui.what_if_work import prompt_of
+    from pages.ui.common.state import Run
+    from pages.ui.what_if.work import prompt_of
 
     class Words:
         """A pair that reads two spaces as one token where a model wrote two."""

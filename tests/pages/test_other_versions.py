@@ -6,8 +6,8 @@ import pytest
 
 from decoding.recorded import home_run
 from decoding.trace import RunTrace, SamplingTrace
-from pages.ui.menu import PAGES
-from pages.ui.state import Run
+from pages.ui.common.menu import PAGES
+from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
 
 PAGE = PAGES["What if"]

@@ -5,8 +5,8 @@ import ast
 import pytest
 
 from decoding.errors import TrainingError
-from pages.ui.errors import sentence
-from pages.ui.page_words import on_page
+from pages.ui.common.errors import sentence
+from pages.ui.common.sentences import on_page
 from tests.process import ROOT
 
 # Folders whose errors reach a page: a process that a page started says them, or the page itself does.

@@ -17,11 +17,11 @@ from decoding.experiments.launch import last_launch
 from decoding.experiments.rows import RowStore
 from decoding.papers.judge import grid_name, judge
 from decoding.papers.registry import EXHIBITS
-from pages.ui import papers_run
-from pages.ui.papers_list import summary, summary_words
-from pages.ui.papers_rows import judgement, kept_rows
-from pages.ui.papers_run import size_of
-from pages.ui.papers_table import claims_of, marks_of, orderings_html, table_html
+from pages.ui.papers import run as papers_run
+from pages.ui.papers.exhibits import summary, summary_words
+from pages.ui.papers.rows import judgement, kept_rows
+from pages.ui.papers.run import size_of
+from pages.ui.papers.view import claims_of, marks_of, orderings_html, table_html
 from tests.experiments.test_papers import BY_KEY, DYNATREE, FIXED, row, rows
 from tests.pages.apptest import open_page, sentences
 from tests.without_torch import run_without_torch

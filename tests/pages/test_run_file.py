@@ -12,9 +12,10 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from decoding.trace_file import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
-from pages.ui import film, run_file
-from pages.ui.exports import EXPORTS, SCOPE_KEY, Shown
-from pages.ui.state import ROW_BYTES, Run
+from pages.ui.app import run_file
+from pages.ui.app.exports import EXPORTS, SCOPE_KEY, Shown
+from pages.ui.common.state import ROW_BYTES, Run
+from pages.ui.scope import film as scope_film
 from tests.pages.apptest import ROOT, open_page, sentences
 from tests.traces import big, bonus, run_mixed, run_of, summary
 from viz.folding import fold_parent
@@ -38,7 +39,7 @@ class Upload(io.BytesIO):
 
 def uploaded(data: bytes, key: str, monkeypatch: pytest.MonkeyPatch) -> dict:
     """What choosing a file leaves in the session state."""
-    from pages.ui import state
+    from pages.ui.common import state
 
     session = {key: Upload(data)}
     monkeypatch.setattr(run_file.st, "session_state", session)
@@ -111,7 +112,7 @@ def test_a_fold_that_was_opened_is_open_in_the_export(offered: dict):
     closed = elsewhere(offered["export_scope"])
     scene = build_scene(run.trace.iterations[0], scene_id="x")
     below = next(fold_parent(node.node_id) for node in scene.nodes if node.folded)
-    film.unfold(at.session_state[f"{SCOPE_KEY}_film"], 0, below)
+    scope_film.unfold(at.session_state[f"{SCOPE_KEY}_film"], 0, below)
     at.run()
     assert len(elsewhere(offered["export_scope"])) > len(closed)
 

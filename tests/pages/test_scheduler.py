@@ -8,9 +8,9 @@ import pytest
 from streamlit.runtime.memory_session_storage import MemorySessionStorage
 
 from decoding.interruption import CancelledError, check_wanted, in_one_piece, pause_point, turn
-from pages.ui import scheduler
-from pages.ui.errors import UNEXPECTED
-from pages.ui.scheduler import Job, Worker
+from pages.ui.common import scheduler
+from pages.ui.common.errors import UNEXPECTED
+from pages.ui.common.scheduler import Job, Worker
 
 WAIT_S = 20
 

@@ -4,8 +4,8 @@ import pytest
 
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
-from pages.ui.models import manager
-from pages.ui.trained import SELECTOR, trained_choices
+from pages.ui.common.models import manager
+from pages.ui.widgets.trained import SELECTOR, trained_choices
 from tests.pages.apptest import open_page, sentences
 from tests.selector.some_selectors import store
 

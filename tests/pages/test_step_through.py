@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from decoding.trace_file import load_run
-from pages.ui.controls import DEFAULT_PROMPT, sample_prompts, set_method
+from pages.ui.widgets.controls import DEFAULT_PROMPT, sample_prompts, set_method
 from tests.pages.apptest import finish, open_page, sentences
 
 PAGE = "pages/step_through.py"
@@ -77,8 +77,8 @@ def set_to(at, key: str, value):
 def test_cancel_keeps_what_was_decoded(page):
     import threading
 
-    from pages.ui.state import decode_more
-    from pages.ui.worker import Job
+    from pages.ui.common.state import decode_more
+    from pages.ui.common.worker import Job
 
     run, seen = run_of(page), threading.Event()
     job = Job("Decoding", lambda job: decode_more(run, None, job))
@@ -138,7 +138,7 @@ def test_contradictory_settings_are_told_and_the_run_stays(page):
 
 
 def test_a_run_saves_and_opens_again(page, monkeypatch):
-    from pages.ui import run_file
+    from pages.ui.app import run_file
 
     saved = run_file.run_bytes(run_of(page), with_rows=False)
     assert load_run(io.BytesIO(saved)).output_ids == run_of(page).trace.output_ids
@@ -149,7 +149,7 @@ def test_a_run_saves_and_opens_again(page, monkeypatch):
 
 @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"not a run", lambda data: b""])
 def test_a_damaged_file_is_one_sentence_and_the_run_stays(page, monkeypatch, damage):
-    from pages.ui import run_file
+    from pages.ui.app import run_file
 
     state = upload(monkeypatch, damage(run_file.run_bytes(run_of(page), with_rows=False)))
     assert "run" not in state
@@ -162,7 +162,8 @@ def test_a_damaged_file_is_one_sentence_and_the_run_stays(page, monkeypatch, dam
 
 def upload(monkeypatch, data: bytes) -> dict:
     """What opening a file leaves in the session state."""
-    from pages.ui import run_file, state
+    from pages.ui.app import run_file
+    from pages.ui.common import state
 
     session = {"open_run": io.BytesIO(data)}
     monkeypatch.setattr(run_file.st, "session_state", session)
@@ -182,7 +183,7 @@ def test_choices_outlive_a_page_switch(page):
 
 def pickers():
     """A page with nothing but the two pickers."""
-    from pages.ui.controls import method_picker, prompt_picker
+    from pages.ui.widgets.controls import method_picker, prompt_picker
 
     prompt_picker("prompt")
     method_picker("method")
@@ -218,7 +219,7 @@ def test_a_preset_sets_method_and_settings():
 
 
 def test_released_models_are_told(page):
-    from pages.ui.models import manager
+    from pages.ui.common.models import manager
 
     manager().load(manager().settings)
     page.run()
@@ -229,7 +230,7 @@ def test_released_models_are_told(page):
 
 def test_set_method_covers_every_setting():
     from decoding.methods import PRESETS
-    from pages.ui import controls
+    from pages.ui.widgets import controls
 
     session: dict = {}
     original = controls.st.session_state

@@ -22,12 +22,12 @@ from decoding.experiments.runner import run_grid
 from decoding.experiments.swept import swept
 from decoding.pair import embedded_pair
 from decoding.prompts import KINDS
-from pages.ui.sweep_charts import HEAT, LINES, PARALLEL, RUNS, picked_place
-from pages.ui.sweep_methods import values_of
-from pages.ui.sweep_plan import EMBEDDED_KINDS, samplings_of
-from pages.ui.sweep_runs import run_words
-from pages.ui.sweep_start import free_folder
-from pages.ui.sweep_words import asked_words, base_label, with_labels
+from pages.ui.sweep.charts import HEAT, LINES, PARALLEL, RUNS, picked_place
+from pages.ui.sweep.form import free_folder
+from pages.ui.sweep.methods import values_of
+from pages.ui.sweep.plan import EMBEDDED_KINDS, samplings_of
+from pages.ui.sweep.runs import run_words
+from pages.ui.sweep.sentences import asked_words, base_label, with_labels
 from tests.experiments.made import made_experiment, made_row, made_rows
 from tests.pages.apptest import ROOT, finish, open_page, sentences
 from tests.without_torch import run_without_torch

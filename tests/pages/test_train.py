@@ -19,11 +19,11 @@ from decoding.training.follow import Followed
 from decoding.training.launch import LAUNCH, Launch, last_launch, stand, trainings
 from decoding.training.run_folder import STATUS, Status
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
-from pages.ui.setting_widgets import setting_key
-from pages.ui.train_estimate import estimate_words
-from pages.ui.train_fields import FIELDS, VERIFIERS, arguments_of, title_of
-from pages.ui.train_trees import common_places
-from pages.ui.train_words import duration, progress_words
+from pages.ui.common.training_fields import FIELDS, VERIFIERS, arguments_of, title_of
+from pages.ui.train.form import estimate_words
+from pages.ui.train.sentences import duration, progress_words
+from pages.ui.train.trees import common_places
+from pages.ui.widgets.settings import setting_key
 from tests.pages.apptest import ROOT, open_page, sentences
 from tests.traces import bonus, fallback, run_of
 from tests.training.made import NAME, PHASE, made_training

@@ -4,8 +4,8 @@ import pytest
 
 from decoding.methods import METHODS, PRESETS
 from decoding.session import DecodeSession, Limits
-from pages.ui.scheduler import Job
-from pages.ui.setting_widgets import setting_key
+from pages.ui.common.scheduler import Job
+from pages.ui.widgets.settings import setting_key
 from tests.pages.apptest import finish, open_page, sentences
 from viz.tree_diff import compare_trees
 

@@ -11,11 +11,11 @@ from decoding.errors import DraftscopeError, OutOfMemoryError, PairError, Settin
 from decoding.methods import METHODS
 from decoding.presets import PairSettings
 from decoding.sampling import Sampling
-from pages.ui.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, sentence
-from pages.ui.models import ModelManager, describe_pair, engine_words, gibibytes, parameters
-from pages.ui.setting_info import info_of
-from pages.ui.setting_widgets import SAMPLING, setting_help
-from pages.ui.worker import Job, Worker
+from pages.ui.common.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, sentence
+from pages.ui.common.models import ModelManager, describe_pair, engine_words, gibibytes, parameters
+from pages.ui.common.sentences import info_of
+from pages.ui.common.worker import Job, Worker
+from pages.ui.widgets.settings import SAMPLING, setting_help
 
 
 def done(function) -> Job:
@@ -185,7 +185,7 @@ def test_help_tells_range_and_source_of_the_default():
 
 def form(method: str) -> None:
     from decoding.methods import METHODS
-    from pages.ui.setting_widgets import settings_form
+    from pages.ui.widgets.settings import settings_form
 
     settings_form(METHODS[method], "form")
 

@@ -7,11 +7,11 @@ import pytest
 from decoding.replay import recorded_outcome, replay
 from decoding.replay_steps import node_steps
 from decoding.verifiers import VERIFIERS
-from pages.ui.state import Run
-from pages.ui.verify_state import Looked
-from pages.ui.verify_steps import table_html, words_html
-from pages.ui.verify_table import OWN, table_data
-from pages.ui.worker import Job
+from pages.ui.common.state import Run
+from pages.ui.common.worker import Job
+from pages.ui.verify.state import Looked
+from pages.ui.verify.steps import table_html, words_html
+from pages.ui.verify.table import OWN, table_data
 from tests.pages.apptest import finish, open_page, sentences
 from tests.traces import ended
 
@@ -56,7 +56,7 @@ def looked_at(at) -> Looked:
 def test_a_tree_drafted_again_is_given_up_where_it_is_not_wanted_any_more(page):
     from decoding.interruption import CancelledError, interruptible
     from decoding.methods import METHODS
-    from pages.ui.verify_draft import draft_again
+    from pages.ui.verify.draft import draft_again
 
     looked = looked_at(page)
 

@@ -12,15 +12,13 @@ from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
 from decoding.trace import SamplingTrace
 from decoding.trace_file import load_run, save_run
-from pages.ui.controls import DEFAULT_PROMPT
-from pages.ui.models import manager
-from pages.ui.setting_widgets import setting_key
-from pages.ui.state import Run
-from pages.ui.what_if import KEY
-from pages.ui.what_if_branch import Branch, Edit
-from pages.ui.what_if_memory import MOST_HELD, held, memory_words
-from pages.ui.what_if_nodes import child_tokens, path_of
-from pages.ui.what_if_starters import missing_token, missing_words, starters
+from pages.ui.common.models import manager
+from pages.ui.common.state import Run
+from pages.ui.what_if.branches import KEY, MOST_HELD, Branch, Edit, held, memory_words
+from pages.ui.what_if.change import child_tokens, path_of
+from pages.ui.what_if.starters import missing_token, missing_words, starters
+from pages.ui.widgets.controls import DEFAULT_PROMPT
+from pages.ui.widgets.settings import setting_key
 from tests import traces
 from tests.pages.apptest import finish, open_page, sentences
 from viz.fork_diff import fork_summary

@@ -10,14 +10,14 @@ from decoding.luck import Luck
 from decoding.recorded import home_run, telling_iteration
 from decoding.smallest_change import SettingChange, SmallestChanges
 from decoding.stored_state import method_of
-from pages.ui.models import manager
-from pages.ui.state import Run
-from pages.ui.why_change import TUNE, asks_for_change, change_html, key_of, path_to, try_change
-from pages.ui.why_luck import luck_html
-from pages.ui.why_possible import hindsight_words
-from pages.ui.why_reasons import sentences as reasons
-from pages.ui.why_state import absent_subject, final_subject
-from pages.ui.worker import Job
+from pages.ui.common.models import manager
+from pages.ui.common.state import Run
+from pages.ui.common.worker import Job
+from pages.ui.explain.hindsight import hindsight_words
+from pages.ui.explain.luck import luck_html
+from pages.ui.explain.reasons import sentences as reasons
+from pages.ui.explain.smallest_change import TUNE, asks_for_change, change_html, key_of, path_to, try_change
+from pages.ui.explain.subject import absent_subject, final_subject
 from tests import traces
 from tests.pages.apptest import finish, open_page, sentences
 
@@ -118,9 +118,9 @@ def test_a_final_token_whose_node_was_pruned_asks_for_a_change():
 def test_an_answer_is_kept_for_what_could_be_tried(monkeypatch):
     """Without the pair some values stay unknown; with it the same question is asked again."""
     run = Run(traces.run_of([traces.dynatree_recovered()]))
-    monkeypatch.setattr("pages.ui.why_state.manager", lambda: SimpleNamespace(info=None))
+    monkeypatch.setattr("pages.ui.explain.subject.manager", lambda: SimpleNamespace(info=None))
     without = key_of(run, 0, (1, 2))
-    monkeypatch.setattr("pages.ui.why_state.manager", lambda: SimpleNamespace(info=run.trace.pair))
+    monkeypatch.setattr("pages.ui.explain.subject.manager", lambda: SimpleNamespace(info=run.trace.pair))
     assert key_of(run, 0, (1, 2)) != without
 
 
@@ -167,9 +167,9 @@ def test_a_change_is_tried_on_the_drafter_as_it_says_that_it_was_in_force(monkey
     iteration = run.iterations[telling_iteration(run)]
     drafter = type(method_of(run).drafter)
     monkeypatch.setattr(drafter, "with_in_force", lambda self, settings: self.with_settings(node_budget=17))
-    monkeypatch.setattr("pages.ui.why_change.trace_at", lambda run, index: run.trace)
-    monkeypatch.setattr("pages.ui.why_change.set_method", there.setdefault)
-    monkeypatch.setattr("pages.ui.why_change.st.session_state", there)
+    monkeypatch.setattr("pages.ui.explain.smallest_change.trace_at", lambda run, index: run.trace)
+    monkeypatch.setattr("pages.ui.explain.smallest_change.set_method", there.setdefault)
+    monkeypatch.setattr("pages.ui.explain.smallest_change.st.session_state", there)
     change = SettingChange("prune_probability", 0.02, 0.01, 0.5, 13, 13, "replayed")
     try_change(SimpleNamespace(trace=run), iteration, change)
     assert there["tune_pinned"].drafter.node_budget == 17

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 from streamlit.testing.v1 import AppTest
 
-from pages.ui import worker
-from pages.ui.scheduler import Job
+from pages.ui.common import worker
+from pages.ui.common.scheduler import Job
 
 
 def page():
@@ -15,7 +15,7 @@ def page():
 
     import streamlit as st
 
-    from pages.ui.worker import job_in, job_progress, start_job, take_result
+    from pages.ui.common.worker import job_in, job_progress, start_job, take_result
 
     if "end" not in st.session_state:
         end = st.session_state.end = threading.Event()
@@ -41,7 +41,7 @@ def waiting_page():
     import streamlit as st
     from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
 
-    from pages.ui.worker import run_now
+    from pages.ui.common.worker import run_now
 
     requests, jobs = get_script_run_ctx().script_requests, st.session_state.setdefault("jobs", [])
     st.session_state.runs = st.session_state.get("runs", 0) + 1
@@ -69,7 +69,7 @@ def busy_page():
     import streamlit as st
 
     from decoding.errors import DraftscopeError
-    from pages.ui.worker import run_now, start_job
+    from pages.ui.common.worker import run_now, start_job
 
     end = threading.Event()
     job = start_job("compare", "Comparing", lambda job: end.wait(20), grace_s=0.0)
@@ -92,7 +92,7 @@ def test_a_page_waits_for_nothing_behind_its_own_work_which_could_not_be_cancell
 def reloaded_page():
     import streamlit as st
 
-    from pages.ui.worker import come_back, found_again
+    from pages.ui.common.worker import come_back, found_again
 
     come_back()
     st.write(f"{st.session_state.get('run')} {found_again('step')} {found_again('step')}")
@@ -153,7 +153,7 @@ def test_a_page_waits_for_the_one_before_to_leave(monkeypatch):
 def addressed_page():
     import streamlit as st
 
-    from pages.ui.worker import address_is, come_back, start_job
+    from pages.ui.common.worker import address_is, come_back, start_job
 
     come_back()
     job = start_job("step", "Decoding", lambda job: None)

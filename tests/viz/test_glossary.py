@@ -52,7 +52,7 @@ def test_every_shown_word_is_explained(word):
 
 
 def test_every_column_of_compare_is_explained():
-    from pages.ui.compare_table import _rows
+    from pages.ui.compare.results import _rows
 
     titles = {title for title, *_ in _rows((), "Autoregressive")} - {"Same output as Autoregressive"}
     unexplained = {title for title in titles if not explain_term(title)}

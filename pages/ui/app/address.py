@@ -1,0 +1,255 @@
+"""The address bar follows the view, and an address restores it: `links` says what it may hold.
+
+    restore(SLOT)                            # first thing on a page: widgets, recorded run, the place to decode to
+    go_there(prompt, method, sampling, tokens)    # after the widgets: decodes to that place in the worker
+    arrive(result)                           # once the worker has it
+    keep_address(link_here(asked))           # last thing on a page
+
+An address is obeyed once, when the page is entered; what the user does afterwards is never undone by it.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+import streamlit as st
+
+from decoding.errors import NEEDS_TORCH
+from decoding.recorded import recorded_run, recorded_runs
+from decoding.trace import IterationTrace, PairInfo
+from pages.ui.app.links import Link, View, decode, encode
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.models import manager
+from pages.ui.common.state import (
+    Asked,
+    Run,
+    ask_view,
+    current_run,
+    decode_more,
+    keep_run,
+    new_run,
+    selected_iteration,
+    selected_node,
+)
+from pages.ui.common.torch_there import torch_there
+from pages.ui.common.worker import Job, address_is, found_again, start_job
+from pages.ui.widgets.controls import DEFAULT_METHOD, DEFAULT_PROMPT, OWN_TEXT, sample_prompts, set_method
+from pages.ui.widgets.settings import DEFAULT_NEW_TOKENS, SAMPLING, setting_key
+from viz.phases import FINAL_ID
+from viz.tokens import plural
+
+if TYPE_CHECKING:
+    from decoding.method import Method
+    from decoding.sampling import Sampling
+    from pages.ui.common.state import PromptChoice
+
+OBEYED, GOAL, SAID = "address_obeyed", "address_goal", "address_said"
+EMBEDDED_PAIR = "Embedded pair"
+# The page's own path is checked: a view that is drawn while the user leaves must not rewrite the next page's address.
+SCRIPT = """
+export default function ({ data }) {
+  if (!window.location.pathname.endsWith("/" + data.page)) return;
+  const search = data.query ? "?" + data.query : "";
+  if (window.location.search === search) return;
+  window.history.replaceState(window.history.state, "", window.location.pathname + search + window.location.hash);
+}
+"""
+HIDDEN = "<style>.st-key-address_area { display: none; }</style>"
+_component = st.components.v2.component("draftscope_address", js=SCRIPT)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A run that was decoded because an address asked for a place in it."""
+
+    run: Run
+    view: View
+
+
+def restore(slot: str) -> None:
+    """Obey the address the page was entered with: set the widgets, show a recorded run, note the place to decode to.
+
+    A page that was reloaded while the job of `slot` worked goes on with that.
+    """
+    if st.session_state.get(OBEYED):
+        return
+    st.session_state[OBEYED] = True
+    going = found_again(slot)
+    asked = {name: st.query_params.get_all(name) for name in st.query_params}
+    view, said = decode(asked, recorded_runs())
+    st.session_state[SAID] = said
+    if view == View():
+        return
+    _set_widgets(view)
+    if view.recorded is not None:
+        keep_run(Run(recorded_run(view.recorded), "recorded"))
+        _look_at(current_run(), view)
+    elif view.iteration is not None and not going:
+        st.session_state[GOAL] = view
+
+
+def go_there(prompt: "PromptChoice", method: "Method | None", sampling: "Sampling", tokens: int, slot: str) -> None:
+    """Decode to the place an address asked for, with what the widgets hold; nothing where none was asked for."""
+    view = st.session_state.pop(GOAL, None)
+    if view is None or method is None:  # settings that contradict one another are told beside their widgets
+        return
+    if not torch_there():
+        st.session_state[SAID] = f"The link asks for a run that would have to be decoded. {NEEDS_TORCH}"
+        return
+    models = manager()
+
+    def begin(job: Job) -> Arrival:
+        job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")
+        run = new_run(models.pair(), method, prompt, sampling, tokens)
+        decode_more(run, view.iteration, job)
+        return Arrival(run, view)
+
+    start_job(slot, f"To iteration {view.iteration} of the link", begin)
+    st.rerun()
+
+
+def arrive(result: Arrival) -> None:
+    """Show the place that was decoded to; one that the run does not have is told."""
+    if result.run.trace.iterations:
+        keep_run(result.run)
+        _look_at(result.run, result.view)
+
+
+def address_message() -> None:
+    """What of the address was ignored or is not there, until the user goes on."""
+    if st.session_state.get(SAID):
+        st.warning(escape_markdown(st.session_state[SAID]), icon=":material/link_off:")
+
+
+def forget_message() -> None:
+    """The user has gone on: what was wrong with the address no longer matters."""
+    st.session_state[SAID] = ""
+
+
+def link_here(asked: Asked | None) -> Link:
+    """The link to what is on screen; `asked` is what the widgets hold, for a run that was not decoded here."""
+    run = current_run()
+    place = {"iteration": selected_iteration() + 1, "node": selected_node()}
+    if run.source == "decoded" and run.asked is not None:
+        return encode(View(**_asked_for(run.asked), **place, pair=_pair_word(run.trace.pair)))
+    picks = _changed(asked)
+    if run.source == "recorded":
+        name = next((name for name in recorded_runs() if recorded_run(name) is run.trace), None)
+        if name is not None:
+            return encode(View(recorded=name, **picks, **place))
+    reason = (
+        "whose prompt is known by its tokens alone"
+        if run.source == "decoded"
+        else "which comes from a file or was changed by hand"
+    )
+    lacks = f"No link can hold this run, {reason}: save it and pass the file on."
+    return Link(encode(View(**picks)).query, lacks)
+
+
+def keep_address(link: Link, page: str = "step_through") -> None:
+    """Have the address bar show a link, without a new entry in the browser's history."""
+    address_is(parse_qs(link.query))
+    st.html(HIDDEN)
+    with st.container(key="address_area"):
+        _component(key="address", data={"query": link.query, "page": page})
+
+
+def link_box(link: Link) -> None:
+    """The link to copy, or why there is none."""
+    told = "It holds prompt, settings, iteration and node; what was decoded here is decoded again where it is opened."
+    st.markdown("**Link to this view**", help=told)
+    if link.lacks:
+        st.caption(escape_markdown(link.lacks))
+        return
+    st.code(f"{st.context.url or ''}?{link.query}", language=None, wrap_lines=True)
+
+
+def take_over(asked: Asked) -> None:
+    """Put what a run was decoded from into the widgets of Step through; only where they are not drawn."""
+    _set_widgets(View(**_asked_for(asked), iteration=1))
+
+
+def _set_widgets(view: View) -> None:
+    """Put what an address asks for into the widgets; only before they are drawn."""
+    state = st.session_state
+    if view.text is not None:
+        state["prompt"], state["prompt_text"] = OWN_TEXT, view.text
+    elif view.prompt is not None:
+        state["prompt"], state["prompt_text"] = view.prompt, sample_prompts()[view.prompt].text
+    if view.chat is not None:
+        state["prompt_chat"] = view.chat
+    if view.method is not None:
+        from decoding.methods import METHODS
+
+        set_method("method", METHODS[view.method])
+        state[setting_key("method", view.method, "verifier")] = None  # left to the sampling unless the link has one
+        for name, value in view.settings.items():
+            state[setting_key("method", view.method, name)] = value
+    for name in SAMPLING:
+        if name in view.sampling or view.iteration is not None:
+            state[f"sampling_{name}"] = view.sampling.get(name, SAMPLING[name][4])
+    if view.max_new_tokens is not None or view.iteration is not None:
+        state["max_new_tokens"] = view.max_new_tokens or DEFAULT_NEW_TOKENS
+
+
+def _look_at(run: Run, view: View) -> None:
+    """Ask for iteration and node; what the run does not have is told instead."""
+    count = len(run.trace.iterations)
+    wanted = view.iteration if view.iteration is not None else count
+    index = min(wanted, count) - 1
+    said = []
+    ended = run.session is None or run.session.finished
+    if wanted > count and ended:
+        said.append(f"The link asks for iteration {wanted:,}, but the run has {plural(count, 'iteration')}.")
+    there = wanted <= count and _has_node(run.trace.iterations[index], view.node)
+    if wanted <= count and not there and view.node is not None:
+        said.append(f"The link asks for node {view.node}, which iteration {wanted} does not have.")
+    if view.recorded is None and (view.pair or EMBEDDED_PAIR) != (_pair_word(run.trace.pair) or EMBEDDED_PAIR):
+        said.append(f"The link was made with another pair of models, {view.pair or EMBEDDED_PAIR}: this is its prompt "
+                    "and settings on the pair in memory.")  # fmt: skip
+    st.session_state[SAID] = " ".join([st.session_state.get(SAID) or "", *said]).strip()
+    ask_view(index, view.node if there else None)
+
+
+def _has_node(iteration: IterationTrace, node: int | None) -> bool:
+    if node == FINAL_ID:
+        return iteration.final_kind != "none"
+    return node is not None and node < len(iteration.nodes)
+
+
+def _asked_for(asked: Asked) -> dict:
+    """The part of a view that says what was decoded."""
+    from decoding.methods import METHODS
+
+    defaults = METHODS[asked.method.name].settings()
+    sample = sample_prompts().get(asked.prompt.name)
+    own = sample is None or sample.text != asked.prompt.text
+    sampling = {name: getattr(asked.sampling, name) for name in SAMPLING}
+    return {
+        "prompt": None if own else asked.prompt.name,
+        "text": asked.prompt.text if own else None,
+        "chat": asked.prompt.chat if manager().settings.chat else None,
+        "method": asked.method.name,
+        "settings": {name: value for name, value in asked.method.settings().items() if defaults.get(name) != value},
+        "sampling": {name: value for name, value in sampling.items() if value != SAMPLING[name][4]},
+        "max_new_tokens": None if asked.max_new_tokens == DEFAULT_NEW_TOKENS else asked.max_new_tokens,
+    }
+
+
+def _changed(asked: Asked | None) -> dict:
+    """The same, where it was changed and is not decoded yet."""
+    if asked is None:
+        return {}
+    picks = _asked_for(asked)
+    if picks["prompt"] == DEFAULT_PROMPT:
+        picks["prompt"] = None
+    if picks["text"] is not None and not picks["text"].strip():
+        picks["text"] = None
+    if picks["method"] == DEFAULT_METHOD and not picks["settings"]:
+        picks["method"] = None
+    return picks
+
+
+def _pair_word(pair: PairInfo) -> str | None:
+    """How a link names the pair: the last part of its target's name, no folder of this machine; None if embedded."""
+    return None if pair.name == EMBEDDED_PAIR else pair.target.name.rstrip("/").rsplit("/", 1)[-1][:100]

@@ -1,0 +1,168 @@
+"""The parts of the home page. Every number in them is read from the recorded run."""
+
+import html
+
+import streamlit as st
+
+from decoding.recorded import home_run, telling_iteration
+from decoding.trace import IterationTrace, RunTrace
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.menu import PAGES, ROOT
+from pages.ui.common.models import parameters
+from pages.ui.learn.tour import current_tour, show_step, start_tour
+from pages.ui.scope.component import scope
+from viz.explain import lost_node
+from viz.scope_data import compact_data
+from viz.text_strip import iteration_spans
+from viz.theme import MARKS
+from viz.tokens import milliseconds, plural, visible
+
+TREE_HEIGHT = 372
+# Steps of the story and the phase of the tree that goes with each; the draft is shown whole, pruned nodes marked.
+STEPS: dict[str, str] = {"1 Draft": "prune", "2 Verify": "verify", "3 Accept": "select", "4 Commit": "commit"}
+NEXT: dict[str, tuple[str, str]] = {
+    "Learn": (":material/school:", "A guided tour, puzzles on real iterations, and what every word means."),
+    "Step through": (
+        ":material/footprint:",
+        "Decode your own prompt and look into every iteration: tree, mask, cache, times.",
+    ),
+    "What if": (
+        ":material/call_split:",
+        "Change one thing in one iteration, force a node, and see both courses side by side.",
+    ),
+    "Tune live": (":material/tune:", "Move a threshold and see the same prefix drafted and verified again."),
+    "Verifiers": (":material/fact_check:", "Every way to accept tokens on one tree: exact values, re-rolled draws."),
+    "Compare": (
+        ":material/compare_arrows:",
+        "Run several methods on one prompt: speed, acceptance, trees side by side.",
+    ),
+    "Race": (":material/flag:", "Recorded runs side by side, slowed down until you see who wins."),
+    "Train": (":material/model_training:", "Train a pair, a draft head or a selector, and watch its trees get better."),
+    "Sweep": (":material/grid_on:", "Run every combination of settings, see what is best here."),
+    "Papers": (":material/library_books:", "The papers' tables and figures run again here, ours beside theirs."),
+}
+STYLE = """
+<style>
+.st-key-home_title h1 { padding: 0.2rem 0 0; font-size: 1.7rem; }
+.st-key-home_title p { font-size: 1rem; max-width: 70rem; }
+.st-key-home_tree_area .st-key-home_tree, .st-key-home_tree_area [class*=stBidiComponent] {
+  flex: none !important; height: clamp(372px, calc(100vh - 27.5rem), 560px) !important;
+}
+.home-text { font-family: "Source Code Pro", "DejaVu Sans Mono", monospace; font-size: 0.9rem; line-height: 1.9; }
+.home-text .prompt { opacity: 0.7; }
+.home-key { font-size: 0.85rem; opacity: 0.75; }
+.home-text .now { padding: 0.1rem 0; border-bottom: 3px solid; font-weight: 700; }
+.home-step {
+  border-left: 4px solid color-mix(in srgb, currentColor 16%, transparent); padding: 0.1rem 0 0.1rem 0.8rem;
+  margin-bottom: 0.6rem;
+  font-size: clamp(1rem, 0.55rem + 0.6vw, 1.25rem);
+}
+.home-step.current { border-color: #009E73; }
+.home-step b { display: block; }
+[class*=st-key-home_next_] { padding: 0.3rem 0.5rem 0.4rem !important; gap: 0.1rem !important; min-height: 6.5rem; }
+[class*=st-key-home_next_] [data-testid=stPageLink] p { font-size: 0.84rem; }
+[class*=st-key-home_next_] [data-testid=stPageLink] a { padding: 0.1rem 0; gap: 0.3rem; }
+[class*=st-key-home_next_] [data-testid=stCaptionContainer] p { font-size: 0.8rem; line-height: 1.3; }
+</style>
+"""
+
+
+def draw_introduction() -> None:
+    """What this is about, in three sentences."""
+    st.html(STYLE)
+    words, tour = st.columns([6.4, 1], vertical_alignment="center")
+    with tour:
+        _tour_button()
+    with words.container(key="home_title"):
+        st.title("Several tokens from one pass of the large model", anchor=False)
+        st.markdown(
+            "A large language model writes one token per pass. In **tree speculative decoding** a small *draft* model "
+            "guesses a tree of continuations, the large *target* model checks the whole tree in a single pass, and the "
+            "branch it agrees with is kept. The text stays exactly what the target alone would have written."
+        )
+
+
+def _tour_button() -> None:
+    """Begins the tour, or goes on with the one that is on."""
+    tour = current_tour()
+    words = "Go on with the tour" if tour else "Take the tour"
+    if st.button(words, key="home_tour", type="primary", icon=":material/tour:", width="stretch"):
+        if tour:
+            show_step("Home")
+        start_tour()
+
+
+def draw_iteration() -> None:
+    """One recorded iteration: its tree in the chosen step, the four steps in words, and the text it added."""
+    run = home_run()
+    iteration = run.iterations[telling_iteration(run)]
+    left, right = st.columns([1.9, 1], gap="medium")
+    with left:
+        step = st.segmented_control(
+            "Step", list(STEPS), default="3 Accept", key="home_step", label_visibility="collapsed", required=True
+        )
+        phase = STEPS[step]
+        data = compact_data(iteration, scene_id=f"home:{phase}", phase=phase)
+        with st.container(key="home_tree_area"):
+            scope(data, key="home_tree", height=TREE_HEIGHT)
+    with right:
+        told = "".join(_step_html(name, words, name == step) for name, words in _steps(run, iteration).items())
+        st.html(told)
+    st.html(_text_html(run, iteration))
+
+
+def draw_next() -> None:
+    """Where to go from here, and what was recorded."""
+    there = {label: words for label, words in NEXT.items() if (ROOT / PAGES[label]).is_file()}
+    places = st.columns(max(len(there), 1), gap="xsmall")
+    for place, (label, (icon, words)) in zip(places, there.items(), strict=True):
+        with place.container(border=True, key=f"home_next_{label}"):
+            st.page_link(PAGES[label], label=f"**{label}**", icon=icon)
+            st.caption(words)
+    run = home_run()
+    hardware = run.hardware
+    st.caption(
+        escape_markdown(
+            f"Recorded, not drawn by hand: {run.label}, {run.pair.name} ({parameters(run.pair.target.parameters)} and "
+            f"{parameters(run.pair.draft.parameters)} parameters), {hardware.get('processor', '')}, "
+            f"{hardware.get('threads', '?')} threads, torch {hardware.get('torch', '?')}, {run.created[:10]}."
+        )
+    )
+
+
+def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
+    """The four steps in words, with this iteration's numbers."""
+    times, cache = iteration.times, iteration.kv_target
+    passes, drafted = plural(iteration.draft_forwards, "pass", "passes"), plural(iteration.drafted, "node")
+    accepted = visible("".join(iteration.nodes[node].text for node in iteration.accepted))
+    final, committed = visible(iteration.final_text or ""), plural(len(iteration.committed_ids), "token")
+    gained = "comes for free" if lost_node(iteration) is None else "follows, which had been drafted and pruned"
+    return {
+        "1 Draft": f"In {passes} ({milliseconds(times.draft_s)}) the draft grows {drafted} below the last token, wider "
+        f"where it is unsure. {iteration.drafted - iteration.verified} unlikely ones are pruned.",
+        "2 Verify": f"The target reads the {iteration.verified} others in one pass ({milliseconds(times.verify_s)}). "
+        "A mask lets each node see the text and its own ancestors only.",
+        "3 Accept": f"Where both agree the tokens stay: {len(iteration.accepted)} of them, ‘{accepted}’. Where they "
+        f"part, the target's own token ‘{final}’ {gained}.",
+        "4 Commit": f"{committed} for one pass. {len(cache.kept_from)} of {cache.rows_written} new cache rows stay: "
+        f"root and {len(iteration.accepted)} accepted nodes. ‘{final}’ gets its row in the next pass, as its root.",
+    }
+
+
+def _step_html(name: str, words: str, current: bool) -> str:
+    place = "home-step current" if current else "home-step"
+    return f'<div class="{place}"><b>{html.escape(name)}</b>{html.escape(words)}</div>'
+
+
+def _text_html(run: RunTrace, iteration: IterationTrace) -> str:
+    """The end of the text before the iteration and what it added, underlined in the colours of the tree."""
+    before = list(run.prompt_texts)
+    for past in run.iterations[: iteration.index]:
+        before += past.committed_texts
+    tail = "".join(before)[-110:].replace("\n", " ")
+    spans = [f'<span class="prompt">…{html.escape(tail)}</span>']
+    for span in iteration_spans(iteration, True):
+        color = MARKS["accepted" if span.provenance == "drafted" else span.provenance].color
+        spans.append(f'<span class="now" style="border-color:{color}">{html.escape(span.shown)}</span>')
+    key = "Beside a token of the tree: the draft's probability → the target's. ‘·’ is a space."
+    return f'<div class="home-text">{"".join(spans)}</div><div class="home-key">{key}</div>'

@@ -1,0 +1,254 @@
+"""A view as the parameters of an address, and back: prompt, method, settings, sampling, length, iteration, node.
+
+    link = encode(View(method="linear", settings={"length": 4}, iteration=7, node=3))
+    link.query                                        # "method=Linear+chain&length=4&iteration=7&node=3"
+    view, ignored = decode({"method": ["Linear chain"], "length": ["4"]}, recorded=())
+
+Whatever stands in an address is data from a stranger: a name must be one of a table, a number is parsed by the type
+of what it sets and must lie in its range, text is bounded and only ever becomes the content of a text field. What
+does not pass is left out, and one sentence says so. Setting names are the program's own, as in `Method.settings()`.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from urllib.parse import quote_plus, urlencode
+
+from decoding.settings import SettingInfo
+from decoding.trace import Setting
+from pages.ui.widgets.controls import DEFAULT_METHOD, prompt_words, sample_prompts
+from pages.ui.widgets.settings import SAMPLING
+from viz.phases import FINAL_ID
+from viz.tokens import visible
+
+MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: longer addresses get cut by programs
+MAX_ADDRESS = 8_000  # characters of all names and values together
+MAX_WORDS = 200
+MOST = 100_000  # iterations, node ids, new tokens: above what any run here has
+TOLD = 4  # parameters that the sentence about an address names one by one
+RESERVED = (
+    "recorded", "prompt", "text", "chat", "method", *SAMPLING, "max_new_tokens", "iteration", "node", "pair",
+)  # fmt: skip
+WHOLE = re.compile(r"-?[0-9]{1,10}")
+DECIMAL = re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,17})?(e-?[0-9]{1,2})?", re.IGNORECASE)
+PLAIN_WORDS = re.compile(r"[0-9A-Za-z .,:;+_/\-]*")
+SWITCH = {"on": True, "off": False, "true": True, "false": False}
+
+
+class NotInAddressError(ValueError):
+    """A value that an address may not set; the message says what it may be."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What a link holds; None and missing entries are left as they are.
+
+    Attributes:
+        recorded: name of a run that comes with the program.
+        prompt: name of a sample prompt; `text`: a prompt of one's own instead; `chat`: through the chat template.
+        method, settings: key in `METHODS`, and its settings that differ from the defaults.
+        sampling: temperature, top-p, draft temperature, seed where they differ from the defaults.
+        iteration: 1-based, as on the screen. node: id in that iteration's tree, -2 is its final token.
+        pair: name of the pair that decoded it, None for the embedded one.
+    """
+
+    recorded: str | None = None
+    prompt: str | None = None
+    text: str | None = None
+    chat: bool | None = None
+    method: str | None = None
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    sampling: Mapping[str, Setting] = field(default_factory=dict)
+    max_new_tokens: int | None = None
+    iteration: int | None = None
+    node: int | None = None
+    pair: str | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """The parameters of an address, and what it cannot hold in a sentence, empty where it holds everything."""
+
+    query: str
+    lacks: str = ""
+
+
+def encode(view: View) -> Link:
+    """The shortest parameters from which `decode` makes the same view; without a place where they would lead astray."""
+    if view.text is not None and _has_control_characters(view.text):
+        return Link("", "The prompt has control characters, which no link can hold: save the run instead.")
+    if view.text is not None and len(quote_plus(view.text)) > MAX_TEXT:
+        lacks = f"The prompt is too long for a link, which holds {MAX_TEXT:,} encoded characters: save the run instead."
+        return Link("", lacks)
+    values: dict[str, Setting] = {}
+    if view.recorded is not None:
+        values["recorded"] = view.recorded
+    if view.prompt is not None:
+        values["prompt"] = prompt_words(view.prompt)
+    for name in ("text", "chat"):
+        if getattr(view, name) is not None:
+            values[name] = getattr(view, name)
+    if view.method is not None:
+        values["method"] = _labels()[view.method]
+    values |= view.settings
+    values |= view.sampling
+    for name in ("max_new_tokens", "iteration"):
+        if getattr(view, name) is not None:
+            values[name] = getattr(view, name)
+    if view.node is not None:
+        values["node"] = "final" if view.node == FINAL_ID else view.node
+    if view.pair is not None:
+        values["pair"] = view.pair
+    return Link(urlencode({name: _written(value) for name, value in values.items()}))
+
+
+def decode(params: Mapping[str, Sequence[str]], recorded: Collection[str]) -> tuple[View, str]:
+    """The view that an address asks for, and one sentence on what in it was ignored, empty if nothing was.
+
+    `recorded` has the names of the runs that come with the program. Never raises, whatever `params` holds.
+    """
+    if sum(len(name) + sum(map(len, values)) for name, values in params.items()) > MAX_ADDRESS:
+        return View(), f"The link is longer than {MAX_ADDRESS:,} characters and was ignored as a whole."
+    found, ignored = {}, []
+    readers = _readers(recorded)
+    for name in RESERVED:
+        if name in params:
+            _take(name, params[name], readers[name], found, ignored)
+    others = [name for name in params if name not in RESERVED]
+    settings, method = {}, found.get("method")
+    if others:
+        method = found.setdefault("method", DEFAULT_METHOD)
+        infos = _infos(method, params.get("verifier", ()))
+        for name in others:
+            if name in infos:
+                _take(name, params[name], partial(_setting, infos[name]), settings, ignored)
+            else:
+                ignored.append(f"{_quoted(name)} (not a name that links have here)")
+    if "text" in found:
+        found.pop("prompt", None)
+    sampling = {name: found.pop(name) for name in SAMPLING if name in found}
+    if not settings and "method" not in params:
+        found.pop("method", None)
+    return View(**found, settings=settings, sampling=sampling), _sentence(ignored)
+
+
+def _take(name: str, values: Sequence[str], read: Callable[[str], Setting], into: dict, ignored: list[str]) -> None:
+    """Read one parameter, or note why not."""
+    try:
+        if len(values) != 1:
+            raise NotInAddressError("may stand there once")
+        into[name] = read(values[0])
+    except NotInAddressError as error:
+        ignored.append(f"{name} ({error})")
+
+
+def _sentence(ignored: list[str]) -> str:
+    if not ignored:
+        return ""
+    more = f" and {len(ignored) - TOLD} more" if len(ignored) > TOLD else ""
+    return f"Some of the link was ignored: {', '.join(ignored[:TOLD])}{more}."
+
+
+def _readers(recorded: Collection[str]) -> dict[str, Callable[[str], Setting]]:
+    """How each parameter that is not a setting of a method is read."""
+    return {
+        "recorded": lambda text: _named(text, {name: name for name in recorded}, "recorded run"),
+        "prompt": lambda text: _named(text, {name: prompt_words(name) for name in sample_prompts()}, "sample prompt"),
+        "text": _own_text,
+        "chat": _switch,
+        "method": lambda text: _named(text, _labels(), "method"),
+        **{name: partial(_sampled, name) for name in SAMPLING},
+        "max_new_tokens": lambda text: _number(int, text, 1, MOST),
+        "iteration": lambda text: _number(int, text, 1, MOST),
+        "node": lambda text: FINAL_ID if text == "final" else _number(int, text, 0, MOST),
+        "pair": lambda text: _own_text(text, MAX_WORDS),
+    }
+
+
+def _labels() -> dict[str, str]:
+    from decoding.methods import METHODS
+
+    return {name: method.label for name, method in METHODS.items()}
+
+
+def _infos(method: str, verifier: Sequence[str]) -> dict[str, SettingInfo]:
+    """The settings of a method with the verifier that the address asks for, whose own settings are then its too."""
+    from decoding.methods import METHODS
+    from decoding.verifiers import VERIFIERS
+
+    known = [name for name in verifier if name in VERIFIERS]
+    settled = METHODS[method].with_settings(verifier=known[0] if len(known) == 1 else None)
+    return {name: settled.infos[name] for name in settled.all_settings()}
+
+
+def _setting(info: SettingInfo, text: str) -> Setting:
+    """A setting by the type of its default, within what its widget offers."""
+    if isinstance(info.default, bool):
+        return _switch(text)
+    choices = _verifiers() if info.name == "verifier" else info.choices
+    if choices:
+        return _named(text, {choice: choice for choice in choices}, "choice")
+    if isinstance(info.default, str):
+        if len(text) > MAX_WORDS or not PLAIN_WORDS.fullmatch(text):
+            raise NotInAddressError(f"may have {MAX_WORDS} letters, digits and plain signs")
+        return text
+    return _number(type(info.default), text, *info.offered)
+
+
+def _verifiers() -> tuple[str, ...]:
+    from decoding.verifiers import VERIFIERS
+
+    return tuple(VERIFIERS)
+
+
+def _sampled(name: str, text: str) -> Setting:
+    _, low, high, _, default, _ = SAMPLING[name]
+    return _number(type(default), text, low, high)
+
+
+def _named(text: str, names: Mapping[str, str], kind: str) -> str:
+    """A key of a table, written as itself or as the screen writes it."""
+    for name, words in names.items():
+        if text in (name, words):
+            return name
+    raise NotInAddressError(f"no {kind} of that name")
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in SWITCH:
+        raise NotInAddressError("on or off")
+    return SWITCH[text.lower()]
+
+
+def _number(kind: type, text: str, low: float, high: float) -> int | float:
+    pattern = WHOLE if kind is int else DECIMAL
+    value = kind(text) if pattern.fullmatch(text) else math.nan
+    if not low <= value <= high:
+        raise NotInAddressError(f"a {'whole ' if kind is int else ''}number from {low:g} to {high:,g}")
+    return value
+
+
+def _own_text(text: str, most: int = MAX_TEXT) -> str:
+    if not text.strip() or _has_control_characters(text):
+        raise NotInAddressError("text without control characters")
+    if len(quote_plus(text)) > most:
+        raise NotInAddressError(f"at most {most:,} encoded characters")
+    return text
+
+
+def _has_control_characters(text: str) -> bool:
+    """Whether a text has more than letters, signs, any kind of space and what joins them: they mean nothing in it."""
+    return any(unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t" for sign in text)
+
+
+def _quoted(name: str) -> str:
+    return f"‘{visible(name, 24)}’"
+
+
+def _written(value: Setting) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:.10g}" if isinstance(value, float) else str(value)

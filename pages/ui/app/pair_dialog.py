@@ -1,0 +1,149 @@
+"""The dialog in which a pair is chosen: ready-made pairs with the memory they need, or two models of one's own."""
+
+from dataclasses import replace
+
+import streamlit as st
+
+from decoding.errors import DraftscopeError
+from decoding.presets import (
+    DEVICES,
+    DTYPES,
+    ENGINES,
+    MAX_CONTEXT,
+    MIN_CONTEXT,
+    PRESETS,
+    PairSettings,
+    cpu_computes_bfloat16,
+    memory_estimate,
+)
+from pages.ui.common.errors import escape_markdown, guarded, show_error
+from pages.ui.common.models import describe_pair, engine_words, gibibytes, manager
+from pages.ui.common.worker import run_now
+from pages.ui.widgets.costs import draw_costs
+
+OWN_PAIR = "own"
+PRECISION_HELP = (
+    "auto takes float32 on a CPU and for the embedded pair. bfloat16 halves the memory that every pass reads; on a CPU "
+    "it is offered where the processor has instructions for it, and never taken by itself."
+)
+ENGINE_HELP = (
+    "library: the forward of transformers. lean: our own forward with packed weights, about twice as fast on a CPU. "
+    "static: fixed shapes that a CUDA GPU replays as graphs. auto takes the fastest that fits the models."
+)
+LIMIT_HELP = (
+    "What the target's weights may take of the device. The rest waits in CPU memory (on a CPU: on disk) and comes over "
+    "for every pass, so that a target larger than the GPU runs, slowly."
+)
+
+
+@st.dialog("Choose a pair of models", width="medium")
+def pair_dialog() -> None:
+    """Choose, see the memory needed, load; and what passes of the pair in memory cost on this machine."""
+    choose, costs = st.tabs(["Pair", "What passes cost here"])
+    with choose:
+        _choose()
+    with costs:
+        draw_costs()
+
+
+def _choose() -> None:
+    """The widgets to choose and load a pair. The old pair leaves memory before the new one comes."""
+    models = manager()
+    if models.info is not None:
+        st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + _memory_words())
+        st.caption(escape_markdown(engine_words(models.info)))
+    chosen = st.radio("Pair", [*PRESETS, OWN_PAIR], format_func=_preset_words, key="pair_preset")
+    if chosen in PRESETS:
+        st.caption(escape_markdown(PRESETS[chosen].note))
+    settings = None
+    with guarded():
+        settings = _settings(chosen)
+        st.caption(_need_words(settings) if settings else "Give a Hugging Face id or a folder for each of both models.")
+    place = st.container()
+    if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
+        with place:
+            _load(settings)
+
+
+def _settings(chosen: str) -> PairSettings | None:
+    """What to load as chosen in the widgets, None while a name is missing."""
+    preset = PRESETS.get(chosen)
+    if preset is None:
+        left, right = st.columns(2)
+        target = left.text_input("Target", key="pair_target", placeholder="EleutherAI/pythia-1.4b or a folder")
+        draft = right.text_input("Draft", key="pair_draft", placeholder="EleutherAI/pythia-70m or a folder")
+        chat_possible, chat_default = True, False
+    else:
+        target, draft = preset.settings.target, preset.settings.draft
+        chat_possible = chat_default = preset.settings.chat
+    device_place, dtype_place, engine_place = st.columns(3, vertical_alignment="bottom")
+    context_place, limit_place, split_place = st.columns(3, vertical_alignment="bottom")
+    device = device_place.selectbox("Device", DEVICES, key="pair_device")
+    dtype = dtype_place.selectbox("Precision", precisions(device), key="pair_dtype", help=PRECISION_HELP)
+    engine = engine_place.selectbox("Engine", ENGINES, key="pair_engine", help=ENGINE_HELP)
+    context = context_place.number_input(
+        "Context, tokens", MIN_CONTEXT, MAX_CONTEXT, 2048, step=256, key="pair_context"
+    )
+    limit = limit_place.number_input(
+        "Device limit, GiB", min_value=0.1, value=None, step=1.0, key="pair_limit", placeholder="none", help=LIMIT_HELP
+    )
+    with split_place:
+        split = st.toggle("Split over GPUs", key="pair_split", help="For a target larger than one GPU.")
+        chat = st.toggle("Chat template", chat_default, key=f"pair_chat_{chosen}", disabled=not chat_possible)
+    if not target.strip() or not draft.strip():
+        return None
+    return PairSettings(
+        target=target.strip(),
+        draft=draft.strip(),
+        device=device,
+        dtype=dtype,
+        split=split,
+        context_length=int(context),
+        chat=chat,
+        engine=engine,
+        max_memory_gib=limit,
+    )
+
+
+def precisions(device: str) -> list[str]:
+    """What can be chosen on a device: a CPU without bfloat16 instructions would only be slower in it."""
+    slow_on_cpu = {"float16"} if cpu_computes_bfloat16() else {"float16", "bfloat16"}
+    if device == "auto":
+        from decoding.pair_loading import choose_device  # asks torch which devices there are
+
+        device = choose_device(device)
+    return [name for name in DTYPES if device != "cpu" or name not in slow_on_cpu]
+
+
+def _need_words(settings: PairSettings) -> str:
+    need = memory_estimate(settings)
+    if need is None:
+        return "How much memory this pair needs is known once its configuration is on this machine."
+    return f"Needs about {gibibytes(need)}: weights, caches of {settings.context_length:,} tokens, logits of a tree."
+
+
+def _memory_words() -> str:
+    memory = manager().memory()
+    return f" · GPU {gibibytes(memory[0])} used, {gibibytes(memory[1])} free" if memory else ""
+
+
+def _preset_words(name: str) -> str:
+    """A ready-made pair and the memory it needs with the device and precision chosen below."""
+    if name not in PRESETS:
+        return "Your own pair: two ids or folders"
+    chosen = {
+        "device": st.session_state.get("pair_device", "auto"),
+        "dtype": st.session_state.get("pair_dtype", "auto"),
+    }
+    need = memory_estimate(replace(PRESETS[name].settings, **chosen))
+    return escape_markdown(PRESETS[name].label) + (f" :gray[· {gibibytes(need)}]" if need else "")
+
+
+def _load(settings: PairSettings) -> None:
+    models = manager()
+    try:
+        run_now("Loading the pair", lambda job: models.load(settings), alone=True)
+    except DraftscopeError as error:
+        show_error(error)
+        return
+    st.rerun()

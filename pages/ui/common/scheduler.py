@@ -1,0 +1,350 @@
+"""Who has the models: jobs of all browser sessions take turns, so that only one thread uses them at a time.
+
+A job's function asks `job.go_on()` between its iterations: other sessions' jobs have an iteration each first. Work that
+measures time asks more seldom and leaves the pauses out (`decoding.interruption`). Jobs of one session run one after
+the other. A job whose session has lost its browser gets no turn; it waits a while for the session to come back.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from decoding.errors import DraftscopeError
+from decoding.interruption import CancelledError, interruptible, others_begin
+from pages.ui.common.errors import UNEXPECTED, as_draftscope_error
+
+SLICE_S = 0.5  # measured work goes on for so long before others have a turn
+WATCH_S = 0.25
+LATE_S = 1.0  # a result that came so shortly before its page went may not have been seen
+GONE_S = 10.0  # a session without a browser for so long ends work that cannot wait for it, or that a load waits for
+END_S = 30.0  # and after this its other work
+# The server keeps a session for two minutes and then loses it without closing it: what it held would never be freed.
+FORGET_S = 110.0
+logger = logging.getLogger("draftscope")
+
+
+@dataclass(eq=False)
+class Job:
+    """A piece of work for the models.
+
+    Attributes:
+        title: what it does, in words for the screen.
+        owner: id of the browser session that asked for it. browser, place: by which a reloaded page finds it.
+        slot: its place in that session. keeps: entries of the session's state that it works on, which go with it.
+        alone: it may begin only when no other job is under way, as it replaces the models.
+        done, total, note: progress; total 0 where it is not known.
+        state: `waiting`, `working` (also between its turns), `done`, `cancelled` or `failed`.
+        result: what its function returned. error: what went wrong, ready to be shown.
+        since_s: when it began, on the monotonic clock; until then when it came.
+        asked_s, ended_s: when it was cancelled, and when it ended, on the same clock.
+        pauses: how often measured work was interrupted for others' turns.
+        found: a page that was reloaded has found it again.
+        missed: whether a script looked for the result too early, and has yet to be drawn anew.
+    """
+
+    title: str
+    function: Callable[["Job"], Any]
+    owner: str = ""
+    browser: str = ""
+    place: Hashable = ""
+    slot: str = ""
+    keeps: dict[str, Any] = field(default_factory=dict)
+    alone: bool = False
+    state: str = "waiting"
+    done: int = 0
+    total: int = 0
+    note: str = ""
+    result: Any = None
+    error: DraftscopeError | None = None
+    since_s: float = field(default_factory=time.monotonic)
+    ended_s: float = 0.0
+    asked_s: float | None = None
+    gone_s: float | None = None
+    pauses: int = 0
+    found: bool = False
+    missed: bool = False
+    worker: "Worker | None" = None
+    _cancel: threading.Event = field(default_factory=threading.Event)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def active(self) -> bool:
+        """True until it has ended, however it ended."""
+        return not self._ended.is_set()
+
+    @property
+    def cancelled(self) -> bool:
+        """True once someone has asked to cancel it."""
+        return self._cancel.is_set()
+
+    def report(self, done: int, total: int, note: str = "") -> None:
+        """Tell the screen how far the work is."""
+        self.done, self.total, self.note = done, total, note
+
+    def unseen(self, gone_s: float) -> bool:
+        """Whether it ended after its page went, or so shortly before that nobody took what became of it."""
+        kept = self.result is not None or self.error is not None
+        return self.ended_s > gone_s or (kept and self.ended_s > gone_s - LATE_S)
+
+    def go_on(self) -> bool:
+        """Between two pieces of work: others have their turn, then whether to do the next piece."""
+        if self.worker is not None:
+            self.worker.give_way(self)
+        return not self.cancelled
+
+    def cancel(self) -> None:
+        """End it: at once where it has not begun, else where its function asks next."""
+        self.asked_s = self.asked_s or time.monotonic()
+        self._cancel.set()
+        if self.worker is not None:
+            self.worker.cancelled(self)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; False if the time is up first."""
+        return self._ended.wait(timeout)
+
+    def run(self) -> None:
+        """Do the work; called by the worker alone."""
+        try:
+            with interruptible(self._ask):
+                self.result = self.function(self)
+            self.state = "cancelled" if self.cancelled else "done"
+        except CancelledError:
+            self.state = "cancelled"
+        except BaseException as error:  # the edge of the thread: no defect may end the worker, nor a panic in Rust
+            self.state = "failed"
+            self.error = as_draftscope_error(error)
+            if self.error is None:
+                logger.exception("job %r failed", self.title)
+                self.error = DraftscopeError(UNEXPECTED.format(kind=type(error).__name__))
+
+    def end(self) -> None:
+        """Let go of the work and of those who wait for it."""
+        self.ended_s = time.monotonic()
+        late = "" if self.asked_s is None else f", {self.ended_s - self.asked_s:.2f} s after it was asked to"
+        logger.info("job %r ended: %s after %.2f s%s", self.title, self.state, self.ended_s - self.since_s, late)
+        self.function = _nothing  # it may hold a run, or the caches of one
+        self._ended.set()
+
+    def _ask(self, may_wait: bool, timed: bool) -> float:
+        waited_s = self.worker.give_way(self, timed) if may_wait else 0.0
+        gone = self.gone_s is not None and time.monotonic() - self.gone_s > GONE_S
+        if self.cancelled or gone:
+            raise CancelledError
+        return waited_s
+
+
+@dataclass(frozen=True)
+class Busy:
+    """What is under way: the job that has its turn or will have it next, for how long, and how many wait beside it."""
+
+    title: str
+    note: str
+    seconds: float
+    others: int
+    owner: str
+
+
+class Worker:
+    """Jobs that take turns.
+
+    Args:
+        connected: whether the browser session of an id is there.
+        forget: called with the id of a session that has been without a browser for so long that it will not come back.
+    """
+
+    def __init__(
+        self,
+        connected: Callable[[str], bool] = lambda session: True,
+        forget: Callable[[str], None] = lambda session: None,
+    ) -> None:
+        self._connected, self._forget = connected, forget
+        self._gone: dict[str, float | None] = {}  # since when each session has no browser
+        self._changed = threading.Condition()
+        self._jobs: list[Job] = []  # not ended, in the order of their turns
+        self._slots: dict[tuple[str, str], Job] = {}  # the last job of each session and slot, ended or not
+        self._current: Job | None = None
+        self._turn_s = 0.0
+        self._last: tuple[str, str] | None = None  # whose turn it was: jobs of one slot go on with the same work
+        self._idle: list[queue.SimpleQueue[Job]] = []
+        threading.Thread(target=self._watch, name="draftscope-watch", daemon=True).start()
+
+    def submit(self, job: Job) -> Job:
+        """Put a job at the end of those that wait for a turn."""
+        with self._changed:
+            job.worker, job.since_s = self, time.monotonic()
+            if job.owner:
+                self._gone.setdefault(job.owner, None)
+            self._jobs.append(job)
+            if job.slot:
+                self._slots[job.owner, job.slot] = job
+            self._hand_on()
+            self._changed.notify_all()
+        return job
+
+    def give_way(self, job: Job, timed: bool = False) -> float:
+        """Let others have a turn; returns the seconds they took."""
+        with self._changed:
+            if self._current is not job or job.cancelled:
+                return 0.0
+            if timed and time.monotonic() - self._turn_s < SLICE_S:
+                return 0.0
+            self._jobs.remove(job)
+            self._jobs.append(job)
+            self._current, started = None, time.monotonic()
+            self._hand_on()
+            if self._current is job:
+                return 0.0
+            job.pauses += timed
+            self._changed.wait_for(lambda: self._current is job)
+            return time.monotonic() - started
+
+    def cancelled(self, job: Job) -> None:
+        """A job was cancelled: one that has not begun ends here, others are next to have a turn."""
+        with self._changed:
+            if job in self._jobs and job.state == "waiting":
+                self._jobs.remove(job)
+                job.state = "cancelled"
+                job.end()
+            self._hand_on()
+
+    def busy(self) -> Busy | None:
+        """What is under way, None while nothing is."""
+        with self._changed:
+            begun = [job for job in self._jobs if job.state == "working" and job.gone_s is None]
+            job = self._current or (begun[0] if begun else None)
+            if job is None:
+                return None
+            others = sum(other is not job and other.gone_s is None for other in self._jobs)
+            return Busy(job.title, job.note, time.monotonic() - job.since_s, others, job.owner)
+
+    def take_over(self, owner: str, browser: str, place: Hashable) -> list[Job]:
+        """The jobs that a page had when it was reloaded, handed to the session that the same browser opened there.
+
+        What had ended before is left alone: the tab may have been closed, and this be another one.
+        """
+        with self._changed:
+            left = [job for job in self._slots.values() if (job.browser, job.place) == (browser, place)]
+            left = [job for job in left if job.owner != owner and not self._connected(job.owner)]
+            left = [job for job in left if job.active or job.unseen(job.gone_s or time.monotonic())]
+            if not browser or not left:
+                return []
+            last = max(left, key=lambda job: job.gone_s or time.monotonic()).owner
+            self._gone.setdefault(owner, None)
+            found = [job for job in left if job.owner == last]
+            for job in found:
+                del self._slots[last, job.slot]
+                self._slots[owner, job.slot] = job
+                job.owner, job.gone_s, job.found = owner, None, True
+            self._hand_on()
+            return found
+
+    def shown_elsewhere(self, owner: str, browser: str, place: Hashable) -> bool:
+        """Whether another session of a browser is there that shows work under the same address."""
+        with self._changed:
+            same = [job for job in self._slots.values() if job.active and (job.browser, job.place) == (browser, place)]
+            return bool(browser) and any(job.owner != owner and self._connected(job.owner) for job in same)
+
+    def moved(self, owner: str, place: Hashable) -> None:
+        """A session is there and looks at a page, under an address."""
+        with self._changed:
+            self._gone.setdefault(owner, None)
+            self._changed.notify_all()
+            for (whose, _), job in self._slots.items():
+                if whose == owner:
+                    job.place = place
+
+    def look(self) -> None:
+        """See which sessions have lost their browser; give theirs to others, end it, and forget who stays away."""
+        now = time.monotonic()
+        with self._changed:
+            for session, since in list(self._gone.items()):
+                self._gone[session] = None if self._connected(session) else since or now
+            away = {session: now - since for session, since in self._gone.items() if since is not None}
+            replacing = any(job.alone and job.owner not in away for job in self._jobs)
+            for job in {*self._jobs, *self._slots.values()}:
+                job.gone_s, away_s = self._gone.get(job.owner), away.get(job.owner, 0.0)
+                in_the_way = replacing and job.state == "working" and away_s > GONE_S
+                if job.active and (in_the_way or away_s > END_S):
+                    job.cancel()
+                if not job.active and job.owner not in away and now - job.ended_s > 2 * LATE_S:
+                    job.keeps = {}  # nobody comes back for it any more, and it may hold another run
+            for session, away_s in away.items():
+                if away_s > FORGET_S and not any(job.owner == session for job in self._jobs):
+                    del self._gone[session]
+                    self._slots = {place: job for place, job in self._slots.items() if place[0] != session}
+                    try:
+                        self._forget(session)
+                    except Exception:  # one session that cannot be ended must not keep the others
+                        logger.exception("session %s could not be ended", session)
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Give the models to the next job, if they are free and one may have them."""
+        job = None if self._current is not None else self._next()
+        if job is None:
+            return
+        if (work := (job.owner, job.slot)) != self._last:
+            self._last = work
+            others_begin()
+        self._current, self._turn_s = job, time.monotonic()
+        if job.state == "working":
+            self._changed.notify_all()
+            return
+        job.state, job.since_s = "working", self._turn_s
+        # The thread that was idle last is taken: each keeps threads of its own for parallel loops.
+        if not self._idle:
+            self._idle.append(queue.SimpleQueue())
+            threading.Thread(target=self._work, args=(self._idle[-1],), name="draftscope-worker", daemon=True).start()
+        self._idle.pop().put(job)
+
+    def _next(self) -> Job | None:
+        begun = [job for job in self._jobs if job.state == "working"]
+        replacing = False
+        for job in sorted(self._jobs, key=lambda job: not job.cancelled):  # a cancelled one has only to end
+            if job.gone_s is not None and not job.cancelled:
+                continue
+            if job.state == "working":
+                return job
+            if replacing or any(other.owner == job.owner for other in begun) or (job.alone and begun):
+                replacing |= job.alone
+                continue
+            return job
+        return None
+
+    def _work(self, inbox: queue.SimpleQueue) -> None:
+        while True:
+            job, broken = inbox.get(), True
+            try:
+                job.run()
+                broken = False
+            finally:  # whatever became of it, the models are free for the next one
+                with self._changed:
+                    self._jobs.remove(job)
+                    self._current = None
+                    spare = broken or bool(self._idle)
+                    if not spare:
+                        self._idle.append(inbox)
+                    self._hand_on()
+                    job.end()
+            del job  # it would be held until the thread has another one, and with it what it found
+            if spare:
+                return
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._gone)
+            time.sleep(WATCH_S)
+            try:
+                self.look()
+            except Exception:  # the edge of the thread: without it no session would ever be seen to leave
+                logger.exception("looking after sessions failed")
+
+
+def _nothing(job: Job) -> None:
+    return None

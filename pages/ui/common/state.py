@@ -1,0 +1,203 @@
+"""What one browser session has on screen: its run, the iteration and node looked at, and a run set aside for it."""
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import streamlit as st
+
+from decoding.errors import PromptError
+from decoding.trace import RunTrace
+from decoding.trace_file import MAX_ROW_BYTES
+from pages.ui.common.errors import escape_markdown
+from viz.tokens import plural
+
+if TYPE_CHECKING:
+    from decoding.method import Method
+    from decoding.pair import Pair
+    from decoding.sampling import Sampling
+    from decoding.session import DecodeSession
+    from pages.ui.common.worker import Job
+
+
+# Raw logits kept per run for looking at other verifiers, as many as its file can hold; the oldest iterations let go of
+# theirs first.
+ROW_BYTES = MAX_ROW_BYTES
+
+
+@dataclass(eq=False)
+class Run:
+    """A run on screen. The worker replaces `trace` after each step, so a page that is left loses nothing.
+
+    Attributes:
+        trace: everything decoded so far.
+        source: `decoded` here, `opened` from a file, `recorded` (comes with the program), or `forked` on What if.
+        session: what can decode further, None for the others.
+        key: identifies the run to the scope component.
+        asked: what it was decoded from, None where that is not known.
+        told: where it comes from in a sentence, empty where the page says all there is.
+    """
+
+    trace: RunTrace
+    source: Literal["decoded", "opened", "recorded", "forked"] = "decoded"
+    session: "DecodeSession | None" = None
+    key: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    asked: "Asked | None" = None
+    told: str = ""
+
+    @property
+    def released(self) -> bool:
+        """Whether the pair that decoded it has left memory."""
+        return self.session is not None and self.session.pair.target.released
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether one more iteration can be decoded."""
+        return self.session is not None and not self.session.finished and not self.released
+
+
+@dataclass(frozen=True)
+class AskedView:
+    """Where the scope is asked to go; a serial that it has seen before is not obeyed again."""
+
+    serial: int
+    iteration: int | None = None
+    node: int | None = None
+    phase: str | None = None
+
+
+@dataclass(frozen=True)
+class PromptChoice:
+    """A prompt as picked: where it comes from, its text, and whether it goes through the chat template."""
+
+    name: str
+    text: str
+    chat: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run is decoded from: with the same pair and these the same run can be had again."""
+
+    prompt: PromptChoice
+    method: "Method"
+    sampling: "Sampling"
+    max_new_tokens: int
+
+
+def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
+    """Token ids of a prompt.
+
+    Raises:
+        PromptError: there is no text.
+    """
+    if not prompt.text.strip():
+        raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
+    if prompt.chat and pair.vocabulary.chat:
+        return pair.vocabulary.encode_chat(prompt.text)
+    return pair.vocabulary.encode(prompt.text)
+
+
+def new_run(pair: "Pair", method: "Method", prompt: PromptChoice, sampling: "Sampling", max_new_tokens: int) -> Run:
+    """A run that has a session and no iteration yet; call it in the worker.
+
+    Raises:
+        DraftscopeError: prompt, method and length do not fit the pair or one another.
+    """
+    from decoding.session import DecodeSession, Limits
+
+    limits = Limits(max_new_tokens, rows="full", row_bytes=ROW_BYTES)
+    session = DecodeSession(pair, method, encode_prompt(pair, prompt), sampling, limits)
+    return Run(session.trace(), session=session, asked=Asked(prompt, method, sampling, max_new_tokens))
+
+
+def decode_more(run: Run, iterations: int | None, job: "Job") -> int:
+    """Decode up to `iterations` more (None: to the end); returns how many. Call it in the worker."""
+    session, count = run.session, 0
+    limit = session.limits.max_new_tokens
+    while not session.finished and (iterations is None or count < iterations) and job.go_on():
+        session.step()
+        run.trace = session.trace()
+        count += 1
+        job.report(session.new_tokens, limit, f"{session.new_tokens} of at most {limit} tokens")
+    return count
+
+
+def current_run() -> Run | None:
+    """The run on screen in this browser session."""
+    return st.session_state.get("run")
+
+
+def keep_run(run: Run, iteration: int = 0) -> None:
+    """Put a run on screen; the one before is forgotten."""
+    st.session_state["run"] = run
+    st.session_state["iteration"] = iteration
+    st.session_state["node"] = None
+
+
+def selected_iteration() -> int:
+    """Index of the iteration looked at, inside the run on screen."""
+    run = current_run()
+    last = len(run.trace.iterations) - 1 if run else 0
+    return max(0, min(int(st.session_state.get("iteration", 0)), last))
+
+
+def select_iteration(index: int) -> None:
+    """Look at another iteration; the selected node belonged to the old one."""
+    if index != st.session_state.get("iteration"):
+        st.session_state["node"] = None
+    st.session_state["iteration"] = index
+
+
+def selected_node() -> int | None:
+    """Id of the node looked at, None where the page chooses."""
+    return st.session_state.get("node")
+
+
+def select_node(node_id: int | None) -> None:
+    """Look at a node."""
+    st.session_state["node"] = node_id
+
+
+def ask_view(iteration: int | None = None, node: int | None = None, phase: str | None = None) -> None:
+    """Have the scope go to an iteration, a node and a phase, once: afterwards the browser moves on its own."""
+    serial = asked_view().serial + 1
+    st.session_state["asked_view"] = AskedView(serial, iteration, node, phase)
+    if iteration is not None:
+        st.session_state["iteration"] = iteration
+    if node is not None or iteration is not None:
+        st.session_state["node"] = node
+
+
+def asked_view() -> AskedView:
+    """The last view that was asked for."""
+    return st.session_state.get("asked_view", AskedView(0))
+
+
+ASIDE = "run_set_aside"
+
+
+def set_aside(run: Run | None, iteration: int) -> None:
+    """Keep a run of the user's own; recorded ones can be opened again at any time."""
+    if run is not None and run.source != "recorded":
+        st.session_state[ASIDE] = (run, iteration)
+
+
+def draw_set_aside() -> None:
+    """Which run was set aside, and a button that puts it back; nothing where none was."""
+    aside = st.session_state.get(ASIDE)
+    if aside is None or aside[0] is current_run():
+        return
+    run, iteration = aside
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        tokens = plural(run.trace.totals.new_tokens, "token")
+        st.markdown(escape_markdown(f"Your run was set aside: {run.trace.label}, {tokens}."), width="content")
+        st.button(
+            "Put it back on screen", key="put_back", on_click=_put_back, args=(run, iteration), icon=":material/undo:"
+        )
+
+
+def _put_back(run: Run, iteration: int) -> None:
+    keep_run(run, iteration)
+    ask_view(iteration)
+    st.session_state[ASIDE] = None

@@ -1,0 +1,271 @@
+"""How pages have work done with the models: started in a slot of the session, shown, cancelled, found again.
+
+    job = start_job("step", "10 more iterations", lambda job: step_many(session, 10, job))
+    job_bar("step")          # progress and cancel while it works, its error afterwards
+    result = wait_for(job)   # or: wait under a spinner; raises the job's error
+
+A job's function reports with `job.report(done, total, text)` and asks `job.go_on()` before each of its pieces
+(see `scheduler.py`). Whatever must not be lost goes into an object that the function fills (see `state.Run`): a page
+may be left while its job works, and a page that is reloaded finds the job and the entries of the session's state that
+it `keeps`.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import streamlit as st
+
+from decoding.errors import DraftscopeError
+from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.scheduler import Job, Worker
+from pages.ui.common.sessions import forget, free_memory, is_connected, this_browser, this_session
+
+__all__ = [
+    "Job", "Worker", "address_is", "come_back", "found_again", "is_busy", "job_bar", "job_error", "job_in",
+    "job_progress", "run_now", "start_job", "take_result", "wait_for", "worker", "worker_note",
+]  # fmt: skip
+
+GRACE_S = 1.0
+POLL_S = 0.25
+NOTE_S = 2.0
+ARRIVES_S = 60.0
+ARRIVED, ADDRESS = "worker_arrived", "worker_address"
+LEAVES_S = 1.0
+ON_SCREEN = ("run", "iteration", "node")
+
+
+@st.cache_resource(show_spinner=False)
+def worker() -> Worker:
+    """The worker of this server, shared by all browser sessions."""
+
+    last: Job | None = None
+
+    def give_memory_back() -> None:
+        # As a job it falls between the turns of others: none is measured, or captured in a graph, meanwhile.
+        nonlocal last
+        if last is None or last.state != "waiting":  # one that has yet to begin does for several sessions
+            last = made.submit(Job("Giving memory back", lambda job: free_memory()))
+
+    made = Worker(is_connected, lambda session: forget(session, give_memory_back))
+    return made
+
+
+def start_job(
+    slot: str, title: str, function: Callable[[Job], Any], grace_s: float = GRACE_S, keeps: tuple[str, ...] = ()
+) -> Job:
+    """Start work in a slot of this browser session, and wait `grace_s` for it: short work needs no progress bar.
+
+    While a slot's job works, starting another in it cancels the first.
+
+    Args:
+        keeps: names of what else the work is about in the session's state, beside the run on screen; a page that is
+            reloaded has them again.
+    """
+    old = job_in(slot)
+    if old is not None and old.active:
+        old.cancel()
+    kept = {name: st.session_state[name] for name in (*ON_SCREEN, *keeps) if name in st.session_state}
+    job = worker().submit(Job(title, function, this_session(), this_browser(), _place(), slot, kept))
+    st.session_state[_slot_key(slot)] = job
+    job.wait(grace_s)
+    return job
+
+
+def come_back() -> None:
+    """Find the jobs that this page had before it was reloaded; call it before anything on the page asks for them."""
+    me, arrives = this_session(), ARRIVED not in st.session_state
+    since, place = st.session_state.setdefault(ARRIVED, (time.monotonic(), _place()))
+    # A page that was reloaded may be here before it is known that it has left.
+    while arrives and worker().shown_elsewhere(me, this_browser(), place) and time.monotonic() - since < LEAVES_S:
+        time.sleep(LEAVES_S / 20)
+    # Not only once: that the page before is gone may become known later than that this one is there.
+    if time.monotonic() - since < ARRIVES_S and not any(isinstance(value, Job) for value in st.session_state.values()):
+        for job in worker().take_over(me, this_browser(), place):
+            st.session_state[_slot_key(job.slot)] = job
+            for name, value in job.keeps.items():
+                st.session_state[name] = value
+    worker().moved(me, _place())
+
+
+def address_is(parameters: Mapping[str, list[str]]) -> None:
+    """The address of this page was changed in the browser: a reload will ask for it with these parameters."""
+    st.session_state[ADDRESS] = (*_known_address(), parameters)
+    worker().moved(this_session(), _place())
+
+
+def _place() -> tuple:
+    """The page, and the parameters of its address as the browser has them."""
+    page, known = _known_address()
+    *before, changed = st.session_state.get(ADDRESS, (None, None))
+    parameters = changed if before == [page, known] else known
+    return page, tuple(sorted((name, *values) for name, values in parameters.items()))
+
+
+def _known_address() -> tuple[str, dict[str, list[str]]]:
+    """The page, and the parameters of its address as the server knows them: not what the page itself has changed."""
+    return st.session_state.get("page", ""), {name: st.query_params.get_all(name) for name in st.query_params}
+
+
+def found_again(slot: str) -> bool:
+    """Whether the slot's job was begun before the page was reloaded, and goes on or has something to show; once."""
+    job = job_in(slot)
+    if job is None or not job.found:
+        return False
+    job.found = False
+    return (job.active and not job.cancelled) or job.result is not None
+
+
+def job_in(slot: str) -> Job | None:
+    """The last job of a slot in this browser session."""
+    return st.session_state.get(_slot_key(slot))
+
+
+def take_result(slot: str) -> Any:
+    """What the slot's job returned, once: later calls give None, as do jobs that work, failed or were never begun."""
+    job = job_in(slot)
+    if job is None:
+        return None
+    job.missed = job.active
+    if job.missed:
+        return None
+    result, job.result = job.result, None
+    return result
+
+
+def is_busy(slot: str) -> bool:
+    """Whether the slot's job still works; buttons that start another one are disabled meanwhile."""
+    job = job_in(slot)
+    return job is not None and job.active
+
+
+def job_bar(slot: str) -> None:
+    """Progress and a cancel button while the slot's job works; its error afterwards; else nothing."""
+    job_progress(slot)
+    job_error(slot)
+
+
+def job_progress(slot: str) -> bool:
+    """Progress and a cancel button, only while the slot's job works; returns whether it does."""
+    job = job_in(slot)
+    if job is None:
+        return False
+    if job.active:
+        _watch(slot)
+        return True
+    if job.missed:
+        # It has ended since this script looked for its result: nothing watches it, so the page is drawn anew here.
+        job.missed = False
+        st.rerun()
+    return False
+
+
+def job_error(slot: str) -> None:
+    """What the slot's last job ran into, if anything."""
+    job = job_in(slot)
+    if job is not None and job.error is not None:
+        show_error(job.error)
+
+
+def worker_note(page_has_clock: bool) -> None:
+    """What other browser sessions have the worker do, and for how long; nothing while this one has work of its own.
+
+    Args:
+        page_has_clock: a part of the page is drawn by the clock and may ask for the whole: then this is drawn once.
+    """
+    busy = worker().busy()
+    if busy is None or busy.owner == this_session() or _own_jobs():
+        return
+    st.fragment(_draw_note, run_every=None if page_has_clock else NOTE_S)()
+
+
+def _draw_note() -> None:
+    busy = worker().busy()
+    if busy is not None and busy.owner != this_session():
+        others = f", {busy.others} more" if busy.others else ""
+        words = escape_markdown(f"In use: {busy.title}, {seconds_words(busy.seconds)}{others}")
+        st.caption(
+            f":material/hourglass_top: {words}",
+            help="Another browser session has the models at work. What you start takes turns with it, an iteration "
+            "each; what measures time is interrupted every half second, outside its clock.",
+        )
+
+
+def _own_jobs() -> list[Job]:
+    """The jobs of this browser session that work or wait."""
+    return [value for value in st.session_state.values() if isinstance(value, Job) and value.active]
+
+
+def seconds_words(seconds: float) -> str:
+    """A time that passes, in whole seconds or minutes."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def progress_words(job: Job) -> str:
+    """What a job does, or what it waits for."""
+    busy = worker().busy()
+    if job.state == "working":
+        others = 0 if busy is None else busy.others
+        turns = f"in turn with {others} other{'s' if others > 1 else ''}" if others else ""
+        return " · ".join(filter(None, (job.title, turns, job.note)))
+    if busy is None:
+        return f"{job.title} · waiting"
+    whose = "your own" if busy.owner == job.owner else "another session’s"
+    return f"{job.title} · waiting for {whose} “{busy.title}”, {seconds_words(busy.seconds)} so far"
+
+
+@st.fragment(run_every=POLL_S)
+def _watch(slot: str) -> None:
+    """Drawn every quarter of a second while a job works; the page is drawn anew once it has ended."""
+    job = job_in(slot)
+    if job is None or not job.active:
+        st.rerun(scope="app")
+    bar, button = st.columns([3, 1], vertical_alignment="center")
+    share = min(job.done / job.total, 1.0) if job.total else 0.0
+    bar.progress(share, text=escape_markdown(progress_words(job)))
+    text = "Cancelling" if job.cancelled else "Cancel"
+    button.button(text, key=f"cancel_{slot}", on_click=job.cancel, disabled=job.cancelled, width="stretch")
+
+
+def wait_for(job: Job, text: str = "") -> Any:
+    """Wait for a job under a spinner and return its result; the script ends here where the job was cancelled.
+
+    Raises:
+        DraftscopeError: what the job ran into.
+    """
+    if job.active:
+        with st.spinner(escape_markdown(text or job.title), show_time=True):
+            while not job.wait(POLL_S):
+                # The session's state is asked for because Streamlit ends scripts there whose page is drawn anew.
+                st.session_state.get(ARRIVED)
+    if job.error is not None:
+        raise job.error
+    if job.state == "cancelled":
+        st.stop()
+    return job.result
+
+
+def run_now(title: str, function: Callable[[Job], Any], alone: bool = False) -> Any:
+    """Do work in the worker and wait for it under a spinner; raises what it ran into as `DraftscopeError`.
+
+    It begins only where no other work of this browser session is under way: that could not be cancelled meanwhile, as
+    a click in a fragment ends no script that waits. It is cancelled where the script ends before it does: a click
+    elsewhere on the page, its Stop, a closed tab.
+
+    Args:
+        alone: it replaces the models, so it begins only when no other session's work is under way.
+    """
+    own = next((job for job in _own_jobs() if not job.cancelled), None)
+    if own is not None:
+        raise DraftscopeError(f"“{own.title}” is still at work for this page: cancel it, or wait until it has ended.")
+    job = worker().submit(Job(title, function, this_session(), alone=alone))
+    try:
+        job.wait(0.15)  # without a flash of the spinner for short work
+        return wait_for(job)
+    finally:
+        if job.active:
+            job.cancel()
+
+
+def _slot_key(slot: str) -> str:
+    return f"job_{slot}"

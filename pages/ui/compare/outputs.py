@@ -1,0 +1,154 @@
+"""Outputs of a comparison side by side with their provenance, and every method's tree on one prefix."""
+
+import html
+from dataclasses import replace
+
+import streamlit as st
+
+from decoding.scoreboard import Score
+from decoding.trace import IterationTrace
+from pages.ui.common.errors import escape_markdown, guarded
+from pages.ui.common.worker import run_now
+from pages.ui.compare.plan import Outcome, compute_trees, drafting
+from pages.ui.compare.sentences import label_of, same_words
+from pages.ui.scope.component import scope
+from viz.scope_data import compact_data
+from viz.text_strip import iteration_spans, provenance_counts, text_html, underline
+from viz.tokens import milliseconds, plural, visible
+
+OUTPUT_HEIGHT = 250
+TREE_HEIGHT = 320
+KEPT_TREES = 12
+CONTEXT_TOKENS = 14
+
+
+def draw_outputs(scores: tuple[Score, ...], outcome: Outcome) -> None:
+    """Outputs side by side: who wrote each token, and where an output first parts from the reference."""
+    st.html(legend_html())
+    columns = 2 if len(scores) in (2, 4) else 3
+    for row in range(0, len(scores), columns):
+        for place, entry in zip(st.columns(columns), scores[row : row + columns], strict=False):
+            with place.container(border=True):
+                _draw_output(entry, outcome)
+
+
+def legend_html() -> str:
+    """What the lines under the tokens say, and what a text is checked against."""
+    about = {
+        "drafted": ("drafted and accepted", ""),
+        "bonus": ("bonus", ": the target's token behind a leaf"),
+        "recovered": ("recovered", ": the target's token after a rejection"),
+        "fallback": ("fallback", ": the target's token, nothing accepted"),
+    }
+    lines = {name: underline(name) for name in about}
+    items = [f'<span><span style="{lines[name]}">{word}</span>{rest}</span>' for name, (word, rest) in about.items()]
+    items.append("<span>bold and framed: first difference from the reference</span>")
+    style = "font-size:0.84rem;display:flex;flex-wrap:wrap;gap:0.3rem 1.4rem"
+    return f'<div style="{style}">{"".join(items)}</div>'
+
+
+def _draw_output(entry: Score, outcome: Outcome) -> None:
+    reference = outcome.comparison.contestants[outcome.comparison.reference].label
+    st.markdown(f"**{escape_markdown(label_of(entry))}** · {escape_markdown(same_words(entry))}")
+    position = entry.difference.position if entry.difference else None
+    results = outcome.comparison.of(outcome.comparison.contestants.index(entry.contestant))
+    run = next((result.run for result in results if result.run), None)
+    drafts = run is not None and any(iteration.drafted for iteration in run.iterations)
+    with st.container(height=OUTPUT_HEIGHT, border=False):
+        if entry.failure or not entry.output_ids:
+            st.caption(escape_markdown(entry.failure or "It was not reached before the run was cancelled."))
+            return
+        if drafts:
+            spans = [span for iteration in run.iterations for span in iteration_spans(iteration)]
+            spans = [replace(span, current=number == position) for number, span in enumerate(spans)]
+            st.html(text_html(spans))
+        else:
+            st.html(plain_html([outcome.texts[token] for token in entry.output_ids], position))
+    if drafts:
+        counts = provenance_counts(spans)
+        st.caption(", ".join(f"{count} {name}" for name, count in counts.items() if count))
+    else:
+        st.caption(
+            "The target's own tokens, one per pass." if run else "Plain text: it does not tell who wrote a token."
+        )
+    if entry.difference:
+        st.caption(escape_markdown(f"Against {reference}: {entry.difference.explanation}"))
+
+
+def plain_html(texts: list[str], bold: int | None) -> str:
+    """Output tokens without provenance, escaped; one may be bold."""
+    pieces = []
+    for number, text in enumerate(texts):
+        weight = ' style="font-weight:700;outline:1px solid"' if number == bold else ""
+        pieces.append(f"<span{weight}>{html.escape(visible(text))}</span>" + ("<br>" if text.endswith("\n") else ""))
+    body = "<wbr>".join(pieces)
+    return f'<div style="font-family:monospace;line-height:1.9;overflow-wrap:anywhere">{body}</div>'
+
+
+def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
+    """Every drafting method's tree on one prefix of the text; the slider chooses the prefix."""
+    contestants = drafting(outcome)
+    results = outcome.comparison.of(outcome.comparison.reference)
+    output = results[0].output_ids if results else ()
+    if not contestants:
+        st.info(
+            "No method of this comparison drafts a tree: add one that does, such as DynaTree.", icon=":material/add:"
+        )
+        return
+    most = max(len(output) - 1, 0)
+    length = min(st.session_state.get("compare_prefix", 0), most)
+    if most:
+        st.session_state["compare_prefix"] = length
+        length = st.slider(
+            "Prefix: the prompt and this many output tokens", 0, most, key="compare_prefix", persist_state="session"
+        )
+    st.html(_prefix_html(outcome, output, length))
+    trees = _trees_at(outcome, length)
+    if trees is None:
+        return
+    columns = min(len(trees), 2)  # three beside each other would cut trees off on a small screen
+    pairs = list(zip(contestants, trees, strict=True))
+    for row in range(0, len(pairs), columns):
+        for place, (contestant, tree) in zip(st.columns(columns), pairs[row : row + columns], strict=False):
+            with place:
+                number = contestants.index(contestant)
+                data = compact_data(tree, scene_id=f"{outcome.key}:{length}:{number}", title=contestant.label)
+                scope(data, key=f"compare_tree_{number}", height=TREE_HEIGHT)
+                st.caption(escape_markdown(tree_words(tree)))
+    st.caption(
+        "One iteration of each method on the same text, each measured once, with the settings it starts with (history "
+        "adaptation has moved nothing yet). Autoregressive decoding and outside baselines draft no tree of ours."
+    )
+
+
+def tree_words(tree: IterationTrace) -> str:
+    """What one iteration did and cost, in a line."""
+    final = f" + {tree.final_kind}" if tree.final_kind != "none" else ""
+    return (
+        f"{tree.drafted} drafted · {tree.verified} verified · {len(tree.accepted)} accepted{final} · "
+        f"{plural(tree.draft_forwards, 'forward')} · {milliseconds(tree.times.total_s)}"
+    )
+
+
+def _trees_at(outcome: Outcome, length: int) -> list[IterationTrace] | None:
+    if length not in outcome.trees:
+        with guarded():
+            trees = run_now("Drafting on this prefix", lambda job: compute_trees(outcome, length, job))
+            while len(outcome.trees) >= KEPT_TREES:
+                outcome.trees.pop(next(iter(outcome.trees)))
+            outcome.trees[length] = trees
+    return outcome.trees.get(length)
+
+
+def _prefix_html(outcome: Outcome, output: tuple[int, ...], length: int) -> str:
+    """The end of the prefix, and what the reference goes on with."""
+    before = [*outcome.prompt_texts, *(outcome.texts[token] for token in output[:length])]
+    after = [outcome.texts[token] for token in output[length : length + CONTEXT_TOKENS]]
+    known = html.escape("".join(visible(text) for text in before[-CONTEXT_TOKENS:]))
+    coming = html.escape("".join(visible(text) for text in after))
+    more = "… " if len(before) > CONTEXT_TOKENS else ""
+    return (
+        '<div style="font-family:monospace;font-size:0.84rem;overflow-wrap:anywhere">'
+        f'{more}{known}<b style="color:var(--st-primary-color)"> ▏</b>'
+        f'<span style="opacity:.65" title="what the reference output goes on with">{coming}</span></div>'
+    )

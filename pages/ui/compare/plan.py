@@ -1,0 +1,169 @@
+"""What is compared, how, and what came out: the plan and its widgets, the worker's job, the outcome the page keeps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import streamlit as st
+
+from decoding.errors import DraftscopeError
+from decoding.presets import PairSettings
+from decoding.trace import IterationTrace, PairInfo
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.models import manager
+from pages.ui.common.state import PromptChoice, encode_prompt
+from pages.ui.common.worker import Job
+from pages.ui.widgets.controls import length_control, picked_prompt_words, prompt_picker, prompt_words
+from pages.ui.widgets.settings import DEFAULT_NEW_TOKENS, picked_sampling, sampling_controls, sampling_words, seed
+from viz.tokens import plural
+
+if TYPE_CHECKING:
+    from decoding.comparison import Comparison, Contestant
+    from decoding.sampling import Sampling
+
+MOST_REPEATS, MOST_WARMUP = 20, 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a comparison is made, besides who takes part."""
+
+    prompt: PromptChoice
+    max_new_tokens: int
+    repeats: int
+    warmup: int
+    sampling: "Sampling"
+
+
+@dataclass(eq=False)
+class Outcome:
+    """A comparison that was made, with all that is needed to show and to repeat it.
+
+    Attributes:
+        prompt_ids, prompt_texts: the prompt as the models got it.
+        texts: text of every output token.
+        cancelled: it was stopped early; what was measured until then is here.
+        pauses: how often other sessions' work had a turn between two of its iterations, outside the clock.
+        settings, generation: the pair it was made with, and which load of a pair that was.
+        trees: iterations on one prefix by length of the prefix, computed when they are looked at.
+    """
+
+    comparison: "Comparison"
+    plan: Plan
+    prompt_ids: tuple[int, ...]
+    prompt_texts: tuple[str, ...]
+    texts: dict[int, str]
+    cancelled: bool
+    pair: PairInfo
+    settings: PairSettings
+    generation: int
+    hardware: dict[str, str]
+    pauses: int = 0
+    trees: dict[int, list[IterationTrace]] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid4().hex[:8])
+
+
+def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") -> Outcome:
+    """Load the pair if need be and compare; call it in the worker.
+
+    Raises:
+        DraftscopeError: prompt, length and pair do not fit together.
+    """
+    from decoding.comparison import compare
+    from decoding.hardware import describe_hardware
+
+    models = manager()
+    job.report(0, 0, "" if models.loaded else "loading the pair")
+    pair = models.pair()
+    ids = encode_prompt(pair, plan.prompt)
+
+    def progress(done: int, total: int, doing: str) -> None:
+        job.report(done, total, f"call {done + 1} of {total} · {doing}")
+
+    comparison = compare(
+        pair, contestants, [(prompt_words(plan.prompt.name), ids)], plan.max_new_tokens, plan.repeats, plan.warmup,
+        plan.sampling, progress=progress, cancelled=lambda: job.cancelled,
+    )  # fmt: skip
+    text = pair.vocabulary.text
+    used = {token for result in comparison.results for token in result.output_ids}
+    return Outcome(
+        comparison=comparison,
+        plan=plan,
+        prompt_ids=tuple(ids),
+        prompt_texts=tuple(text(token) for token in ids),
+        texts={token: text(token) for token in used},
+        cancelled=job.cancelled,
+        pauses=job.pauses,
+        pair=pair.info,
+        settings=models.settings,
+        generation=models.generation,
+        hardware=dict(describe_hardware(pair.target.device)),
+    )
+
+
+def pause_words(outcome: Outcome) -> str:
+    """How often the comparison was interrupted."""
+    return f"paused {plural(outcome.pauses, 'time')} for other sessions, outside the clock"
+
+
+def compute_trees(outcome: Outcome, length: int, job: Job) -> list[IterationTrace]:
+    """The first iteration of every drafting method on prompt + `length` output tokens; call it in the worker.
+
+    Raises:
+        DraftscopeError: the pair is not in memory any more.
+    """
+    from decoding.comparison import trees_on_prefix
+
+    models = manager()
+    if models.generation != outcome.generation:
+        raise DraftscopeError("Another pair has been loaded since: run the comparison again to see trees.")
+    job.report(0, 0, "drafting")
+    output = outcome.comparison.of(outcome.comparison.reference)[0].output_ids
+    methods = [contestant.method for contestant in drafting(outcome)]
+    # The first pass over a text of new length is slower whoever makes it: it is made once for nobody.
+    return trees_on_prefix(models.pair(), [methods[0], *methods], [*outcome.prompt_ids, *output[:length]],
+                           outcome.plan.sampling)[1:]  # fmt: skip
+
+
+def drafting(outcome: Outcome) -> "list[Contestant]":
+    """Contestants that draft a tree of ours: outside baselines show none, autoregressive has none."""
+    return [c for c in outcome.comparison.contestants if c.method and c.method.drafter.uses_draft_model]
+
+
+DEFAULT_REPEATS, DEFAULT_WARMUP = 3, 1
+
+
+def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True) -> Plan:
+    """The plan as it stands in the widgets.
+
+    Args:
+        name: begins the keys of the widgets that other pages do not share.
+        shown: what becomes of the repeats. sampled: what sampling does to the outputs. Both are whole sentences.
+        bind_prompt: whether the address keeps the prompt.
+    """
+    with st.popover(escape_markdown(picked_prompt_words()), key=f"{name}_prompt_open", icon=":material/edit_note:"):
+        prompt = prompt_picker("prompt", bind=bind_prompt)
+    repeats_key, warmup_key = f"{name}_repeats", f"{name}_warmup"
+    seed(repeats_key, DEFAULT_REPEATS)
+    seed(warmup_key, DEFAULT_WARMUP)
+    tokens = st.session_state.get("max_new_tokens", DEFAULT_NEW_TOKENS)
+    words = f"{tokens} tokens × {plural(st.session_state[repeats_key], 'repeat')}"
+    with st.popover(words, key=f"{name}_plan_open", icon=":material/repeat:"):
+        tokens = length_control()
+        repeats = st.number_input(
+            "Measured repeats", 1, MOST_REPEATS, key=repeats_key, persist_state="session",
+            help="Every method runs once per repeat, one after the other, so that drift of the machine hits all "
+            f"alike. {shown}",
+        )  # fmt: skip
+        warmup = st.number_input(
+            "Warm-up rounds", 0, MOST_WARMUP, key=warmup_key, persist_state="session",
+            help="Rounds before the measured ones; their times are thrown away.",
+        )  # fmt: skip
+    with (
+        st.popover(sampling_words(picked_sampling()), key=f"{name}_sampling_open", icon=":material/casino:"),
+        st.container(width=520),
+    ):
+        sampling = sampling_controls()
+        st.caption(f"For all methods alike. {sampled}")
+    return Plan(prompt, tokens, int(repeats), int(warmup), sampling)

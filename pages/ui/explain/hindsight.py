@@ -1,0 +1,259 @@
+"""What was possible: the best tree of this size along the text that followed, and the best budget at measured costs."""
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
+from decoding.errors import DraftscopeError
+from decoding.hindsight import Followed, Hindsight, hindsight, ranks_along
+from decoding.trace import RunTrace
+from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.models import manager
+from pages.ui.common.state import Run, selected_iteration
+from pages.ui.common.torch_there import torch_there
+from pages.ui.common.worker import Job, is_busy, job_bar, run_now, start_job, take_result
+from pages.ui.explain.subject import NO_TORCH, keep, kept, known_results, trace_at
+from viz.hindsight_charts import BudgetLine, RankBar, budget_figure, lost_figure, ranks_figure
+from viz.tokens import plural
+
+CHART_HEIGHT = 290
+
+
+def draw_possible(run: Run) -> None:
+    """The text that followed on the left, budgets on the right."""
+    take_budgets()
+    index, count = selected_iteration(), len(run.trace.iterations)
+    known = kept(("ranks", run.key, count), lambda: ranks_along(run.trace))
+    told = kept(("hindsight", run.key, count, index), lambda: hindsight(run.trace, index, known))
+    if told is None:
+        done = "verified" if run.trace.iterations[index].drafted else "drafted"
+        st.caption(f"Nothing was {done} in this iteration, so there was no other tree of its size.")
+        return
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown(hindsight_words(run, index, told))
+        key = ("ranks_figure", run.key, count, index, is_dark())
+        chart(kept(key, lambda: ranks_figure(rank_bars(told, index), is_dark())), "why_ranks", CHART_HEIGHT)
+        st.caption(escape_markdown(definition(told)))
+    with right:
+        costs = usable_costs(run)
+        if costs is not None:
+            draw_budgets(run, index, costs)
+    with left:
+        if costs is not None:
+            draw_run_budgets(run, index, costs)
+    job_bar(SLOT)
+
+
+def hindsight_words(run: Run, index: int, told: Hindsight) -> str:
+    """This tree against the best of its size and the ceiling."""
+    best = plural(told.best, "token")
+    best = f"**{best}**" if told.complete else f"**at least {best}**"
+    said = f"This tree of {plural(told.nodes, 'node')} committed **{plural(told.committed, 'token')}**. "
+    said += f"The best one of this size in the draft's own order reaches {best}"
+    if told.committed <= told.best:
+        said += " of the text that followed. "
+    elif run.trace.iterations[index].law != "deterministic":
+        said += ": the draws did better. "
+    else:  # a rank that is not known leaves it open
+        said += ", but this tree is not in that order. " if told.complete else ". "
+    said += f"Ceiling, a chain of the text itself: {plural(told.ceiling, 'token')}."
+    return said + (f" {end_words(run)}" if told.ends else "")
+
+
+def end_words(run: Run) -> str:
+    """Why there is no more text to hold a tree against."""
+    if run.can_continue:
+        return "The run has no more text: decode on to see further."
+    return {
+        "end_of_text": "The text ends there.",
+        "length": "The run ends there, at the length that was asked for.",
+        "unfinished": "The record ends there.",
+    }[run.trace.totals.stopped]
+
+
+def definition(told: Hindsight) -> str:
+    """What the best tree in hindsight is."""
+    unknown = sum(token.rank is None for token in told.followed)
+    said = (
+        "In the draft's own order: a child only with all likelier ones beside it; how many may differ from place to "
+        "place, so reaching depth d takes as many nodes as the ranks of the first d tokens sum to."
+    )
+    if unknown:
+        said += f" Unknown for {plural(unknown, 'token')} (?): the draft was never asked there in this run."
+    return said
+
+
+def rank_bars(told: Hindsight, index: int) -> list[RankBar]:
+    """The tokens that followed as the chart draws them."""
+    return [
+        RankBar(token.text, token.rank, token.exact, _kind(token, place, told), _seen(token, index))
+        for place, token in enumerate(told.followed)
+    ]
+
+
+def _kind(token: Followed, place: int, told: Hindsight) -> str:
+    if token.drafted:
+        return "taken"
+    return "possible" if place < told.best - 1 else "beyond"
+
+
+def _seen(token: Followed, index: int) -> str:
+    if token.seen_in is None:
+        return "unknown"
+    return "in this tree" if token.seen_in == index else f"seen in iteration {token.seen_in + 1}"
+
+
+if TYPE_CHECKING:
+    from decoding.cost_model import CostModel
+
+SLOT = "why_possible"
+BUDGETS_HEIGHT, LOST_HEIGHT = 290, 190
+LEFT_OUT = "rows not kept, a verdict forced by hand, or another method's before a fork"
+FORCED = "A verdict was forced by hand here: the stored rows have the target's own law, not the one that was tested."
+NOT_OWN = (
+    "Another verifier or temperature than the run's decided this iteration, before a fork: look at the run that it was "
+    "forked from for what smaller budgets would commit."
+)
+
+
+def take_budgets() -> None:
+    """Keep what the worker has found since the page was last drawn."""
+    result = take_result(SLOT)
+    if result is not None:
+        keep(*result)
+
+
+def draw_budgets(run: Run, index: int, costs: "CostModel") -> None:
+    """Tokens per second by budget; without rows that are needed, how to get them."""
+    key, trace = ("budgets", run.key, index, costs.measured), trace_at(run, index)
+    if needs_rows(trace) and not can_tell(trace, trace.iterations[index]):
+        st.caption(
+            "What smaller budgets would commit needs the full rows of this iteration, which were not kept: decode the "
+            "run here."
+        )
+        return
+    if needs_rows(trace):
+        if key not in known_results():
+            ask_for_budgets(trace, index, key, costs)
+            return
+        told = known_results()[key]
+    else:
+        told = kept(key, lambda: budgets(trace, index, costs))
+    if told is None:
+        st.caption(FORCED if trace.iterations[index].forced_verdicts else NOT_OWN)
+        return
+    st.markdown(budget_words(told))
+    line = BudgetLine(tuple(told.tokens.tolist()), tuple(told.seconds.tolist()), told.best)
+    exact = trace.sampling.temperature > 0
+    chart(kept((*key, is_dark()), lambda: budget_figure(line, is_dark(), exact)), "why_budgets", BUDGETS_HEIGHT)
+    st.caption(escape_markdown(budget_notes(trace, exact)))
+
+
+def usable_costs(run: Run) -> "CostModel | None":
+    """The measured costs of the pair in memory with the run's draft, if the run is of that pair; else what to do."""
+    models = manager()
+    if models.info is not None and models.info.name != run.trace.pair.name:
+        st.caption(
+            escape_markdown(
+                f"The best budget needs costs measured with {run.trace.pair.name}, which decoded this run; "
+                f"{models.info.name} is in memory: load the run's pair with the button above."
+            )
+        )
+        return None
+    head = str(run.trace.settings.get("draft_head", ""))
+    costs = models.costs_with(head)
+    if costs is not None:
+        return costs
+    if not torch_there():
+        st.caption(NO_TORCH)
+        return None
+    st.caption("The best budget is read off what passes cost on this machine, which is not measured yet.")
+    if st.button("Measure now", key="why_measure", icon=":material/timer:", help="Loads the pair; takes a few seconds"):
+        try:
+            run_now("Measuring what passes cost", lambda job: models.measure_costs(head))
+        except DraftscopeError as error:
+            show_error(error)
+            return None
+        st.rerun(scope="app")
+    return None
+
+
+def ask_for_budgets(trace: RunTrace, index: int, key: tuple, costs: "CostModel") -> None:
+    """Every part of the tree is verified anew, which takes a moment: on a button."""
+    st.caption("With this verifier every part of the tree has to be verified anew, from the stored rows.")
+    if st.button("Find the best budget", key="why_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
+        start_job(SLOT, "Verifying parts of the tree", lambda job: (key, budgets(trace, index, costs)))
+        st.rerun(scope="app")
+
+
+def budget_words(told: Budgets) -> str:
+    """The best part of this tree, and what the whole lost against it."""
+    rates, best = told.rates, plural(told.best, "node")
+    if told.best == told.nodes:
+        said = f"**The whole tree of {best} was the best budget: {rates[-1]:.0f} tokens/s.**"
+        return f"{said} *Modelled from measured costs.*"
+    chosen = f"Its best {best} alone" if told.best else "Drafting nothing"
+    lost = f"so {told.lost:.0f} ({told.lost / rates[told.best]:.0%}) were lost"
+    whole = f"the whole tree of {plural(told.nodes, 'node')}: {rates[-1]:.0f}, {lost}"
+    return f"**{chosen}: {rates[told.best]:.0f} tokens/s**; {whole}. *Modelled from measured costs.*"
+
+
+def budget_notes(trace: RunTrace, exact: bool) -> str:
+    """Which parts these are and where tokens and seconds come from."""
+    which = "the nodes drawn first" if needs_rows(trace) else "the nodes of highest path probability"
+    tokens = "exact expectation over the verifier's draws" if exact else "what the walk would have committed (replayed)"
+    return f"Parts of the tree: {which}. Tokens: {tokens}. Seconds: one pass over a part and the draft levels it needs."
+
+
+def draw_run_budgets(run: Run, index: int, costs: "CostModel") -> None:
+    """What the run lost by its budgets: at once where it is cheap, else on a button."""
+    key = ("run_budgets", run.key, len(run.trace.iterations), costs.measured)
+    whole, iterations = known_results().get(key), run.trace.iterations
+    if whole is None:
+        made = [trace_at(run, place) for place in range(len(iterations))]
+        if any(
+            each.verified and needs_rows(trace) and can_tell(trace, each)
+            for trace, each in zip(made, iterations, strict=True)
+        ):
+            if st.button("Over the run", key="why_run_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
+                start_job(SLOT, "Budgets over the run", lambda job: find_run_budgets(run, made, key, costs, job))
+                st.rerun(scope="app")
+            return
+        whole = kept(key, lambda: run_budgets(run.trace, costs, made=made.__getitem__))
+    if not whole.trees:
+        st.caption(
+            "What the run lost by its budgets cannot be told: the full rows of its iterations were not kept, or "
+            "another method made them before a fork."
+        )
+        return
+    st.markdown(run_words(whole))
+    lost = [each.lost for each in whole.each]
+    figure = kept((*key, index, is_dark()), lambda: lost_figure(whole.places, lost, index, is_dark()))
+    chart(figure, "why_lost", LOST_HEIGHT)
+
+
+def find_run_budgets(
+    run: Run, made: list[RunTrace], key: tuple, costs: "CostModel", job: Job
+) -> tuple[tuple, RunBudgets] | None:
+    """The budgets of every iteration; for the worker."""
+
+    def proceed(done: int, total: int) -> bool:
+        job.report(done, total, f"iteration {done} of {total}")
+        return job.go_on()
+
+    whole = run_budgets(run.trace, costs, proceed, made.__getitem__)
+    return None if whole is None else (key, whole)
+
+
+def run_words(whole: RunBudgets) -> str:
+    """The run with other budgets."""
+    cap = whole.best_cap
+    at_most = f"at most {plural(cap, 'node')}" if cap else "no drafting"
+    said = (
+        f"**Over the run: {whole.rate:.0f} tokens/s**; with the best budget for each iteration {whole.best_rate:.0f}, "
+        f"with {at_most} in all {whole.capped_rate(cap):.0f}. *Modelled, on the text as it was.*"
+    )
+    return said + (f" {plural(whole.left_out, 'tree')} left out: {LEFT_OUT}." if whole.left_out else "")

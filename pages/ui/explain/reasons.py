@@ -1,0 +1,217 @@
+"""Why a token was accepted, rejected or never drafted: sentences and numbers of the run, tests and residuals."""
+
+import html
+
+import streamlit as st
+
+from decoding.trace import IterationTrace, VerificationStep
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.state import Run
+from pages.ui.explain.smallest_change import draw_change
+from pages.ui.explain.subject import Subject, absent_subject, ask_about, subject_of
+from viz.cut_short import is_after_end
+from viz.draft_rule import DraftRank, DraftRanks
+from viz.explain import why_final, why_not_expanded, why_pruned, why_verdict
+from viz.glossary import explain_term
+from viz.phases import FINAL_ID
+from viz.tested_law import law_head, law_words, target_shown, target_top
+from viz.tokens import number, visible
+from viz.why_absent import why_absent
+from viz.why_verdict import residuals, verdict_words
+from viz.words import chance, limit_and_drawn, ordinal, quote
+
+MOST_ABSENT = 10
+
+
+def draw_reasons(run: Run) -> None:
+    """The token looked at on the left, what would have kept it or what else is missing there on the right."""
+    subject = subject_of(run)
+    if subject is None:
+        st.caption("The text ended here, so this iteration has no final token: select a node above.")
+        return
+    iteration = run.trace.iterations[subject.index]
+    left, right = st.columns([1.15, 1], gap="large")
+    with left:
+        st.html(f'<div class="why">{reasons_html(iteration, subject)}</div>')
+    with right:
+        draw_change(run, iteration, subject)
+        absent_tokens(run, iteration, subject)
+        left_over = residuals_html(iteration, max(subject.parent, 0))
+        if left_over:
+            st.html(f'<div class="why">{left_over}</div>')
+
+
+def reasons_html(iteration: IterationTrace, subject: Subject) -> str:
+    """Everything that is known about a token; its text comes from a model and is escaped."""
+    parts = [_head(iteration, subject)]
+    parts += [f"<p>{html.escape(sentence)}</p>" for sentence in sentences(iteration, subject)]
+    parts.append(_numbers(iteration, subject))
+    parts.append(_tests(iteration, max(subject.parent, 0), subject))
+    return "".join(parts)
+
+
+def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
+    """Why it is as it is."""
+    if subject.node == FINAL_ID:
+        told = [why_final(iteration)]
+        parent = iteration.nodes[subject.parent]
+        drafted = absent_subject(iteration, subject.index, subject.parent, subject.token_id).node
+        if drafted is not None:
+            removed = why_pruned(iteration, drafted)
+            told.append(f"Node {drafted} had this token. {removed}" if removed else "")
+        elif parent.growth == "expanded" or iteration.drafted == 0:
+            told.append(why_absent(iteration, subject.parent, subject.token_id))
+        return [sentence for sentence in told if sentence]
+    if subject.node is None:
+        return [why_absent(iteration, subject.parent, subject.token_id)]
+    told = [why_verdict(iteration, subject.node)]
+    growth = why_not_expanded(iteration, subject.node)
+    told.append(f"{growth[0].upper()}{growth[1:]}.")
+    return told
+
+
+def _head(iteration: IterationTrace, subject: Subject) -> str:
+    token = f'<code class="token">{html.escape(visible(subject.text, 24))}</code>'
+    if subject.in_tree:
+        node = iteration.nodes[subject.node]
+        where = f"node {node.node_id} · depth {node.depth} · {verdict_words(iteration, node.node_id)}"
+    else:
+        after = "the last committed token" if subject.parent == 0 else f"node {subject.parent}"
+        kind = f"{iteration.final_kind} token" if subject.node == FINAL_ID else "not in the draft tree"
+        where = f"after {after} · {kind}"
+    return f'<p>{token} <span class="quiet">{html.escape(where)}</span></p>'
+
+
+def _numbers(iteration: IterationTrace, subject: Subject) -> str:
+    """Probabilities of the token at its place, with their ranks where they are recorded."""
+    if subject.parent < 0:
+        return ""
+    pairs = []
+    draft = DraftRanks(iteration).of(subject.parent, subject.token_id)
+    node = iteration.nodes[subject.node] if subject.in_tree else None
+    given = node.draft_probability if node is not None else draft.probability
+    if given is not None or draft.rank is not None:
+        pairs.append(("draft", _rank_words(given, draft)))
+    if given is not None:
+        pairs.append(("path probability", number(iteration.nodes[subject.parent].path_probability * given, 4)))
+    target = next(
+        ((rank, p) for rank, (t, _, p) in enumerate(target_top(iteration, subject.parent), 1) if t == subject.token_id),
+        None,
+    )
+    if target is not None:
+        pairs.append((f"target, {law_words(iteration)}", f"{number(target[1], 4)} · {ordinal(target[0])}"))
+    elif node is not None and node.target_probability is not None:
+        pairs.append((f"target, {law_words(iteration)}", number(target_shown(node), 4)))
+    certain = all(step.drawn is None for step in iteration.steps)
+    if node is not None and node.acceptance_probability is not None and not certain:
+        pairs.append(("reached and accepted, exact", chance(node.acceptance_probability)))
+    if node is not None and node.multiplicity > 1:
+        pairs.append(("drafted", f"{node.multiplicity} times"))
+    told = "".join(f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in pairs)
+    return f"<dl>{told}</dl>" if told else ""
+
+
+def _rank_words(given: float | None, draft: DraftRank) -> str:
+    place = f"{ordinal(draft.rank)} choice" if draft.rank is not None else "not among its 20 likeliest"
+    return place if given is None else f"{number(given, 4)} · {place}"
+
+
+def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
+    """The verifier's decisions at the place, in order; without draws the laws alone tell."""
+    steps = [step for step in iteration.steps if step.node_id == place]
+    if not steps:
+        return ""
+    drawn = any(step.drawn is not None for step in iteration.steps)
+    body = "".join(_test_row(iteration, step, drawn, step.token_id == subject.token_id) for step in steps)
+    law, law_told = law_head(iteration)
+    heads = [("token", "", ""), ("draft", "number", explain_term("draft probability")), (law, "number", law_told)]
+    if drawn:
+        heads += [
+            ("passes", "number", explain_term("acceptance probability")),
+            ("drawn", "number", explain_term("draw")),
+        ]
+    told = "".join(
+        f'<th class="{kind}" title="{html.escape(words)}">{name}</th>'
+        for name, kind, words in [*heads, ("outcome", "", "")]
+    )
+    after = "the root" if place == 0 else quote(iteration.nodes[place].text)
+    title = "Tests" if drawn else "Compared with the target's favourite"
+    return f"<h5>{title} after {html.escape(after)}, in order</h5><table><tr>{told}</tr>{body}</table>"
+
+
+def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, here: bool) -> str:
+    """One test, match or choice."""
+    child = None if step.child_id is None else iteration.nodes[step.child_id]
+    target = next((p for token, _, p in target_top(iteration, step.node_id) if token == step.token_id), None)
+    if child is not None and target is None:
+        target = target_shown(child)
+    draft = DraftRanks(iteration).of(step.node_id, step.token_id).probability
+    limits = ["", ""]
+    if drawn and step.kind == "choice":
+        limits[0] = chance(step.acceptance_probability)
+    elif drawn:
+        limits = list(limit_and_drawn(step.acceptance_probability, step.drawn))
+    cells = [number(child.draft_probability if child is not None else draft, 3), number(target, 3)]
+    cells += limits if drawn else []
+    told = "".join(f'<td class="number">{html.escape(cell)}</td>' for cell in cells)
+    text = html.escape(visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16))
+    outcome = html.escape(_outcome(iteration, step, drawn))
+    weight = " style=font-weight:600" if here else ""
+    return f'<tr{weight}><td class="token">{text}</td>{told}<td>{outcome}</td></tr>'
+
+
+def _outcome(iteration: IterationTrace, step: VerificationStep, drawn: bool) -> str:
+    if step.kind == "match":
+        rival = visible(iteration.nodes[step.rival_id].text, 12)
+        return f"{'beats' if step.accepted else 'loses to'} ‘{rival}’"
+    late = ", but the text had ended" if is_after_end(iteration, step) else ""
+    if step.kind == "choice" and step.child_id is None:
+        kind = "final" if iteration.final_kind == "none" else iteration.final_kind
+        return f"{kind} token{', drawn' if drawn else ''}{late}"
+    if step.kind == "choice":
+        return f"drawn from the law{late}"
+    return f"accepted{late}" if step.accepted else "rejected"
+
+
+def residuals_html(iteration: IterationTrace, place: int) -> str:
+    """What the rejections at a place left of the target's law, the first ones and the last; empty without any."""
+    told = residuals(iteration, place, 6)
+    shown = told if len(told) <= 3 else [*told[:2], told[-1]]
+    said = f'<h5 title="{html.escape(explain_term("residual"))}">What rejections here left of the target</h5>'
+    said = said if shown else ""
+    for each in shown:
+        tokens = ", ".join(f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"])
+        after = each["after"].removeprefix("left of the target's law ")
+        said += f'<p><span class="quiet">{html.escape(after)}:</span> {tokens}</p>'
+    return said
+
+
+def absent_tokens(run: Run, iteration: IterationTrace, subject: Subject) -> None:
+    """Likely tokens at the same place that have no node, to be asked about."""
+    place = max(subject.parent, 0)
+    drafted = {node.token_id for node in iteration.nodes if node.parent_id == place}
+    known: dict[int, float] = {}
+    for token, _, p in (*iteration.draft_top(place), *iteration.target_top(place)):
+        if token not in drafted:
+            known[token] = max(p, known.get(token, 0.0))
+    tokens = sorted(known, key=lambda token: -known[token])[:MOST_ABSENT]
+    if not tokens:
+        return
+    key = f"why_absent_{run.key}_{subject.index}_{place}"
+    here = subject.token_id if subject.node is None and subject.token_id in tokens else None
+    if st.session_state.get(key) != here:
+        st.session_state[key] = here
+
+    def ask() -> None:
+        chosen = st.session_state[key]
+        if chosen is None:
+            st.session_state["absent"] = None
+        else:
+            text = iteration.texts.get(chosen, f"<{chosen}>")
+            ask_about(run, Subject(subject.index, place, chosen, text, None))
+
+    after = "the last committed token" if place == 0 else quote(iteration.nodes[place].text)
+    st.pills(
+        escape_markdown(f"Not drafted after {after}: why not?"), tokens, key=key, on_change=ask, wrap=True,
+        format_func=lambda token: escape_markdown(visible(iteration.texts.get(token, f"<{token}>"), 14)),
+    )  # fmt: skip

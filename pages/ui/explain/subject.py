@@ -1,0 +1,136 @@
+"""What the part of the page below the scope talks about: a node, the final token, or a token without a node.
+
+subject = subject_of(run)                       # follows the scope: what is selected or asked about there
+found = kept(("luck", run.key, index), make)    # computed once per browser session
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from decoding.trace import IterationTrace, RunTrace
+from pages.ui.common.models import manager
+from pages.ui.common.state import Run, selected_iteration, selected_node
+from viz.phases import FINAL_ID
+from viz.scene import build_scene
+
+if TYPE_CHECKING:
+    from decoding.pair import Pair
+
+KEPT_RESULTS = 300
+NO_TORCH = (
+    "This needs the models, and torch to run them, which is not installed here: install the packages of "
+    "requirements.txt."
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One token at one place of an iteration.
+
+    Attributes:
+        parent: node it stands after, -1 for the root.
+        node: its node, `FINAL_ID` for the final token, None for a token that has none.
+    """
+
+    index: int
+    parent: int
+    token_id: int
+    text: str
+    node: int | None
+
+    @property
+    def in_tree(self) -> bool:
+        """Whether it was drafted."""
+        return self.node is not None and self.node != FINAL_ID
+
+
+def subject_of(run: Run) -> Subject | None:
+    """What the scope has selected, or the token that was asked about there; None without a recorded tree."""
+    index = selected_iteration()
+    iteration = run.trace.iterations[index]
+    if not iteration.nodes:
+        return None
+    asked = st.session_state.get("absent")
+    if asked is not None and asked[:2] == (run.key, index):
+        return absent_subject(iteration, index, asked[2], asked[3])
+    node = selected_node()
+    if node is None or not (node == FINAL_ID or 0 <= node < len(iteration.nodes)):
+        node = kept(("selected", run.key, index), lambda: build_scene(iteration, scene_id="").default_selected)
+    if node == FINAL_ID:
+        return final_subject(iteration, index)
+    told = iteration.nodes[node]
+    return Subject(index, told.parent_id, told.token_id, told.text, node)
+
+
+def absent_subject(iteration: IterationTrace, index: int, parent: int, token: int) -> Subject:
+    """A token of a law; if it was drafted there after all, its node."""
+    node = next((n.node_id for n in iteration.nodes if n.parent_id == parent and n.token_id == token), None)
+    return Subject(index, parent, token, iteration.texts.get(token, f"<{token}>"), node)
+
+
+def final_subject(iteration: IterationTrace, index: int) -> Subject | None:
+    """The final token of an iteration, None if it has none."""
+    if iteration.final_kind == "none":
+        return None
+    place = iteration.accepted[-1] if iteration.accepted else 0
+    return Subject(index, place, iteration.committed_ids[-1], iteration.final_text or "", FINAL_ID)
+
+
+def ask_about(run: Run, subject: Subject) -> None:
+    """Look at a token without a node."""
+    st.session_state["absent"] = (run.key, subject.index, subject.parent, subject.token_id)
+
+
+def kept(key: tuple, compute: Callable[[], Any]) -> Any:
+    """What was computed under a key in this browser session; the oldest results are let go."""
+    results = known_results()
+    if key not in results:
+        keep(key, compute())
+    return results[key]
+
+
+def keep(key: tuple, value: Any) -> None:
+    """Note a result."""
+    results = known_results()
+    results[key] = value
+    while len(results) > KEPT_RESULTS:
+        results.pop(next(iter(results)))
+
+
+def known_results() -> dict:
+    """Results by key."""
+    return st.session_state.setdefault("why_results", {})
+
+
+def trace_at(run: Run, index: int) -> RunTrace:
+    """The record with method and sampling as they stood at an iteration: before a fork they may be others.
+
+    A run without a session has one method and sampling for all iterations; what they did not make is found out later.
+    """
+    if run.session is None:
+        return run.trace
+    from decoding.stored_state import as_made  # brings torch where it is installed
+
+    return as_made(run.trace, run.session.standing(index))
+
+
+def has_pair(run: Run) -> bool:
+    """Whether `pair_of` has a pair to give; never waits."""
+    info = manager().info
+    return (run.session is not None and not run.released) or (info is not None and info.name == run.trace.pair.name)
+
+
+def pair_of(run: Run, load: bool = False) -> "Pair | None":
+    """The run's own pair: its session's, or the one in memory; None if it is neither.
+
+    Args:
+        load: load the pair chosen in the toolbar if none is in memory; call it in the worker then.
+    """
+    if run.session is not None and not run.released:
+        return run.session.pair
+    models = manager()
+    pair = models.pair() if models.loaded or load else None
+    return pair if pair is not None and pair.info.name == run.trace.pair.name else None

@@ -1,0 +1,388 @@
+"""Three puzzles on recorded iterations: each is checked against the trace and explained from it."""
+
+import html
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import streamlit as st
+
+from decoding.errors import DraftscopeError
+from decoding.presets import EMBEDDED
+from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals
+from decoding.recorded.criteria import tokens_per_pass
+from decoding.slowdown import DRAFT, REASONS, REBUILD, REST, TOKENS, VERIFY, Slowdown, slowdown
+from decoding.trace import IterationTrace, RunTrace, Setting
+from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.errors import escape_markdown, guarded
+from pages.ui.common.models import manager
+from pages.ui.common.sentences import info_of
+from pages.ui.common.worker import run_now
+from pages.ui.scope.component import scope
+from viz.explain import phase_seconds, quote
+from viz.guess_puzzle import QUESTION, guessable, hidden_data, judge, path_words
+from viz.method_charts import TokenCost, token_cost_figure
+from viz.saving_puzzle import Missing, has_token, missing_tokens
+from viz.scope_data import compact_data
+from viz.tokens import milliseconds, plural
+
+T = TypeVar("T")
+GUESS, SAVE, LOSS = "Guess the accepted path", "Save the token", "Why did the tree lose?"
+TREE_HEIGHT = 480
+STYLE = """
+<style>
+[class*=st-key-puzzle_tree] .st-key-guess_tree, [class*=st-key-puzzle_tree] .st-key-save_tree,
+[class*=st-key-puzzle_tree] [class*=stBidiComponent] {
+  flex: none !important; height: clamp(420px, calc(100vh - 12.5rem), 760px) !important;
+}
+</style>
+"""
+# Coprime to every small pool, so that neighbours in a run do not follow each other.
+STRIDE = 7
+
+
+def draw_puzzles() -> None:
+    """The choice of a puzzle, and the puzzle."""
+    pass
+    pass
+
+    draw: dict[str, Callable[[], None]] = {GUESS: draw_guess, SAVE: draw_saving, LOSS: draw_loss}
+    chosen = st.segmented_control(
+        "Puzzle", list(draw), default=GUESS, key="puzzle", label_visibility="collapsed", required=True,
+        persist_state="session",
+    )  # fmt: skip
+    st.html(STYLE)
+    draw[chosen]()
+
+
+def drawn(puzzle: str, pool: Sequence[T]) -> tuple[int, T]:
+    """The case of a puzzle that is on screen: how many came before it, and the case."""
+    count = st.session_state.get(f"{puzzle}_count", 0)
+    return count, drawn_case(pool, count)
+
+
+def drawn_case(pool: Sequence[T], count: int) -> T:
+    """Case number `count`: every case of the pool comes before one comes again."""
+    return pool[count * _stride(len(pool)) % len(pool)]
+
+
+def _stride(size: int) -> int:
+    return next(step for step in range(STRIDE, STRIDE + size + 1) if size < 2 or _coprime(step, size))
+
+
+def _coprime(first: int, second: int) -> bool:
+    while second:
+        first, second = second, first % second
+    return first == 1
+
+
+def another_button(puzzle: str, pool: Sequence) -> None:
+    """Draws the next case."""
+
+    def draw_next() -> None:
+        st.session_state[f"{puzzle}_count"] = st.session_state.get(f"{puzzle}_count", 0) + 1
+
+    st.button(
+        "Another one", key=f"{puzzle}_another", on_click=draw_next, icon=":material/refresh:", disabled=len(pool) < 2,
+        help=f"{len(pool)} recorded cases",
+    )  # fmt: skip
+
+
+def score_words(puzzle: str) -> str:
+    """How many cases were tried and solved in this browser session."""
+    results = st.session_state.get(f"{puzzle}_results", {})
+    return f"Solved {sum(results.values())} of {len(results)} tried." if results else ""
+
+
+def keep_result(puzzle: str, number: int, solved: bool) -> None:
+    """Count a case; trying it again changes nothing."""
+    st.session_state.setdefault(f"{puzzle}_results", {}).setdefault(number, solved)
+
+
+def guess_pool() -> list[tuple[str, int]]:
+    """Recorded iterations that can be guessed: name of the recording and index."""
+    return [(name, index) for name in RECORDINGS for index in guessable(recorded_run(name))]
+
+
+def draw_guess() -> None:
+    """Guess the accepted path: choose the node where it ends, then see what the target did."""
+    pool = guess_pool()
+    number, (name, index) = drawn("guess", pool)
+    run = recorded_run(name)
+    iteration, widget = run.iterations[index], f"guess_{number}"
+    at, judged_guess = st.session_state.get("guess_checked", (None, None))
+    checked = at == number
+    left, right = st.columns([2.1, 1], gap="medium")
+    with right:
+        st.markdown(f"**{GUESS}** · {escape_markdown(run.label)}, iteration {index + 1}")
+        st.markdown(QUESTION)
+        given = [node.node_id for node in iteration.nodes if not node.pruned]
+        guess = st.selectbox(
+            "The accepted path", given, index=None, key=widget,
+            format_func=lambda node: path_words(iteration, node), disabled=checked,
+            placeholder="Click a node of the tree, or choose a path here", persist_state="session",
+        )  # fmt: skip
+        guess = judged_guess if checked else guess
+        with st.container(horizontal=True):
+            if st.button("Check", key="guess_check", type="primary", disabled=guess is None or checked):
+                st.session_state["guess_checked"] = number, guess
+                keep_result("guess", number, judge(iteration, guess).right)
+                st.rerun()
+            another_button("guess", pool)
+        if checked:
+            judged = judge(iteration, guess)
+            said = escape_markdown(f"{'Right.' if judged.right else 'Not quite.'} {judged.words}")
+            (st.success if judged.right else st.warning)(said)
+        st.caption(score_words("guess"))
+    with left, st.container(key="puzzle_tree_guess"):
+        _draw_tree(iteration, f"{name}:{index}", widget, guess, checked)
+
+
+def _draw_tree(iteration: IterationTrace, scene: str, widget: str, guess: int | None, checked: bool) -> None:
+    def choose(node: int) -> None:
+        if 0 <= node < len(iteration.nodes) and not iteration.nodes[node].pruned and not checked:
+            st.session_state[widget] = node
+
+    if checked:
+        marks = {node: "your guess" for node in iteration.path(guess)[1:]}
+        data = compact_data(iteration, scene_id=f"{scene}:told", phase="select", marks=marks)
+    else:
+        data = hidden_data(iteration, f"{scene}:asked", guess)
+    scope(data, key="guess_tree", height=TREE_HEIGHT, on_select=choose)
+
+
+REASON_WORDS: dict[str, str] = {
+    DRAFT: "Drafting takes too long",
+    VERIFY: "The target's pass over more rows takes too long",
+    REBUILD: "A second target pass computes the cache rows again",
+    REST: "Bookkeeping takes too long: mask, verdicts, moving cache rows",
+    TOKENS: "It commits fewer tokens per pass",
+}
+FACTOR_WORDS: dict[str, str] = {
+    DRAFT: "drafting", VERIFY: "target's pass", REBUILD: "second target pass", REST: "bookkeeping",
+    TOKENS: "tokens per pass",
+}  # fmt: skip
+LOSS_STYLE = """
+<style>
+.ds-figures { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; width: 100%; }
+.ds-figures th, .ds-figures td { padding: 0.3rem 0.8rem; text-align: right; border: 0; border-bottom: 1px solid
+  color-mix(in srgb, currentColor 18%, transparent); }
+.ds-figures th:first-child { text-align: left; font-weight: 400; }
+.ds-figures tr.reason { font-weight: 700; }
+</style>
+"""
+
+
+def loss_pool() -> list[str]:
+    """Recorded trees that were slower than the chain taken in turn with them."""
+    paired = [name for name, others in RECORDINGS.items() if CHAIN in others]
+    return [name for name in paired if _lost(name).ratio > 1]
+
+
+def _lost(name: str) -> Slowdown:
+    return slowdown(recorded_run(name), rivals(name)[CHAIN])
+
+
+def draw_loss() -> None:
+    """What was counted is shown; choose the reason, then the measured times tell it."""
+    pool = loss_pool()
+    number, name = drawn("loss", pool)
+    tree, chain, lost = recorded_run(name), rivals(name)[CHAIN], _lost(name)
+    left, right = st.columns([1.25, 1], gap="large")
+    with right:
+        st.markdown(f"**{LOSS}** · {escape_markdown(tree.label)} against {escape_markdown(chain.label)}")
+        st.markdown(
+            f"On this prompt the tree took **{lost.ratio:.2f} times** the chain's time per token. What cost it most?"
+        )
+        chosen = st.radio(
+            "What cost it most?", REASONS, index=None, key=f"loss_{number}", format_func=REASON_WORDS.get,
+            label_visibility="collapsed",
+        )  # fmt: skip
+        with st.container(horizontal=True):
+            another_button("loss", pool)
+        if chosen is not None:
+            keep_result("loss", number, chosen == lost.reason)
+            _tell_loss(chosen, lost)
+        st.caption(score_words("loss"))
+    with left:
+        st.html(LOSS_STYLE + (_counted_html(tree, chain) if chosen is None else _measured_html(lost, tree, chain)))
+        if chosen is not None:
+            st.markdown("**Where the time goes** · per committed token, measured, prefill left out")
+            costs = [TokenCost(run.label, _token_cost(run)) for run in (tree, chain)]
+            chart(token_cost_figure(costs, is_dark()), key="loss_chart", height=300)
+
+
+def _token_cost(run: RunTrace) -> dict[str, float]:
+    tokens = sum(len(each.committed_ids) for each in run.iterations)
+    return {name: seconds / tokens for name, seconds in phase_seconds(run.iterations).items() if seconds}
+
+
+def _tell_loss(chosen: str, lost: Slowdown) -> None:
+    """Whether the choice is the largest factor, and how the factors multiply."""
+    product = " × ".join(f"{lost.factors[name]:.2f} ({FACTOR_WORDS[name]})" for name in REASONS)
+    words = f"{REASON_WORDS[lost.reason]}: it alone makes a token take {lost.factors[lost.reason]:.2f} times as long. "
+    words += f"All factors together: {product} = {lost.ratio:.2f}."
+    if chosen == lost.reason:
+        st.success(escape_markdown(f"Right. {words}"))
+        return
+    mine = lost.factors[chosen]
+    told = (
+        f"makes it {mine:.2f} times as long" if mine > 1.005 else "costs nothing here" if mine > 0.995 else "helps here"
+    )
+    st.warning(escape_markdown(f"Not that: {FACTOR_WORDS[chosen]} {told}, a factor of {mine:.2f}. {words}"))
+
+
+def _counted_html(tree: RunTrace, chain: RunTrace) -> str:
+    """What was counted in both runs: no times."""
+
+    def per_pass(run: RunTrace, name: str) -> str:
+        return f"{sum(getattr(each, name) for each in run.iterations) / len(run.iterations):.1f}"
+
+    rows = [
+        ("Tokens committed per pass", *(f"{tokens_per_pass(run):.2f}" for run in (tree, chain))),
+        *(
+            (words, per_pass(tree, name), per_pass(chain, name))
+            for words, name in (
+                ("Nodes drafted per iteration", "drafted"),
+                ("Nodes given to the target", "verified"),
+                ("Draft forwards per iteration", "draft_forwards"),
+                ("Target passes per iteration", "target_passes"),
+                ("Depth of the tree", "tree_depth"),
+            )
+        ),
+    ]
+    return _table("Counted, means over the run", (tree.label, chain.label), rows)
+
+
+def _measured_html(lost: Slowdown, tree: RunTrace, chain: RunTrace) -> str:
+    """Measured means of an iteration by phase, and what each contributes."""
+    rows = [
+        (FACTOR_WORDS[name].capitalize(), *(_seconds(means.seconds[name]) for means in (lost.mine, lost.other)),
+         f"× {lost.factors[name]:.2f}")
+        for name in lost.mine.seconds
+    ]  # fmt: skip
+    rows.append(
+        ("Tokens per pass", f"{lost.mine.tokens:.2f}", f"{lost.other.tokens:.2f}", f"× {lost.factors[TOKENS]:.2f}")
+    )
+    rows.append(
+        ("Time per token", milliseconds(lost.mine.token_s), milliseconds(lost.other.token_s), f"× {lost.ratio:.2f}")
+    )
+    marked = FACTOR_WORDS[lost.reason].capitalize()
+    return _table("Measured, means of an iteration", (tree.label, chain.label, "factor"), rows, marked)
+
+
+def _seconds(value: float) -> str:
+    return milliseconds(value) if value else "none"
+
+
+def _table(title: str, heads: tuple[str, ...], rows: list[tuple], marked: str = "") -> str:
+    head = "".join(f"<th>{html.escape(words)}</th>" for words in heads)
+    body = "".join(
+        f'<tr class="{"reason" if row[0] == marked else ""}"><th>{html.escape(row[0])}</th>'
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    head = f"<thead><tr><th>{html.escape(title)}</th>{head}</tr></thead>"
+    return f'<table class="ds-figures">{head}<tbody>{body}</tbody></table>'
+
+
+if TYPE_CHECKING:
+    from decoding.pair import Pair
+
+
+def saving_pool() -> list[tuple[str, Missing]]:
+    """Tokens that the recorded trees missed: name of the recording and the token."""
+    return [(name, missing) for name in RECORDINGS for missing in missing_tokens(recorded_run(name))]
+
+
+def draw_saving() -> None:
+    """Two settings of the recorded run, its tree drafted again after each move, and whether the token is in it."""
+    pool = saving_pool()
+    number, (name, missing) = drawn("save", pool)
+    run = recorded_run(name)
+    base = run.iterations[missing.iteration]
+    left, right = st.columns([2.1, 1], gap="medium")
+    with right:
+        st.markdown(f"**{SAVE}** · {escape_markdown(run.label)}, iteration {missing.iteration + 1}")
+        st.markdown(
+            escape_markdown(
+                f"The target wanted {quote(missing.text)} after {quote(base.nodes[missing.parent].text)}, and no node "
+                f"given to it had that token. Find a setting with which it is in the verified tree."
+            )
+        )
+        changes = {setting: _slider(setting, base.settings[setting], number) for setting in missing.settings}
+        changed = any(value != base.settings[setting] for setting, value in changes.items())
+        tree = None
+        with guarded():
+            tree = _drafted(number, run, missing, changes) if changed else base
+        node = None if tree is None else has_token(tree, missing, base)
+        with st.container(horizontal=True):
+            another_button("save", pool)
+        if tree is not None:
+            _tell_saving(number, missing, base, tree, node, changed)
+        st.caption(score_words("save"))
+    with left, st.container(key="puzzle_tree_save"):
+        marks = {missing.parent: "here"} if tree in (base, None) else {} if node is None else {node: "saved"}
+        scene = f"{name}:{missing.iteration}:{sorted(changes.items())}:{tree is None}"
+        data = compact_data(tree or base, scene_id=scene, phase="select", marks=marks)
+        scope(data, key="save_tree", height=TREE_HEIGHT)
+
+
+def _slider(name: str, value: Setting, number: int) -> Setting:
+    info = info_of(name)
+    return st.slider(
+        info.title, *info.offered_with(value), value, info.step, key=f"save_{number}_{name}",
+        help=f"{info.help} In the recorded iteration: {value:g}.",
+    )  # fmt: skip
+
+
+def _tell_saving(
+    number: int, missing: Missing, base: IterationTrace, tree: IterationTrace, node: int | None, changed: bool
+):
+    """Solved or not, and what the new tree costs."""
+    if not changed:
+        st.info("Move a setting: the tree is drafted and verified again by the embedded pair.", icon=":material/tune:")
+        return
+    nodes = plural(tree.drafted, "node")
+    size = f"The tree has {nodes}, {tree.verified} verified ({base.drafted} and {base.verified} before)."
+    if node is None:
+        st.warning(escape_markdown(f"Not in the tree. {size}"))
+        return
+    keep_result("save", number, True)
+    verdict = f"It is {tree.nodes[node].verdict.replace('_', ' ')}, and {plural(len(tree.committed_ids), 'token')} "
+    gained = f"{verdict}are committed in place of {len(base.committed_ids)}."
+    st.success(escape_markdown(f"Saved. {gained} {size} {missing.words}"))
+
+
+def _drafted(number: int, run: RunTrace, missing: Missing, changes: dict[str, Setting]) -> IterationTrace:
+    """The iteration drafted again with changed settings, the last one kept."""
+    key = (number, tuple(changes.items()))
+    if st.session_state.get("save_key") != key:
+        tree = run_now("Drafting again", lambda job: draft_again(_embedded_pair(), run, missing.iteration, changes))
+        st.session_state["save_key"], st.session_state["save_iteration"] = key, tree
+    return st.session_state["save_iteration"]
+
+
+def _embedded_pair() -> "Pair":
+    models = manager()
+    if (models.settings.target, models.settings.draft) != (EMBEDDED, EMBEDDED):
+        raise DraftscopeError(
+            "This puzzle was recorded with the embedded pair: choose it in the upper right corner to draft again."
+        )
+    return models.pair()
+
+
+def draft_again(pair: "Pair", run: RunTrace, index: int, changes: dict[str, Setting]) -> IterationTrace:
+    """One iteration of a recorded run on the same prefix, drafted and verified live with some settings changed.
+
+    Raises:
+        SettingsError: the settings contradict one another.
+    """
+    from decoding.methods import METHODS
+    from decoding.session import DecodeSession, Limits
+
+    iteration = run.iterations[index]
+    before = [token for past in run.iterations[:index] for token in past.committed_ids]
+    method = METHODS[run.method].with_settings(**{**run.settings, **iteration.settings, **changes})
+    limits = Limits(run.max_new_tokens - len(before))
+    return DecodeSession(pair, method, [*run.prompt_ids, *before], limits=limits).step()

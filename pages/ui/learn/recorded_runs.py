@@ -1,0 +1,304 @@
+"""The recorded runs as cards, each with its numbers, and ways on: to the screen, or beside its rivals on Compare."""
+
+import html
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from decoding.presets import PairSettings
+from decoding.recorded import CHAIN, PLAIN, home_run, recorded_run, rivals, telling_iteration
+from decoding.recorded.criteria import Rescue, best_rescue, speed, threshold_moves, tokens_per_pass
+from decoding.slowdown import slowdown
+from decoding.trace import RunTrace, SamplingTrace
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.menu import PAGES
+from pages.ui.common.models import manager
+from pages.ui.common.state import (
+    PromptChoice,
+    Run,
+    ask_view,
+    current_run,
+    draw_set_aside,
+    keep_run,
+    selected_iteration,
+    set_aside,
+)
+from pages.ui.widgets.controls import OWN_TEXT, sample_prompts, set_method
+from viz.explain import quote
+from viz.text_strip import iteration_spans, text_html
+from viz.tokens import number, plural
+
+COLUMNS = 3
+STYLE = """
+<style>
+[class*=st-key-card_] p { margin: 0 0 0.3rem; }
+.ds-bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: 0.15rem 0.6rem; font-size: 0.82rem; }
+.ds-bars i { display: block; height: 0.75rem; margin-top: 0.2rem; border-radius: 2px; background: #0072B2; }
+.ds-bars i.other { background: #8A93A6; }
+.ds-bars span.n { font-variant-numeric: tabular-nums; text-align: right; }
+.ds-facts { font-size: 0.82rem; height: 4.25rem; overflow: hidden; }
+.ds-added { font-family: monospace; line-height: 1.5; height: 2.9rem; overflow: hidden; }
+.ds-added > span { opacity: 0.75; }
+.ds-added > div { display: inline; line-height: 1.5 !important; }
+.ds-depths { display: flex; align-items: flex-end; gap: 2px; height: 2.1rem; margin-bottom: 0.4rem; }
+.ds-depths i { flex: 1 1 0; background: #009E73; border-radius: 1px 1px 0 0; }
+.ds-card-words { min-height: 5.6rem; font-size: 0.92rem; line-height: 1.45; }
+</style>
+"""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One recorded run.
+
+    Attributes:
+        name: of the recording. title: what it is an example of. words: a sentence with its numbers.
+        iteration, node, phase: where it is opened.
+        beside: runs on the same prompt whose speed is shown beside its own.
+    """
+
+    name: str
+    title: str
+    words: str
+    iteration: int
+    node: int | None = None
+    phase: str = "select"
+    beside: tuple[RunTrace, ...] = ()
+
+
+def cards() -> tuple[Card, ...]:
+    """Every card; all numbers are read from the runs."""
+    return (_helps(), _loses(), _rescue(), _adapts(), _sampled(), _home())
+
+
+def _helps() -> Card:
+    run, other = recorded_run("tree_helps"), rivals("tree_helps")
+    words = (
+        f"{run.label} commits {tokens_per_pass(run):.2f} tokens per pass, the chain "
+        f"{tokens_per_pass(other[CHAIN]):.2f}. It took {slowdown(run, other[CHAIN]).ratio:.2f} times the chain's time "
+        "per token."
+    )
+    return Card("tree_helps", "A tree helps", words, telling_iteration(run), beside=(other[CHAIN], other[PLAIN]))
+
+
+def _loses() -> Card:
+    run, other = recorded_run("tree_loses"), rivals("tree_loses")
+    lost = slowdown(run, other[CHAIN])
+    words = (
+        f"{run.label} commits {lost.mine.tokens:.2f} tokens per pass, the chain {lost.other.tokens:.2f}: its trees are "
+        f"{_mean_depth(run):.1f} deep, the chain {_mean_depth(other[CHAIN]):.1f}. The tree took {lost.ratio:.2f} times "
+        "the chain's time per token."
+    )
+    return Card("tree_loses", "A tree loses to the chain", words, telling_iteration(run),
+                beside=(other[CHAIN], other[PLAIN]))  # fmt: skip
+
+
+def _mean_depth(run: RunTrace) -> float:
+    return sum(each.tree_depth for each in run.iterations) / len(run.iterations)
+
+
+def _place(run: RunTrace, found: Rescue):
+    iteration = run.iterations[found.iteration]
+    return iteration, iteration.nodes[found.rejected], iteration.nodes[found.accepted]
+
+
+def _rescue() -> Card:
+    run = recorded_run("sibling_rescue")
+    found = best_rescue(run)
+    iteration, first, second = _place(run, found)
+    words = (
+        f"In iteration {found.iteration + 1} the draft's first choice {quote(first.text)} "
+        f"({number(first.draft_probability)}) is rejected. Its sibling {quote(second.text)} "
+        f"({number(second.draft_probability)}) is accepted and {found.below} more below it: "
+        f"{plural(len(iteration.committed_ids), 'token')} from one pass."
+    )
+    return Card("sibling_rescue", "A sibling rescues the iteration", words, found.iteration, found.accepted)
+
+
+def _adapts() -> Card:
+    run = recorded_run("history")
+    moves = threshold_moves(run)
+    depths = [int(each.settings["base_depth"]) for each in run.iterations]
+    moved = next(each.index for each in run.iterations if each.history and each.history.before != each.history.after)
+    words = (
+        f"History adaptation moves its settings {sum(moves.values())} times in "
+        f"{plural(len(run.iterations), 'iteration')}: bolder {moves['bolder']} times, more careful "
+        f"{moves['more_careful']} times. The base depth begins at {depths[0]} and moves between {min(depths)} and "
+        f"{max(depths)}."
+    )
+    return Card("history", "Thresholds follow the past", words, moved, phase="history")
+
+
+def _sampled() -> Card:
+    run = recorded_run("sampled")
+    found = best_rescue(run, residual=True)
+    iteration, first, second = _place(run, found)
+    test = next(step for step in iteration.steps if step.child_id == first.node_id and not step.accepted)
+    words = (
+        f"At temperature {run.sampling.temperature:g} the test of {quote(first.text)} passes with probability "
+        f"{number(test.acceptance_probability)}; {number(test.drawn)} is drawn and it fails. From what is left of the "
+        f"target's law its sibling {quote(second.text)} is accepted, and {found.below} more."
+    )
+    return Card("sampled", "A sampled run with a residual", words, found.iteration, found.rejected)
+
+
+def _home() -> Card:
+    run = home_run()
+    words = (
+        f"A story of {plural(run.totals.new_tokens, 'token')} in {plural(len(run.iterations), 'pass', 'passes')} of "
+        "the target, all of them to step through."
+    )
+    return Card("home", "The run of the home page", words, telling_iteration(run))
+
+
+def draw_cards() -> None:
+    """All cards, and the way back to a run that was set aside for one of them."""
+    st.html(STYLE)
+    draw_set_aside()
+    told = cards()
+    for row in range(0, len(told), COLUMNS):
+        for place, card in zip(st.columns(COLUMNS), told[row : row + COLUMNS], strict=False):
+            with place.container(border=True, key=f"card_{card.name}"):
+                _draw_card(card)
+    compared = next(recorded_run(card.name) for card in told if card.beside)
+    st.caption(
+        escape_markdown(
+            "Decoded by the embedded pair and stored; found by search over the sample prompts "
+            "(python -m decoding.record_presets). Runs whose speeds are compared were taken in turn, on "
+            f"{compared.hardware.get('processor', '')}, {plural(int(compared.hardware.get('threads', 1)), 'thread')}."
+        )
+    )
+
+
+def _draw_card(card: Card) -> None:
+    run = recorded_run(card.name)
+    st.markdown(f"**{card.title}**")
+    below = _bars((run, *card.beside)) if card.beside else _facts(run, card.iteration, card.phase)
+    st.html(f'<div class="ds-card-words">{html.escape(card.words)}</div>{below}')
+    if st.button("Open in Step through", key=f"open_{card.name}", icon=":material/footprint:"):
+        open_recording(card)
+
+
+def _bars(runs: tuple[RunTrace, ...]) -> str:
+    """Measured speeds beside each other, prefill included."""
+    most = max(speed(run) for run in runs)
+    rows = "".join(
+        f'<span>{html.escape(run.label)}</span><i class="{"other" if place else "own"}" '
+        f'style="width:{100 * speed(run) / most:.0f}%"></i><span class="n">{speed(run):.0f} tokens/s</span>'
+        for place, run in enumerate(runs)
+    )
+    return f'<div class="ds-bars">{rows}</div>'
+
+
+def _facts(run: RunTrace, index: int, phase: str) -> str:
+    """What the iteration wrote, or how the settings moved; method and length of a run that stands alone."""
+    drawn = _depths(run) if phase == "history" else _text(run, index)
+    facts = f"{run.label} · {plural(run.totals.new_tokens, 'token')} · {tokens_per_pass(run):.2f} per pass"
+    return f'<div class="ds-facts">{drawn}{html.escape(facts)}</div>'
+
+
+def _text(run: RunTrace, index: int) -> str:
+    """The end of the text before an iteration, and what it added in the marks of the text panel."""
+    before = [*run.prompt_texts, *(text for past in run.iterations[:index] for text in past.committed_texts)]
+    tail = html.escape("".join(before)[-30:].replace("\n", " "))
+    return f'<div class="ds-added"><span>…{tail}</span>{text_html(iteration_spans(run.iterations[index], True))}</div>'
+
+
+def _depths(run: RunTrace) -> str:
+    """Base depth of every iteration as a column each."""
+    depths = [int(each.settings["base_depth"]) for each in run.iterations]
+    columns = "".join(f'<i style="height:{100 * depth / max(depths):.0f}%"></i>' for depth in depths)
+    words = html.escape(f"Base depth by iteration, from {min(depths)} to {max(depths)}", quote=True)
+    return f'<div class="ds-depths" role="img" aria-label="{words}" title="{words}">{columns}</div>'
+
+
+def open_recording(card: Card) -> None:
+    """Put a recording on screen in Step through; a run that was decoded here is set aside, not lost."""
+    set_aside(current_run(), selected_iteration())
+    keep_run(Run(recorded_run(card.name), "recorded"), card.iteration)
+    ask_view(card.iteration, card.node, card.phase)
+    st.switch_page(PAGES["Step through"], query_params={})
+
+
+if TYPE_CHECKING:
+    from decoding.method import Method
+    from pages.ui.compare.plan import Outcome
+
+SAMPLING_KEYS = tuple(f"sampling_{field.name}" for field in fields(SamplingTrace))
+PLAN_KEYS = ("prompt", "prompt_text", "max_new_tokens", "compare_repeats", "compare_warmup")
+PLACED = ("comparison", "compare_slots", "compare_view", *PLAN_KEYS, *SAMPLING_KEYS)
+
+
+def place_comparison(name: str) -> dict[str, Any]:
+    """Show the recorded calls on Compare, everything set as it was for them; returns what was put in the session."""
+    from pages.ui.widgets.contestants import COMPARE, add_slot
+
+    outcome = recorded_outcome(name)
+    state = st.session_state
+    state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
+    for contestant in outcome.comparison.contestants:
+        set_method(add_slot(COMPARE, contestant.method.name), contestant.method)
+    plan = outcome.plan
+    state["prompt"], state["prompt_text"] = plan.prompt.name, plan.prompt.text
+    state["max_new_tokens"], state["compare_repeats"] = plan.max_new_tokens, plan.repeats
+    state["compare_warmup"] = plan.warmup
+    for name, value in asdict(plan.sampling.trace()).items():
+        state[f"sampling_{name}"] = value
+    return {key: state[key] for key in PLACED}
+
+
+def recorded_outcome(name: str) -> "Outcome":
+    """Plain decoding, the chain and the tree of a recording as they were measured: one call each, taken in turn."""
+    from decoding.comparison import Comparison, Contestant
+    from decoding.sampling import Sampling
+    from pages.ui.compare.plan import Outcome, Plan
+
+    others = rivals(name)
+    runs = (others.pop(PLAIN), *others.values(), recorded_run(name))
+    contestants = tuple(Contestant(run.label, method=method_of(run)) for run in runs)
+    prompt, first = prompt_of(runs[0]), runs[0]
+    sampling = Sampling()
+    results = tuple(_result(place, run) for place, run in enumerate(runs))
+    return Outcome(
+        comparison=Comparison(contestants, (prompt.name,), results, (), 0, sampling),
+        plan=Plan(prompt, first.max_new_tokens, repeats=1, warmup=0, sampling=sampling),
+        prompt_ids=first.prompt_ids,
+        prompt_texts=first.prompt_texts,
+        texts={
+            token: text
+            for run in runs
+            for each in run.iterations
+            for token, text in zip(each.committed_ids, each.committed_texts, strict=True)
+        },
+        cancelled=False,
+        pair=first.pair,
+        settings=PairSettings(),
+        generation=manager().generation,
+        hardware=dict(first.hardware),
+    )
+
+
+def _result(place: int, run: RunTrace):
+    from decoding.comparison import Result
+    from decoding.loops import tokens_before_loop
+    from decoding.metrics import measure_run
+
+    loop_free = tokens_before_loop(run.output_ids)
+    return Result(place, 0, 0, run.output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
+
+
+def method_of(run: RunTrace) -> "Method":
+    """The method of a run with the settings that it began with, under the label it was recorded with."""
+    from dataclasses import replace
+
+    from decoding.methods import METHODS
+
+    return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
+
+
+def prompt_of(run: RunTrace) -> PromptChoice:
+    """The prompt of a run: the sample with its text, or the text alone."""
+    text = "".join(run.prompt_texts)
+    name = next((name for name, sample in sample_prompts().items() if sample.text == text), OWN_TEXT)
+    return PromptChoice(name, text)

@@ -1,0 +1,175 @@
+"""The guided tour: it sets the real app, stop by stop, and gives back what was on screen before.
+
+start_tour()       # in a page: remembers what is on screen, shows the first stop
+tour_bar("Learn")  # in setup(): the bar on every page while the tour is on, nothing otherwise
+"""
+
+import html
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import streamlit as st
+
+from decoding.recorded import recorded_run, rivals
+from decoding.recorded.criteria import best_rescue
+from pages.ui.common.menu import PAGES, ROOT
+from pages.ui.common.state import Run, ask_view, current_run, set_aside
+from pages.ui.common.torch_there import torch_there
+from pages.ui.learn.recorded_runs import PLACED, place_comparison
+from viz.tour import ADAPTING, COMPARE, COMPARED, STORY, WHAT_IF, Story, TourStep, tour_steps
+
+KEY = "tour"
+RUN_KEYS = ("run", "iteration", "node", "what_if")
+STYLE = """
+<style>
+.st-key-tour_bar {
+  height: 3.9rem; min-height: 3.9rem; flex-wrap: nowrap; padding: 0 0.8rem; overflow: hidden;
+  border: 1px solid #00795A; border-left-width: 6px; border-radius: 8px;
+  background: color-mix(in srgb, #009E73 9%, var(--st-background-color, Canvas));
+}
+.st-key-tour_bar button { min-height: 2rem; height: 2rem; padding: 0 0.7rem; white-space: nowrap; }
+.st-key-tour_words { min-width: 0; flex: 1 1 0 !important; }
+.tour-words { display: flex; gap: 0.9rem; align-items: center; font-size: 0.86rem; line-height: 1.3; }
+.tour-words b { white-space: nowrap; }
+.tour-words .place { white-space: nowrap; opacity: 0.8; font-size: 0.8rem; }
+/* The scope keeps its place on the screen: it gives up the height that the bar takes. */
+.stApp .st-key-scope_area .st-key-scope, .stApp .st-key-scope_area [class*=stBidiComponent] {
+  height: clamp(560px, calc(100vh - 11.6rem), 940px) !important;
+}
+</style>
+"""
+
+
+@dataclass(eq=False)
+class Tour:
+    """A tour that is on.
+
+    Attributes:
+        steps, at: the stops, and which one is shown.
+        runs: the recordings that it has put on screen, by name.
+        before: what the user had, by key of the session state; keys that were not there are left out.
+        placed: what the tour has put in their place.
+    """
+
+    steps: tuple[TourStep, ...]
+    at: int = 0
+    runs: dict[str, Run] = field(default_factory=dict)
+    before: dict[str, Any] = field(default_factory=dict)
+    placed: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def step(self) -> TourStep:
+        """The stop shown."""
+        return self.steps[self.at]
+
+
+def current_tour() -> Tour | None:
+    """The tour of this browser session, None while none is on."""
+    return st.session_state.get(KEY)
+
+
+def all_steps() -> tuple[TourStep, ...]:
+    """Every stop that can be shown, with the numbers of the recordings."""
+    run = recorded_run(STORY)
+    rescue = best_rescue(run)
+    story = Story(run.iterations[rescue.iteration], rescue.rejected, rescue.accepted)
+    runs = {name: recorded_run(name) for name in (STORY, ADAPTING, COMPARED)}
+    there = {label for label, page in PAGES.items() if (ROOT / page).is_file()}
+    # What compares runs models: without torch the page has nothing to show.
+    return tour_steps(runs, story, rivals(COMPARED), there if torch_there() else there - {COMPARE})
+
+
+def start_tour() -> NoReturn:
+    """Remember what is on screen and show the first stop."""
+    tour = st.session_state[KEY] = Tour(all_steps())
+    tour.before = {key: st.session_state[key] for key in (*RUN_KEYS, *PLACED) if key in st.session_state}
+    show_step()
+
+
+def show_step(title: str = "") -> NoReturn:
+    """Put the stop's run on screen and go to its page; `title` is the page that is shown."""
+    tour, step = current_tour(), current_tour().step
+    _mind_own_run(tour)
+    run = tour.runs.setdefault(step.recording, Run(recorded_run(step.recording), "recorded"))
+    st.session_state["run"], st.session_state["absent"] = run, None
+    ask_view(step.iteration, step.node, step.phase)
+    if step.page == WHAT_IF:
+        from pages.ui.what_if.branches import ask_what_if
+
+        ask_what_if(step.iteration, step.node)
+    if step.page == COMPARE and "comparison" not in tour.placed:
+        tour.placed |= place_comparison(COMPARED)
+    if step.page == title:
+        st.rerun()
+    _go_to(step.page)
+
+
+def _go_to(title: str) -> NoReturn:
+    """Switch to a page. With no parameters given, Streamlit refuses where a widget is bound to the address."""
+    st.switch_page(PAGES[title], query_params={})
+
+
+def end_tour() -> None:
+    """Give back what was on screen; what the user has made or changed meanwhile stays."""
+    tour = st.session_state.pop(KEY)
+    _mind_own_run(tour)
+    if current_run() in tour.runs.values():
+        _give_back(tour, RUN_KEYS)
+        if "run" in tour.before:
+            ask_view(tour.before.get("iteration"), tour.before.get("node"))
+    _give_back(tour, [key for key, value in tour.placed.items() if st.session_state.get(key) == value])
+
+
+def _give_back(tour: Tour, keys) -> None:
+    for key in keys:
+        if key in tour.before:
+            st.session_state[key] = tour.before[key]
+        elif key in st.session_state:
+            del st.session_state[key]
+
+
+def _mind_own_run(tour: Tour) -> None:
+    """A run that the user has made or opened during the tour is the one to give back; the one before is set aside."""
+    run, before = current_run(), tour.before.get("run")
+    if run is None or run in tour.runs.values():
+        return
+    if run is not before:
+        set_aside(before, tour.before.get("iteration", 0))
+    tour.before |= {key: st.session_state[key] for key in RUN_KEYS if key in st.session_state}
+
+
+def tour_bar(title: str) -> None:
+    """Which stop this is, its two sentences, and where to go; on a page of another stop also the way back."""
+    tour = current_tour()
+    if tour is None:
+        return
+    st.html(STYLE)
+    last, here = tour.at == len(tour.steps) - 1, tour.step.page == title
+    with st.container(key="tour_bar", horizontal=True, vertical_alignment="center", gap="small"):
+        with st.container(key="tour_words"):
+            st.html(_words_html(tour))
+        if not here and st.button("Back to the tour", key="tour_return", type="primary"):
+            show_step(title)
+        if st.button("Back", key="tour_back", disabled=tour.at == 0, icon=":material/arrow_back:"):
+            tour.at -= 1
+            show_step(title)
+        if not last and st.button("Next", key="tour_next", type="primary" if here else "secondary"):
+            tour.at += 1
+            show_step(title)
+        if last and st.button("To the puzzles", key="tour_next", type="primary" if here else "secondary"):
+            end_tour()
+            st.session_state["learn_view"] = "Puzzles"
+            _go_to("Learn")
+        own = tour.before.get("run")
+        comes_back = own is not None and own.source != "recorded"
+        if st.button("End tour", key="tour_end", help="Your own run comes back on screen" if comes_back else None):
+            end_tour()
+            st.rerun()
+
+
+def _words_html(tour: Tour) -> str:
+    return (
+        f'<div class="tour-words" role="status" aria-live="polite" data-tour="{tour.step.key}">'
+        f'<span><b>{html.escape(tour.step.title)}</b><br><span class="place">Step {tour.at + 1} of {len(tour.steps)}'
+        f"</span></span><span>{html.escape(tour.step.words)}</span></div>"
+    )

@@ -1,0 +1,175 @@
+"""The rows that the page Papers shows, each pair on each machine apart, and what they say of an exhibit."""
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from decoding.errors import ExperimentError
+from decoding.experiments.homes import all_experiments, experiments_home
+from decoding.experiments.launch import seconds_per_token
+from decoding.experiments.rows import FOLDER, all_rows
+from decoding.experiments.swept import source_of
+from decoding.papers import stored
+from decoding.papers.exhibit import Exhibit
+from decoding.papers.judge import Outcome, grid_name, judge
+from decoding.papers.registry import EXHIBITS
+from pages.ui.widgets.trained import EMBEDDED_NAME
+
+PARTS = "part-*.parquet"
+SOURCE = "source"  # column: pair and machine, whose rows must not be mixed
+Stamps = tuple[tuple[str, int], ...]  # files with when they were written
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The rows of one folder.
+
+    Attributes:
+        own: whether they are the user's, not those that come with the program.
+        names: of the grids that they are of.
+        error: why they cannot be read; then there are none.
+    """
+
+    rows: pd.DataFrame
+    folder: str
+    stamps: Stamps
+    own: bool
+    names: frozenset[str] = frozenset()
+    error: ExperimentError | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """An exhibit as it is shown.
+
+    Attributes:
+        sources: pairs on machines that have rows for it, the one with the newest first. source: the one shown.
+        rows: of its grid and that source, loops and failures included.
+        error: why what a benchmark has stored for it cannot be read.
+    """
+
+    outcome: Outcome
+    sources: tuple[str, ...]
+    source: str | None
+    rows: pd.DataFrame
+    error: ExperimentError | None = None
+
+
+def kept_rows() -> list[Kept]:
+    """The rows of all experiments, those of a folder read again where a file has come or gone."""
+    found = []
+    for folder in all_experiments():
+        stamps, own = _stamps(folder / FOLDER, PARTS), folder.parent == experiments_home()
+        kept = _read(str(folder), stamps, own)
+        if kept.error is not None and (later := _stamps(folder / FOLDER, PARTS)) != stamps:  # just joined into one
+            kept = _read(str(folder), later, own)
+        found.append(kept)
+    return found
+
+
+def stamps_now() -> tuple[Stamps, ...]:
+    """Tells whether rows have come since."""
+    return tuple(_stamps(folder / FOLDER, PARTS) for folder in all_experiments())
+
+
+def judgement(exhibit: Exhibit, kept: Iterable[Kept], source: str | None = None) -> Judgement:
+    """What the rows of one source say of an exhibit.
+
+    Args:
+        source: pair and machine; the one with the newest rows where it has none or is None.
+    """
+    sources, told = _sources(exhibit, kept)
+    source = source if source in sources else next(iter(sources), None)
+    rows = sources[source] if source is not None else _no_rows()
+    known = _memory().get((exhibit.key, source))
+    if known is None or known[0] != told:
+        try:
+            known = told, judge(exhibit, rows), None
+        except ExperimentError as error:
+            known = told, Outcome(exhibit, (), {}, {}, (), ()), error
+        _memory()[exhibit.key, source] = known
+    return Judgement(known[1], tuple(sources), source, rows, known[2])
+
+
+def known_outcomes(kept: list[Kept], chosen: Mapping[str, str | None], budget_s: float) -> dict[str, Outcome]:
+    """The outcomes of all exhibits by key, as far as they are known or can be judged within a time.
+
+    Args:
+        chosen: which source is shown, by exhibit.
+    """
+    found, until = {}, time.monotonic() + budget_s
+    for exhibit in EXHIBITS:
+        sources, told = _sources(exhibit, kept)
+        asked = chosen.get(exhibit.key)
+        source = asked if asked in sources else next(iter(sources), None)
+        known = _memory().get((exhibit.key, source))
+        if (known is not None and known[0] == told) or time.monotonic() < until:
+            found[exhibit.key] = judgement(exhibit, kept, source).outcome
+    return found
+
+
+def cost_of_a_token(kept: Iterable[Kept]) -> tuple[float, bool] | None:
+    """Seconds that a token has cost with the embedded pair, which grids run: in the user's own runs, else in all.
+
+    Returns:
+        The seconds and whether they are of the user's own runs; None where nothing was run.
+    """
+    kept = list(kept)
+    for own in (True, False):
+        costs = [each.rows.loc[each.rows["pair"] == EMBEDDED_NAME, ["failure", "new_tokens", "wall_s"]]
+                 for each in kept if each.own or not own]  # fmt: skip
+        if costs and (found := seconds_per_token(pd.concat(costs))) is not None:
+            return found, own
+    return None
+
+
+def _sources(exhibit: Exhibit, kept: Iterable[Kept]) -> tuple[dict[str, pd.DataFrame], tuple]:
+    """The rows of an exhibit's grid by source, the newest first, and what tells whether they have changed."""
+    if exhibit.stored:
+        return {}, tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(exhibit.stored))
+    name = grid_name(exhibit.grid)
+    mine = [each for each in kept if name in each.names]
+    told = tuple((each.folder, each.stamps) for each in mine)
+    return (_apart(name, told, mine) if mine else {}), told
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _apart(name: str, told: tuple, _mine: list[Kept]) -> dict[str, pd.DataFrame]:
+    rows = pd.concat([each.rows[each.rows["experiment"] == name] for each in _mine], ignore_index=True)
+    rows = rows.drop_duplicates([SOURCE, "key"])
+    newest = rows.groupby(SOURCE)["started"].max().sort_values(ascending=False).index
+    return {source: rows[rows[SOURCE] == source] for source in newest}
+
+
+@st.cache_resource(max_entries=24, show_spinner=False)
+def _read(folder: str, stamps: Stamps, own: bool) -> Kept:
+    try:
+        rows = all_rows([Path(folder)])
+    except ExperimentError as error:
+        return Kept(_no_rows(), folder, stamps, own, error=error)
+    rows = rows.assign(**{SOURCE: source_of(rows)})
+    return Kept(rows, folder, stamps, own, frozenset(rows["experiment"]))
+
+
+@st.cache_resource(show_spinner=False)
+def _no_rows() -> pd.DataFrame:
+    return all_rows([])
+
+
+@st.cache_resource(show_spinner=False)
+def _memory() -> dict[tuple[str, str | None], tuple[tuple, Outcome, ExperimentError | None]]:
+    """What was judged last by exhibit and source, with what the rows were known by; shared by all sessions."""
+    return {}
+
+
+def _stamps(folder: Path, names: str) -> Stamps:
+    found = []
+    for file in sorted(folder.glob(names)):
+        with suppress(FileNotFoundError):  # joined with others in this moment
+            found.append((file.name, file.stat().st_mtime_ns))
+    return tuple(found)

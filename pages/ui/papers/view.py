@@ -1,0 +1,356 @@
+"""One table or figure of a paper: how it was measured there and here, a chart, the numbers, and the verdicts."""
+
+import html
+from dataclasses import replace
+from itertools import groupby
+
+import streamlit as st
+
+from decoding.experiments.bootstrap import FEWEST, Estimate
+from decoding.experiments.columns import LOOP_FREE
+from decoding.papers.exhibit import Exhibit, Figure, Way
+from decoding.papers.judge import Judged, Outcome, claim_words, words_of
+from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.papers.rows import Judgement, Kept
+from pages.ui.papers.run import draw_benchmark, draw_runs, size_of
+from viz.paper_charts import FACTOR, Mark, far_apart, lines_figure, table_figure
+from viz.tokens import plural
+
+STYLE = """
+<style>
+.st-key-papers_list { max-height: calc(100vh - 4.2rem); overflow-y: auto; flex-wrap: nowrap; padding-right: 0.3rem; }
+[data-testid=stColumn]:has(.st-key-papers_list) { position: sticky; top: 0.6rem; align-self: flex-start; }
+.st-key-papers_list > * { flex: none; }
+.st-key-papers_list [data-testid=stMarkdownContainer], .st-key-papers_list [data-testid=stCaptionContainer],
+.st-key-papers_header [data-testid=stMarkdownContainer], .st-key-papers_header [data-testid=stCaptionContainer],
+.st-key-papers_offer [data-testid=stCaptionContainer] { margin: 0; }
+.st-key-papers_list [data-testid=stCaptionContainer] p { font-size: 0.78rem; line-height: 1.4; margin: 0.2rem 0; }
+.st-key-papers_list [data-testid=stExpanderDetails] { padding: 0.2rem 0.3rem 0.4rem; }
+.st-key-papers_list [data-testid=stExpanderDetails] [data-testid=stVerticalBlock] { gap: 0; }
+.st-key-papers_list summary { padding: 0.35rem 0.6rem; min-height: 0; }
+.st-key-papers_list summary p { font-size: 0.88rem; line-height: 1.3; }
+[class*=st-key-papers_entry_] button { justify-content: flex-start; text-align: left; min-height: 1.8rem; }
+[class*=st-key-papers_entry_] button { padding: 0.15rem 0.5rem; }
+[class*=st-key-papers_entry_] button > div { justify-content: flex-start; width: 100%; }
+[class*=st-key-papers_entry_] button p { font-size: 0.84rem; line-height: 1.2; text-align: left; }
+.st-key-papers_header p { margin: 0; }
+.st-key-papers_header [data-testid=stMarkdown] p { font-size: 1.08rem; }
+.st-key-papers_header [data-testid=stCaptionContainer] p { font-size: 0.84rem; line-height: 1.45; }
+.st-key-papers_offer, .st-key-papers_progress { min-height: 2.6rem; flex-wrap: nowrap; }
+.st-key-papers_offer button, .st-key-papers_progress button { min-height: 2.1rem; height: 2.1rem; }
+.st-key-papers_offer button p, .st-key-papers_progress button p { white-space: nowrap; }
+.st-key-papers_offer [data-testid=stCaptionContainer] p { margin: 0; }
+.st-key-papers_chart { padding: 0.4rem 0.8rem 0.3rem !important; }
+.papers-table-box { overflow-x: auto; }
+.papers-table { --line: 1px solid color-mix(in srgb, currentColor 18%, transparent); border-collapse: collapse; }
+.papers-table { min-width: 50%; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
+.papers-table th, .papers-table td { border: 0; border-bottom: var(--line); padding: 0.2rem 0.4rem; text-align: end; }
+.papers-table thead th { vertical-align: bottom; font-weight: 600; }
+.papers-table thead th[scope=colgroup] { border-bottom: 0; }
+.papers-table thead th[colspan="2"] { text-align: center; }
+.papers-table thead td { border-bottom: var(--line); }
+.papers-table tbody th { font-weight: 400; text-align: left; vertical-align: top; white-space: nowrap; }
+.papers-table tbody td { white-space: nowrap; }
+.papers-table .paper { opacity: 0.85; font-style: italic; }
+ul.papers-claims { list-style: none; margin: 0 !important; padding: 0 !important; font-size: 0.9rem; }
+ul.papers-claims li {
+  display: grid; grid-template-columns: 8.4rem 1fr; gap: 0.8rem; padding: 0.15rem 0 0.15rem 0.7rem;
+  margin: 0 0 0.45rem !important; border-left: 4px dotted #8A93A6;
+}
+ul.papers-claims li.holds { border-left: 4px solid #009E73; }
+ul.papers-claims li.does-not-hold { border-left: 4px dashed #D55E00; }
+ul.papers-claims li.mixed { border-left: 4px double #8A93A6; }
+ul.papers-claims .place { display: grid; grid-template-columns: 7rem 8.4rem 1fr; gap: 0.8rem; padding: 0.1rem 0; }
+ul.papers-claims .place { border-top: 1px solid color-mix(in srgb, currentColor 18%, transparent); }
+ul.papers-claims .verdict { white-space: nowrap; font-weight: 600; }
+ul.papers-claims .told { font-variant-numeric: tabular-nums; }
+ul.papers-claims .why { font-size: 0.86rem; opacity: 0.85; }
+</style>
+"""
+
+
+AXIS_WORDS = {"asked_tokens": "generated tokens", "cut": "prompt tokens"}
+SIGNS = {"holds": "✓", "does not hold": "✗", "not decided here": "~", "not run": "○"}
+NOTHING = "–"
+
+
+def axis_words(outcome: Outcome) -> str:
+    """What a figure is drawn over; empty for a table."""
+    by = outcome.exhibit.by
+    return outcome.exhibit.axis or AXIS_WORDS.get(by, by.replace("_", " "))
+
+
+def places_of(outcome: Outcome) -> list[object]:
+    """Places on the axis, ours and the paper's; one None for a table."""
+    if not outcome.exhibit.by:
+        return [None]
+    theirs = {key[1] for way in outcome.exhibit.ways for key in way.paper if isinstance(key, tuple)}
+    found = theirs | {value for value in outcome.values if value is not None}
+    return sorted(found, key=lambda value: (isinstance(value, str), value))
+
+
+def paper_number(way: Way, figure: Figure, value: object) -> float | None:
+    """What the paper has for a way at a place; None where it gives nothing."""
+    plain = way.paper.get(figure.column) if value is None or way.flat else None
+    return way.paper.get((figure.column, value), plain)
+
+
+def marks_of(outcome: Outcome, figure: Figure) -> list[Mark]:
+    """A column of an exhibit as the chart takes it; an interval of too few prompts says nothing and is left out."""
+    marks = []
+    for way in outcome.exhibit.ways:
+        for value in places_of(outcome):
+            found = outcome.ours.get(((way.words, value), figure.column))
+            paper = paper_number(way, figure, value)
+            if found is None:
+                marks.append(Mark(way.words, value, paper=paper))
+            elif found.prompts < FEWEST:
+                marks.append(Mark(way.words, value, found.value, paper=paper))
+            else:
+                marks.append(Mark(way.words, value, found.value, found.low, found.high, paper))
+    return marks
+
+
+def claims_of(outcome: Outcome) -> tuple[Judged, ...]:
+    """The orderings as they were judged; where no value of the axis is known yet, as the paper claims them."""
+    return outcome.judged or tuple(Judged(each, None, None, None, "not run") for each in outcome.exhibit.orderings)
+
+
+def table_html(outcome: Outcome) -> str:
+    """Ours beside theirs, a row per way and place of the axis. Everything escaped.
+
+    A figure of which the paper prints no number has no column for it.
+    """
+    exhibit, places = outcome.exhibit, places_of(outcome)
+    printed = [
+        any(paper_number(way, figure, place) is not None for way in exhibit.ways for place in places)
+        for figure in exhibit.figures
+    ]
+    axis = f'<th rowspan="2" scope="col">{html.escape(axis_words(outcome))}</th>' if exhibit.by else ""
+    groups = "".join(
+        f'<th colspan="{1 + with_paper}" scope="colgroup">{html.escape(figure.words)}</th>'
+        for figure, with_paper in zip(exhibit.figures, printed, strict=True)
+    )
+    paper = '<th scope="col" class="paper">paper</th>'
+    heads = "".join(f'<th scope="col">here</th>{paper if with_paper else ""}' for with_paper in printed)
+    body = "".join(_rows_of(outcome, way, places, printed) for way in exhibit.ways)
+    return (
+        '<div class="papers-table-box" tabindex="0" role="region" aria-label="Numbers, ours beside the paper\'s">'
+        f'<table class="papers-table"><thead><tr><td rowspan="2"></td>{axis}<th rowspan="2" scope="col">runs</th>'
+        f"{groups}</tr><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _rows_of(outcome: Outcome, way: Way, places: list[object], printed: list[bool]) -> str:
+    """The rows of a way, one for each place."""
+    rows = []
+    for place in places:
+        key = (way.words, place)
+        runs = outcome.runs.get(key)
+        cells = [f"<td>{html.escape(_place(place))}</td>"] if outcome.exhibit.by else []
+        cells.append(f"<td>{runs or 0:,}</td>")
+        for figure, with_paper in zip(outcome.exhibit.figures, printed, strict=True):
+            ours = ours_words(figure, outcome.ours.get((key, figure.column)), runs is not None)
+            paper = paper_number(way, figure, place)
+            cells.append(f"<td>{html.escape(ours)}</td>")
+            if with_paper:
+                told = NOTHING if paper is None else f"{round(paper, max(figure.digits, 1)):,.6g}"
+                cells.append(f'<td class="paper">{told}</td>')
+        name = f'<th scope="rowgroup" rowspan="{len(places)}">{html.escape(way.words)}</th>' if not rows else ""
+        rows.append(f"<tr>{name}{''.join(cells)}</tr>")
+    return "".join(rows)
+
+
+def ours_words(figure: Figure, found: Estimate | None, run: bool) -> str:
+    """Our number with its interval, or of how many prompts it is where that is too few for one."""
+    return NOTHING if found is None and run else words_of(figure, found)
+
+
+def orderings_html(judged: tuple[Judged, ...]) -> str:
+    """The claims of the paper: the verdict, the difference here and in the paper, and why not where it does not hold.
+
+    A claim that is judged at several places of the axis is told once, with a line for each place.
+    """
+    lines = []
+    for _, found in groupby(judged, key=lambda each: each.ordering):
+        claims = list(found)
+        lines.append(_claim(claims[0]) if len(claims) == 1 else _claim_by_place(claims))
+    return f'<ul class="papers-claims">{"".join(lines)}</ul>'
+
+
+def _claim(judged: Judged) -> str:
+    why = f'<div class="why">{html.escape(judged.reason)}</div>' if judged.reason else ""
+    return (
+        f'<li class="{judged.verdict.replace(" ", "-")}"><span class="verdict">{_verdict(judged)}</span><div>'
+        f'<div>{html.escape(claim_words(judged))}</div><div class="told">{html.escape(gain_words(judged))}</div>'
+        f"{why}</div></li>"
+    )
+
+
+def _claim_by_place(claims: list[Judged]) -> str:
+    same = len({each.verdict for each in claims}) == 1
+    held = sum(each.verdict == "holds" for each in claims)
+    kind = claims[0].verdict.replace(" ", "-") if same else "mixed"
+    told = _verdict(claims[0]) if same else f"holds at {held} of {len(claims)}"
+    rows = "".join(
+        f'<div class="place"><span>{html.escape(_place(each.value))}</span><span>{_verdict(each)}</span><div>'
+        f'<div class="told">{html.escape(gain_words(each))}</div><div class="why">{html.escape(each.reason)}</div>'
+        "</div></div>"
+        for each in claims
+    )
+    return (
+        f'<li class="{kind}"><span class="verdict">{told}</span><div>'
+        f"<div>{html.escape(claim_words(replace(claims[0], value=None)))}</div>{rows}</div></li>"
+    )
+
+
+def _verdict(judged: Judged) -> str:
+    return f"{SIGNS.get(judged.verdict, SIGNS['not run'])} {html.escape(judged.verdict)}"
+
+
+def gain_words(judged: Judged) -> str:
+    """By how much the better way is ahead, here and in the paper; where less is better, by how much less it takes."""
+    gain, parts = judged.gain, []
+    if gain is not None:
+        few = gain.prompts < FEWEST
+        interval = f"n = {gain.prompts}" if few else f"{gain.low:+.1%} to {gain.high:+.1%}"
+        parts.append(f"here {_ahead(judged, gain.value)} ({interval})")
+    if judged.paper is not None:
+        parts.append(f"in the paper {_ahead(judged, judged.paper)}")
+    return " · ".join(parts)
+
+
+def _ahead(judged: Judged, share: float) -> str:
+    words = ("ahead", "behind") if judged.ordering.higher else ("less", "more")
+    return f"{abs(share):.1%} {words[share < 0]}"
+
+
+def _place(value: object) -> str:
+    return f"{value:,g}" if isinstance(value, int | float) else str(value)
+
+
+MOST_FAILURES = 3
+BEST_OF = "Where the best of several settings counts, it is chosen for every prompt by the other prompts."
+APART = (
+    f"The numbers here and in the paper are more than {FACTOR:g} times apart, so each has an axis of its own: compare "
+    "the order and the proportions, not the lengths."
+)
+
+
+def draw_exhibit(shown: Judgement, kept: list[Kept], running: frozenset[str]) -> None:
+    """Everything about one exhibit."""
+    outcome, exhibit = shown.outcome, shown.outcome.exhibit
+    if shown.error is not None:
+        show_error(shown.error)
+    _draw_header(shown)
+    if exhibit.stored:
+        draw_benchmark(exhibit, outcome.run, running)
+    else:
+        draw_runs(exhibit, outcome.run, kept, running)
+    figure = _chosen_figure(exhibit)
+    marks = marks_of(outcome, figure)
+    if any(mark.ours is not None or mark.paper is not None for mark in marks):
+        with st.container(border=True, key="papers_chart", gap=None):
+            if exhibit.by:
+                drawn = lines_figure(marks, figure.words, axis_words(outcome), is_dark())
+            else:
+                drawn = table_figure(marks, figure.words, is_dark())
+            chart(drawn, key="papers_figure", height=int(drawn.layout.height))
+        if any(way.best for way in exhibit.ways):
+            st.caption(BEST_OF)
+        if far_apart(marks):
+            st.caption(APART)
+    else:
+        st.caption(f"No number of {escape_markdown(figure.words)} yet: the paper prints none, and none was run here.")
+    sampled = "samples" if exhibit.stored else "prompts"
+    if claims := claims_of(outcome):
+        st.markdown(f"**What the paper claims, judged here on the same {sampled}**")
+        st.html(orderings_html(claims))
+    if marks:
+        st.markdown(f"**Numbers**, ours with their 95% intervals over {sampled}" if outcome.ours else "**Numbers**")
+        st.html(table_html(outcome))
+    _draw_left_out(shown)
+
+
+def source_key(exhibit: Exhibit) -> str:
+    """Where the session keeps which pair on which machine is shown, the same for all exhibits of a grid."""
+    return f"papers_source_{exhibit.grid}"
+
+
+def _draw_header(shown: Judgement) -> None:
+    """What it is, how the paper measured, and on what our rows were made."""
+    outcome, exhibit = shown.outcome, shown.outcome.exhibit
+    with st.container(key="papers_header", gap=None):
+        st.markdown(f"**{escape_markdown(exhibit.paper)}** · {escape_markdown(exhibit.title)}")
+        st.caption(f"**Paper** {escape_markdown(exhibit.protocol)}.")
+        st.caption(f"**Here** {escape_markdown(_here_words(shown))}.")
+        if outcome.elsewhere:
+            st.caption(escape_markdown(f"Kept too, and not mixed in: {'; '.join(outcome.elsewhere)}."))
+        if exhibit.needs:
+            st.caption(escape_markdown(f"It needs {exhibit.needs}."))
+    if len(shown.sources) > 1:
+        key = source_key(exhibit)
+        if st.session_state.get(key) not in shown.sources:
+            st.session_state[key] = shown.source
+        st.selectbox("Rows of", shown.sources, key=key, persist_state="session", width=760)
+
+
+def _here_words(shown: Judgement) -> str:
+    """Lengths, prompts, pair, machine and day of our rows, or what a run of them would be."""
+    outcome, exhibit = shown.outcome, shown.outcome.exhibit
+    if not outcome.run:
+        if len(shown.rows):
+            return f"{plural(len(shown.rows), 'run')} of its grid are kept, too few of them count for it yet"
+        return f"not run; {size_of(exhibit.grid).words}" if exhibit.grid else "not run"
+    where = "; ".join(outcome.where)
+    if not len(shown.rows):
+        return where
+    rows = shown.rows
+    for name in exhibit.only.keys() & set(rows):
+        rows = rows[rows[name] == exhibit.only[name]]
+    prompts = rows[["prompt_set", "kind", "prompt"]].drop_duplicates()
+    sets = ", ".join(sorted(prompts["prompt_set"].unique()))
+    tokens = " / ".join(f"{count:,}" for count in sorted(rows["asked_tokens"].dropna().astype(int).unique()))
+    asked = f"{tokens} tokens behind " if tokens else ""
+    return f"{asked}{plural(len(prompts), 'prompt')} of {sets}; {where}"
+
+
+def _chosen_figure(exhibit: Exhibit) -> Figure:
+    """The column that is drawn: the one that was clicked or that the address names, else the first."""
+    columns = {figure.column: figure for figure in exhibit.figures}
+    first, key = exhibit.figures[0].column, f"papers_column_{exhibit.key}"
+    if st.session_state.get(key) not in columns:
+        asked = st.query_params.get("figure")
+        st.session_state[key] = asked if asked in columns else first
+    chosen = st.session_state[key]
+    if len(columns) > 1:
+        chosen = st.segmented_control(
+            "Figure", list(columns), format_func=lambda name: escape_markdown(columns[name].words), key=key,
+            label_visibility="collapsed", required=True, persist_state="session",
+        )  # fmt: skip
+    _keep_address(exhibit=exhibit.key, figure=chosen if chosen != first else None)
+    return columns[chosen]
+
+
+def _keep_address(**wanted: str | None) -> None:
+    """Make the address say what is shown; what is None leaves it."""
+    for name, value in wanted.items():
+        if value is None:
+            st.query_params.pop(name, None)
+        elif st.query_params.get(name) != value:
+            st.query_params[name] = value
+
+
+def _draw_left_out(shown: Judgement) -> None:
+    """Runs of the grid that are not in the numbers: those that could not be made, with why, and those that loop."""
+    failed = shown.rows[shown.rows["failure"].notna()]
+    for (label, why), rows in list(failed.groupby(["label", "failure"]))[:MOST_FAILURES]:
+        st.warning(escape_markdown(f"{label}: {plural(len(rows), 'run')} could not be made: {why}"))
+    kinds = failed.groupby(["label", "failure"]).ngroups
+    if kinds > MOST_FAILURES:
+        st.caption(f"{plural(kinds - MOST_FAILURES, 'more kind', 'more kinds')} of runs could not be made.")
+    looping = shown.rows["failure"].isna() & shown.rows[f"{LOOP_FREE}throughput"].isna()
+    if looping.any():
+        words = plural(int(looping.sum()), "run repeats its text", "runs repeat their text")
+        st.caption(f"{words} from the start and {'is' if looping.sum() == 1 else 'are'} left out.")

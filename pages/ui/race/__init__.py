@@ -1,0 +1,1 @@
+"""The page Race: recorded calls replayed side by side on one clock."""

@@ -1,0 +1,190 @@
+"""The race on screen: lanes that replay recorded calls on one clock, in the browser alone, and its sentences.
+
+For tests the root element `.race-root` carries `data-race`, `data-mode`, `data-playing`, `data-done` and `data-at`,
+every `.lane` the number of its tokens on screen as `data-tokens`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import streamlit as st
+
+from decoding.errors import SettingsError
+from decoding.trace import RunTrace
+from pages.ui.compare.plan import pause_words
+from pages.ui.widgets.controls import prompt_words
+from viz.component_files import component_script, component_style
+from viz.race_lanes import Lane, check_lanes, lane_of, lane_of_times
+from viz.race_words import reference_lane
+from viz.tokens import plural
+
+_component = st.components.v2.component(
+    "draftscope_race",
+    js=component_script("race/lanes.js", "race/controls.js", "race/race.js"),
+    css=component_style("race/race.css"),
+)
+HEIGHT = 600
+# What the window holds besides the race: menu, toolbar, methods, and the line below it unless four lanes need the room.
+AROUND_REM, AROUND_FOUR_REM = 11.9, 9.8
+# The race fills the rest of the window, within reason; Streamlit knows no heights but pixels.
+FILL = """
+<style>
+.st-key-race_area .st-key-race_lanes, .st-key-race_area [class*=stBidiComponent] {
+  flex: none !important; height: clamp(560px, calc(100vh - var(--race-around)), 900px) !important;
+}
+.st-key-race_methods { min-height: 2.5rem; }
+.st-key-toolbar [data-testid=stProgress] p { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+</style>
+"""
+
+
+def race(data: dict) -> None:
+    """Show a race; `data` comes from `viz.race_data`."""
+    with st.container(key="race_area"):
+        around = AROUND_REM if len(data["lanes"]) < 4 else AROUND_FOUR_REM
+        st.html(f"{FILL}<style>.st-key-race_area {{ --race-around: {around}rem; }}</style>")
+        _component(key="race_lanes", data=data, height=HEIGHT)
+
+
+if TYPE_CHECKING:
+    from decoding.scoreboard import Score
+    from pages.ui.compare.plan import Outcome
+
+
+@dataclass(frozen=True, eq=False)
+class Race:
+    """Lanes to be replayed.
+
+    Attributes:
+        title: what was decoded, in a few words; `about`: how and on what it was measured.
+        explained: by lane, why its greedy text parts from that of the reference.
+        missing: sentences about methods that have no lane.
+        key: another one starts the replay anew.
+    """
+
+    lanes: tuple[Lane, ...]
+    title: str
+    about: str
+    explained: Mapping[int, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    key: str = field(default_factory=lambda: uuid4().hex[:8])
+
+
+def recorded_race() -> Race | None:
+    """The race that comes with the program, None where not all of its runs are there."""
+    from decoding.recorded.race import PROMPT, REPEATS, WARMUP, race_runs
+
+    runs = race_runs()
+    if not runs:
+        return None
+    lanes = tuple(lane_of(run, note=f"median of {REPEATS} repeats") for run in runs)
+    about = (
+        f"Not measured on this machine: {hardware_words(runs[0].hardware)}, {runs[0].created[:10]}. Each method ran "
+        f"alone, {REPEATS} times in turn after {WARMUP} warm-up rounds; {replayed_words(REPEATS)}."
+    )
+    return Race(lanes, f"{prompt_words(PROMPT)} · comes with the program", about, key="recorded")
+
+
+def race_of(outcome: "Outcome") -> Race:
+    """The race of a comparison: each method's median repeat, whole outputs.
+
+    Raises:
+        SettingsError: fewer than two methods were measured.
+    """
+    lanes, explained, missing = lanes_of(outcome)
+    plan = outcome.plan
+    paused = f", {pause_words(outcome)}" if outcome.pauses else ""
+    about = (
+        f"Measured here: {hardware_words(outcome.hardware)}. Each method ran alone, {plural(plan.repeats, 'time')} in "
+        f"turn after {plural(plan.warmup, 'warm-up round')}{paused}; {replayed_words(plan.repeats)}."
+    )
+    early = " · cancelled early" if outcome.cancelled else ""
+    _check(lanes, missing)
+    return Race(lanes, f"{prompt_words(plan.prompt.name)}{early}", about, explained, missing)
+
+
+def lanes_of(outcome: "Outcome") -> tuple[tuple[Lane, ...], dict[int, str], tuple[str, ...]]:
+    """Lanes of a comparison, why texts part by lane, and what is said of methods without a lane."""
+    from decoding.scoreboard import score
+
+    scores = score(outcome.comparison, loop_free=False)
+    measured = [entry for entry in scores if entry.measured]
+    lanes = tuple(_lane(entry, outcome) for entry in measured)
+    missing = tuple(
+        entry.failure or f"{entry.contestant.label} was not reached before the recording was cancelled."
+        for entry in scores
+        if not entry.measured
+    )
+    reference = outcome.comparison.contestants[outcome.comparison.reference]
+    explained = {}
+    if lanes and measured[reference_lane(lanes)].contestant is reference:
+        explained = {i: entry.difference.explanation for i, entry in enumerate(measured) if entry.difference}
+    return lanes, explained, missing
+
+
+def _lane(entry: "Score", outcome: "Outcome") -> Lane:
+    """The median repeat of one method."""
+    repeats, label = entry.calls, entry.contestant.label
+    number = next(repeat for repeat, call in repeats.items() if call is entry.typical)
+    which = f"repeat {number + 1} of {len(repeats)}, {middle_words(len(repeats))}" if len(repeats) > 1 else "one call"
+    speeds = tuple(call.throughput for call in repeats.values()) if len(repeats) > 1 else ()
+    if entry.run is not None:
+        return lane_of(entry.run, label, which, speeds)
+    timeline, texts, target = entry.typical.timeline, outcome.texts, outcome.pair.target
+    return lane_of_times(
+        label,
+        f"transformers · {which}",
+        timeline.seconds,
+        timeline.tokens,
+        [(token, texts[token]) for token in entry.output_ids],
+        prompt=list(zip(outcome.prompt_ids, outcome.prompt_texts, strict=True)),
+        target=f"{target.name}, {target.dtype}, {target.device}",
+        temperature=outcome.plan.sampling.temperature,
+        ended=len(entry.output_ids) < outcome.plan.max_new_tokens,
+        plain=entry.contestant.baseline != "hf_assisted",
+        speeds=speeds,
+    )
+
+
+def middle_words(repeats: int) -> str:
+    """Which of a method's repeats is replayed; an even number has no call in the middle."""
+    if repeats == 2:
+        return "the slower"
+    return "the median" if repeats % 2 else "the slower of the middle two"
+
+
+def race_of_runs(runs: Sequence[tuple[str, RunTrace]]) -> Race:
+    """The race of runs that were decoded apart from one another, by label.
+
+    Raises:
+        SettingsError: fewer than two, more than four, an empty one, or runs of different prompts.
+    """
+    lanes = tuple(lane_of(run, label) for label, run in runs)
+    check_lanes(lanes)
+    machines = list(dict.fromkeys(hardware_words(run.hardware) for _, run in runs))
+    about = f"Decoded apart from one another, one call each, times as recorded on {' and on '.join(machines)}."
+    return Race(lanes, f"{len(lanes)} runs", about)
+
+
+def replayed_words(repeats: int) -> str:
+    """Which call of each method is replayed."""
+    if repeats == 1:
+        return "its only call is replayed"
+    if repeats % 2:
+        return "its median call is replayed"
+    return f"the slower of its {'' if repeats == 2 else 'middle '}two calls is replayed"
+
+
+def hardware_words(hardware: Mapping[str, str]) -> str:
+    """What a run was measured on, in a line."""
+    device = hardware.get("gpu") or hardware.get("processor", "unknown processor")
+    threads = hardware.get("threads", "?")
+    return f"{device}, {threads} {'thread' if threads == '1' else 'threads'}, torch {hardware.get('torch', '?')}"
+
+
+def _check(lanes: Sequence[Lane], missing: Sequence[str]) -> None:
+    if len(lanes) < 2:
+        raise SettingsError(" ".join([*missing, "Fewer than two methods were measured: record the race again."]))
+    check_lanes(lanes)

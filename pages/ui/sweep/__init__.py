@@ -1,0 +1,1 @@
+"""The page Sweep: what varies, its charts while they fill, what is best here."""

@@ -1,0 +1,155 @@
+"""How the page Sweep puts things: figures, axes, states, what a grid asks for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from decoding.experiments.swept import BASE, PREFIX, axes
+from decoding.methods import METHODS
+from decoding.papers.exhibit import (
+    DRAFT_FORWARDS,
+    MEMORY,
+    OVER_DRAFTED,
+    PASSES,
+    PER_PASS,
+    SPEEDUP,
+    THROUGHPUT,
+    TPOT,
+    TTFT,
+    Figure,
+)
+from decoding.trace import Setting
+from pages.ui.common.sentences import info_of
+from pages.ui.train.sentences import duration
+from viz.sweep_charts import Axis, Measure, told
+
+STATE_ICONS = {
+    "starting": ":material/hourglass_top:",
+    "running": ":material/play_circle:",
+    "finished": ":material/check_circle:",
+    "stopped": ":material/pause_circle:",
+    "failed": ":material/error:",
+    "kept": ":material/inventory_2:",
+}
+CONDITION_WORDS = {
+    BASE: "method", "cut": "prompt tokens (0: all)", "asked_tokens": "new tokens",
+    "temperature": "temperature", "top_p": "top-p", "draft_temperature": "draft temperature", "seed": "seed",
+    "kind": "kind of text",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Told:
+    """A figure that charts and the ranking can show, and whether more of it is better."""
+
+    figure: Figure
+    higher: bool = True
+
+    @property
+    def measure(self) -> Measure:
+        """As the charts take it."""
+        return Measure(self.figure.column, self.figure.words, self.figure.scale, self.figure.digits)
+
+
+FIGURES: dict[str, Told] = {
+    told.figure.column: told
+    for told in (
+        Told(SPEEDUP), Told(THROUGHPUT), Told(PER_PASS), Told(OVER_DRAFTED),
+        Told(Figure("acceptance_verified", "accepted / verified, %", 100, 1)), Told(TPOT, False), Told(TTFT, False),
+        Told(PASSES, False), Told(DRAFT_FORWARDS, False), Told(MEMORY, False),
+    )
+}  # fmt: skip
+
+
+def figures_of(runs: pd.DataFrame) -> dict[str, Told]:
+    """The figures that these runs have."""
+    return {name: each for name, each in FIGURES.items() if name in runs and runs[name].notna().any()}
+
+
+def setting_title(name: str) -> str:
+    """A setting as its widget calls it."""
+    return info_of(name).title
+
+
+def axis_of(column: str) -> Axis:
+    """What varies, as a chart calls it."""
+    if column in CONDITION_WORDS:
+        return Axis(column, CONDITION_WORDS[column])
+    return Axis(column, setting_title(column.removeprefix(PREFIX)))
+
+
+def short_axis_of(column: str) -> Axis:
+    """What varies, where there is little room."""
+    return axis_of(column) if column in CONDITION_WORDS else Axis(column, short_title(column))
+
+
+def base_label(base: str) -> str:
+    """A method or configuration as the screen calls it: `DynaTree`, `Linear chain (streaming)`."""
+    name, at, engine = base.partition("@")
+    label = METHODS[name].label if name in METHODS else name.replace("_", " ")
+    return f"{label} ({engine})" if at else label
+
+
+def with_labels(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs, each with a label that tells its method and every setting that varies: `Fixed tree · D_max 8, B 2`."""
+    labels: dict[str, str] = {}
+    for base, group in runs.groupby(BASE):
+        varied = [name for name in axes(group) if name.startswith(PREFIX)]
+        for way, settings in group.drop_duplicates("way").set_index("way")[varied].iterrows():
+            said = ", ".join(f"{short_title(name)} {told(value)}" for name, value in settings.items())
+            labels[way] = f"{base_label(base)} · {said}" if said else base_label(base)
+    alike = {label for label in labels.values() if list(labels.values()).count(label) > 1}
+    own = runs["way"].map(labels)
+    return runs.assign(label=own.where(~own.isin(alike), runs["label"]))
+
+
+def short_title(column: str) -> str:
+    """A setting as short as can be: its sign in the papers, else its words."""
+    return info_of(column.removeprefix(PREFIX)).short
+
+
+def values_words(values: Sequence[Setting]) -> str:
+    """Values of a setting in a line."""
+    return ", ".join(told(value) for value in values)
+
+
+def asked_words(asked: Mapping[str, Any]) -> list[str]:
+    """What a grid asks for, a line for each of its methods, then one on all that they share.
+
+    Args:
+        asked: a grid as plain data, as an experiment keeps it.
+    """
+    if not asked:
+        return []
+    lines = []
+    for axis in asked["methods"]:
+        varied = [f"{setting_title(name)}: {values_words(values)}" for name, values in axis["vary"].items()]
+        base, colon, listed = axis["method"].partition(":")
+        label = base_label(base) + (f" ({listed})" if colon else "")
+        lines.append(" · ".join([label, *varied]))
+    prompts = asked["prompts"]
+    kinds = f" ({', '.join(prompts['kinds'])})" if prompts["kinds"] else ""
+    count = "all prompts" if prompts["count"] is None else f"{prompts['count']} prompts"
+    cut = [f"at most {each}" if each else "whole" for each in prompts["max_tokens"]]
+    shared = [
+        f"{count} of {prompts['set']}{kinds}, {' and '.join(cut)}{' tokens' if any(prompts['max_tokens']) else ''}",
+        f"{values_words(asked['new_tokens'])} new tokens",
+        ", ".join(dict.fromkeys(_sampling_words(each) for each in asked["samplings"])),
+        f"{asked['repeats']} times" if asked["repeats"] > 1 else "",
+        f"against {base_label(asked['reference'])}" if asked["reference"] else "no reference",
+    ]
+    return [*lines, " · ".join(filter(None, shared))]
+
+
+def left_words(seconds: float | None) -> str:
+    """Time left in words."""
+    return "" if seconds is None else f"{'about ' if seconds >= 60 else ''}{duration(seconds)} left"
+
+
+def _sampling_words(sampling: Mapping[str, Any]) -> str:
+    words = "greedy" if sampling["temperature"] == 0 else f"T {sampling['temperature']:g}"
+    words += f" top-p {sampling['top_p']:g}" if sampling["temperature"] and sampling["top_p"] < 1 else ""
+    words += f" draft T {sampling['draft_temperature']:g}" if sampling["draft_temperature"] != 1 else ""
+    return f"{words} seed {sampling['seed']}" if sampling["seed"] else words

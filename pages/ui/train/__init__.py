@@ -1,0 +1,1 @@
+"""The page Train: trainings started, watched, and their results put to use."""

@@ -1,0 +1,238 @@
+"""The form that starts a training: what is trained, its settings, how long it takes, what else runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from decoding.errors import DraftscopeError, TrainingError
+from decoding.presets import EMBEDDED, PairSettings
+from decoding.training.follow import Followed
+from decoding.training.launch import MODULES, launch
+from decoding.training.run_folder import Kind
+from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.models import manager
+from pages.ui.common.torch_there import need_torch, torch_there, why_not
+from pages.ui.common.training_fields import FIELDS, LENGTHS, Field, arguments_of, heads_to_start_from, title_of
+from pages.ui.train.runs import look_at
+from pages.ui.train.sentences import KIND_WORDS, duration, started_s
+from pages.ui.widgets.settings import say_again, seed
+from viz.tokens import plural
+
+
+def keep_latest(key: str, options: list) -> None:
+    """Set a choice to its last option, which moves on, for as long as it is left there; call it before the widget."""
+    last, chosen = st.session_state.get(f"{key}_last"), st.session_state.get(key)
+    if chosen is None or chosen == last or chosen not in options:
+        chosen = options[-1]
+    st.session_state[key] = chosen  # said again, or a widget of the same key elsewhere would reset it
+    st.session_state[f"{key}_last"] = options[-1]
+
+
+# Settings in which a training must be the same for its pace to say something about another.
+SAME: dict[Kind, tuple[str, ...]] = {
+    "head": ("loss", "top_k", "batch", "roots", "depth", "device"),
+    "selector": ("verifier", "device"),
+    "embedded": ("device",),
+}
+
+
+def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[Followed]) -> str:
+    """What is planned, and how long the last training like this took on this machine.
+
+    Args:
+        values: of the form, by flag.
+        found: trainings of this machine, newest first.
+    """
+    like = next((each for each in found if each.records and _alike(kind, values, each)), None)
+    if "--minutes" in values:
+        words = f"It trains for {duration(60 * values['--minutes'])}"
+    else:
+        words = f"It trains for {values['--steps']:,} steps"
+        step_s = pace_s(like) if like is not None else None
+        if step_s is not None:
+            words += f", about {duration(values['--steps'] * step_s)} at the pace of the last one like it here"
+    whole_s = whole_time_s(like) if like is not None else None
+    if whole_s is None:
+        return (
+            f"{words}. Before that text and data are prepared: how long that takes is told a moment after it begins, "
+            "and what was prepared is kept where it is stopped."
+        )
+    trained_s = sum(phase_seconds(like).values())
+    return (
+        f"{words}. Before that text and data are prepared, as far as they are not kept from another training. The last "
+        f"one like it took {duration(whole_s)} in all, {duration(trained_s)} of them training."
+    )
+
+
+def pace_s(followed: Followed) -> float | None:
+    """Measured seconds of a step over all phases, None before the first."""
+    steps = {record["phase"]: record["step"] for record in followed.records}
+    total = sum(steps.values())
+    return sum(phase_seconds(followed).values()) / total if total else None
+
+
+def phase_seconds(followed: Followed) -> dict[str, float]:
+    """Seconds trained in each phase so far."""
+    return {record["phase"]: record["trained_s"] for record in followed.records}
+
+
+def whole_time_s(followed: Followed) -> float | None:
+    """Seconds from its start to its end, None where it has not finished in one go."""
+    resumed = followed.launched is not None and "--resume" in followed.launched.command
+    if followed.stand.state != "finished" or resumed:
+        return None
+    return max(followed.stand.status.written - started_s(followed), 0.0)
+
+
+def _alike(kind: Kind, values: Mapping[str, Any], followed: Followed) -> bool:
+    """Whether a training is of the same kind and has the settings that decide its pace."""
+    if followed.settings is None or followed.kind != kind:
+        return False
+    known = followed.settings.settings
+    flags = {name: f"--{name.replace('_', '-')}" for name in SAME[kind]}
+    return all(str(known.get(name)) == str(values[flag]) for name, flag in flags.items() if flag in values)
+
+
+KIND, UNIT = "train_kind", "train_unit"
+ABOUT: dict[Kind, str] = {
+    "head": "A draft of one layer that reads the target's own last features, trained with the loss of EAGLE, HASS or "
+    "TALF. With the embedded pair it is worth watching after minutes on a CPU.",
+    "selector": "A small network that chooses the shape of a delayed tree anew in every iteration, for one verifier. "
+    "Runs of the pair are recorded first, then it is trained on their exact expectations.",
+    "embedded": "A tokenizer, a target and a draft of the embedded pair's shapes, from any folder of text. From random "
+    "weights it wants hours on a CPU.",
+}
+MINUTES, STEPS = "Minutes", "Steps"
+
+
+def draw_form(found: Sequence[Followed]) -> None:
+    """What to train, its settings, an estimate, and the button."""
+    need_torch()
+    seed(KIND, "head", KIND_WORDS)
+    say_again(KIND)
+    kind: Kind = st.segmented_control(
+        "What to train", list(ABOUT), format_func=KIND_WORDS.get, key=KIND, required=True, persist_state="session"
+    )
+    st.caption(ABOUT[kind])
+    values = _widgets(kind)
+    pair = manager().settings if kind != "embedded" else None
+    words = arguments_of(kind, values, pair)
+    if pair is not None:
+        st.caption(escape_markdown(f"For {_pair_words(pair)}; another is chosen at the top right of the page."))
+    st.caption(escape_markdown(estimate_words(kind, values, found)))
+    _tell_running(found)
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        if st.button(
+            "Start training", key="train_start", type="primary", disabled=not torch_there(),
+            icon=":material/play_arrow:", help=why_not("It goes on when this page or the whole app is closed."),
+        ):  # fmt: skip
+            _start(kind, values, words)
+    with st.expander("The same as a command", icon=":material/terminal:", key="train_command"):
+        st.code(" ".join(["python -m", MODULES[kind], *map(_quoted, words)]), language=None, wrap_lines=True)
+
+
+def _widgets(kind: Kind) -> dict[str, Any]:
+    """Widgets of all settings of a kind; returns the values by flag."""
+    values: dict[str, Any] = {}
+    with st.container(key=f"train_form_{kind}", border=True):
+        usual = [field for field in FIELDS[kind] if not field.more]
+        columns = st.columns(2, gap="medium")
+        for number, field in enumerate(usual):
+            with columns[number % 2]:
+                values[field.flag] = field_widget(kind, field)
+        with columns[len(usual) % 2]:
+            values |= _length(kind)
+        with st.expander("More settings", key=f"train_more_{kind}"):
+            columns = st.columns(3, gap="medium")
+            for number, field in enumerate(field for field in FIELDS[kind] if field.more):
+                with columns[number % 3]:
+                    values[field.flag] = field_widget(kind, field)
+    return values
+
+
+def field_widget(kind: Kind, field: Field) -> Any:
+    """One setting as a choice, a switch, a number or a text."""
+    key = f"train_{kind}_{field.name}"
+    shared = {"key": key, "help": field.meaning, "persist_state": "session"}
+    if kind == "head" and field.flag == "--start-from":
+        choices = {"": "nothing: a fresh head", **heads_to_start_from()}
+        return st.selectbox(field.label, list(choices), format_func=lambda name: choices.get(name, name), **shared)
+    seed(key, field.default)
+    say_again(key)
+    if field.choices is not None:
+        return st.selectbox(field.label, list(field.choices), format_func=field.choices.get, **shared)
+    if isinstance(field.default, bool):
+        return st.toggle(field.label, **shared)
+    if isinstance(field.default, str):
+        return (st.text_input(field.label, placeholder=field.placeholder, **shared) or "").strip()
+    if field.step is None:  # a rate: its neighbours are a tenth away
+        shared |= {"step": field.default / 10, "format": "%g"}
+    else:
+        shared["step"] = field.step
+    return st.number_input(field.label, field.low, field.high, **shared)
+
+
+def _length(kind: Kind) -> dict[str, float | int]:
+    """How long to train: minutes, or steps."""
+    minutes, steps = LENGTHS[kind]
+    left, right = st.columns([1, 1.2], vertical_alignment="bottom")
+    unit_key, key = f"{UNIT}_{kind}", f"train_{kind}_length"
+    seed(unit_key, MINUTES)
+    say_again(unit_key)
+    unit = left.segmented_control(
+        "Planned by", [MINUTES, STEPS], key=unit_key, required=True, persist_state="session",
+        help="By steps a training that was stopped ends with the very weights of one that was not.",
+    )  # fmt: skip
+    key = f"{key}_{unit}"
+    seed(key, minutes if unit == MINUTES else steps)
+    say_again(key)
+    if unit == STEPS:
+        return {"--steps": int(right.number_input("Steps", 1, 10**9, step=100, key=key, persist_state="session"))}
+    return {"--minutes": right.number_input("Minutes of training", 0.1, 1e5, step=5.0, key=key, format="%g",
+                                            persist_state="session")}  # fmt: skip
+
+
+def _tell_running(found: Sequence[Followed]) -> None:
+    running = [followed.name for followed in found if followed.stand.running]
+    if running:
+        st.warning(
+            escape_markdown(
+                f"{plural(len(running), 'training')} at work on this machine ({'; '.join(running)}). Another one "
+                "shares its processor and memory, so that each takes longer, and so do runs measured on other pages."
+            ),
+            icon=":material/group_work:",
+        )
+
+
+def _start(kind: Kind, values: dict[str, Any], words: list[str]) -> None:
+    """Start it and look at it."""
+    try:
+        _check_folders(values)
+        folder = launch(kind, words, title_of(kind, values))
+    except DraftscopeError as error:
+        show_error(error)
+        return
+    look_at(folder.path.name)
+    st.rerun()
+
+
+def _check_folders(values: dict[str, Any]) -> None:
+    """Raise `TrainingError` for a folder that is not there, before a process is started for it."""
+    for flag in ("corpus", "--corpus"):
+        place = values.get(flag)
+        if flag in values and not place and flag == "corpus":
+            raise TrainingError("Give a folder of .txt or .txt.gz files to train on.")
+        if place and not Path(place).expanduser().is_dir():
+            raise TrainingError(f"There is no folder {place}: give a folder of .txt or .txt.gz files.")
+
+
+def _pair_words(pair: PairSettings) -> str:
+    return "the embedded pair" if pair.target == EMBEDDED else f"{pair.target} with {pair.draft}"
+
+
+def _quoted(word: str) -> str:
+    import shlex
+
+    return shlex.quote(word)

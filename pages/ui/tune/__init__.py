@@ -1,0 +1,1 @@
+"""The page Tune live: one prefix drafted again with every setting turned."""

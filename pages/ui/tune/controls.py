@@ -1,0 +1,276 @@
+"""What one picks on Tune live: prefix, method, configuration, every setting, what is pinned."""
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.settings import ENGINE, GROUPS, HISTORY, VERIFICATION, SettingInfo
+from decoding.trace import Setting
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.models import manager
+from pages.ui.common.state import Run, current_run, selected_iteration
+from pages.ui.tune.work import TEXT_TOKENS, Bench, Source, prompt_source, run_source
+from pages.ui.widgets.controls import DEFAULT_METHOD, DEFAULT_PROMPT, prompt_picker, prompt_words, set_method
+from pages.ui.widgets.settings import (
+    is_idle,
+    method_as_verified,
+    picked_sampling,
+    picked_settings,
+    sampling_controls,
+    seed,
+    setting_key,
+    setting_widget,
+    setting_words,
+    shown_settings,
+    verifier_buttons,
+)
+from pages.ui.widgets.trained import presets
+
+if TYPE_CHECKING:
+    from decoding.method import Method
+    from decoding.sampling import Sampling
+
+KEY = "tune"
+FROM_PROMPT, FROM_RUN = "Prompt", "Run in Step through"
+FIRST_POSITION = 39
+
+
+def tree_methods() -> list[str]:
+    """Methods that draft: the settings of the others change no tree."""
+    from decoding.methods import METHODS
+
+    return [name for name, method in METHODS.items() if method.drafter.uses_draft_model]
+
+
+def chosen_method() -> "Method":
+    """The method with the settings that stand in the widgets.
+
+    Raises:
+        SettingsError: the settings contradict one another, or the verifier would bias the output.
+    """
+    method = method_as_verified(st.session_state[KEY], KEY)
+    chosen = method.with_settings(**picked_settings(method, KEY))
+    chosen.check(picked_sampling())
+    return chosen
+
+
+def pinned_method(sampling: "Sampling") -> "Method":
+    """The method whose tree stands on the left; the paper's defaults until another is pinned.
+
+    A verifier that does not fit the sampling chosen since gives way to NSS: the tree stays the same.
+    """
+    from decoding.method import fitted
+    from decoding.methods import METHODS
+
+    return fitted(st.session_state.setdefault("tune_pinned", METHODS[DEFAULT_METHOD]), sampling)
+
+
+def method_select() -> None:
+    """Which way of drafting is tuned."""
+    from decoding.methods import METHODS
+
+    seed(KEY, DEFAULT_METHOD, [(name, METHODS[name].label) for name in tree_methods()])
+    st.selectbox(
+        "Method",
+        tree_methods(),
+        key=KEY,
+        format_func=lambda name: METHODS[name].label,
+        label_visibility="collapsed",
+        persist_state="session",
+        bind="query-params",
+        width=176,
+    )
+
+
+def preset_select() -> None:
+    """A configuration of the papers sets the method and all of its sliders."""
+    known = presets()
+
+    def take() -> None:
+        chosen = st.session_state["tune_preset"]
+        if chosen is not None:
+            set_method(KEY, known[chosen])
+            st.session_state["tune_preset"] = None
+
+    names = [name for name, method in known.items() if method.name in tree_methods()]
+    st.selectbox(
+        "Configuration of the papers",
+        names,
+        index=None,
+        key="tune_preset",
+        on_change=take,
+        placeholder="Configuration of the papers",
+        label_visibility="collapsed",
+        width=300,
+    )
+
+
+def reset_all() -> None:
+    """Put the paper's defaults back into all sliders."""
+    from decoding.methods import METHODS
+
+    st.button(
+        "Defaults",
+        key="tune_reset",
+        on_click=lambda: set_method(KEY, METHODS[st.session_state[KEY]]),
+        icon=":material/undo:",
+        help="Put the paper's defaults into all settings",
+    )
+
+
+def pin_buttons(method: "Method | None") -> None:
+    """Make the present tree the one to compare with; or take the pinned settings back into the sliders."""
+
+    def pin() -> None:
+        st.session_state["tune_pinned"] = method
+
+    pinned = pinned_method(picked_sampling())
+    same = method == pinned
+    st.button(
+        "Back to pinned",
+        key="tune_back",
+        on_click=lambda: set_method(KEY, pinned),
+        disabled=same,
+        help="Put the pinned settings into the sliders",
+    )
+    st.button(
+        "Pin this tree",
+        key="tune_pin",
+        type="primary",
+        on_click=pin,
+        disabled=same or method is None,
+        icon=":material/keep:",
+        help="Compare what follows with the present tree",
+    )
+
+
+def prefix_popover() -> Source:
+    """Where the prefix comes from, behind a button that says so."""
+    seed("tune_source", FROM_PROMPT, [(FROM_PROMPT, FROM_PROMPT)])
+    run = usable_run()
+    if run is None:
+        st.session_state["tune_source"] = FROM_PROMPT
+    name = st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT
+    words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else prompt_words(name)
+    with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
+        source = st.segmented_control(
+            "The prefix comes from",
+            [FROM_PROMPT, FROM_RUN],
+            key="tune_source",
+            required=True,
+            disabled=run is None,
+            on_change=_stand_where_the_run_is_looked_at,
+            persist_state="session",
+        )
+        if source == FROM_RUN and run is not None:
+            st.caption("The text of the run in Step through, up to the iteration looked at there.")
+            return run_source(run)
+        return prompt_source(prompt_picker("prompt"))
+
+
+def usable_run() -> Run | None:
+    """The run on screen in Step through, if it has a text and the pair in memory decoded it."""
+    run, info = current_run(), manager().info
+    if run is None or len(run.trace.output_ids) < 2 or (info is not None and run.trace.pair.name != info.name):
+        return None
+    return run
+
+
+def _stand_where_the_run_is_looked_at() -> None:
+    run = usable_run()
+    if st.session_state["tune_source"] == FROM_RUN and run is not None:
+        iteration = run.trace.iterations[selected_iteration()]
+        st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)
+
+
+def position() -> int:
+    """How many tokens after the prompt the prefix ends."""
+    seed("tune_position", FIRST_POSITION)
+    return int(st.session_state["tune_position"])
+
+
+def position_slider(bench: Bench, source: Source) -> None:
+    """How far into the text the prefix reaches."""
+    st.markdown("**Prefix**")
+    known = bench.text is not None and bench.text.key == source.key
+    last = bench.text.last_position if known else TEXT_TOKENS - 1
+    if last < 1:
+        st.caption("The text ends right after the prompt: there is one prefix only.")
+        return
+    st.session_state["tune_position"] = min(position(), last)
+    st.slider(
+        "Tokens after the prompt",
+        0,
+        last,
+        key="tune_position",
+        persist_state="session",
+        help="Both trees are drafted again at the new place. The points of one iteration belong to their prefix.",
+    )
+
+
+def try_elsewhere(method: "Method | None") -> None:
+    """Take the settings over into Step through."""
+
+    if st.button(
+        "Step through",
+        key="tune_take",
+        disabled=method is None,
+        icon=":material/arrow_forward:",
+        help="Put method and settings into Step through",
+    ):
+        set_method("method", method)
+        st.switch_page("pages/step_through.py", query_params={})
+
+
+def settings_sliders() -> None:
+    """Every setting of the method: widget, meaning, the default as a button that brings it back."""
+    from decoding.methods import METHODS
+
+    method = METHODS[st.session_state[KEY]]
+    defaults, infos = shown_settings(method.name, KEY), method_as_verified(method.name, KEY).infos
+    switches, values = {infos[name].needs for name in defaults}, {}
+    sources = {infos[name].source for name in defaults}
+    if "code" in sources:
+        st.caption("Right of each: its default, from the **paper** or, where it names none, from the paper’s **code**.")
+    elif "paper" in sources:
+        st.caption("Right of each: its default, from the **paper** where it names one.")
+    # What shapes the tree comes first here; how it is verified changes no node of it.
+    for group in sorted(GROUPS, key=(VERIFICATION, ENGINE).__contains__):
+        # Switches first: what they switch off stands below them and is disabled.
+        names = [name for name in defaults if infos[name].group == group and name != "verifier"]
+        names.sort(key=lambda name: name not in switches)
+        if not names and group != VERIFICATION:
+            continue
+        if group == VERIFICATION:
+            verifier_buttons(method, KEY, picked_sampling())
+        else:
+            st.markdown(f"**{group}**")
+        if group == HISTORY:
+            st.caption("Works between iterations: the trees here stay, a whole generation shows it.")
+        for name in names:
+            widget, info = setting_key(KEY, method.name, name), infos[name]
+            idle = values.get(info.needs) is False or is_idle(method, KEY, info)
+            values[name] = setting_widget(widget, method.name, info, defaults[name], idle)
+            default_line(widget, info, defaults[name], values[name])
+    sampling_controls(columns=2)
+
+
+def default_line(widget: str, info: SettingInfo, default: Setting, value: Setting) -> None:
+    """Below a setting: what it means, and the default with where it comes from, a button once the value is another."""
+
+    def back() -> None:
+        st.session_state[widget] = default
+
+    kind = "switch" if isinstance(default, bool) else "text" if isinstance(default, str) else "value"
+    with st.container(key=f"default_{kind}_{info.name}", horizontal=True, horizontal_alignment="distribute"):
+        st.caption(escape_markdown(info.help))
+        changed = value != default
+        st.button(
+            f"{info.source}: {setting_words(default)}",
+            key=f"back_{widget}",
+            type="tertiary",
+            icon=":material/undo:" if changed else None,
+            disabled=not changed,
+            on_click=back,
+            width="content",
+        )

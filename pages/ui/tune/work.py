@@ -1,0 +1,290 @@
+"""What Tune live works on: one prefix, the trees that different settings draft on it, and the points they leave.
+
+    bench = current_bench()
+    if fulfil(bench, Wish(source, position, pinned, method)):       # drafts in the worker what is missing
+        pinned, now = bench.shown                                   # two trials, each with its iteration
+    measure_shown(bench)                                            # a few unrecorded repeats of both in turn
+
+All settings start from forks of one session, so that nothing but the setting differs between two trees.
+"""
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.errors import PromptError, require
+from pages.ui.common.models import manager
+from pages.ui.common.state import PromptChoice, Run, encode_prompt
+from pages.ui.common.worker import is_busy, start_job
+from pages.ui.tune.points import Trial, first_difference, iteration_point, whole_point, whole_words
+from viz.compare_charts import Tried
+
+if TYPE_CHECKING:
+    from decoding.pair import Pair
+    from decoding.session import DecodeSession
+    from pages.ui.common.worker import Job
+
+TEXT_TOKENS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Where the prefix comes from: a prompt whose continuation is decoded here, or a run of another page.
+
+    Attributes:
+        key: tells sources apart; a run that has grown is another one.
+    """
+
+    key: tuple
+    prompt: PromptChoice | None = None
+    run: Run | None = None
+
+
+def prompt_source(prompt: PromptChoice) -> Source:
+    """The prompt as picked."""
+    return Source(("prompt", prompt), prompt=prompt)
+
+
+def run_source(run: Run) -> Source:
+    """The text of a run: its prompt and what it has decoded so far."""
+    return Source(("run", run.key, len(run.trace.iterations)), run=run)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Prompt and continuation as token ids; every prefix of them that holds the prompt can be tried."""
+
+    key: tuple
+    prompt_ids: tuple[int, ...]
+    output_ids: tuple[int, ...]
+
+    @property
+    def last_position(self) -> int:
+        """The largest position: the last token may end the text, so it is never part of a prefix."""
+        return max(len(self.output_ids) - 1, 0)
+
+
+def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
+    """Token ids of a source; a prompt is continued for `TEXT_TOKENS` tokens as greedy decoding does.
+
+    Raises:
+        DraftscopeError: the prompt does not fit the pair, or the run is another pair's.
+    """
+    from decoding.methods import METHODS
+    from decoding.session import DecodeSession, Limits
+
+    if source.run is not None:
+        trace = source.run.trace
+        require(
+            trace.pair.name == pair.info.name,
+            f"The run in Step through was decoded by {trace.pair.name}, the pair in memory is {pair.info.name}: "
+            "start a run there, or take the prefix from a prompt.",
+        )
+        return Text(source.key, trace.prompt_ids, trace.output_ids)
+    ids = encode_prompt(pair, source.prompt)
+    room = pair.context - len(ids) - 1
+    if room < 1:
+        raise PromptError(f"The prompt has {len(ids)} tokens and the context is {pair.context}: shorten the prompt.")
+    session = DecodeSession(pair, METHODS["linear"], ids, limits=Limits(min(TEXT_TOKENS, room), record="none"))
+    while not session.finished and job.go_on():
+        session.step()
+        job.report(session.new_tokens, TEXT_TOKENS, "continuing the prompt")
+    return Text(source.key, tuple(ids), tuple(session.tokens[len(ids) :]))
+
+
+def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
+    """A session that stands at the end of a prefix with filled caches, ready to be forked."""
+    from decoding.methods import METHODS
+    from decoding.session import DecodeSession, Limits
+
+    if len(prefix) < 2:
+        return DecodeSession(pair, METHODS["linear"], list(prefix), limits=Limits(1, record="none"))
+    limits = Limits(1, ignore_end_of_text=True, record="none")
+    session = DecodeSession(pair, METHODS["linear"], list(prefix[:-1]), limits=limits)
+    session.step()
+    # The last token has no row in either cache yet, so it may be any: here it is the one that the prefix ends with.
+    session.tokens[-1] = prefix[-1]
+    return session
+
+
+if TYPE_CHECKING:
+    from decoding.method import Method
+    from decoding.sampling import Sampling
+    from decoding.session import DecodeSession
+    from pages.ui.common.worker import Job
+
+MOST_DRAFTED_DEPTH = 128
+REPEATS = 5
+FEWEST_REPEATS = 3
+REPEAT_LIMIT_S = 0.8
+TAIL_TOKENS = 24
+DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT = "tune_draft", "tune_measure", "tune_whole"
+
+
+@dataclass(frozen=True, eq=False)
+class Wish:
+    """What the page wants to show: two methods on the text of a source, `position` tokens after its prompt."""
+
+    source: Source
+    position: int
+    pinned: "Method"
+    method: "Method"
+    sampling: "Sampling"
+
+    @property
+    def key(self) -> tuple:
+        """Tells wishes apart."""
+        return self.source.key, self.position, self.pinned, self.method, self.sampling, manager().generation
+
+
+@dataclass(eq=False)
+class Bench:
+    """The workplace of one browser session; only the worker changes it, one job at a time.
+
+    Attributes:
+        generation: which pair of the model manager it was made with.
+        position: of the prefix `base` stands at. sampling: of the trials. trials: by method, on this prefix.
+        shown: the last pinned and present trial that could be drawn.
+        iteration_points, whole_points: of this prefix, of this text.
+        measured: seconds of two trials that were repeated in turn, by their numbers.
+    """
+
+    generation: int = -1
+    text: Text | None = None
+    position: int = -1
+    sampling: "Sampling | None" = None
+    base: "DecodeSession | None" = None
+    trials: dict["Method", Trial] = field(default_factory=dict)
+    shown: tuple[Trial, Trial] | None = None
+    iteration_points: dict["Method", Tried] = field(default_factory=dict)
+    whole_points: list[Tried] = field(default_factory=list)
+    whole_words: str = ""
+    measured: dict[tuple[int, int], tuple[tuple[float, ...], tuple[float, ...]]] = field(default_factory=dict)
+    count: int = 0
+
+    def ready(self, wish: Wish) -> bool:
+        """Whether everything for a wish is drafted."""
+        drafted = wish.method in self.trials and wish.pinned in self.trials
+        return self._stands_at(wish) and self.sampling == wish.sampling and drafted
+
+    def draft(self, wish: Wish, job: "Job") -> None:
+        """Make a wish ready: text, base session, the two trees, whatever is missing."""
+        models = manager()
+        if not models.loaded:
+            job.report(0, 0, "loading the models, a few seconds")
+        pair = models.pair()
+        if self.text is None or self.text.key != wish.source.key or self.generation != models.generation:
+            text = read_text(pair, wish.source, job)
+            if job.cancelled:
+                return
+            self.text, self.generation, self.position = text, models.generation, -1
+            self.whole_points, self.whole_words = [], ""
+        position = min(wish.position, self.text.last_position)
+        if self.position != position or self.sampling != wish.sampling:
+            self.trials, self.iteration_points, self.measured = {}, {}, {}
+            self.sampling = wish.sampling
+        if self.position != position:
+            prefix = self.text.prompt_ids + self.text.output_ids[:position]
+            self.base, self.position = base_session(pair, prefix), position
+        # Only what is on screen is kept: a setting that is tried again is drafted again.
+        wanted = (wish.pinned, wish.method)
+        self.trials = {method: self.trials[method] for method in wanted if method in self.trials}
+        for method in wanted:
+            if method not in self.trials:
+                self.count += 1
+                self.trials[method] = Trial(self.count, method, self._fork(method, "full").step())
+
+    def measure(self, pair: tuple[Trial, Trial]) -> None:
+        """Repeat two trials in turn without recording, so that whatever slows the machine hits both alike.
+
+        Drafting the trees has been the warm-up. One trial beside itself is measured once.
+        """
+        if any(self.trials.get(trial.method) is not trial for trial in pair):
+            return  # the prefix has moved on meanwhile
+        seconds: dict[int, list[float]] = {trial.number: [] for trial in pair}
+        started = perf_counter()
+        for repeat in range(REPEATS):
+            if repeat >= FEWEST_REPEATS and perf_counter() - started > REPEAT_LIMIT_S:
+                break
+            for trial in dict.fromkeys(pair):
+                seconds[trial.number].append(self._fork(trial.method, "none").step().times.total_s)
+        for trial in pair:
+            trial.seconds = tuple(seconds[trial.number])
+            self.iteration_points[trial.method] = iteration_point(trial)
+        self.measured[pair[0].number, pair[1].number] = pair[0].seconds, pair[1].seconds
+
+    def generate(self, method: "Method", tokens: int, job: "Job") -> None:
+        """Decode the whole text from the prompt with a method and leave its point; a cancelled one leaves none."""
+        from decoding.metrics import measure_run
+        from decoding.session import DecodeSession, Limits
+
+        job.report(0, tokens, f"0 of at most {tokens} tokens")
+        pair, text = manager().pair(), self.text
+        limits = Limits(tokens, record="summary")
+        session = DecodeSession(pair, method, list(text.prompt_ids), self.sampling, limits)
+        while not session.finished:
+            if not job.go_on():
+                return
+            session.step()
+            job.report(session.new_tokens, tokens, f"{session.new_tokens} of at most {tokens} tokens")
+        run = session.trace()
+        metrics = measure_run(run)
+        loops = sum(iteration.in_loop for iteration in run.iterations)
+        self.whole_points.append(whole_point(method, metrics, loops))
+        same_law = self.sampling is None or self.sampling.greedy
+        difference = first_difference(run.output_ids, text.output_ids) if same_law else None
+        self.whole_words = whole_words(method, metrics, loops, difference)
+
+    def tail(self) -> str:
+        """The end of the prefix as text."""
+        vocabulary = self.base.pair.vocabulary
+        return "".join(vocabulary.text(token) for token in self.base.tokens[-TAIL_TOKENS:])
+
+    def _stands_at(self, wish: Wish) -> bool:
+        text = self.text
+        if text is None or text.key != wish.source.key or self.generation != manager().generation:
+            return False
+        return self.position == min(wish.position, text.last_position)
+
+    def _fork(self, method: "Method", record: str) -> "DecodeSession":
+        from decoding.session import Limits
+
+        room = self.base.pair.context - len(self.base.tokens)
+        limits = Limits(self.base.new_tokens + min(room, MOST_DRAFTED_DEPTH), record=record)
+        return self.base.fork(method, limits, self.sampling)
+
+
+def current_bench() -> Bench:
+    """The bench of this browser session."""
+    return st.session_state.setdefault("tune_bench", Bench())
+
+
+def fulfil(bench: Bench, wish: Wish) -> bool:
+    """Show a wish, drafting in the worker what is missing; False while it works, if it failed or was cancelled."""
+    if not bench.ready(wish):
+        _once(DRAFT_SLOT, wish.key, "Drafting", lambda job: bench.draft(wish, job))
+    if not bench.ready(wish):
+        return False
+    bench.shown = bench.trials[wish.pinned], bench.trials[wish.method]
+    return True
+
+
+def measure_shown(bench: Bench) -> bool:
+    """Measure in the worker the two trials shown, unless they have been; False while it works or if it failed."""
+    shown = bench.shown
+    numbers = shown[0].number, shown[1].number
+    if numbers not in bench.measured:
+        _once(MEASURE_SLOT, numbers, "Measuring", lambda job: bench.measure(shown))
+    return numbers in bench.measured
+
+
+def _once(slot: str, key: tuple, title: str, function) -> None:
+    """Start a job unless the last one of the slot had the same key: what failed is not tried again by itself.
+
+    While a whole generation has the models nothing starts: the page is drawn anew when it ends.
+    """
+    if st.session_state.get(f"{slot}_key") != key and not is_busy(WHOLE_SLOT):
+        st.session_state[f"{slot}_key"] = key
+        start_job(slot, title, function)

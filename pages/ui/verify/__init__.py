@@ -1,0 +1,1 @@
+"""The page Verifiers: every way to accept tokens on one tree."""

@@ -1,0 +1,180 @@
+"""Trees that the Verifiers page drafts itself: the same prefix again, or the whole prompt with every row kept."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.errors import SettingsError, require
+from decoding.interruption import pause_point
+from decoding.settings import ENGINE, GROUPS, VERIFICATION
+from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.models import manager
+from pages.ui.common.state import ROW_BYTES, Run, decode_more
+from pages.ui.common.torch_there import torch_there, why_not
+from pages.ui.common.worker import Job, is_busy, start_job
+from pages.ui.verify.state import Looked
+from pages.ui.widgets.controls import error_key
+from pages.ui.widgets.settings import SAMPLING, as_widget_holds, seed, settings_form
+
+if TYPE_CHECKING:
+    from decoding.method import Method
+    from decoding.pair import Pair
+    from decoding.sampling import Sampling
+
+SLOT = "verify"
+KEY = "verify_method"
+FIRST_METHOD = "iid_paths"
+DEEPEST = 64
+TREE_GROUPS = tuple(group for group in GROUPS if group not in (VERIFICATION, ENGINE))
+
+
+def draft_popover(looked: Looked) -> None:
+    """Another tree on this very prefix: method, its settings, the draft's temperature, a seed."""
+    with st.popover(
+        "Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun", help=why_not() or None,
+        disabled=is_busy(SLOT) or not torch_there(),
+    ) as place:  # fmt: skip
+        if not place.open:
+            return
+        with st.container(width=640):
+            st.caption(
+                escape_markdown(
+                    f"Draws another tree after the same {looked.iteration.prefix_length:,} tokens: both models read "
+                    "them, then one iteration is drafted and verified. The run itself stays as it is."
+                )
+            )
+            head = st.container()  # above the settings, where the button is in view however many they are
+            method = tree_picker()
+            with head:
+                draft_form(looked, method)
+
+
+def draft_form(looked: Looked, method: "Method | None") -> None:
+    """What the tree is drawn with, and the button."""
+    left, middle, right = st.columns([1.3, 1, 1.2], vertical_alignment="bottom")
+    _, low, high, step, *_ = SAMPLING["draft_temperature"]
+    seed("verify_draft_temperature", as_widget_holds("draft_temperature", looked.sampling.draft_temperature))
+    temperature = left.slider(
+        "Draft temperature", low, high, step=step, key="verify_draft_temperature", persist_state="session",
+        help="The tree is drawn from the draft's law at this temperature, so another one needs another tree.",
+    )  # fmt: skip
+    seed("verify_draft_seed", 0)
+    number = middle.number_input("Seed", 0, 2**31 - 1, key="verify_draft_seed", persist_state="session")
+    sampling = replace(looked.sampling, draft_temperature=temperature, seed=int(number))
+
+    def begin() -> None:
+        st.session_state["verify_draft_open"] = False
+        start_job(SLOT, "Drafting", partial(draft_again, looked, method, sampling))
+
+    right.button(
+        "Draft this prefix again", type="primary", key="verify_draft", disabled=method is None, on_click=begin,
+        width="stretch", icon=":material/play_arrow:",
+    )  # fmt: skip
+
+
+def tree_picker() -> "Method | None":
+    """A method that drafts and the settings of its tree; a contradiction is told here and gives None."""
+    from decoding.methods import METHODS
+
+    drafting = [name for name, method in METHODS.items() if method.drafter.uses_draft_model]
+    seed(KEY, FIRST_METHOD)
+    name = st.selectbox(
+        "Method", drafting, key=KEY, format_func=lambda name: METHODS[name].label, persist_state="session"
+    )
+    st.caption(escape_markdown(f"{METHODS[name].summary} {METHODS[name].paper}."))
+    place = st.empty()
+    values = settings_form(METHODS[name], KEY, columns=3, groups=TREE_GROUPS)
+    st.session_state[error_key(KEY)] = None
+    try:
+        return METHODS[name].with_settings(**values)
+    except SettingsError as error:
+        show_error(error, place)
+        return None
+
+
+def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job) -> Looked:
+    """One iteration after the same prefix, with all rows; for the worker.
+
+    Raises:
+        DraftscopeError: the pair in memory is another one, or the prefix leaves no room.
+    """
+    from decoding.method import fitted
+    from decoding.session import DecodeSession, Limits
+
+    pair = _pair_of(looked.run, job)
+    trace = looked.run.trace
+    prefix = (trace.prompt_ids + trace.output_ids)[: looked.iteration.prefix_length]
+    room = min(pair.context - len(prefix), DEEPEST)
+    limits = Limits(max(room, 1), ignore_end_of_text=True, rows="full")
+    # Only the tree and its rows count here, so a verifier that does not fit may give way to one that does.
+    session = DecodeSession(pair, fitted(method, sampling), list(prefix), sampling, limits)
+    pause_point()  # what the method measures first may have taken seconds
+    return replace(
+        looked,
+        key=(*looked.key[:2], uuid.uuid4().hex[:8]),
+        iteration=session.step(),
+        label=method.label,
+        verifier=session.method.verifier.name,
+        sampling=sampling,
+        drafted_here=True,
+    )
+
+
+def decode_buttons(run: Run) -> None:
+    """Decode the run's prompt here with every row kept: as a sampled tree, or the way the run was decoded."""
+    from decoding.methods import METHODS
+    from decoding.sampling import Sampling
+
+    sampled = METHODS[FIRST_METHOD]
+    with st.container(horizontal=True, gap="small"):
+        for key, label, choose in (
+            ("verify_sampled", f"Decode with {sampled.label}, temperature 1", lambda: (sampled, Sampling(1.0))),
+            ("verify_as_it_was", f"Decode as it was: {run.trace.label}", lambda: _as_it_was(run)),
+        ):
+            if st.button(
+                escape_markdown(label), key=key, icon=":material/play_arrow:", help=why_not() or None,
+                disabled=is_busy(SLOT) or not torch_there(),
+                type="primary" if key == "verify_sampled" else "secondary",
+            ):  # fmt: skip
+                start_job(SLOT, "Decoding", partial(decode_prompt, run, choose))
+                st.rerun()
+
+
+def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], job: Job) -> Run:
+    """The run's prompt decoded again to the same length, with all rows; for the worker.
+
+    Raises:
+        DraftscopeError: the pair in memory is another one, or the run's settings are not known here.
+    """
+    from decoding.session import DecodeSession, Limits
+
+    method, sampling = choose()
+    limits = Limits(run.trace.max_new_tokens, rows="full", row_bytes=ROW_BYTES)
+    session = DecodeSession(_pair_of(run, job), method, list(run.trace.prompt_ids), sampling, limits)
+    made = Run(session.trace(), session=session)
+    decode_more(made, None, job)
+    return made
+
+
+def _as_it_was(run: Run) -> tuple["Method", "Sampling"]:
+    from decoding.stored_state import method_of, sampling_of
+
+    return method_of(run.trace), sampling_of(run.trace)
+
+
+def _pair_of(run: Run, job: Job) -> "Pair":
+    """The pair in memory, if it is the one that decoded the run."""
+    models = manager()
+    if not models.loaded:
+        job.report(0, 0, "loading the models, a few seconds")
+    pair = models.pair()
+    require(
+        run.trace.pair.name == pair.info.name,
+        f"The run was decoded by {run.trace.pair.name}, the pair in memory is {pair.info.name}: choose that pair, or "
+        "start a run of your own in Step through.",
+    )
+    return pair

@@ -1,0 +1,178 @@
+"""The whole run seen by theory: acceptance by depth, by draft probability, and tokens per verifier."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.state import Run
+from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.verify.state import Looked
+from pages.ui.widgets.settings import seed
+from viz.tokens import plural
+from viz.verifier_charts import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
+
+if TYPE_CHECKING:
+    from decoding.run_theory import Mean, RunTheory
+    from decoding.sampling import Sampling
+
+SLOT = "verify_run"
+CHART_HEIGHT = 360
+
+
+def draw_run_theory(looked: Looked, sampling: "Sampling") -> None:
+    """Heading, button, and the three charts once they are computed."""
+    run, asked = looked.run, run_sampling(looked.run, sampling)
+    found = take_result(SLOT)
+    if found is not None:
+        st.session_state["verify_theory"] = found
+    key, theory = st.session_state.get("verify_theory", (None, None))
+    shown = theory if key is not None and key[0] == run.key else None
+    with st.container(key="verify_run_head", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown("**Over the run**", width="content")
+        current = shown is not None and key == run_key(run, asked)
+        words = "Computed" if current else "Compute again" if shown is not None else "Compute over the run"
+        if st.button(words, key="verify_run", disabled=current or is_busy(SLOT), icon=":material/functions:"):
+            start_job(SLOT, "Theory over the run", partial(compute, run, asked), grace_s=0.2)
+            st.rerun()
+        draws = draws_control() if shown is not None else 1
+        with st.container(key="verify_run_status"):
+            if not job_progress(SLOT):
+                st.caption(escape_markdown(said(shown, current)))
+    job_error(SLOT)
+    if shown is not None and shown.trees:
+        charts(shown, draws)
+
+
+def run_sampling(run: Run, sampling: "Sampling") -> "Sampling":
+    """The page's temperature and top-p with the draft's temperature that the run's trees were drawn with."""
+    from dataclasses import replace
+
+    from decoding.stored_state import sampling_of
+
+    return replace(sampling_of(run.trace), temperature=sampling.temperature, top_p=sampling.top_p, seed=0)
+
+
+def run_key(run: Run, sampling: "Sampling") -> tuple:
+    """Tells what was computed for what."""
+    return run.key, len(run.trace.iterations), sampling
+
+
+def compute(run: Run, sampling: "Sampling", job: Job) -> tuple | None:
+    """Aggregate the run; for the worker."""
+    from decoding.run_theory import run_theory
+
+    def proceed(done: int, total: int) -> bool:
+        job.report(done, total, f"tree {done} of {total}")
+        return job.go_on()
+
+    key = run_key(run, sampling)
+    found = run_theory(run.trace.iterations, sampling, proceed)
+    return None if found is None else (key, found)
+
+
+def draws_control() -> int:
+    """How many independent draws the acceptance rates are for."""
+    from decoding.run_theory import DRAWS
+
+    seed("verify_draws", DRAWS[-1])
+    return st.segmented_control(
+        "Independent draws", DRAWS, key="verify_draws", required=True, label_visibility="collapsed",
+        persist_state="session", format_func=lambda count: f"k = {count}", help="Independent draws per node",
+    )  # fmt: skip
+
+
+def said(theory: "RunTheory | None", current: bool) -> str:
+    """What the charts are made of, or what the button does."""
+    if theory is None:
+        return "Acceptance by depth and by draft probability, and expected tokens per verifier, over every kept row."
+    if not theory.trees:
+        return "No iteration of this run has both rows: decode it here with a method that drafts."
+    sampling = theory.sampling
+    parts = [
+        f"{plural(theory.trees, 'tree')}, {plural(theory.nodes, 'node')} with both rows, "
+        f"{plural(theory.tokens, 'drafted token')}",
+        f"replayed at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}",
+    ]
+    if theory.without_rows:
+        parts.append(f"{plural(theory.without_rows, 'iteration')} left out: rows not kept")
+    if not current:
+        parts.append("the run or its sampling has changed since")
+    return " · ".join(parts)
+
+
+def charts(theory: "RunTheory", draws: int) -> None:
+    """Three charts with what they show written under them; figures are built again only when something changed."""
+    from decoding.verifiers import VERIFIERS
+
+    titles = ("Acceptance rate by depth", "Acceptance by draft probability", "Expected tokens by verifier")
+    shown = (id(theory), draws, is_dark())
+    if st.session_state.get("verify_charts_of") != shown:
+        labels = [VERIFIERS[name].label for name in theory.expected]
+        figures = (
+            acceptance_by_depth_figure(*depth_curves(theory, draws), is_dark()),
+            draft_probability_figure(*bin_curves(theory), is_dark()),
+            expected_tokens_figure(labels, tokens_curve(theory), is_dark()),
+        )
+        st.session_state["verify_charts_of"], st.session_state["verify_charts"] = shown, figures
+    notes = (
+        f"Chance that a solver's token is among {plural(draws, 'independent draw')} from the draft's law after the "
+        "node: mean over all nodes of that depth ± standard error; n nodes, each counted once. α_opt: no solver can "
+        "do better. Khisti's is a lower bound. Below: L1 distance of both laws. Compare Figure 1 of the "
+        "delayed-expansion paper.",
+        "Drafted tokens by the draft's probability, in bins of 0.1. Accepted: mean of min(1, target / draft), the "
+        "chance of one draw that is tested first. Compare Figure 2 of DySpec.",
+        f"Exact expected tokens of a tree, the final one included: mean over {plural(theory.trees, 'tree')} ± standard "
+        "error. Verifiers that would bias these trees are left out; the same trees for all, so small differences count "
+        "more than the whiskers suggest.",
+    )
+    places = st.columns(3, gap="small")
+    for place, title, figure, note in zip(places, titles, st.session_state["verify_charts"], notes, strict=True):
+        with place.container(border=True, height="stretch", gap="xsmall"):
+            st.markdown(f"**{title}**")
+            chart(figure, key=f"verify_{title}", height=CHART_HEIGHT)
+            st.caption(escape_markdown(note))
+
+
+def depth_curves(theory: "RunTheory", draws: int) -> tuple[list[Curve], Curve]:
+    """Acceptance rate of every solver over depth with the bound on all, and the L1 distance."""
+    from decoding.theory import LOWER_BOUNDS, SOLVERS
+    from decoding.verifiers import VERIFIERS
+
+    depths = [row.depth for row in theory.depths]
+    rates = [
+        curve_of(
+            VERIFIERS[name].label + (" (at least)" if name in LOWER_BOUNDS else ""),
+            depths,
+            [row.rates[name, draws] for row in theory.depths],
+        )
+        for name in SOLVERS
+    ]
+    best = curve_of("α_opt", depths, [row.best[draws] for row in theory.depths], bound=True)
+    return [*rates, best], curve_of("L1 distance", depths, [row.l1 for row in theory.depths])
+
+
+def bin_curves(theory: "RunTheory") -> tuple[Curve, Curve]:
+    """Acceptance and target probability over the middles of the bins."""
+    middles = [(each.low + each.high) / 2 for each in theory.bins]
+    accepted = curve_of("min(1, target / draft)", middles, [each.accepted for each in theory.bins])
+    return accepted, curve_of("target probability", middles, [each.target for each in theory.bins])
+
+
+def tokens_curve(theory: "RunTheory") -> Curve:
+    """Expected tokens of the verifiers, in their order."""
+    return curve_of("expected tokens", range(len(theory.expected)), list(theory.expected.values()))
+
+
+def curve_of(label: str, x, means: "list[Mean]", bound: bool = False) -> Curve:
+    """Means as a curve of a chart."""
+    return Curve(
+        label=label,
+        x=tuple(x),
+        y=tuple(mean.value for mean in means),
+        errors=tuple(mean.error for mean in means),
+        counts=tuple(mean.count for mean in means),
+        bound=bound,
+    )

@@ -1,0 +1,143 @@
+"""What the Verifiers page looks at: one tree with its rows, how it is replayed, and what that came to.
+
+    looked = tree_in_view()                           # the iteration on screen, or a tree drafted here on its prefix
+    told = replay_all(looked, sampling)               # every verifier: exact expectation, and one walk with the seed
+    rolled = rolled_tokens(looked, sampling, 1000)    # how often the re-rolled seeds committed how many tokens
+
+What was computed is kept by tree and sampling, so that going back to a setting costs nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from decoding.trace import IterationTrace
+from pages.ui.common.models import manager
+from pages.ui.common.state import Run, current_run, selected_iteration
+from pages.ui.explain.subject import trace_at
+
+if TYPE_CHECKING:
+    from decoding.replay import Replayed
+    from decoding.sampling import Sampling
+
+KEPT_RESULTS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A tree to be verified again.
+
+    Attributes:
+        key: tells trees apart.
+        label: the method that drafted it. verifier: the one that it was verified with then.
+        sampling: under which it was drafted; only the target's part may be replayed differently.
+        drafted_here: drafted on this page, not part of the run.
+    """
+
+    key: tuple
+    run: Run
+    iteration: IterationTrace
+    label: str
+    verifier: str
+    sampling: "Sampling"
+    drafted_here: bool = False
+
+
+def tree_in_view() -> Looked | None:
+    """The tree drafted on this page for the iteration on screen, else the iteration's own; None without any."""
+    run = current_run()
+    if run is None or not run.trace.iterations:
+        return None
+    index = selected_iteration()
+    drafted = st.session_state.get("verify_drafted")
+    if drafted is not None and drafted.key[:2] == (run.key, index):
+        return drafted
+    from decoding.stored_state import sampling_of  # brings torch where it is installed
+
+    made = trace_at(run, index)
+    return Looked(
+        key=(run.key, index),
+        run=run,
+        iteration=run.trace.iterations[index],
+        label=made.label,
+        verifier=str(made.settings.get("verifier", "greedy")),
+        sampling=sampling_of(made),
+    )
+
+
+def text_reader(looked: Looked) -> Callable[[int], str]:
+    """Text of any token id: from the models' vocabulary where it is in memory, else from the record."""
+    run, models = looked.run, manager()
+    if run.session is not None:
+        return run.session.pair.vocabulary.text
+    if models.info is not None and models.info.name == run.trace.pair.name:
+        return models.pair().vocabulary.text
+    texts = looked.iteration.texts
+    return lambda token: texts[token] if token in texts else run_texts(run).get(token, f"<{token}>")
+
+
+def run_texts(run: Run) -> dict[int, str]:
+    """Text by token id, as the whole record tells it."""
+
+    def gather() -> dict[int, str]:
+        return {token: text for each in run.trace.iterations for token, text in each.texts.items()}
+
+    return kept(("texts", run.key, len(run.trace.iterations)), gather)
+
+
+def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
+    """Every verifier on the tree, without re-rolled seeds: tens of milliseconds for 64 nodes."""
+    from decoding.replay import replay
+
+    return kept(("exact", looked.key, sampling), lambda: replay(looked.iteration, sampling, rerolls=0))
+
+
+def own_walk(looked: Looked) -> "Replayed | None":
+    """What the verifier of the tree did when it was made, with its recorded draws; None if it refuses or is unknown."""
+    from dataclasses import replace
+
+    from decoding.replay import recorded_outcome
+
+    trace, session = looked.run.trace, looked.run.session
+    if not looked.drafted_here and session is None and looked.iteration.index < trace.own_from:
+        return None  # made by the run that this one was forked from, of which the record tells no verifier
+    own = next(each for each in replay_all(looked, looked.sampling) if each.verifier.name == looked.verifier)
+    return None if own.refusal is not None else replace(own, outcome=recorded_outcome(looked.iteration))
+
+
+def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: bool = False) -> dict | None:
+    """How many of the re-rolled seeds committed how many tokens, by verifier; None if it is not yet known.
+
+    Args:
+        compute: find out now: up to a second for 1,000 seeds, so it is better done once all else is drawn.
+    """
+    from dataclasses import replace
+
+    from decoding.replay import replay
+
+    # The re-rolled seeds are 0, 1, 2, ...: the seed on screen has no say in them.
+    key = ("rolled", looked.key, replace(sampling, seed=0), rerolls)
+    if key not in _results() and not compute:
+        return None
+
+    def roll() -> dict[str, dict[int, int]]:
+        told = replay(looked.iteration, sampling, rerolls=rerolls)
+        return {replayed.verifier.name: replayed.tokens for replayed in told if replayed.refusal is None}
+
+    return kept(key, roll)
+
+
+def kept(key: tuple, compute: Callable[[], Any]) -> Any:
+    """What was computed under a key in this browser session; the oldest results are let go."""
+    results = _results()
+    if key not in results:
+        results[key] = compute()
+        while len(results) > KEPT_RESULTS:
+            results.pop(next(iter(results)))
+    return results[key]
+
+
+def _results() -> dict:
+    return st.session_state.setdefault("verify_results", {})

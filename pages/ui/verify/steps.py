@@ -1,0 +1,177 @@
+"""One node under the chosen verifier: its entries in a table, and the laws that each test sees in a figure."""
+
+import html
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from pages.ui.common.charts import chart, is_dark
+from pages.ui.verify.state import Looked, kept, text_reader
+from viz.explain import quote
+from viz.tokens import number, plural, visible
+from viz.verifier_charts import LawPanel, laws_figure
+
+if TYPE_CHECKING:
+    from decoding.replay import Replayed
+    from decoding.replay_steps import EntryStep, LawStage, NodeSteps
+    from decoding.sampling import Sampling
+
+HOW = {
+    "nss": "draws the next token from the target's law; the children only say whether the path goes on.",
+    "naive": "tests the first entry; after a rejection the final token is drawn and the path ends.",
+    "naive_tree": "tests the first entry; the token drawn after a rejection may still be another child.",
+    "spectr": "tests all entries against the draft's law times one factor, then draws from one residual.",
+    "specinfer": "tests the entries in random order; the figures are those of draw order.",
+    "specinfer_wor": "tests each distinct entry once, in draw order; a rejected one leaves the draft's law.",
+    "khisti": "plays a tournament between the entries and tests its winner against the law that winners have.",
+    "block": "tests the first path from its end upwards, so a child is tested once all below it was rejected.",
+    "traversal": "tests a child once all below it was rejected; a draw that came twice is rejected twice.",
+    "traversal_wor": "tests a child once all below it was rejected; a rejected one leaves the draft's law.",
+    "greedy": "takes the child that is the target's favourite.",
+}
+LAWS_HEIGHT = 310
+COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
+MEANINGS = (
+    "Place in the order in which the entries were drawn",
+    "A child drawn twice has two entries",
+    "What the draft's law after this node gives the token",
+    "What the target's law after this node gives the token",
+    "Exact probability that its test passes, once all tests before it have failed; – where it is never tested itself",
+    "Exact probability that the path goes on through it, given that it comes to this node",
+    "The number drawn against it and what came of it",
+)
+STYLE = """
+<style>
+.vs-words { font-size: 0.86rem; line-height: 1.35; }
+.vs-words b { font-weight: 600; }
+.vs-words .quiet { opacity: 0.7; }
+.vs-box { overflow: auto; max-height: 236px; scrollbar-width: thin; margin-top: 0.3rem; }
+.vs-table { border-collapse: collapse; width: 100%; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
+.vs-table th { position: sticky; top: 0; background: var(--st-background-color); font-weight: 600; cursor: help; }
+.vs-table th, .vs-table td { border: 0; border-bottom: 1px solid var(--st-border-color); padding: 0.1rem 0.3rem; }
+.vs-table th, .vs-table td { text-align: right; white-space: nowrap; }
+.vs-table :is(th, td):nth-child(2), .vs-table :is(th, td):last-child { text-align: left; }
+.vs-table td:nth-child(2) { font-family: var(--st-code-font), monospace; white-space: pre; }
+.vs-table td:first-child { opacity: 0.6; }
+.vs-table tr:is(.passed, .picked, .below) td { font-weight: 600; }
+</style>
+"""
+
+
+def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> None:
+    """Words and table on the left, laws on the right; `walker` says whose draws they are."""
+    steps = steps_at(looked, sampling, replayed, node, walker)
+    left, right = st.columns([1, 1.9], gap="medium")
+    with left:
+        if steps is None:
+            st.caption("Nothing was drafted below this node, so there is nothing to test.")
+            return
+        st.html(STYLE + words_html(looked, replayed, steps) + table_html(steps, walker))
+    with right:
+        panels = [panel_of(stage, steps, replayed.verifier.name) for stage in steps.stages]
+        figure = laws_figure(steps.texts, panels, draft_words(replayed.verifier.name), is_dark())
+        chart(figure, key="verify_laws", height=LAWS_HEIGHT)
+
+
+def steps_at(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> "NodeSteps | None":
+    """The steps at a node, kept for when they are asked for again."""
+    from decoding.replay_steps import node_steps
+
+    key = ("steps", looked.key, sampling, replayed.verifier.name, node, walker)
+    return kept(key, lambda: node_steps(looked.iteration, sampling, replayed, node, text_reader(looked)))
+
+
+def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
+    """Where we are and what the verifier does here; the token is data and is escaped."""
+    node = looked.iteration.nodes[steps.node]
+    where = f"At {quote(node.text)}, {'the root' if not steps.node else f'node {steps.node}, depth {node.depth}'}"
+    reached = f"on the path with probability {number(steps.reached, 3)} (exact)" if steps.node else "always on the path"
+    entries = plural(len(steps.entries), "entry", "entries")
+    said = f"{replayed.verifier.label} {how(replayed.verifier.name, len(steps.entries))}"
+    if steps.factor is not None:
+        said += f" Here the factor ρ is {steps.factor:.2f}."
+    if steps.hidden_stages:
+        first = len(steps.stages)
+        said += f" The figure leaves out tests {first} to {first + steps.hidden_stages - 1}."
+    if steps.ends is not None and steps.node:
+        said += f" If all of them fail, the path ends here with probability {number(steps.ends)}."
+    return (
+        f'<div class="vs-words"><b>{html.escape(where)}</b> <span class="quiet">· {reached} · {entries}</span><br>'
+        f"{html.escape(said)} {html.escape(_rate_words(steps))}</div>"
+    )
+
+
+def how(name: str, entries: int) -> str:
+    """What a verifier does at a node."""
+    from decoding.verifiers.specinfer import RANDOM_ORDER_ENTRIES
+
+    if name == "specinfer" and entries > RANDOM_ORDER_ENTRIES:
+        return f"tests so many entries (more than {RANDOM_ORDER_ENTRIES}) in draw order, which is equally lossless."
+    return HOW[name]
+
+
+def _rate_words(steps: "NodeSteps") -> str:
+    """The acceptance rate before the draws are known; only independent draws have one."""
+    if steps.rate is None:
+        return ""
+    count = plural(len(steps.entries), "independent draw")
+    least = "at least " if steps.rate_is_bound else ""
+    return (
+        f"Before the draws are known, it picks one of {count} with probability {least}{number(steps.rate, 3)}; no "
+        f"top-down verifier with more than {number(steps.best_rate, 3)} (α_opt)."
+    )
+
+
+def table_html(steps: "NodeSteps", walker: str) -> str:
+    """The entries in draw order, and what `walker` drew against them; every token is escaped."""
+    columns = zip((*COLUMNS, walker), MEANINGS, strict=True)
+    heads = "".join(f'<th title="{html.escape(meaning)}">{html.escape(name)}</th>' for name, meaning in columns)
+    body = "".join(_row_html(place, entry) for place, entry in enumerate(steps.entries, start=1))
+    table = f'<table class="vs-table"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="vs-box">{table}</div>'
+
+
+def _row_html(place: int, entry: "EntryStep") -> str:
+    passes = "–" if entry.passes is None else number(entry.passes)
+    if entry.wins is not None:
+        passes += f" if it wins ({number(entry.wins)})"
+    cells = (
+        place, html.escape(visible(entry.text, 14)), number(entry.draft), number(entry.target), passes,
+        number(entry.taken), _seed_words(entry),
+    )  # fmt: skip
+    return f'<tr class="{entry.result}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+
+
+def _seed_words(entry: "EntryStep") -> str:
+    if not entry.result:
+        return "–"
+    if entry.result in ("picked", "below") or entry.drawn is None:
+        words = {"passed": "✓ passed", "failed": "✗ failed", "picked": "✓ drawn", "below": "✓ a node below passed"}
+        return words[entry.result]
+    sign, mark = ("&lt;", "✓") if entry.result == "passed" else ("≥", "✗")
+    return f"{mark} {entry.drawn:.2f} {sign} {entry.tested_at:.2f}"
+
+
+def draft_words(name: str) -> str:
+    """What the entries are tested against."""
+    return {"spectr": "ρ × draft", "khisti": "law of the winner"}.get(name, "draft")
+
+
+def panel_of(stage: "LawStage", steps: "NodeSteps", name: str) -> LawPanel:
+    """A stage with its words: which test it is and what it passes with."""
+    rows = [steps.rows[place] for place in stage.tested if steps.rows[place] is not None]
+    target = (*stage.target, stage.target_rest)
+    draft = None if stage.draft is None else (*stage.draft, stage.draft_rest)
+    if len(stage.tested) == 1:
+        entry = steps.entries[stage.tested[0]]
+        title, subtitle = f"{stage.rejected + 1}. {visible(entry.text, 10)}", f"passes {number(entry.passes)}"
+    elif stage.tested:
+        title = "The winner" if name == "khisti" else f"All {len(stage.tested)} tests"
+        subtitle = "against its law" if name == "khisti" else "one after the other"
+    elif draft is not None:
+        title, subtitle = "Never tested", "the laws here"
+    elif stage.rejected:
+        title, subtitle = "Final token", f"after {plural(stage.rejected, 'rejection')}"
+    else:
+        title, subtitle = "The favourite" if name == "greedy" else "Drawn token", "of the target's law"
+    return LawPanel(title, subtitle, target, draft, tuple(rows))

@@ -1,0 +1,330 @@
+"""What if: the run on screen, the branches made from it, which two stand side by side, and which keep their caches.
+
+history = current_history()           # follows the run on screen
+history.show(2, "B", index=4)         # what is looked at; `pages.ui.what_if.work` adds branches
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+import streamlit as st
+
+from decoding.trace import IterationTrace
+from pages.ui.common.models import gibibytes
+from pages.ui.common.state import Run, current_run, selected_iteration
+from viz.branch_graph import Line
+from viz.tokens import milliseconds, plural, visible
+
+if TYPE_CHECKING:
+    from decoding.forks import Change, Fork
+    from decoding.method import Method
+    from decoding.sampling import Sampling
+
+Force = Literal["force_in", "force_out", "accept", "reject"]
+FORCE_WORDS: dict[str, str] = {
+    "force_in": "add {}",
+    "force_out": "force {} out",
+    "accept": "force accept of {}",
+    "reject": "force reject of {}",
+}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A node that is forced: named by its token ids from the root, the root left out; `text` is its token's."""
+
+    kind: Force
+    path: tuple[int, ...]
+    text: str
+
+    @property
+    def words(self) -> str:
+        """What it does, for the screen."""
+        return FORCE_WORDS[self.kind].format(f"‘{visible(self.text, 16)}’")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A fork as it is asked for: from which branch, at which iteration, with what changed."""
+
+    branch: int
+    index: int
+    method: "Method | None" = None
+    sampling: "Sampling | None" = None
+    edits: tuple[Edit, ...] = ()
+    live: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is changed."""
+        return self.method is None and self.sampling is None and not self.edits
+
+    def change(self) -> "Change":
+        """The change as the engine takes it."""
+        from decoding.edits import Edits
+        from decoding.forks import Change
+
+        paths = {kind: tuple(edit.path for edit in self.edits if edit.kind == kind) for kind in FORCE_WORDS}
+        return Change(self.method, self.sampling, Edits(**paths))
+
+
+@dataclass(eq=False)
+class Branch:
+    """The run itself (`fork` is None) or a fork of it.
+
+    Attributes:
+        run: what Step through shows of it.
+        used: grows each time that a branch is decoded. let_go_at: iterations it had when it let go of its caches.
+    """
+
+    number: int
+    run: Run
+    parent: int | None = None
+    fork: "Fork | None" = None
+    used: int = 0
+    let_go_at: int | None = None
+
+    @property
+    def at(self) -> int:
+        """Index of its first own iteration."""
+        return self.fork.at if self.fork else 0
+
+    @property
+    def bias(self) -> str:
+        """Why its output is no longer the target's, empty if it still is."""
+        return self.run.trace.bias
+
+    @property
+    def label(self) -> str:
+        """Number and what was changed."""
+        return f"{self.number} · {self.fork.words}" if self.fork else f"Run · {self.run.trace.label}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether its text ended or reached the length asked for: it has no further iteration."""
+        return self.run.trace.totals.stopped != "unfinished"
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether one more iteration can be decoded; a replayed fork is then run by the session it comes from."""
+        if self.fork is None or self.fork.kind == "live":
+            return self.run.can_continue
+        session = self.fork.origin.session
+        return (
+            session is not None and not session.pair.target.released and self.run.trace.totals.stopped == "unfinished"
+        )
+
+    @property
+    def holds_caches(self) -> bool:
+        """Whether it keeps key/value caches of its own in memory; going on fills those that it let go of."""
+        live = self.fork is not None and self.fork.kind == "live"
+        return live and self.let_go_at != len(self.run.trace.iterations)
+
+    def as_it_is(self) -> "Fork":
+        """The fork with what Step through may have decoded of it meanwhile."""
+        return replace(self.fork, trace=self.run.trace)
+
+    def line(self) -> Line:
+        """What the drawn history says about it."""
+        count = len(self.run.trace.iterations)
+        if self.fork is None:
+            kind = "decoded" if self.run.source == "forked" else self.run.source
+            kind = kind if self.run.trace.timed else "replayed"
+            return Line(0, None, 0, count, self.run.trace.label, kind, bias=self.bias)
+        note = f"from iteration {self.at + 1}"
+        if self.fork.kind == "live" and not self.holds_caches:
+            note += " · cache let go"
+        elif count == self.at + 1:
+            note += f" · made in {milliseconds(self.fork.made_s)}"
+        return Line(self.number, self.parent, self.at, count, self.fork.words, self.fork.kind, note, self.bias)
+
+
+MOST_HELD = 4
+
+
+def mark_used(history: "History", number: int) -> None:
+    """Note that a branch was decoded; beyond `MOST_HELD` those used longest ago let go of their caches.
+
+    Call it in the worker, where nothing else decodes them meanwhile.
+    """
+    history.uses += 1
+    history.branches[number].used = history.uses
+    for branch in held(history)[:-MOST_HELD]:
+        branch.run.session.release()
+        branch.let_go_at = len(branch.run.trace.iterations)
+
+
+def held(history: "History") -> list[Branch]:
+    """Branches with caches of their own in memory, the one used last at the end; deleted ones too."""
+    deleted = history.deleted.branches if history.deleted else {}
+    branches = (deleted | history.branches).values()
+    return sorted((branch for branch in branches if branch.holds_caches), key=lambda branch: branch.used)
+
+
+def memory_words(history: "History") -> str:
+    """What the branches keep in memory, and what becomes of more of them."""
+    kept = held(history)
+    if not kept:
+        return f"At most {MOST_HELD} branches keep a KV cache."
+    size = sum(cache_bytes(branch) for branch in kept)
+    shown = gibibytes(size) if size >= 2**20 else "less than 1 MiB"
+    said = f"{plural(len(kept), 'branch keeps its', 'branches keep their')} KV cache ({shown})"
+    return f"{said}, at most {MOST_HELD} do." if len(kept) < MOST_HELD else f"{said}, older ones let go of it."
+
+
+def cache_bytes(branch: Branch) -> int:
+    """Bytes of the rows that both caches of a branch hold."""
+    last = branch.run.trace.iterations[-1]
+    caches = (cache for cache in (last.kv_target, last.kv_draft) if cache is not None)
+    return sum((cache.rows_before + len(cache.kept_from)) * cache.bytes_per_row for cache in caches)
+
+
+SLOT = "what_if"
+KEY = "what_if"
+ASKED = "what_if_asked"
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What a history was before branches were deleted from it; `words` names them."""
+
+    branches: dict[int, Branch]
+    a: int
+    b: int | None
+    words: str
+
+
+@dataclass(eq=False)
+class History:
+    """The branches of one run and what is looked at.
+
+    Attributes:
+        branches: by number, 0 is the run itself.
+        a, b: branches that stand side by side. index: iteration looked at in both.
+        nodes: node chosen in A and in B, None where none is.
+        edits: nodes to be forced in the next fork.
+        count: branches ever made. uses: how often one was decoded. deleted: what can be brought back.
+        edited: branch whose settings stand in the widgets, None before they are opened.
+        screen: key of the run on screen when the page was drawn last.
+    """
+
+    branches: dict[int, Branch]
+    a: int = 0
+    b: int | None = None
+    index: int = 0
+    nodes: dict[str, int | None] = field(default_factory=dict)
+    edits: tuple[Edit, ...] = ()
+    count: int = 0
+    uses: int = 0
+    deleted: Deleted | None = None
+    edited: int | None = None
+    screen: str = ""
+
+    @property
+    def unknown(self) -> str:
+        """What this version does not know of the run, so that it can be looked at but not changed; empty if nothing."""
+        run = self.branches[0].run
+        if run.source != "opened":
+            return ""
+        from decoding.stored_state import unknown_words  # brings torch where it is installed
+
+        return unknown_words(run.trace)
+
+    @property
+    def last(self) -> int:
+        """Index of the last iteration that A or B has."""
+        return max(len(branch.run.trace.iterations) for branch in self.shown()) - 1
+
+    def shown(self) -> list[Branch]:
+        """A and, where there is one, B."""
+        return [self.branches[number] for number in (self.a, self.b) if number is not None]
+
+    def iteration(self, number: int | None) -> IterationTrace | None:
+        """The iteration looked at in a branch, None where it ends before."""
+        if number is None:
+            return None
+        iterations = self.branches[number].run.trace.iterations
+        return iterations[self.index] if self.index < len(iterations) else None
+
+    def owner(self, number: int, index: int) -> Branch:
+        """The branch in which iteration `index` of a branch was made: itself, or one that it comes from."""
+        branch = self.branches[number]
+        while branch.parent is not None and branch.at > index:
+            branch = self.branches[branch.parent]
+        return branch
+
+    @property
+    def base(self) -> Branch:
+        """The branch that is forked: the one in which A's iteration looked at was made."""
+        return self.owner(self.a, self.index)
+
+    def part_at(self) -> int:
+        """Index of the first iteration that A and B do not share."""
+        index = 0
+        while index <= self.last and self.owner(self.a, index) is self.owner(self.b, index):
+            index += 1
+        return index
+
+    def show(self, number: int, side: str, index: int | None = None) -> None:
+        """Put a branch on side A or B; one that stands on the other side changes places with it."""
+        if side == "A" and number != self.a:
+            self.a, self.b = number, self.a if number == self.b else self.b
+            self.edits, self.edited, self.nodes = (), None, {}
+        elif side == "B" and number == self.a:
+            if self.b is not None:
+                self.show(self.b, "A")
+        elif side == "B":
+            self.b = number
+            self.nodes.pop("B", None)
+        if index is not None:
+            self.look_at(index)
+
+    def look_at(self, index: int) -> None:
+        """Go to another iteration; what was chosen in the old one belonged to it."""
+        index = max(0, min(index, self.last))
+        if index != self.index:
+            self.index, self.nodes, self.edits = index, {}, ()
+
+    def delete(self, number: int) -> None:
+        """Take a branch and those that were made from it out; the latest that went can be brought back."""
+        gone = {number}
+        for branch in self.branches.values():  # parents stand before their forks
+            if branch.parent in gone:
+                gone.add(branch.number)
+        others = len(gone) - 1
+        words = f"branch {number}" + (f" and {plural(others, 'branch', 'branches')} made from it" if others else "")
+        self.deleted = Deleted(self.branches, self.a, self.b, words)
+        self.branches = {kept: branch for kept, branch in self.branches.items() if kept not in gone}
+        if self.a in gone:
+            self.a, self.edits, self.edited, self.nodes = 0, (), None, {}
+        if self.b in gone or self.b == self.a:
+            self.b = next((kept for kept in reversed(self.branches) if kept != self.a), None)
+        self.look_at(self.index)
+
+    def bring_back(self) -> None:
+        """Undo the latest deletion."""
+        if self.deleted is not None:
+            self.branches, self.a, self.b = self.deleted.branches, self.deleted.a, self.deleted.b
+            self.deleted, self.nodes, self.edits, self.edited = None, {}, (), None
+
+
+def current_history() -> History:
+    """The history that belongs to the run on screen; another run begins a new one."""
+    run, history = current_run(), st.session_state.get(KEY)
+    mine = {} if history is None else {branch.run.key: branch.number for branch in history.branches.values()}
+    if run.key not in mine:
+        history = st.session_state[KEY] = History({0: Branch(0, run)}, index=selected_iteration(), screen=run.key)
+    elif history.screen != run.key:
+        history.screen = run.key
+        history.show(mine[run.key], "A")
+    asked = st.session_state.pop(ASKED, None)
+    if asked is not None:
+        history.look_at(asked[0])
+        history.nodes["A"] = asked[1]
+    history.look_at(history.index)
+    return history
+
+
+def ask_what_if(index: int, node: int | None) -> None:
+    """Have the page begin at an iteration and a node of the run on screen."""
+    st.session_state[ASKED] = (index, node)

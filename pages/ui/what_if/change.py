@@ -1,0 +1,374 @@
+"""What one changes on What if: iteration, method, settings, forced nodes; the Fork button and what it will do."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.errors import SettingsError
+from decoding.trace import IterationTrace, NodeTrace
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.sentences import info_of
+from pages.ui.common.torch_there import torch_there, why_not
+from pages.ui.common.worker import is_busy
+from pages.ui.what_if.branches import SLOT, Edit, Force, History, Wish
+from pages.ui.what_if.work import start_fork
+from pages.ui.widgets.controls import method_picker, set_method
+from pages.ui.widgets.settings import (
+    SAMPLING,
+    as_widget_holds,
+    chosen_verifier,
+    picked_sampling,
+    picked_settings,
+    sampling_controls,
+    setting_words,
+)
+from pages.ui.widgets.trained import TRAINED
+from viz.tokens import number, visible
+
+if TYPE_CHECKING:
+    from decoding.method import Method
+    from decoding.sampling import Sampling
+
+METHOD, SAMPLED = "what_if_method", "what_if_sampling"
+EDITOR = "what_if_editor"
+HELP = (
+    "Pick an iteration, change a setting or click a node in tree A and force it, then press **Fork**: "
+    "the same text goes on another way, as branch B."
+)
+
+
+def iteration_input(history: History) -> None:
+    """Which iteration is looked at in both branches."""
+    st.session_state["what_if_iteration"] = history.index + 1
+    st.markdown("Iteration", width="content")
+    st.number_input(
+        "Iteration",
+        1,
+        history.last + 1,
+        key="what_if_iteration",
+        on_change=lambda: history.look_at(int(st.session_state["what_if_iteration"] or 1) - 1),
+        label_visibility="collapsed",
+        help="Looked at in both branches; a fork parts from its branch right before it.",
+        width=124,
+    )
+    st.markdown(f"of {history.last + 1}", width="content")
+
+
+def editor(history: History) -> None:
+    """Method, settings and sampling of the next fork, behind a button that says what is changed."""
+    words = editor_words(history)
+    box = st.popover(
+        escape_markdown(words or "Method and settings"),
+        key=EDITOR,
+        icon=":material/tune:",
+        type="primary" if words else "secondary",
+        on_change=lambda: seed_editor(history),
+        disabled=bool(history.unknown),
+        help="Another method, other settings, verifier, temperature or seed from this iteration on",
+    )
+    # Drawn only when it is looked at: a click elsewhere stays quick, and torch is not needed before.
+    if not box.open or history.unknown:
+        return
+    with box, st.container(width=700):
+        seed_editor(history)
+        sampling = sampling_controls(SAMPLED)
+        method_picker(METHOD, columns=3, sampling=sampling)
+        with st.container(horizontal=True):
+            st.button("As in A", key="what_if_as_a", on_click=lambda: reset_editor(history), icon=":material/undo:")
+
+
+def seed_editor(history: History) -> None:
+    """Put what branch A has into the widgets, once per branch."""
+    if history.edited == history.base.number:
+        return
+    trace = history.base.run.trace
+    for name in SAMPLING:
+        st.session_state[f"{SAMPLED}_{name}"] = as_widget_holds(name, getattr(trace.sampling, name))
+    set_method(METHOD, base_method(history))
+    history.edited = history.base.number
+
+
+def base_method(history: History) -> "Method":
+    """The method of branch A."""
+    from decoding.stored_state import method_of
+
+    return method_of(history.base.run.trace)
+
+
+def reset_editor(history: History) -> None:
+    """Take back every change of settings."""
+    history.edited = None
+    seed_editor(history)
+
+
+def edited_method(history: History) -> "Method | None":
+    """The method in the widgets if it is not that of branch A, None where nothing is changed.
+
+    Raises:
+        SettingsError: the settings contradict one another, or the verifier would bias the output.
+    """
+    if history.edited != history.base.number:
+        return None
+    from decoding.methods import METHODS
+
+    sampling, base = _sampling(history), base_method(history)
+    method = METHODS[st.session_state[METHOD]]
+    method = method.with_settings(verifier=chosen_verifier(method, METHOD, sampling))
+    values = picked_settings(method, METHOD)
+    method = method.with_settings(**{name: value for name, value in values.items() if name != "verifier"})
+    method.check(sampling)
+    same = method.name == base.name and method.settings() == base.settings()
+    return None if same else method
+
+
+def edited_sampling(history: History) -> "Sampling | None":
+    """The sampling in the widgets if it is not that of branch A."""
+    if history.edited != history.base.number:
+        return None
+    from decoding.stored_state import sampling_of
+
+    sampling = _sampling(history)
+    return None if sampling == sampling_of(history.base.run.trace) else sampling
+
+
+def _sampling(history: History) -> "Sampling":
+    """What the fork samples with: where a widget was left as it was, the value of branch A, in its range or not."""
+    from decoding.stored_state import sampling_of
+
+    own, picked = sampling_of(history.base.run.trace), picked_sampling(SAMPLED)
+    return replace(
+        own,
+        **{
+            name: getattr(picked, name)
+            for name in SAMPLING
+            if getattr(picked, name) != as_widget_holds(name, getattr(own, name))
+        },
+    )
+
+
+def wish_of(history: History) -> Wish:
+    """The fork as it stands in the widgets; raises `SettingsError` where they contradict one another."""
+    live = bool(st.session_state.get("what_if_live"))
+    return Wish(
+        history.base.number, history.index, edited_method(history), edited_sampling(history), history.edits, live
+    )
+
+
+def editor_words(history: History) -> str:
+    """What is changed against branch A: `N_max 64 → 16 · seed 0 → 3`; empty where nothing is."""
+    if history.unknown:
+        return ""
+    trace = history.base.run.trace
+    try:
+        method, sampling = edited_method(history), edited_sampling(history)
+    except SettingsError:
+        return "Settings contradict"
+    parts = []
+    if method is not None and method.name != trace.method:
+        parts.append(method.label)
+    elif method is not None:
+        before = dict.fromkeys(TRAINED, "") | {"node_order": "breadth"} | trace.settings
+        for name, value in method.all_settings().items():
+            if name in before and before[name] != value:
+                parts.append(f"{info_of(name).short} {setting_words(before[name])} → {setting_words(value)}")
+    if sampling is not None:
+        for name, (label, *_) in SAMPLING.items():
+            old, new = getattr(trace.sampling, name), getattr(sampling, name)
+            if old != new:
+                parts.append(f"{label.lower()} {old:g} → {new:g}")
+    return " · ".join(parts[:2]) + (f" · {len(parts) - 2} more" if len(parts) > 2 else "")
+
+
+def fork_button(history: History) -> None:
+    """Make the fork."""
+    contradiction = history.unknown
+    try:
+        empty = bool(contradiction) or wish_of(history).empty
+    except SettingsError as error:
+        empty, contradiction = True, str(error)
+    missing = history.iteration(history.a) is None
+    st.button(
+        "Fork",
+        key="what_if_fork",
+        type="primary",
+        icon=":material/call_split:",
+        disabled=empty or missing or is_busy(SLOT),
+        on_click=press_fork,
+        args=(history,),
+        help=escape_markdown(
+            contradiction
+            or ("Change something first: settings, or a node of tree A." if empty else "Make a branch with this change")
+        ),
+    )
+
+
+def press_fork(history: History) -> None:
+    """Start the fork; callbacks run before the page is drawn, so a quick fork is drawn at once."""
+    try:
+        wish = wish_of(history)
+    except SettingsError:  # said beside the widgets
+        return
+    st.session_state[EDITOR] = st.session_state[CHILD] = False
+    start_fork(history, wish)
+
+
+def draw_pending(history: History) -> None:
+    """What the next fork will change, or how to begin; beside it whether the models run where they need not."""
+    with st.container(key="what_if_pending", horizontal=True, vertical_alignment="center", gap="small"):
+        pending_words(history)
+        st.space("stretch")
+        st.toggle(
+            "Run the models",
+            key="what_if_live",
+            persist_state="session",
+            disabled=not torch_there(),
+            help=why_not(
+                "Off: replayed from stored rows where they suffice, in an instant and without a time. "
+                "On: the models run, and the time is measured."
+            ),
+        )
+
+
+def pending_words(history: History) -> None:
+    """What the next fork will change and a button that takes it back; else how to begin, or what is wrong."""
+    if said := history.unknown:
+        st.markdown(f"This run can be looked at, not changed. {escape_markdown(said)}", width="content")
+        return
+    try:
+        edited_method(history)
+    except SettingsError as error:
+        st.markdown(f":red[{escape_markdown(str(error))}]", width="content")
+        return
+    words = [*filter(None, [editor_words(history)]), *(edit.words for edit in history.edits)]
+    if not words and history.deleted is not None:
+        st.markdown(f"Deleted: {history.deleted.words}. Until the next fork this can be undone.", width="content")
+        st.button(
+            "Undo", key="what_if_undo", type="tertiary", on_click=history.bring_back, icon=":material/undo:",
+            disabled=is_busy(SLOT),
+        )  # fmt: skip
+        return
+    if not words:
+        st.markdown(HELP, width="content")
+        return
+    branch = history.base
+    source = "the run" if branch.fork is None else f"branch {branch.number}"
+    said = escape_markdown(" · ".join(words))
+    st.markdown(f"From iteration {history.index + 1} of {source} on: **{said}**", width="content")
+
+    def clear() -> None:
+        history.edits = ()
+        reset_editor(history)
+
+    st.button("Take it back", key="what_if_clear", type="tertiary", on_click=clear, icon=":material/undo:")
+
+
+CHILD = "what_if_child_open"
+MOST_CHILDREN = 24
+
+
+def node_buttons(history: History) -> None:
+    """Force the node that is selected in tree A."""
+    iteration, node = history.iteration(history.a), chosen_node(history)
+    removed = node is not None and node.flat_index is None
+    st.markdown(escape_markdown(_node_words(iteration, node)), width="content")
+    sentence = "Click a node in tree A first." if node is None else ""
+    kinds: list[tuple[Force, str, str]] = [
+        ("accept", "Force accept", "As if the target gave this token, and each before it, probability 1."),
+        ("reject", "Force reject", "As if the target gave this token probability 0 here."),
+    ]
+    if removed:
+        kinds.insert(0, ("force_in", "Force in", "Verify this node although it was pruned."))
+    else:
+        kinds.insert(0, ("force_out", "Force out", "Take this node and all below it out of the tree."))
+    for kind, label, words in kinds:
+        on = node is not None and any(
+            e.kind == kind and e.path == path_of(iteration, node.node_id) for e in history.edits
+        )
+        st.button(
+            label,
+            key=f"what_if_{'out' if kind.startswith('force') else kind}",
+            type="primary" if on else "secondary",
+            disabled=node is None or node.node_id == 0 or (removed and kind != "force_in"),
+            help=sentence or words,
+            on_click=toggle,
+            args=(history, kind),
+        )
+    child_menu(history, iteration, node)
+
+
+def child_menu(history: History, iteration: IterationTrace | None, node: NodeTrace | None) -> None:
+    """Add a token below the selected node: one of those that draft or target find likeliest there."""
+    box = st.popover(
+        "Add a child",
+        key=CHILD,
+        disabled=node is None,
+        on_change="rerun",
+        help="Click a node in tree A first." if node is None else "Force a token into the tree below this node",
+    )
+    if not box.open or node is None:
+        return
+    tokens = child_tokens(iteration, node.node_id)
+    with box, st.container(width=380):
+        if not tokens:
+            st.caption("Neither model's law after this node was recorded: choose a node that was verified.")
+            return
+        st.caption("Likeliest tokens here that are not in the tree, with their probability for draft and target:")
+        chosen = st.selectbox(
+            "Token",
+            list(tokens),
+            key=f"what_if_child_{history.a}_{history.index}_{node.node_id}",
+            format_func=lambda token: _token_words(*tokens[token]),
+            label_visibility="collapsed",
+        )
+
+        def add() -> None:
+            edit = Edit("force_in", (*path_of(iteration, node.node_id), chosen), tokens[chosen][0])
+            history.edits = (*(e for e in history.edits if e != edit), edit)
+            st.session_state[CHILD] = False
+
+        st.button("Add it", key="what_if_child_add", type="primary", on_click=add)
+
+
+def child_tokens(iteration: IterationTrace, node: int) -> dict[int, tuple[str, float | None, float | None]]:
+    """Text, draft and target probability by token id, likeliest first; children of the node are left out."""
+    there = {iteration.nodes[child].token_id for child in iteration.children(node)}
+    found: dict[int, list] = {}
+    for place, top in ((1, iteration.draft_top(node)), (2, iteration.target_top(node))):
+        for token, text, chance in top:
+            if token not in there:
+                found.setdefault(token, [text, None, None])[place] = chance
+    ordered = sorted(found.items(), key=lambda item: -max(item[1][1] or 0.0, item[1][2] or 0.0))
+    return {token: tuple(values) for token, values in ordered[:MOST_CHILDREN]}
+
+
+def toggle(history: History, kind: Force) -> None:
+    """Force the selected node, or take that back; another force on the same node gives way."""
+    iteration, node = history.iteration(history.a), chosen_node(history)
+    if node is None or iteration is None:
+        return
+    edit = Edit(kind, path_of(iteration, node.node_id), node.text)
+    kept = tuple(e for e in history.edits if e.path != edit.path)
+    history.edits = kept if edit in history.edits else (*kept, edit)
+
+
+def path_of(iteration: IterationTrace, node: int) -> tuple[int, ...]:
+    """Token ids from the root down to a node, the root left out: how edits name it."""
+    return tuple(iteration.nodes[step].token_id for step in iteration.path(node)[1:])
+
+
+def chosen_node(history: History) -> NodeTrace | None:
+    """The node selected in tree A; the final token is none."""
+    iteration, node = history.iteration(history.a), history.nodes.get("A")
+    there = iteration is not None and node is not None and 0 <= node < len(iteration.nodes)
+    return iteration.nodes[node] if there else None
+
+
+def _node_words(iteration: IterationTrace | None, node: NodeTrace | None) -> str:
+    if node is None or iteration is None:
+        return "Node"
+    return f"‘{visible(node.text, 10)}’"
+
+
+def _token_words(text: str, draft: float | None, target: float | None) -> str:
+    return f"‘{visible(text, 20)}’  draft {number(draft)} · target {number(target)}"

@@ -1,0 +1,386 @@
+"""How What if looks: the history of branches, trees A and B side by side, what the change did."""
+
+import html
+from collections.abc import Callable
+
+import streamlit as st
+
+from decoding.errors import NEEDS_TORCH
+from decoding.trace import IterationTrace
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.state import Run, keep_run
+from pages.ui.common.torch_there import torch_there, why_not
+from pages.ui.common.worker import is_busy
+from pages.ui.scope.component import scope
+from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words
+from pages.ui.what_if.starters import draw_starters
+from pages.ui.what_if.work import start_again, start_go_on
+from viz.branch_graph import BranchGraph, branch_graph, graph_data
+from viz.component_files import component_script, component_style
+from viz.explain import why_final, why_verdict
+from viz.fork_diff import (
+    continuation_html,
+    continuations,
+    fork_measures,
+    fork_summary,
+    measures_html,
+    parting_words,
+    same_prefix,
+)
+from viz.phases import FINAL_ID
+from viz.scope_data import compact_data
+from viz.tree_diff import compare_trees
+
+# Streamlit knows no heights but pixels: history and trees fill the window, within reason.
+STYLE = """
+<style>
+.st-key-toolbar [data-testid=stNumberInput] input { padding: 0.2rem 0.5rem; }
+.st-key-toolbar [data-testid=stNumberInputContainer] { min-height: 2.1rem; height: 2.1rem; }
+.st-key-toolbar p { white-space: nowrap; }
+.st-key-what_if_pending, .st-key-what_if_again_area { min-height: 1.6rem; flex-wrap: nowrap; }
+.st-key-what_if_again_area p { font-size: 0.92rem; }
+.st-key-what_if_pending p { font-size: 0.9rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+.st-key-what_if_pending button { min-height: 1.4rem; height: 1.4rem; }
+.st-key-what_if_pending [data-testid=stButton] { display: flex; }
+.st-key-what_if_again_area button { min-height: 2.1rem; height: 2.1rem; }
+.st-key-what_if_graph, .st-key-what_if_history [class*=stBidiComponent] {
+  flex: none !important; height: clamp(390px, calc(100vh - 14.6rem), 1000px) !important;
+}
+.st-key-what_if_history { gap: 0.3rem; }
+.st-key-what_if_history p { font-size: 0.84rem; line-height: 1.3; }
+.st-key-what_if_trees [class*=st-key-what_if_tree_], .st-key-what_if_trees [class*=stBidiComponent] {
+  flex: none !important; height: clamp(250px, calc(100vh - 31.8rem), 640px) !important;
+}
+[class*=st-key-what_if_head_] { flex-wrap: nowrap; min-height: 2rem; }
+[class*=st-key-what_if_head_] button { min-height: 1.9rem; height: 1.9rem; padding: 0 0.5rem; }
+[class*=st-key-what_if_head_] button p { font-size: 0.85rem; white-space: nowrap; }
+[class*=st-key-what_if_head_] [role=group] { min-height: 1.9rem; height: 1.9rem; }
+[class*=st-key-what_if_head_] input { text-overflow: ellipsis; }
+.st-key-what_if_trees [data-testid=stVerticalBlock] { gap: 0.35rem; }
+.fork-name {
+  display: inline-block; flex: none; width: 1.35rem; height: 1.35rem; line-height: 1.35rem; border-radius: 0.7rem;
+  text-align: center; font-weight: 700; font-size: 0.82rem;
+}
+.fork-a { background: #0072B2; color: #FFFFFF; }
+.fork-b { background: #BD8200; color: #1A1F2B; }
+.fork-why {
+  font-size: 0.82rem; line-height: 1.3rem; min-height: 1.3rem;
+  white-space: nowrap; overflow: hidden; text-overflow: ellipsis;
+}
+[data-testid=stLayoutWrapper]:has(> .st-key-what_if_empty) {
+  height: clamp(250px, calc(100vh - 31.8rem), 640px) !important;
+}
+.st-key-what_if_empty {
+  border: 1px dashed color-mix(in srgb, currentColor 30%, transparent); border-radius: 8px; padding: 1rem 1.5rem;
+  height: 100% !important; justify-content: center; align-items: center; gap: 0.6rem;
+}
+.st-key-what_if_empty p { text-align: center; }
+.st-key-what_if_empty button { width: 22rem; }
+.fork-guide { display: grid; grid-template-columns: repeat(3, 1fr); gap: 1.5rem; padding-top: 0.4rem; }
+.fork-guide p { margin: 0.15rem 0 0; font-size: 0.92rem; line-height: 1.45; max-width: 26rem; }
+.fork-guide b { font-size: 1.02rem; }
+.fork-summary { font-size: 1.05rem; font-weight: 600; }
+.fork-summary small { font-weight: 400; font-size: 0.9rem; }
+.fork-bias { font-size: 0.88rem; padding: 0.1rem 0.6rem; border-left: 3px solid #D55E00; margin: 0.15rem 0; }
+.fork-table { width: 100%; border-collapse: collapse; font-size: 0.86rem; margin: 0.2rem 0; }
+.fork-table th, .fork-table td {
+  text-align: left; padding: 0.1rem 0.7rem 0.1rem 0; font-weight: 400;
+  border-bottom: 1px solid color-mix(in srgb, currentColor 16%, transparent);
+  vertical-align: bottom;
+}
+.fork-table thead th { font-weight: 600; line-height: 1.15; }
+.fork-table small { display: block; font-weight: 400; font-size: 0.74rem; opacity: 0.75; }
+.fork-line { display: flex; gap: 0.5rem; align-items: baseline; font-size: 0.84rem; margin-top: 0.2rem; }
+.fork-text { font-family: "Source Code Pro", "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; line-height: 1.5; }
+.fork-text .said { opacity: 0.65; }
+.fork-text b { font-weight: 400; white-space: pre-wrap; }
+.fork-text .parted b { font-weight: 700; }
+</style>
+"""
+
+
+_component = st.components.v2.component(
+    "draftscope_branches", js=component_script("branches/graph.js"), css=component_style("branches/graph.css")
+)
+
+
+def branch_history(graph: BranchGraph, key: str, height: int, on_pick: Callable[[int, str, int | None], None]) -> None:
+    """Draw a history; `on_pick` gets the branch, the side it shall stand on, and an iteration or None."""
+
+    def picked() -> None:
+        state = st.session_state.get(key)
+        value = state.get("pick") if state is not None else None
+        if value is not None:
+            on_pick(int(value["branch"]), value["side"], value["iteration"])
+
+    _component(key=key, data=graph_data(graph), height=height, on_pick_change=picked)
+
+
+GUIDE = """
+<div class="fork-guide">
+<div><b>1 Change</b><p>Choose an iteration with the arrows or by its dot. Then another method, setting, verifier,
+temperature or seed; or click a node of tree A and force it out of the tree, to be accepted or to be rejected, or add a
+child to it.</p></div>
+<div><b>2 Fork</b><p>Where the stored rows of both models know the answer, the branch is <i>replayed</i>: at once, no
+model runs, no time is measured. Where they do not, it is <i>live</i>: the models run from that iteration.</p></div>
+<div><b>3 Compare</b><p>A and B stand at the same iteration. Nodes that only one tree has are framed; figures and texts
+below say what the change did. A change after which the text no longer follows the target’s law says so.</p></div>
+</div>
+"""
+
+
+def draw_told(history: History) -> None:
+    """What the change did: one sentence, what it costs in truth, the figures, both texts."""
+    with st.container(key="what_if_told"):
+        if history.b is None:
+            st.html(GUIDE)
+            return
+        one, other = history.iteration(history.a), history.iteration(history.b)
+        part = history.part_at()
+        parts = [f'<div class="fork-summary" role="status">{html.escape(summary_words(history, part))}</div>']
+        for side, branch in zip("AB", history.shown(), strict=True):
+            if branch.bias:
+                parts.append(f'<div class="fork-bias" role="note"><b>{side}:</b> {html.escape(branch.bias)}</div>')
+        if one is not None and other is not None:
+            parts.append(measures_html(fork_measures(one, other)))
+        a, b = history.shown()
+        texts = continuations(a.run.trace, b.run.trace, part)
+        parts.append(continuation_html(texts))
+        parts.append(f'<div class="fork-why">{html.escape(parting_words(texts))}</div>')
+        st.html("".join(parts))
+
+
+def summary_words(history: History, part: int) -> str:
+    """What the change did to this iteration, or that it comes later."""
+    one, other = history.iteration(history.a), history.iteration(history.b)
+    if history.index < part:
+        return f"Iteration {history.index + 1} is the same in A and B: they part at iteration {part + 1}."
+    if one is None or other is None:
+        missing = "A" if one is None else "B"
+        branch = history.shown()[missing == "B"]
+        if branch.ended:
+            last = len(branch.run.trace.iterations)
+            return f"{missing} ended at iteration {last} and has no iteration {history.index + 1} to compare."
+        return f"{missing} has not come to iteration {history.index + 1}: there is nothing to compare here."
+    if not one.nodes or not other.nodes:
+        return "The trees of this iteration were not recorded: only the texts can be compared."
+    words = fork_summary(one, other)
+    if not same_prefix(*(branch.run.trace for branch in history.shown()), history.index):
+        words += " A and B stand on different texts here, so their trees differ anyway."
+    return words
+
+
+TREE_HEIGHT, GRAPH_HEIGHT = 320, 560
+ABOUT_MEMORY = (
+    "The KV cache is what both models have computed for a branch's text. Of more than "
+    f"{MOST_HELD} live branches those decoded longest ago let go of theirs: their trees, texts and times stay, and to "
+    "go on the models read the text again first. Replayed branches keep none."
+)
+EDIT_MARKS = {"force_in": "to be put in", "force_out": "to be taken out", "accept": "to pass", "reject": "to fail"}
+
+
+def draw_history(history: History) -> None:
+    """The drawn history; a click puts a branch on a side, a click on a dot goes to its iteration."""
+    with st.container(key="what_if_history"):
+        st.markdown("**Branches** · a dot per iteration; dashed: replayed. A and B choose what stands beside.")
+        lines = [branch.line() for branch in history.branches.values()]
+        graph = branch_graph(lines, history.index, history.a, history.b)
+        branch_history(graph, "what_if_graph", GRAPH_HEIGHT, history.show)
+        st.caption(memory_words(history), help=ABOUT_MEMORY)
+
+
+def draw_sides(history: History) -> None:
+    """Trees A and B at the same iteration; nodes that only one of them has are framed."""
+    one, other = history.iteration(history.a), history.iteration(history.b)
+    marks = compare_trees(one, other).marks("A", "B") if one and other and one is not other else ({}, {})
+    if history.edits:  # what is about to change must not drown among the differences
+        marks = edit_marks(history, one), marks[1]
+    with st.container(key="what_if_trees"):
+        for place, side, iteration, framed in zip(st.columns(2, gap="small"), "AB", (one, other), marks, strict=True):
+            with place:
+                number = history.a if side == "A" else history.b
+                draw_head(history, side, number)
+                draw_tree(history, side, number, iteration, framed)
+
+
+def draw_head(history: History, side: str, number: int | None) -> None:
+    """Which branch stands here, and what can be done with it."""
+    low, branch = side.lower(), None if number is None else history.branches[number]
+    with st.container(key=f"what_if_head_{low}", horizontal=True, vertical_alignment="center", gap="xsmall"):
+        st.html(f'<span class="fork-name fork-{low}">{side}</span>', width="content")
+        st.session_state[f"what_if_{low}"] = number
+        st.selectbox(
+            f"Branch {side}",
+            list(history.branches),
+            key=f"what_if_{low}",
+            format_func=lambda choice: history.branches[choice].label,
+            on_change=lambda: history.show(st.session_state[f"what_if_{low}"], side),
+            placeholder="no branch yet",
+            disabled=len(history.branches) == 1,
+            label_visibility="collapsed",
+        )
+        ready = branch is not None and branch.can_go_on
+        for count, label in ((1, "Step"), (None, "To the end")):
+            st.button(
+                label,
+                key=f"what_if_{'step' if count else 'end'}_{low}",
+                disabled=not ready or is_busy(SLOT),
+                help=escape_markdown(going_on_words(side, branch, count)),
+                on_click=start_go_on,
+                args=(history, number, count),
+            )
+        if st.button(
+            "Look into",
+            key=f"what_if_look_{low}",
+            disabled=branch is None,
+            help="Look into this branch: it becomes the run on screen in Step through, with all its views",
+        ):
+            keep_run(branch.run, min(history.index, len(branch.run.trace.iterations) - 1))
+            st.switch_page("pages/step_through.py", query_params={})
+        st.button(
+            ":material/delete:",
+            key=f"what_if_delete_{low}",
+            disabled=branch is None or branch.fork is None or is_busy(SLOT),
+            help="Delete this branch and the branches made from it; until the next fork it can be undone",
+            on_click=history.delete,
+            args=(number,),
+        )
+
+
+def going_on_words(side: str, branch: Branch | None, iterations: int | None) -> str:
+    """What a button that decodes a branch further will do, or why it cannot."""
+    said = f"Decode {side} {'one iteration further' if iterations else 'to its end'}"
+    if branch is None:
+        return said
+    if not branch.can_go_on:
+        return why_not_on(branch)
+    if branch.fork is not None and branch.fork.kind == "replayed":
+        return f"{said}; it was replayed, so the models run its iteration {branch.at + 1} first"
+    if branch.fork is not None and not branch.holds_caches:
+        return f"{said}; its KV cache was let go, so the models read its text again first"
+    return said
+
+
+def why_not_on(branch: Branch) -> str:
+    """Why a branch cannot be decoded further."""
+    if branch.run.trace.totals.stopped != "unfinished":
+        return "This branch has ended."
+    if branch.run.session is not None or (branch.fork is not None and branch.fork.origin.session is not None):
+        return "The models of this branch have left memory."
+    return "It comes from a recorded run and has no models behind it."
+
+
+def draw_tree(
+    history: History, side: str, number: int | None, iteration: IterationTrace | None, marks: dict[int, str]
+) -> None:
+    """The tree of one side, and below it why the chosen node was accepted or not."""
+    low, index, ended = side.lower(), history.index, ""
+    if number is not None and iteration is None and history.branches[number].ended:
+        iterations = history.branches[number].run.trace.iterations
+        index, iteration, ended = len(iterations) - 1, iterations[-1], f", where {side} ended"
+    if number is None or iteration is None:
+        draw_empty(history, side, number)
+        return
+    owner = history.owner(number, index)
+    scene_id = f"what_if:{owner.run.key}:{index}"
+    opened = st.session_state.setdefault("what_if_unfolded", {})
+    data = compact_data(
+        iteration,
+        scene_id=scene_id,
+        title=f"Iteration {index + 1} of {'the run' if owner.fork is None else f'branch {owner.number}'}{ended}",
+        selected=None if ended else history.nodes.get(side),
+        marks=marks,
+        unfolded=opened.get(scene_id, ()),
+    )
+    scope(
+        data,
+        f"what_if_tree_{low}",
+        TREE_HEIGHT,
+        on_unfold=lambda node: opened.update({scene_id: (*opened.get(scene_id, ()), node)}),
+        on_select=lambda node: history.nodes.update({side: node}),
+    )
+    words = html.escape(why_words(iteration, None if ended else history.nodes.get(side)))
+    st.html(f'<div class="fork-why" title="{words}">{words}</div>')
+
+
+def draw_empty(history: History, side: str, number: int | None) -> None:
+    """In place of a tree: what to do to see one."""
+    with st.container(key="what_if_empty"):
+        if number is not None:
+            st.markdown(
+                f"{side} has no iteration {history.index + 1} yet: **Step** decodes it, or go to an earlier one."
+            )
+            return
+        if history.unknown:
+            st.markdown("No other course can stand here: this version does not know all that the run was made with.")
+            return
+        if not can_be_forked(history.branches[0].run):
+            way = "this run has been decoded again" if torch_there() else "a run saved with full rows is opened"
+            st.markdown(f"The other course will stand here, once {way}.")
+            return
+        st.markdown("The other course will stand here. Try one of these, or make a change of your own above:")
+        draw_starters(history)
+
+
+def why_words(iteration: IterationTrace, node: int | None) -> str:
+    """Why the chosen node was accepted or not."""
+    if node == FINAL_ID:
+        return f"Final token: {why_final(iteration)}"
+    if node is not None and 0 <= node < len(iteration.nodes):
+        return f"Node {node}: {why_verdict(iteration, node)}"
+    return "Click a node to read why it was accepted or not."
+
+
+def edit_marks(history: History, iteration: IterationTrace | None) -> dict[int, str]:
+    """Words for the nodes of tree A that the next fork forces."""
+    if iteration is None or not history.edits:
+        return {}
+    from decoding.trace import node_paths
+
+    ids = {path: node for node, path in enumerate(node_paths(iteration))}
+    marks = {}
+    for edit in history.edits:
+        if edit.path in ids:
+            marks[ids[edit.path]] = EDIT_MARKS[edit.kind]
+        elif edit.path[:-1] in ids:
+            marks[ids[edit.path[:-1]]] = "gets a child"
+    return marks
+
+
+def can_be_forked(run: Run) -> bool:
+    """Whether models or stored rows stand behind a run."""
+    return has_models(run) or any(each.target_logits is not None for each in run.trace.iterations)
+
+
+def has_models(run: Run) -> bool:
+    """Whether the models that decoded a run are still in memory."""
+    return run.session is not None and not run.released
+
+
+def draw_models_missing(history: History) -> None:
+    """What a run without models can and cannot do, and a button that decodes it again with them."""
+    run = history.branches[0].run
+    if has_models(run) or history.unknown:
+        return
+    with st.container(key="what_if_again_area", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(models_missing_words(run), width="content")
+        st.button(
+            "Decode it again",
+            key="what_if_again",
+            type="secondary" if can_be_forked(run) else "primary",
+            icon=":material/replay:",
+            disabled=is_busy(SLOT) or not torch_there(),
+            help=why_not() or None,
+            on_click=start_again,
+            args=(run.trace,),
+        )
+
+
+def models_missing_words(run: Run) -> str:
+    """What a run without models can and cannot do, and what to do about it."""
+    if can_be_forked(run):
+        said = "No models stand behind this run: forks are replayed from its stored rows, and what those do not know "
+        return f"{said}needs the run decoded again{'' if torch_there() else ', which takes torch'}."
+    said = "This run was recorded without its full rows and has no models behind it: it can be looked at, not forked."
+    way = "Decode it again here, or start a run of your own in Step through."
+    return f"{said} {way if torch_there() else escape_markdown(NEEDS_TORCH)}"

@@ -1,0 +1,269 @@
+"""Who takes part in a comparison or a race: methods with their settings in slots, and what stands against them.
+
+contestant_bar(COMPARE)                 # a button per contestant that opens its settings, and one that adds another
+chosen = chosen_contestants(COMPARE)    # list[Contestant], or SettingsError
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from decoding.errors import SettingsError, require
+from decoding.presets import ENGINES, SINKS, STREAMED_ROWS
+from decoding.trace import Setting
+from pages.ui.common.errors import escape_markdown, guarded
+from pages.ui.common.sentences import info_of
+from pages.ui.widgets.controls import preset_picker, reset_button, set_method
+from pages.ui.widgets.settings import method_as_verified, picked_sampling, picked_settings, seed, settings_form
+from pages.ui.widgets.trained import SELECTOR, head_methods, head_words
+from viz.race_lanes import MOST
+
+if TYPE_CHECKING:
+    from decoding.comparison import Contestant
+    from decoding.method import Method
+
+FEWEST = 2
+LONGEST_LABEL, LONGEST_NAME = 44, 14
+AS_LOADED = "as loaded"
+ENGINE_CHOICES = (AS_LOADED, *(name for name in ENGINES if name != "auto"), "streaming")
+
+
+@dataclass(frozen=True)
+class Field:
+    """Where contestants meet.
+
+    Attributes:
+        name: begins the keys of the session. slot: begins the key of each contestant.
+        event: what sentences call it. most: how many can take part.
+        defaults: who stands there at first, as `decoding.contestants` writes it.
+        engines: whether each contestant can have an engine of its own.
+    """
+
+    name: str
+    slot: str
+    event: str
+    most: int
+    defaults: tuple[str, ...]
+    engines: bool = False
+
+
+COMPARE = Field(
+    "compare", "contestant", "comparison", 6, ("autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree")
+)
+RACE = Field(
+    "race", "racer", "race", MOST,
+    ("autoregressive", "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware"), engines=True,
+)  # fmt: skip
+
+
+def slots(field: Field) -> list[str]:
+    """Widget keys of the contestants in their order."""
+    from decoding.contestants import parse_contestant
+
+    name = f"{field.name}_slots"
+    if name not in st.session_state:
+        st.session_state[name] = []
+        for text in field.defaults:
+            contestant = parse_contestant(text)
+            key = add_slot(field, contestant.baseline or contestant.method.name)
+            if ":" in text:
+                set_method(key, contestant.method)
+    return st.session_state[name]
+
+
+def add_slot(field: Field, name: str) -> str:
+    """One more contestant, a method with the paper's settings or an outside baseline; returns its key."""
+    number = st.session_state.get(f"{field.name}_count", 0)
+    st.session_state[f"{field.name}_count"] = number + 1
+    key = f"{field.slot}_{number}"
+    st.session_state[key] = name
+    st.session_state[f"{field.name}_slots"] = [*st.session_state[f"{field.name}_slots"], key]
+    return key
+
+
+def contestant_bar(field: Field) -> None:
+    """One button per contestant that opens its settings, and one that adds another."""
+    from decoding.baselines.hf_generate import BASELINES
+    from decoding.methods import METHODS
+
+    names = {**{name: method.label for name, method in METHODS.items()}, **BASELINES}
+    with st.container(key=f"{field.name}_bar", horizontal=True, gap="small", vertical_alignment="center"):
+        for key in slots(field):
+            words, icon = _steady_words(key)
+            # The contents are drawn only while it is open: six forms of twenty widgets would slow every click down.
+            place = st.popover(escape_markdown(words), key=f"{key}_open", on_change="rerun", icon=icon)
+            if place.open:
+                with place, st.container(width=700):
+                    _slot_form(field, key, names)
+        adding, full = f"{field.name}_add", len(slots(field)) >= field.most
+        with st.popover("Add", key=adding, icon=":material/add:", disabled=full, on_change="rerun"):
+            for name, label in names.items():
+                about = METHODS[name].summary if name in METHODS else _about_baseline()
+                st.button(
+                    label, key=f"{adding}_{name}", on_click=_add_and_close, args=(field, name), width="stretch",
+                    help=escape_markdown(about),
+                )  # fmt: skip
+            for method in head_methods().values():
+                st.button(
+                    escape_markdown(method.label), key=f"{adding}_{method.name}_{method.draft_head}", width="stretch",
+                    on_click=_add_and_close, args=(field, method.name, method),
+                    help=escape_markdown(f"{method.summary} {head_words(method.draft_head)}"),
+                )  # fmt: skip
+
+
+def _add_and_close(field: Field, name: str, method: "Method | None" = None) -> None:
+    """Add a contestant, with settings of its own if some are given."""
+    key = add_slot(field, name)
+    if method is not None:
+        set_method(key, method)
+    st.session_state[f"{field.name}_add"] = False
+
+
+def _remove(field: Field, key: str) -> None:
+    st.session_state[f"{field.name}_slots"] = [other for other in slots(field) if other != key]
+
+
+def _steady_words(key: str) -> tuple[str, str]:
+    """The words of a slot's button; while it is open those it was opened with, for other words would close it."""
+    kept = f"{key}_words"
+    if not st.session_state.get(f"{key}_open") or kept not in st.session_state:
+        words, icon = slot_words(key)
+        st.session_state[kept] = f"{words} ({_engine(key)})" if _engine(key) else words, icon
+    return st.session_state[kept]
+
+
+def _about_baseline() -> str:
+    return "Hugging Face's own loop on the same models, with a clean generation config; it has no settings here."
+
+
+def _slot_form(field: Field, key: str, names: dict[str, str]) -> None:
+    from decoding.methods import METHODS
+
+    left, right = st.columns(2)
+    name = left.selectbox("Method", list(names), key=key, format_func=names.get, persist_state="session")
+    method = METHODS.get(name)
+    if method is None:
+        st.caption(_about_baseline())
+    else:
+        with right:
+            preset_picker(key)
+        cost = f" Costs {method.drafter.cost}." if method.drafter.uses_draft_model else ""
+        st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
+        with guarded():
+            method.with_settings(**settings_form(method, key, columns=3, sampling=picked_sampling()))
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            if field.engines:
+                seed(f"{key}_engine", AS_LOADED)
+                st.selectbox(
+                    "Engine", ENGINE_CHOICES, key=f"{key}_engine", persist_state="session", width=180,
+                    help="What runs the forward passes of this method: the same weights can race in two engines. "
+                    f"streaming is StreamingLLM: a token sees the first {SINKS} tokens and the last "
+                    f"{STREAMED_ROWS - SINKS}, which gives another text than full attention.",
+                )  # fmt: skip
+            if method.drafter.uses_draft_model:
+                reset_button(key)
+    st.button("Take it out", key=f"{key}_remove", on_click=_remove, args=(field, key), icon=":material/close:")
+
+
+def _engine(key: str) -> str | None:
+    chosen = st.session_state.get(f"{key}_engine", AS_LOADED)
+    return None if chosen == AS_LOADED else chosen
+
+
+def slot_method(key: str) -> "Method | None":
+    """The method of a slot with the values of its widgets; None for an outside baseline.
+
+    Raises:
+        SettingsError: the settings contradict one another, or the verifier would bias the output.
+    """
+    from decoding.methods import METHODS
+
+    if st.session_state[key] not in METHODS:
+        return None
+    method = method_as_verified(st.session_state[key], key)
+    chosen = method.with_settings(**picked_settings(method, key))
+    chosen.check(picked_sampling())
+    return chosen
+
+
+def slot_words(key: str) -> tuple[str, str]:
+    """What stands on a contestant's button: its label, or that its settings contradict one another; and an icon."""
+    from decoding.baselines.hf_generate import BASELINES
+    from decoding.methods import METHODS
+
+    name = st.session_state[key]
+    try:
+        method = slot_method(key)
+    except SettingsError:
+        return f"{METHODS[name].label}: settings?", ":material/error:"
+    return (short_label(method), ":material/tune:") if method else (BASELINES[name], ":material/tune:")
+
+
+def short_label(method: "Method") -> str:
+    """A method's name and what was changed, short enough for an axis: `DynaTree · no history, D_0 3`."""
+    from decoding.contestants import unnamed_changes
+
+    label = method.label
+    changes = [_change(name, value) for name, value in unnamed_changes(method).items()]
+    for number, change in enumerate(changes):
+        longer = f"{label}, {change}" if number else f"{label} · {change}"
+        left = len(changes) - number
+        if len(longer) + (4 if left > 1 else 0) > LONGEST_LABEL:
+            return f"{label} +{left}"
+        label = longer
+    return label
+
+
+def _change(name: str, value: Setting) -> str:
+    info = info_of(name)
+    if isinstance(value, bool):
+        return info.label.lower() if value else f"no {info.label.lower()}"
+    if isinstance(value, str):
+        words = value.replace("_", " ")
+        # A run is named by what it was, when it began and more: too long for an axis.
+        return words if name != SELECTOR else f"selector {words}" if len(words) <= LONGEST_NAME else "selector"
+    return f"{info.short} {value:g}"
+
+
+def chosen_contestants(field: Field) -> "list[Contestant]":
+    """Who takes part, each with a label of its own.
+
+    Raises:
+        SettingsError: too few, too many, twice the same, or settings that contradict one another.
+    """
+    from decoding.baselines.hf_generate import BASELINES
+    from decoding.comparison import Contestant
+
+    chosen: list[Contestant] = []
+    for key in slots(field):
+        method, name = slot_method(key), st.session_state[key]
+        engine = _engine(key) if method else None
+        label = short_label(method) if method else BASELINES[name]
+        label = _free_label(f"{label} ({engine})" if engine else label, chosen)
+        chosen.append(Contestant(label, method=method, baseline=None if method else name, engine=engine))
+    check_contestants(field, chosen)
+    return chosen
+
+
+def check_contestants(field: Field, contestants: "Sequence[Contestant]") -> None:
+    """Raise `SettingsError` unless there are as many as can take part, and none twice."""
+    from decoding.contestants import format_contestant
+
+    count = len(contestants)
+    are = "is 1" if count == 1 else f"are {count}"
+    require(count >= FEWEST, f"A {field.event} needs at least {FEWEST} methods and there {are}: add one.")
+    require(count <= field.most, f"A {field.event} takes at most {field.most} methods and there {are}: take one out.")
+    seen: dict[str, str] = {}
+    for contestant in contestants:
+        written = format_contestant(contestant)
+        twice = f"{seen.get(written)} is there twice with the same settings: change a setting of one or take one out."
+        require(written not in seen, twice)
+        seen[written] = contestant.label
+
+
+def _free_label(label: str, before: "Sequence[Contestant]") -> str:
+    taken = {contestant.label for contestant in before}
+    names = [label, *(f"{label} ({number})" for number in range(2, len(before) + 2))]
+    return next(name for name in names if name not in taken)

@@ -1,0 +1,109 @@
+"""Settings that name something trained, a draft head or a selector: what fits the pair in memory, by its name.
+
+A setting is shown only where there is something to choose.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from decoding.presets import EMBEDDED
+from pages.ui.common.models import manager
+
+if TYPE_CHECKING:
+    from decoding.heads.store import HeadCard
+    from decoding.method import Method
+    from decoding.selector.card import SelectorCard
+
+DRAFT_HEAD, SELECTOR = "draft_head", "selector"
+TRAINED = (DRAFT_HEAD, SELECTOR)
+HEAD_METHOD = "salf"
+NONE_WORDS = {DRAFT_HEAD: "The pair's draft model", SELECTOR: "None: K, L1 and L2 as set"}
+EMBEDDED_NAME = "Embedded pair"
+
+
+def trained_choices(method: "Method") -> dict[str, dict[str, str]]:
+    """What each such setting of a method can be, `""` for none of them first, as the screen calls it."""
+    found: dict[str, dict[str, str]] = {}
+    if method.drafter.uses_draft_model:
+        found[DRAFT_HEAD] = _words([(card.name, card.words) for card in _heads()])
+    if SELECTOR in method.drafter.optional:
+        fitting = [card for card in _selectors() if card.verifier == method.verifier.name]
+        found[SELECTOR] = _words([(card.name, card.words) for card in fitting])
+    return {setting: {"": NONE_WORDS[setting]} | names for setting, names in found.items() if names}
+
+
+def presets() -> "dict[str, Method]":
+    """The configurations of the papers, and SALF with each head that fits the pair in memory: `SALF + TALF head`."""
+    from decoding.methods import METHODS, PRESETS
+
+    return PRESETS | {f"{METHODS[HEAD_METHOD].label} + {head}": method for head, method in head_methods().items()}
+
+
+def head_methods() -> "dict[str, Method]":
+    """The method that heads were made for with each one that fits the pair in memory, by what the head is called."""
+    from decoding.methods import METHODS
+
+    named = _words([(card.name, card.label) for card in _heads()])
+    return {words: METHODS[HEAD_METHOD].with_settings(draft_head=name) for name, words in named.items()}
+
+
+def head_words(name: str) -> str:
+    """Loss, pair and date of a head, and its figures, in a line."""
+    card = next(card for card in _heads() if card.name == name)
+    figures = ", ".join(f"{figure.replace('_', ' ')} {value:.4g}" for figure, value in card.figures.items())
+    return f"{card.words}. {figures}".strip()
+
+
+def _words(named: list[tuple[str, str]]) -> dict[str, str]:
+    """Names with words of their own: what would read alike also says its name."""
+    words = [word for _, word in named]
+    return {name: word if words.count(word) == 1 else f"{word} ({name})" for name, word in named}
+
+
+def _heads() -> "list[HeadCard]":
+    from decoding.heads.store import fits
+
+    identity = manager().identity
+    heads, _ = _stored(tuple(_stamps()))
+    if identity is None:  # nothing is loaded yet: whatever was trained for what will be
+        return [card for card in heads if _is_first_pair(card.pair["name"])]
+    return [card for card in heads if fits(card, identity)]
+
+
+def _selectors() -> "list[SelectorCard]":
+    from decoding.selector.store import fits
+
+    identity = manager().identity
+    _, selectors = _stored(tuple(_stamps()))
+    if identity is None:
+        return [card for card in selectors if _is_first_pair(card.pair["name"])]
+    return [card for card in selectors if fits(card, identity)]
+
+
+def _is_first_pair(name: str) -> bool:
+    settings = manager().settings
+    return name == EMBEDDED_NAME and settings.target == EMBEDDED and settings.draft == EMBEDDED
+
+
+@lru_cache(maxsize=2)
+def _stored(_stamps: tuple) -> "tuple[list[HeadCard], list[SelectorCard]]":
+    """Every stored head and selector; read again when one of their files has changed."""
+    from decoding.heads.store import all_heads
+    from decoding.selector.store import all_selectors
+
+    return all_heads(), all_selectors()
+
+
+def _stamps() -> Iterator[tuple[Path, int]]:
+    from decoding.heads import store as heads
+    from decoding.selector import store as selectors
+
+    for kind, shipped in ((heads.HEADS, heads.SHIPPED), (selectors.SELECTORS, selectors.SHIPPED)):
+        for _, folder in kind.stored(shipped):
+            for file in (folder / kind.card, folder / kind.weights):
+                try:
+                    yield file, file.stat().st_mtime_ns
+                except FileNotFoundError:  # deleted meanwhile
+                    continue
