@@ -21,7 +21,7 @@ from viz.theme import (
     style,
 )
 from viz.tokens import milliseconds, plural
-from viz.tree_figure import for_plotly_keep
+from viz.tokens import for_plotly_keep
 
 # Bars get a pattern beside their colour, so that phases can be told apart in grey.
 PHASE_PATTERNS = {

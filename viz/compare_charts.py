@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from viz.theme import SERIES, SERIES_SYMBOLS, palette, pattern, style
-from viz.tree_figure import for_plotly_keep
+from viz.tokens import for_plotly_keep
 
 
 @dataclass(frozen=True, slots=True)

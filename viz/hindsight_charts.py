@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from viz.theme import GREY, MARKS, SERIES, palette, pattern, style, with_alpha
 from viz.tokens import number, visible
-from viz.tree_figure import for_plotly_keep
+from viz.tokens import for_plotly_keep
 
 TAKEN, POSSIBLE = MARKS["accepted"].color, MARKS["bonus"].color
 MOST_TOKENS = 24

@@ -8,7 +8,7 @@ from plotly.subplots import make_subplots
 
 from viz.charts import PHASE_PATTERNS
 from viz.theme import GREY, PHASE_COLORS, PHASE_WORDS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style, with_alpha
-from viz.tree_figure import for_plotly_keep
+from viz.tokens import for_plotly_keep
 
 BAR_PX = 38
 WIDEST_LABEL = 26

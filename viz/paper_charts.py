@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 
 from viz.beside import beside
 from viz.theme import GREY, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
-from viz.tree_figure import for_plotly_keep
+from viz.tokens import for_plotly_keep
 
 FACTOR = 8.0  # further apart than this, on one axis the smaller ones would all lie at 0
 ROW_HEIGHT, AROUND, LINES_HEIGHT = 30, 96, 330

@@ -19,9 +19,9 @@ from plotly.offline import get_plotlyjs
 
 from decoding.trace import RunTrace
 from viz.film import film_data, make_frame, window_around
-from viz.scope_files import scope_script, scope_style
+from viz.component_files import scope_script, scope_style
 
-FOLDER = Path(__file__).with_name("standalone_files")
+FOLDER = Path(__file__).parent
 # What Streamlit hands to components as CSS variables, from .streamlit/config.toml (a test compares them).
 THEME = {
     False: {"text-color": "#0F1513", "background-color": "#FFFFFF", "secondary-background-color": "#F3F5F4",

@@ -19,7 +19,7 @@ from viz.beside import beside
 from viz.outline import Table
 from viz.theme import SERIES, SERIES_DASHES, SERIES_SYMBOLS, contrast, mixed, palette, style
 from viz.tokens import plural
-from viz.tree_figure import for_plotly_keep as escaped
+from viz.tokens import for_plotly_keep as escaped
 
 MOST_SERIES, MOST_NUMBERS = len(SERIES), 240
 BLACK_OR_WHITE = ("#0B0F12", "#FFFFFF")

@@ -71,3 +71,8 @@ def plural(count: int, singular: str, several: str | None = None) -> str:
 def for_plotly(text: str) -> str:
     """Visible token text with the characters escaped that Plotly reads as markup."""
     return visible(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def for_plotly_keep(text: str) -> str:
+    """A title with the characters escaped that Plotly reads as markup; its spaces stay spaces."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 
 from viz.theme import SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
 from viz.training_panels import Family, Panel, Record, family_of, is_number
-from viz.tree_figure import for_plotly_keep
+from viz.tokens import for_plotly_keep
 
 HEIGHT = 250
 MOST_POINTS = 400  # of a series; more are averaged in groups

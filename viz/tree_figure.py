@@ -4,7 +4,7 @@ import plotly.graph_objects as go
 
 from viz.scene import Scene, SceneNode
 from viz.theme import MARKS, PHASE_COLORS, outline, palette, style
-from viz.tokens import for_plotly
+from viz.tokens import for_plotly, for_plotly_keep
 
 # States that only occur while drafting, drawn like the marks of the component.
 _DRAFTING = {
@@ -54,11 +54,6 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
         font={"size": 11, "color": palette(dark).muted},
     )  # fmt: skip
     return figure
-
-
-def for_plotly_keep(text: str) -> str:
-    """A title with the characters escaped that Plotly reads as markup; its spaces stay spaces."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _look(state: str) -> tuple[str, str, str, str]:

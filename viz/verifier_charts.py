@@ -8,7 +8,7 @@ from plotly.subplots import make_subplots
 
 from viz.theme import PHASE_COLORS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, pattern, style, with_alpha
 from viz.tokens import number, visible
-from viz.tree_figure import for_plotly_keep
+from viz.tokens import for_plotly_keep
 
 TARGET, DRAFT = PHASE_COLORS["verify"], PHASE_COLORS["draft"]
 ROW_PX, HEAD_PX, FOOT_PX = 19, 74, 42

@@ -8,7 +8,7 @@ import pytest
 from tests import traces
 from viz.phases import FINAL_ID
 from viz.scope_data import compact_data, frame_data, panel_terms, run_strip, run_text
-from viz.scope_files import FOLDER, SCRIPTS, STYLES, scope_script, scope_style
+from viz.component_files import FOLDER, SCOPE_SCRIPTS, SCOPE_STYLES, scope_script, scope_style
 from viz.theme import MARKS, PHASE_COLORS
 
 RUN = traces.run_mixed()
@@ -112,8 +112,8 @@ def test_the_scripts_know_every_state_and_never_write_markup():
 
 
 def test_the_joined_scripts_are_one_module():
-    assert {path.name for path in FOLDER.glob("*.js")} == set(SCRIPTS)
-    assert {path.name for path in FOLDER.glob("*.css")} == set(STYLES)
+    assert {f"scope/{path.name}" for path in FOLDER.glob("scope/*.js")} == set(SCOPE_SCRIPTS)
+    assert {f"scope/{path.name}" for path in FOLDER.glob("scope/*.css")} == set(SCOPE_STYLES)
     code = scope_script()
     assert code.count("export default") == 1 and not re.search(r"^import ", code, re.M)
     functions = re.findall(r"^(?:export default )?function (\w+)", code, re.M)

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 import pytest
 
 from tests.traces import big, dynatree_recovered, fallback, run_mixed, run_of, summary
-from viz.scope_files import scope_script
+from viz.component_files import scope_script
 from viz.standalone import THEME, embedded_json, figures_html, scope_html
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,6 +130,6 @@ def test_the_theme_is_that_of_the_app():
 
 
 def test_scripts_ask_for_nothing():
-    for path in (ROOT / "viz" / "standalone_files").glob("*.js"):
+    for path in (ROOT / "viz" / "standalone").glob("*.js"):
         source = path.read_text(encoding="utf-8")
         assert not re.search(r"\bfetch\b|XMLHttpRequest|WebSocket|import\(|innerHTML|https?:", source), path

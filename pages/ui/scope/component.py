@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from viz.scope_files import scope_script, scope_style
+from viz.component_files import scope_script, scope_style
 
 _component = st.components.v2.component("draftscope_scope", js=scope_script(), css=scope_style())
 
