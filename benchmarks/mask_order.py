@@ -32,8 +32,7 @@ from decoding.node_orders import NODE_ORDERS, ORDER_NAMES, breadth_first, depth_
 from decoding.pair import Pair
 from decoding.papers.dyspec import COUNTS, MADE
 from decoding.session import DecodeSession, Limits
-from viz.mask_figure import TreeMask
-from viz.mask_orders import count_blocks
+from viz.scope.mask import TreeMask, count_blocks
 
 SIZES, PREFIXES, BLOCKS = (64, 128, 256, 512, 1024, 2048), (0, 500, 1000, 2000), (16, 32, 64, 128)
 PAPER_BLOCK = 32

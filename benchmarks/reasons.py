@@ -31,7 +31,7 @@ from decoding.sampling import Sampling, TargetRows
 from decoding.token_tree import TokenTree, TreePaths
 from decoding.trace import IterationTrace, KVTrace, PhaseTimes, VerificationStep, node_paths
 from decoding.verifiers import VERIFIERS
-from viz.explain import why_final, why_not_expanded, why_verdict
+from viz.explain.iteration import why_final, why_not_expanded, why_verdict
 
 RULES: dict[str, Callable[[Case], Any]] = {
     "none": reason_rules.nothing,

@@ -14,25 +14,23 @@ from decoding.metrics import measure_run
 from decoding.perfetto import perfetto_json
 from decoding.run_tables import iterations_csv, nodes_csv
 from decoding.trace import IterationTrace, RunTrace, node_paths
-from viz import charts
-from viz.cache_figure import cache_figure
-from viz.chart_words import chart_sentence, chart_table
-from viz.explain import iteration_summary, why_final, why_not_expanded, why_not_faster, why_pruned
-from viz.film import film_data, make_frame, window_around
-from viz.fork_diff import fork_measures, fork_summary, measures_html
-from viz.hindsight_charts import RankBar, ranks_figure
-from viz.luck_charts import run_luck_figure, token_law_figure
-from viz.mask_figure import mask_figure
-from viz.outline import outline_html, table_html, tables, tree_outline
-from viz.race_data import race_data
-from viz.race_lanes import lane_of
-from viz.scene import build_scene
-from viz.scope_data import compact_data
-from viz.standalone import embedded_json, figures_html, scope_html
-from viz.tree_diff import compare_trees
-from viz.tree_figure import tree_figure
-from viz.why_absent import why_absent
-from viz.why_verdict import residuals, why_verdict
+from viz.branches.diff import compare_trees, fork_measures, fork_summary, measures_html
+from viz.charts import run as charts
+from viz.charts.description import chart_sentence, chart_table
+from viz.charts.hindsight import RankBar, ranks_figure, run_luck_figure, token_law_figure
+from viz.explain.absent import why_absent
+from viz.explain.iteration import iteration_summary, why_final, why_not_expanded, why_not_faster, why_pruned
+from viz.explain.verdict import residuals, why_verdict
+from viz.race.data import race_data
+from viz.race.lanes import lane_of
+from viz.scope.cache import cache_figure
+from viz.scope.data import compact_data
+from viz.scope.film import film_data, make_frame, window_around
+from viz.scope.mask import mask_figure
+from viz.scope.outline import outline_html, table_html, tables, tree_outline
+from viz.scope.scene import build_scene
+from viz.scope.tree_figure import tree_figure
+from viz.standalone.page import embedded_json, figures_html, scope_html
 
 # Of runs with more, the first and the last ones; the page draws one iteration and explains one node at a time.
 MOST_ITERATIONS, MOST_NODES = 2, 20

@@ -12,7 +12,7 @@ from pages.ui.race.runs import runs_menu
 from pages.ui.race.view import Race, race_of, recorded_race
 from pages.ui.race.view import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
-from viz.race_data import race_data
+from viz.race.data import race_data
 
 SLOT = "race"
 

@@ -13,7 +13,7 @@ from decoding.sampling import Sampling
 from decoding.session import DecodeSession, Limits
 from decoding.trace_check import check_run
 from tests.fakes import make_checkpoint
-from viz.why_verdict import why_verdict
+from viz.explain.verdict import why_verdict
 
 WIDE = METHODS["dynatree"].with_settings(branch_first_level=True, stop_probability=0.01, prune_probability=0.005)
 REWOUND = {

@@ -95,7 +95,7 @@ def test_no_import_against_the_arrows():
     ("path", "source"),
     [
         ("decoding/x.py", "import streamlit as st"),
-        ("decoding/drafters/x.py", "def f():\n    from viz.scene import Scene"),
+        ("decoding/drafters/x.py", "def f():\n    from viz.scope.scene import Scene"),
         ("decoding/x.py", "from ..pages import ui"),
         ("decoding/x.py", "import importlib\nimportlib.import_module('plotly.graph_objects')"),
         ("viz/x.py", "from decoding import session"),

@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import mask_order
 from benchmarks.mask_order import ORDERS, blocks_of, kernel_ways, random_tree, tree_mask
-from viz.mask_orders import count_blocks
+from viz.scope.mask import count_blocks
 
 PARENTS = {0: -1, 1: 0, 2: 0, 3: 1, 4: 2, 5: 2, 6: 5}
 

@@ -20,9 +20,9 @@ from decoding.trace_file import load_run, save_run
 from decoding.verdicts import Verdicts
 from tests.test_trace_file import document_of, loaded, rezipped, saved
 from tests.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
-from viz.cards import cards
-from viz.explain import why_final, why_not_expanded, why_verdict
-from viz.scene import build_scene
+from viz.explain.iteration import why_final, why_not_expanded, why_verdict
+from viz.scope.cards import cards
+from viz.scope.scene import build_scene
 
 
 def test_every_reason_of_random_runs_of_all_drafters_is_true():

@@ -20,7 +20,7 @@ from decoding.trace import node_paths
 from decoding.trace_file import load_run, save_run
 from decoding.uniforms import Uniforms
 from tests.counted import lines_run
-from viz.why_verdict import why_verdict
+from viz.explain.verdict import why_verdict
 
 PATHS = METHODS["iid_paths"].with_settings(paths=3, length=3)
 SAMPLED = Sampling(0.9, seed=4)

@@ -12,7 +12,7 @@ from benchmarks.trace_mutations import KINDS
 from decoding.errors import TraceFileError
 from decoding.trace_file import save_run
 from tests.traces import Spec, iteration_of, run_autoregressive, run_mixed
-from viz.mask_figure import mask_figure
+from viz.scope.mask import mask_figure
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ from decoding.perfetto import perfetto_json
 from decoding.run_tables import iterations_csv, nodes_csv
 from decoding.trace_file import load_run
 from pages.ui.app.exports import run_figures
-from viz.standalone import figures_html, scope_html
+from viz.standalone.page import figures_html, scope_html
 
 run = load_run(sys.argv[1])
 sizes = [len(make) for make in (scope_html(run, 0), nodes_csv(run), iterations_csv(run), perfetto_json([run]))]

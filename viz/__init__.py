@@ -1,0 +1,1 @@
+"""Pure functions: a trace in, a figure or a text out. No torch, no Streamlit."""

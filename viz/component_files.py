@@ -1,7 +1,7 @@
 """Scripts and styles of the components as they go into a page: plain files, joined into one module each.
 
-    js = component_script("race/lanes.js", "race/race.js")      # behind the helpers that all of them share
-    css = component_style("race/race.css")                      # behind the colours that all of them share
+js = component_script("race/lanes.js", "race/race.js")      # behind the helpers that all of them share
+css = component_style("race/race.css")                      # behind the colours that all of them share
 """
 
 from pathlib import Path

@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 
 from decoding.recorded.race import race_runs
 from tests.browser.app import SETTLED
-from viz.race_data import readable
+from viz.race.data import readable
 
 ROOT = ".race-root"
 WAIT_MS = 60_000

@@ -18,7 +18,7 @@ from decoding.smallest_change import change_search, smallest_changes
 from decoding.stored_state import state_before
 from decoding.trace import node_paths
 from decoding.trace_file import load_run, save_run
-from viz.explain import why_final, why_not_expanded, why_verdict
+from viz.explain.iteration import why_final, why_not_expanded, why_verdict
 
 
 @dataclass(frozen=True)

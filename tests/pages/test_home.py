@@ -4,7 +4,7 @@ from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.home import _steps
 from tests.pages.apptest import open_page, sentences
 from tests.process import printed
-from viz.explain import lost_node
+from viz.explain.iteration import lost_node
 
 
 def test_home_draws_without_torch():

@@ -14,7 +14,7 @@ from tests.process import printed
 from tests.traces import run_mixed
 from tests.without_torch import run_without_torch
 from viz.glossary import TERMS
-from viz.saving_puzzle import has_token
+from viz.learn.puzzles import has_token
 from viz.tokens import plural
 
 LEARN = "pages/learn.py"

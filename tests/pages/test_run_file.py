@@ -18,8 +18,8 @@ from pages.ui.common.state import ROW_BYTES, Run
 from pages.ui.scope import film as scope_film
 from tests.pages.apptest import ROOT, open_page, sentences
 from tests.traces import big, bonus, run_mixed, run_of, summary
-from viz.folding import fold_parent
-from viz.scene import build_scene
+from viz.scope.layout import fold_parent
+from viz.scope.scene import build_scene
 
 PAGE = "pages/step_through.py"
 

@@ -7,7 +7,7 @@ from decoding.session import DecodeSession, Limits
 from pages.ui.common.scheduler import Job
 from pages.ui.widgets.settings import setting_key
 from tests.pages.apptest import finish, open_page, sentences
-from viz.tree_diff import compare_trees
+from viz.branches.diff import compare_trees
 
 PAGE = "pages/tune_live.py"
 SLOTS = ("tune_draft", "tune_measure")

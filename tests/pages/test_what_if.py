@@ -21,7 +21,7 @@ from pages.ui.widgets.controls import DEFAULT_PROMPT
 from pages.ui.widgets.settings import setting_key
 from tests import traces
 from tests.pages.apptest import finish, open_page, sentences
-from viz.fork_diff import fork_summary
+from viz.branches.diff import fork_summary
 
 PAGE = "pages/what_if.py"
 PROMPT = "Once upon a time there was a little girl who"

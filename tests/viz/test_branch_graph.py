@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from viz.branch_graph import MOST_DOTS, PROMPT, BranchGraph, Line, branch_graph, graph_data
+from viz.branches.graph import MOST_DOTS, PROMPT, BranchGraph, Line, branch_graph, graph_data
 from viz.theme import SERIES
 
 FOLDER = Path(__file__).resolve().parents[2] / "viz" / "branches"

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from decoding.trace import IterationTrace, VerificationStep
 from tests import traces
-from viz.cards import cards, laws
-from viz.cut_short import cut_nodes, is_cut
-from viz.explain import iteration_summary, why_final
-from viz.outline import steps_table, tree_outline
-from viz.scene import build_scene
-from viz.why_verdict import why_verdict
+from viz.explain.iteration import iteration_summary, why_final
+from viz.explain.truncation import cut_nodes, is_cut
+from viz.explain.verdict import why_verdict
+from viz.scope.cards import cards, laws
+from viz.scope.outline import steps_table, tree_outline
+from viz.scope.scene import build_scene
 
 SPECS = (
     traces.Spec(0, "</s>", 0.9, 0.9, "accepted"),

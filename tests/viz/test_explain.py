@@ -6,9 +6,16 @@ import pytest
 
 from decoding.trace_older import upgraded
 from tests import traces
-from viz.charts import tokens_over_time
-from viz.explain import iteration_summary, why_final, why_not_expanded, why_not_faster, why_pruned, why_verdict
-from viz.phases import phases_of
+from viz.charts.run import tokens_over_time
+from viz.explain.iteration import (
+    iteration_summary,
+    why_final,
+    why_not_expanded,
+    why_not_faster,
+    why_pruned,
+    why_verdict,
+)
+from viz.scope.phases import phases_of
 from viz.tokens import plural
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from decoding.trace import ForcedTrace, node_paths
 from tests.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of, run_of, summary
-from viz.fork_diff import (
+from viz.branches.diff import (
     NO_TIME,
     continuation_html,
     continuations,
@@ -17,7 +17,7 @@ from viz.fork_diff import (
     parting_words,
     same_prefix,
 )
-from viz.scope_data import compact_data
+from viz.scope.data import compact_data
 
 
 def smaller_tree():

@@ -9,10 +9,10 @@ from decoding.methods import METHODS
 from decoding.recorded import home_run
 from decoding.trace import FINAL_KINDS, GROWTHS, VERDICTS
 from decoding.verifiers import VERIFIERS
-from viz.cards import cards
 from viz.glossary import ALIASES, GROUPS, TERMS, explain_term
-from viz.scene import build_scene
-from viz.scope_data import legend
+from viz.scope.cards import cards
+from viz.scope.data import legend
+from viz.scope.scene import build_scene
 from viz.theme import MARKS, PHASE_WORDS
 
 SCOPE = Path(__file__).resolve().parents[2] / "viz" / "scope"

@@ -10,12 +10,12 @@ from decoding import trace as records
 from decoding.trace import ForcedTrace, IterationTrace, VerificationStep, node_paths
 from tests import traces
 from tests.counted import lines_run
-from viz.draft_rule import Places
-from viz.known import Known
-from viz.outline import outline_text, tree_outline
-from viz.scope_data import frame_data
-from viz.why_growth import why_not_expanded, why_pruned
-from viz.why_verdict import why_verdict
+from viz.explain.draft_rule import Places
+from viz.explain.growth import why_not_expanded, why_pruned
+from viz.explain.known import Known
+from viz.explain.verdict import why_verdict
+from viz.scope.data import frame_data
+from viz.scope.outline import outline_text, tree_outline
 
 SMALL, LARGE = 200, 800
 

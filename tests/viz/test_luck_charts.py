@@ -2,8 +2,15 @@
 
 import pytest
 
-from viz.hindsight_charts import BudgetLine, RankBar, budget_figure, lost_figure, ranks_figure
-from viz.luck_charts import run_luck_figure, token_law_figure
+from viz.charts.hindsight import (
+    BudgetLine,
+    RankBar,
+    budget_figure,
+    lost_figure,
+    ranks_figure,
+    run_luck_figure,
+    token_law_figure,
+)
 
 BARS = (
     RankBar("<b>", 1, True, "taken", "in this tree"),

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests import traces
-from viz.mask_figure import tree_mask
-from viz.mask_orders import breadth_first, count_blocks, depth_first, row_orders
+from viz.scope.mask import breadth_first, count_blocks, depth_first, row_orders, tree_mask
 
 #        0
 #      /   \

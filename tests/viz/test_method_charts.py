@@ -1,6 +1,6 @@
 """Charts that set methods beside each other, from plain numbers."""
 
-from viz.method_charts import (
+from viz.charts.methods import (
     Bar,
     Curve,
     TokenCost,

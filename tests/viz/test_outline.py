@@ -10,11 +10,11 @@ import plotly.graph_objects as go
 import pytest
 
 from tests import traces
-from viz.chart_words import chart_sentence, chart_table
-from viz.charts import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
-from viz.luck_charts import run_luck_figure
-from viz.mask_figure import tree_mask
-from viz.outline import (
+from viz.charts.description import chart_sentence, chart_table
+from viz.charts.hindsight import run_luck_figure
+from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
+from viz.scope.mask import tree_mask
+from viz.scope.outline import (
     Table,
     cache_table,
     first_sentence,
@@ -28,7 +28,7 @@ from viz.outline import (
     tables,
     tree_outline,
 )
-from viz.phases import FINAL_ID
+from viz.scope.phases import FINAL_ID
 
 EVERY = (
     traces.dynatree_recovered,

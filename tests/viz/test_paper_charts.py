@@ -2,8 +2,8 @@
 
 import pytest
 
-from viz.chart_words import chart_sentence
-from viz.paper_charts import Mark, far_apart, lines_figure, table_figure
+from viz.charts.description import chart_sentence
+from viz.charts.papers import Mark, far_apart, lines_figure, table_figure
 
 TABLE = [
     Mark("Autoregressive", ours=1.0, low=1.0, high=1.0, paper=1.0),

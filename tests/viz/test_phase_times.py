@@ -6,8 +6,8 @@ import pytest
 
 from decoding.recorded import recorded_run
 from tests import traces
-from viz.phase_times import time_rows
-from viz.scene import build_scene
+from viz.scope.phases import time_rows
+from viz.scope.scene import build_scene
 
 RUNS = ("home", "sampled", "tree_loses_plain", "tree_helps_chain")
 

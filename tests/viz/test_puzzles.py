@@ -7,8 +7,7 @@ import pytest
 
 from decoding.recorded import RECORDINGS, home_run, recorded_run
 from tests.traces import bonus, dynatree_recovered, fallback, pruned, run_of, summary
-from viz.guess_puzzle import guessable, hidden_data, judge, path_words
-from viz.saving_puzzle import _breadth, has_token, missing_tokens
+from viz.learn.puzzles import _breadth, guessable, has_token, hidden_data, judge, missing_tokens, path_words
 
 
 def test_what_the_target_said_is_hidden():

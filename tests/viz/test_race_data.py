@@ -11,9 +11,9 @@ from decoding.recorded.race import RACERS, race_runs
 from decoding.trace import SamplingTrace
 from tests.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
 from viz.component_files import component_style
-from viz.race_data import SPEEDS, default_speed, iteration_ticks, race_data, readable, time_ticks
-from viz.race_lanes import Lane, Step, check_lanes, lane_of, lane_of_times
-from viz.race_words import difference_words, doubt_words, headline, identity_words, lane_facts, places
+from viz.race.data import SPEEDS, default_speed, iteration_ticks, race_data, readable, time_ticks
+from viz.race.lanes import Lane, Step, check_lanes, lane_of, lane_of_times
+from viz.race.sentences import difference_words, doubt_words, headline, identity_words, lane_facts, places
 from viz.theme import MARKS
 
 PROMPT = ((1, "Once"), (2, " upon"))

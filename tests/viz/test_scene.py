@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tests import traces
-from viz.folding import fold_id, fold_parent
-from viz.phases import FINAL_ID
-from viz.scene import LABEL_COLUMNS, build_scene, scene_to_json
+from viz.scope.layout import fold_id, fold_parent
+from viz.scope.phases import FINAL_ID
+from viz.scope.scene import LABEL_COLUMNS, build_scene, scene_to_json
 from viz.tokens import columns
 
 ALL = {

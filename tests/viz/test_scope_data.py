@@ -6,9 +6,9 @@ import re
 import pytest
 
 from tests import traces
-from viz.phases import FINAL_ID
-from viz.scope_data import compact_data, frame_data, panel_terms, run_strip, run_text
 from viz.component_files import FOLDER, SCOPE_SCRIPTS, SCOPE_STYLES, scope_script, scope_style
+from viz.scope.data import compact_data, frame_data, panel_terms, run_strip, run_text
+from viz.scope.phases import FINAL_ID
 from viz.theme import MARKS, PHASE_COLORS
 
 RUN = traces.run_mixed()

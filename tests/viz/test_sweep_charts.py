@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from viz.sweep_charts import (
+from viz.charts.sweeps import (
     MOST_SERIES,
     SCALES,
     Axis,

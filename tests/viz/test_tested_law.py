@@ -8,12 +8,12 @@ import pytest
 from decoding.recorded import recorded_run
 from decoding.trace import IterationTrace, SamplingTrace
 from tests import traces
-from viz.cards import cards, laws
-from viz.outline import tree_outline
-from viz.scene import build_scene
-from viz.scope_data import run_words
-from viz.tested_law import Rejections, law_head, limit_words, target_shown
-from viz.why_verdict import why_verdict
+from viz.explain.tested_law import Rejections, law_head, limit_words, target_shown
+from viz.explain.verdict import why_verdict
+from viz.scope.cards import cards, laws
+from viz.scope.data import run_words
+from viz.scope.outline import tree_outline
+from viz.scope.scene import build_scene
 
 
 def at_temperature(iteration: IterationTrace, tested: dict[int, float]) -> IterationTrace:

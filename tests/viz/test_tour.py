@@ -6,7 +6,7 @@ import pytest
 
 from decoding.trace import HistoryTrace
 from tests.traces import autoregressive, dynatree_recovered, pruned, run_of
-from viz.tour import ADAPTING, COMPARE, COMPARED, STEP_THROUGH, STORY, WHAT_IF, Story, tour_steps
+from viz.learn.tour import ADAPTING, COMPARE, COMPARED, STEP_THROUGH, STORY, WHAT_IF, Story, tour_steps
 
 ALL_PAGES = (STEP_THROUGH, WHAT_IF, COMPARE)
 

@@ -2,9 +2,19 @@
 
 import pytest
 
-from viz.chart_words import chart_sentence, chart_table
-from viz.training_charts import MOST_POINTS, Moment, moments_figure, round_range, series, training_figure
-from viz.training_panels import best, family_of, panels, words_of
+from viz.charts.description import chart_sentence, chart_table
+from viz.charts.training import (
+    MOST_POINTS,
+    Moment,
+    best,
+    family_of,
+    moments_figure,
+    panels,
+    round_range,
+    series,
+    training_figure,
+    words_of,
+)
 
 
 def record(step: int, **figures: float) -> dict:

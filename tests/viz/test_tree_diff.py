@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of
-from viz.tree_diff import compare_trees, what_changed
+from viz.branches.diff import compare_trees, what_changed
 
 
 def pruned_tree(*left_out: int):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.counted import lines_run
 from tests.traces import big, dynatree_recovered
-from viz.tree_layout import tidy_rows
+from viz.scope.layout import tidy_rows
 
 
 def _depths(parents):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from viz.compare_charts import Tried
-from viz.tune_charts import ITERATION, WHOLE, tuning_figure
+from viz.charts.methods import ITERATION, WHOLE, Tried, tuning_figure
 
 TRIED = [
     Tried("whole", 90.0, 0.2, WHOLE, "whole generation"),

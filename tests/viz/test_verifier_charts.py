@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.traces import big, fallback, sampled_recovered
-from viz.verifier_charts import (
+from viz.verify.charts import (
     Curve,
     LawPanel,
     acceptance_by_depth_figure,
@@ -13,7 +13,7 @@ from viz.verifier_charts import (
     expected_tokens_figure,
     laws_figure,
 )
-from viz.verifier_tree import TWO_LINE_ROWS, kept_tree_data
+from viz.verify.tree import TWO_LINE_ROWS, kept_tree_data
 
 PANELS = [
     LawPanel("1. <b>x", "passes 0.25", (0.10, 0.60, 0.30), (0.40, 0.35, 0.25), tested=(0,)),

@@ -14,15 +14,15 @@ from PIL import Image
 
 from decoding.recorded import home_run
 from tests import traces
-from viz import charts, compare_charts
-from viz.cache_figure import MAX_CELLS, cache_figure, cache_strip, cache_strips
-from viz.mask_figure import mask_figure, mask_png, tree_mask
-from viz.scene import build_scene
-from viz.text_strip import provenance_counts, text_html, text_spans
+from viz.charts import methods
+from viz.charts import run as charts
+from viz.scope.cache import MAX_CELLS, cache_figure, cache_strip, cache_strips
+from viz.scope.mask import mask_figure, mask_png, tree_mask
+from viz.scope.scene import build_scene
+from viz.scope.text_strip import provenance_counts, text_html, text_spans
+from viz.scope.tree_figure import to_graphml, tree_figure, tree_graph
 from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, style
 from viz.tokens import columns, for_plotly, milliseconds, number, visible
-from viz.tree_figure import tree_figure
-from viz.tree_graph import to_graphml, tree_graph
 
 
 def test_a_row_of_the_mask_sees_itself_and_its_ancestors_only():
@@ -181,11 +181,11 @@ FIGURES = {
     "tokens_over_time": lambda dark: charts.tokens_over_time([RUN, PLAIN], dark),
     "adaptation": lambda dark: charts.adaptation_figure(RUN, dark),
     "acceptance_by_depth": lambda dark: charts.acceptance_by_depth(RUN, dark),
-    "acceptance": lambda dark: compare_charts.acceptance_figure(
-        [compare_charts.Acceptance("A", 5, 10, 8), compare_charts.Acceptance("B", 0, 0, 0)], dark
+    "acceptance": lambda dark: methods.acceptance_figure(
+        [methods.Acceptance("A", 5, 10, 8), methods.Acceptance("B", 0, 0, 0)], dark
     ),
-    "tried": lambda dark: compare_charts.tried_settings_figure(
-        [compare_charts.Tried("a", 10, 0.2, "x"), compare_charts.Tried("b", 12, 0.4, "y")], "b", dark
+    "tried": lambda dark: methods.tried_settings_figure(
+        [methods.Tried("a", 10, 0.2, "x"), methods.Tried("b", 12, 0.4, "y")], "b", dark
     ),
     "cache": lambda dark: cache_figure(traces.sampled_recovered(), dark),
 }
@@ -212,7 +212,7 @@ def test_acceptance_writes_both_denominators_and_none_where_nothing_was_drafted(
 
 
 def test_empty_charts_say_what_fills_them():
-    assert "Move a setting" in compare_charts.tried_settings_figure([]).layout.annotations[0].text
+    assert "Move a setting" in methods.tried_settings_figure([]).layout.annotations[0].text
     assert "no history adaptation" in charts.adaptation_figure(PLAIN).layout.annotations[0].text
 
 

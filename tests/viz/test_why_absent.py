@@ -7,10 +7,10 @@ import pytest
 from decoding.trace import RuleTrace
 from decoding.trace_older import TELLING, rule_of, upgraded
 from tests import traces
-from viz.cards import cards, laws
-from viz.phases import FINAL_ID
-from viz.scene import build_scene
-from viz.why_absent import why_absent
+from viz.explain.absent import why_absent
+from viz.scope.cards import cards, laws
+from viz.scope.phases import FINAL_ID
+from viz.scope.scene import build_scene
 
 DYNA = traces.SETTINGS | {"adaptive_breadth": True, "dynamic_depth": True, "branch_first_level": True}
 

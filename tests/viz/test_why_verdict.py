@@ -6,7 +6,7 @@ import pytest
 
 from decoding.trace import VerificationStep
 from tests import traces
-from viz.why_verdict import residuals, why_verdict
+from viz.explain.verdict import residuals, why_verdict
 
 
 def sampled(steps, verdicts, accepted=(), untested=None):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from viz.words import apart, limit_and_drawn, percent
+from viz.tokens import apart, limit_and_drawn, percent
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from decoding.trace import RunTrace
 from pages.ui.common.downloads import download_button
 from pages.ui.common.state import Run, selected_iteration, selected_node
 from pages.ui.scope.film import film_state
-from viz import charts
-from viz.cache_figure import cache_figure
-from viz.mask_figure import mask_figure
-from viz.scene import build_scene
-from viz.standalone import figures_html, scope_html
-from viz.tree_figure import tree_figure
+from viz.charts import run as charts
+from viz.scope.cache import cache_figure
+from viz.scope.mask import mask_figure
+from viz.scope.scene import build_scene
+from viz.scope.tree_figure import tree_figure
+from viz.standalone.page import figures_html, scope_html
 
 SCOPE_KEY = "scope"
 

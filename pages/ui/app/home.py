@@ -11,9 +11,9 @@ from pages.ui.common.menu import PAGES, ROOT
 from pages.ui.common.models import parameters
 from pages.ui.learn.tour import current_tour, show_step, start_tour
 from pages.ui.scope.component import scope
-from viz.explain import lost_node
-from viz.scope_data import compact_data
-from viz.text_strip import iteration_spans
+from viz.explain.iteration import lost_node
+from viz.scope.data import compact_data
+from viz.scope.text_strip import iteration_spans
 from viz.theme import MARKS
 from viz.tokens import milliseconds, plural, visible
 

@@ -21,7 +21,7 @@ from decoding.settings import SettingInfo
 from decoding.trace import Setting
 from pages.ui.widgets.controls import DEFAULT_METHOD, prompt_words, sample_prompts
 from pages.ui.widgets.settings import SAMPLING
-from viz.phases import FINAL_ID
+from viz.scope.phases import FINAL_ID
 from viz.tokens import visible
 
 MAX_TEXT = 2_000  # characters of the user's own prompt once percent-encoded: longer addresses get cut by programs

@@ -7,8 +7,8 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.common.downloads import download_button
-from viz.chart_words import chart_sentence, chart_table
-from viz.outline import table_csv, table_html
+from viz.charts.description import chart_sentence, chart_table
+from viz.scope.outline import table_csv, table_html
 
 CHART_CONFIG = {"displayModeBar": False}
 STYLE = """

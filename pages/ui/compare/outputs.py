@@ -12,8 +12,8 @@ from pages.ui.common.worker import run_now
 from pages.ui.compare.plan import Outcome, compute_trees, drafting
 from pages.ui.compare.sentences import label_of, same_words
 from pages.ui.scope.component import scope
-from viz.scope_data import compact_data
-from viz.text_strip import iteration_spans, provenance_counts, text_html, underline
+from viz.scope.data import compact_data
+from viz.scope.text_strip import iteration_spans, provenance_counts, text_html, underline
 from viz.tokens import milliseconds, plural, visible
 
 OUTPUT_HEIGHT = 250

@@ -12,19 +12,20 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import gibibytes
 from pages.ui.compare.plan import Outcome
 from pages.ui.compare.sentences import PAIRED, findings, is_plain, label_of, memory_words, same_words, times_words
-from viz.charts import accepted_length_figure
-from viz.compare_charts import Acceptance, acceptance_figure
-from viz.glossary import explain_term
-from viz.method_charts import (
+from viz.charts.methods import (
+    Acceptance,
     Bar,
     Curve,
     TokenCost,
+    acceptance_figure,
     chart_height,
     latency_figure,
     progress_figure,
     speed_figure,
     token_cost_figure,
 )
+from viz.charts.run import accepted_length_figure
+from viz.glossary import explain_term
 from viz.theme import PHASE_WORDS
 
 Cell = tuple[str, float | None]

@@ -8,7 +8,7 @@ from decoding.scoreboard import Score, without_prefill
 from pages.ui.compare.plan import Outcome, Plan
 from pages.ui.widgets.controls import prompt_words
 from pages.ui.widgets.settings import sampling_words
-from viz.explain import why_not_faster
+from viz.explain.iteration import why_not_faster
 from viz.tokens import milliseconds, plural
 
 UNREST = 1.5

@@ -9,16 +9,15 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run
 from pages.ui.explain.smallest_change import draw_change
 from pages.ui.explain.subject import Subject, absent_subject, ask_about, subject_of
-from viz.cut_short import is_after_end
-from viz.draft_rule import DraftRank, DraftRanks
-from viz.explain import why_final, why_not_expanded, why_pruned, why_verdict
+from viz.explain.absent import why_absent
+from viz.explain.draft_rule import DraftRank, DraftRanks
+from viz.explain.iteration import why_final, why_not_expanded, why_pruned, why_verdict
+from viz.explain.tested_law import law_head, law_words, target_shown, target_top
+from viz.explain.truncation import is_after_end
+from viz.explain.verdict import residuals, verdict_words
 from viz.glossary import explain_term
-from viz.phases import FINAL_ID
-from viz.tested_law import law_head, law_words, target_shown, target_top
-from viz.tokens import number, visible
-from viz.why_absent import why_absent
-from viz.why_verdict import residuals, verdict_words
-from viz.words import chance, limit_and_drawn, ordinal, quote
+from viz.scope.phases import FINAL_ID
+from viz.tokens import chance, limit_and_drawn, number, ordinal, quote, visible
 
 MOST_ABSENT = 10
 

@@ -13,8 +13,8 @@ import streamlit as st
 from decoding.trace import IterationTrace, RunTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, selected_iteration, selected_node
-from viz.phases import FINAL_ID
-from viz.scene import build_scene
+from viz.scope.phases import FINAL_ID
+from viz.scope.scene import build_scene
 
 if TYPE_CHECKING:
     from decoding.pair import Pair

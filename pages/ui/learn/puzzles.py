@@ -18,11 +18,10 @@ from pages.ui.common.models import manager
 from pages.ui.common.sentences import info_of
 from pages.ui.common.worker import run_now
 from pages.ui.scope.component import scope
-from viz.explain import phase_seconds, quote
-from viz.guess_puzzle import QUESTION, guessable, hidden_data, judge, path_words
-from viz.method_charts import TokenCost, token_cost_figure
-from viz.saving_puzzle import Missing, has_token, missing_tokens
-from viz.scope_data import compact_data
+from viz.charts.methods import TokenCost, token_cost_figure
+from viz.explain.iteration import phase_seconds, quote
+from viz.learn.puzzles import QUESTION, Missing, guessable, has_token, hidden_data, judge, missing_tokens, path_words
+from viz.scope.data import compact_data
 from viz.tokens import milliseconds, plural
 
 T = TypeVar("T")

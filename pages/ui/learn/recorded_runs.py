@@ -25,8 +25,8 @@ from pages.ui.common.state import (
     set_aside,
 )
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts, set_method
-from viz.explain import quote
-from viz.text_strip import iteration_spans, text_html
+from viz.explain.iteration import quote
+from viz.scope.text_strip import iteration_spans, text_html
 from viz.tokens import number, plural
 
 COLUMNS = 3

@@ -16,7 +16,7 @@ from pages.ui.common.menu import PAGES, ROOT
 from pages.ui.common.state import Run, ask_view, current_run, set_aside
 from pages.ui.common.torch_there import torch_there
 from pages.ui.learn.recorded_runs import PLACED, place_comparison
-from viz.tour import ADAPTING, COMPARE, COMPARED, STORY, WHAT_IF, Story, TourStep, tour_steps
+from viz.learn.tour import ADAPTING, COMPARE, COMPARED, STORY, WHAT_IF, Story, TourStep, tour_steps
 
 KEY = "tour"
 RUN_KEYS = ("run", "iteration", "node", "what_if")

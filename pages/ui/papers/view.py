@@ -14,7 +14,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.papers.rows import Judgement, Kept
 from pages.ui.papers.run import draw_benchmark, draw_runs, size_of
-from viz.paper_charts import FACTOR, Mark, far_apart, lines_figure, table_figure
+from viz.charts.papers import FACTOR, Mark, far_apart, lines_figure, table_figure
 from viz.tokens import plural
 
 STYLE = """

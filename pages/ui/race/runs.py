@@ -8,7 +8,7 @@ from decoding.trace_file import load_run
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import current_run
 from pages.ui.race.view import race_of_runs
-from viz.race_lanes import MOST
+from viz.race.lanes import MOST
 
 ERROR = "race_runs_error"
 

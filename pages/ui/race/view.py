@@ -16,8 +16,8 @@ from decoding.trace import RunTrace
 from pages.ui.compare.plan import pause_words
 from pages.ui.widgets.controls import prompt_words
 from viz.component_files import component_script, component_style
-from viz.race_lanes import Lane, check_lanes, lane_of, lane_of_times
-from viz.race_words import reference_lane
+from viz.race.lanes import Lane, check_lanes, lane_of, lane_of_times
+from viz.race.sentences import reference_lane
 from viz.tokens import plural
 
 _component = st.components.v2.component(
@@ -41,7 +41,7 @@ FILL = """
 
 
 def race(data: dict) -> None:
-    """Show a race; `data` comes from `viz.race_data`."""
+    """Show a race; `data` comes from `viz.race.data`."""
     with st.container(key="race_area"):
         around = AROUND_REM if len(data["lanes"]) < 4 else AROUND_FOUR_REM
         st.html(f"{FILL}<style>.st-key-race_area {{ --race-around: {around}rem; }}</style>")

@@ -12,8 +12,8 @@ from decoding.trace import RunTrace
 from pages.ui.common.charts import STYLE
 from pages.ui.common.downloads import download_button
 from pages.ui.common.state import Run, selected_iteration
-from viz.explain import iteration_summary
-from viz.outline import NOT_RECORDED, Table, outline_html, outline_text, table_html, tables, tree_outline
+from viz.explain.iteration import iteration_summary
+from viz.scope.outline import NOT_RECORDED, Table, outline_html, outline_text, table_html, tables, tree_outline
 from viz.tokens import milliseconds
 
 PARTS = ("Tree", "Panels", "Run")

@@ -1,8 +1,8 @@
 """The scope component: the one linked view of a run, or a tree alone.
 
     from pages.ui.scope.component import scope
-    from viz.scope_data import compact_data
-    from viz.tree_diff import compare_trees
+    from viz.scope.data import compact_data
+    from viz.branches.diff import compare_trees
 
     result = scope(film(run, "scope"), key="scope", height=700, on_iteration=seen, on_unfold=open_fold)
     result.selected     # node id the user chose in the iteration shown, -2 = the final token, None = none chosen yet
@@ -59,7 +59,7 @@ def scope(
     on_select: Callable[[int], None] | None = None,
     on_absent: Callable[[dict], None] | None = None,
 ) -> ScopeResult:
-    """Show the scope; `data` comes from `viz.scope_data`, `height` is in pixels, `key` must be unique on the page.
+    """Show the scope; `data` comes from `viz.scope.data`, `height` is in pixels, `key` must be unique on the page.
 
     With a film every report says which iteration it is about, and `on_iteration` is called with it before the other
     callback: the browser may have moved since Python last heard of it.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 from pages.ui.common.state import Run, asked_view, selected_iteration, selected_node
-from viz.film import Frame, film_data, make_frame, near_edge, window_around
+from viz.scope.film import Frame, film_data, make_frame, near_edge, window_around
 
 # Frames of iterations far away are let go of, the oldest made first.
 FRAMES_KEPT = 200

@@ -8,7 +8,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.state import Run, select_iteration, select_node, selected_iteration
 from pages.ui.scope.component import scope
 from pages.ui.scope.film import film, film_state, reported, unfold
-from viz.charts import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
+from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
 
 SCOPE_HEIGHT = 640
 # The scope fills the window below menu and toolbar, within reason; Streamlit knows no heights but pixels.

@@ -10,7 +10,7 @@ from decoding.experiments.swept import BASE, CONDITIONS, axes
 from pages.ui.common.errors import escape_markdown
 from pages.ui.sweep.runs import pick
 from pages.ui.sweep.sentences import Told, axis_of, base_label
-from viz.sweep_charts import told
+from viz.charts.sweeps import told
 
 ALL = "all"
 

@@ -15,8 +15,7 @@ from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown
 from pages.ui.sweep.runs import RUN_WORDS, draw_picked, pick, run_words
 from pages.ui.sweep.sentences import FIGURES, Told, axis_of, base_label, short_axis_of
-from viz.outline import Table, table_csv, table_html
-from viz.sweep_charts import (
+from viz.charts.sweeps import (
     MOST_SERIES,
     Axis,
     Measure,
@@ -27,6 +26,7 @@ from viz.sweep_charts import (
     lines_over,
     parallel,
 )
+from viz.scope.outline import Table, table_csv, table_html
 from viz.tokens import plural
 
 HEAT, LINES, PARALLEL, RUNS = "Heat map", "Lines", "Parallel coordinates", "Every run"

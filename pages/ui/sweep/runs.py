@@ -19,7 +19,7 @@ from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_bar, start_job, take_result
 from pages.ui.sweep.sentences import FIGURES, Told, base_label
 from pages.ui.widgets.controls import OWN_TEXT
-from viz.sweep_charts import told as value_told
+from viz.charts.sweeps import told as value_told
 from viz.tokens import plural
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from decoding.papers.exhibit import (
 from decoding.trace import Setting
 from pages.ui.common.sentences import info_of
 from pages.ui.train.sentences import duration
-from viz.sweep_charts import Axis, Measure, told
+from viz.charts.sweeps import Axis, Measure, told
 
 STATE_ICONS = {
     "starting": ":material/hourglass_top:",

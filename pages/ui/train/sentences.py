@@ -6,7 +6,7 @@ from datetime import datetime
 from decoding.training.follow import Followed
 from decoding.training.run_folder import Status
 from pages.ui.common.models import gibibytes
-from viz.training_panels import best, family_of, words_of
+from viz.charts.training import best, family_of, words_of
 
 KIND_WORDS = {"embedded": "Embedded pair", "head": "Draft head", "selector": "Neural selector"}
 STATE_ICONS = {

@@ -16,11 +16,11 @@ from pages.ui.common.charts import is_dark
 from pages.ui.common.errors import guarded
 from pages.ui.scope.component import scope
 from pages.ui.train.form import keep_latest
-from viz.scope_data import compact_data
-from viz.text_strip import text_html, text_spans
+from viz.branches.diff import compare_trees
+from viz.charts.training import Moment, moments_figure
+from viz.scope.data import compact_data
+from viz.scope.text_strip import text_html, text_spans
 from viz.tokens import plural
-from viz.training_charts import Moment, moments_figure
-from viz.tree_diff import compare_trees
 
 TREE_HEIGHT, TEXT_HEIGHT = 300, 118
 PROMPT_TOKENS, WRITTEN_TOKENS = 16, 160

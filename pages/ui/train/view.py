@@ -24,8 +24,7 @@ from pages.ui.train.runs import CHOSEN
 from pages.ui.train.sentences import STATE_ICONS, machine_words, progress_words
 from pages.ui.train.trees import draw_trees
 from pages.ui.widgets.watching import attempt, draw_end, list_style, show_attempt
-from viz.training_charts import HEIGHT, training_figure
-from viz.training_panels import panels
+from viz.charts.training import HEIGHT, panels, training_figure
 
 STYLE = (
     f"<style>{list_style('train')}"

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from decoding.trace import IterationTrace
 from pages.ui.widgets.trained import DRAFT_HEAD
-from viz.compare_charts import Tried
+from viz.charts.methods import ITERATION, WHOLE, Tried
 from viz.tokens import milliseconds, plural
-from viz.tune_charts import ITERATION, WHOLE
 
 if TYPE_CHECKING:
     from decoding.method import Method

@@ -15,13 +15,13 @@ from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, sta
 from pages.ui.scope.component import scope
 from pages.ui.tune.points import Trial, label_of
 from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench
-from viz.explain import why_final, why_verdict
-from viz.phases import FINAL_ID
-from viz.scope_data import compact_data
+from viz.branches.diff import Change, TreeDiff, compare_trees, what_changed
+from viz.charts.methods import tuning_figure
+from viz.explain.iteration import why_final, why_verdict
+from viz.scope.data import compact_data
+from viz.scope.phases import FINAL_ID
 from viz.theme import MARKS
 from viz.tokens import milliseconds, visible
-from viz.tree_diff import Change, TreeDiff, compare_trees, what_changed
-from viz.tune_charts import tuning_figure
 
 if TYPE_CHECKING:
     from decoding.method import Method

@@ -19,7 +19,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, Run, encode_prompt
 from pages.ui.common.worker import is_busy, start_job
 from pages.ui.tune.points import Trial, first_difference, iteration_point, whole_point, whole_words
-from viz.compare_charts import Tried
+from viz.charts.methods import Tried
 
 if TYPE_CHECKING:
     from decoding.pair import Pair

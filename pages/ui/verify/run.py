@@ -12,7 +12,7 @@ from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.settings import seed
 from viz.tokens import plural
-from viz.verifier_charts import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
+from viz.verify.charts import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
 
 if TYPE_CHECKING:
     from decoding.run_theory import Mean, RunTheory

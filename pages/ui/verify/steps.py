@@ -7,9 +7,9 @@ import streamlit as st
 
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.verify.state import Looked, kept, text_reader
-from viz.explain import quote
+from viz.explain.iteration import quote
 from viz.tokens import number, plural, visible
-from viz.verifier_charts import LawPanel, laws_figure
+from viz.verify.charts import LawPanel, laws_figure
 
 if TYPE_CHECKING:
     from decoding.replay import Replayed

@@ -6,10 +6,10 @@ import streamlit as st
 
 from pages.ui.scope.component import scope
 from pages.ui.verify.state import Looked, text_reader
-from viz.phases import FINAL_ID
-from viz.scope_data import compact_data
+from viz.scope.data import compact_data
+from viz.scope.phases import FINAL_ID
 from viz.tokens import plural, visible
-from viz.verifier_tree import kept_tree_data
+from viz.verify.tree import kept_tree_data
 
 if TYPE_CHECKING:
     from decoding.replay import Replayed

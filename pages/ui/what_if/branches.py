@@ -12,7 +12,7 @@ import streamlit as st
 from decoding.trace import IterationTrace
 from pages.ui.common.models import gibibytes
 from pages.ui.common.state import Run, current_run, selected_iteration
-from viz.branch_graph import Line
+from viz.branches.graph import Line
 from viz.tokens import milliseconds, plural, visible
 
 if TYPE_CHECKING:

@@ -15,10 +15,8 @@ from pages.ui.scope.component import scope
 from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words
 from pages.ui.what_if.starters import draw_starters
 from pages.ui.what_if.work import start_again, start_go_on
-from viz.branch_graph import BranchGraph, branch_graph, graph_data
-from viz.component_files import component_script, component_style
-from viz.explain import why_final, why_verdict
-from viz.fork_diff import (
+from viz.branches.diff import (
+    compare_trees,
     continuation_html,
     continuations,
     fork_measures,
@@ -27,9 +25,11 @@ from viz.fork_diff import (
     parting_words,
     same_prefix,
 )
-from viz.phases import FINAL_ID
-from viz.scope_data import compact_data
-from viz.tree_diff import compare_trees
+from viz.branches.graph import BranchGraph, branch_graph, graph_data
+from viz.component_files import component_script, component_style
+from viz.explain.iteration import why_final, why_verdict
+from viz.scope.data import compact_data
+from viz.scope.phases import FINAL_ID
 
 # Streamlit knows no heights but pixels: history and trees fill the window, within reason.
 STYLE = """

@@ -18,7 +18,7 @@ from pages.ui.common.sentences import info_of
 from pages.ui.widgets.controls import preset_picker, reset_button, set_method
 from pages.ui.widgets.settings import method_as_verified, picked_sampling, picked_settings, seed, settings_form
 from pages.ui.widgets.trained import SELECTOR, head_methods, head_words
-from viz.race_lanes import MOST
+from viz.race.lanes import MOST
 
 if TYPE_CHECKING:
     from decoding.comparison import Contestant

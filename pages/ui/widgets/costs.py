@@ -10,7 +10,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.worker import run_now
-from viz.cost_charts import HEIGHT, CostLine, cost_figure
+from viz.charts.costs import HEIGHT, CostLine, cost_figure
 from viz.tokens import milliseconds, plural
 
 if TYPE_CHECKING:

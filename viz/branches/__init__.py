@@ -1,0 +1,1 @@
+"""The history of a run's branches, and what two of them do differently."""

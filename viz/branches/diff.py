@@ -1,0 +1,309 @@
+"""Two branches or trees on the same prefix: what both have, what each did, in figures, in one sentence and in text.
+
+rows = fork_measures(a, b)                  # one Measure per line of the table, None-safe
+words = fork_summary(a, b)                  # "B committed 2 tokens more with 12 nodes fewer."
+texts = continuations(run_a, run_b, 4)      # both texts from iteration 4 on, and how far they agree
+"""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from decoding.trace import IterationTrace, RunTrace, node_paths
+from viz.glossary import explain_term
+from viz.scope.text_strip import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
+from viz.tokens import milliseconds, number, plural, visible
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDiff:
+    """Nodes of two trees, matched by their path of tokens; the root is in neither list.
+
+    Attributes:
+        only_first, only_second: ids of nodes that the other tree lacks.
+        both: pairs (id in the first, id in the second).
+        same_text: both iterations commit the same tokens as far as the shorter one goes.
+    """
+
+    only_first: tuple[int, ...]
+    only_second: tuple[int, ...]
+    both: tuple[tuple[int, int], ...]
+    same_text: bool
+
+    def marks(self, first: str, second: str) -> tuple[dict[int, str], dict[int, str]]:
+        """Words for the nodes that only one tree has, by id: for the first tree and for the second."""
+        return dict.fromkeys(self.only_first, f"only in {first}"), dict.fromkeys(self.only_second, f"only in {second}")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One measure of two iterations; `unit` is empty for counts, `s` for times, `1/s` for rates."""
+
+    words: str
+    first: float
+    second: float
+    unit: str = ""
+
+    @property
+    def difference(self) -> float:
+        """How much more the second has."""
+        return self.second - self.first
+
+
+def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
+    """Match the nodes of two recorded trees by their tokens from the root down; what was forced out is in neither."""
+    mine, others = map(_by_path, (first, second))
+    length = min(len(first.committed_ids), len(second.committed_ids))
+    return TreeDiff(
+        only_first=tuple(node for path, node in mine.items() if path not in others),
+        only_second=tuple(node for path, node in others.items() if path not in mine),
+        both=tuple((node, others[path]) for path, node in mine.items() if path in others),
+        same_text=first.committed_ids[:length] == second.committed_ids[:length],
+    )
+
+
+def _by_path(iteration: IterationTrace) -> dict[tuple[int, ...], int]:
+    gone = iteration.forced_out
+    return {path: node for node, path in enumerate(node_paths(iteration)) if node and node not in gone}
+
+
+def what_changed(
+    first: IterationTrace, second: IterationTrace, first_s: float | None = None, second_s: float | None = None
+) -> tuple[Change, ...]:
+    """What both iterations did: nodes, depth, accepted tokens, draft forwards, target passes, time and speed.
+
+    Args:
+        first_s, second_s: measured seconds of the iterations; without both there are no entries for time and speed.
+    """
+    changes = [
+        Change("nodes drafted", first.drafted, second.drafted),
+        Change("nodes verified", first.verified, second.verified),
+        Change("depth", first.tree_depth, second.tree_depth),
+        Change("tokens accepted", len(first.accepted), len(second.accepted)),
+        Change("draft forwards", first.draft_forwards, second.draft_forwards),
+        Change("target passes", first.target_passes, second.target_passes),
+    ]
+    if first_s is not None and second_s is not None:
+        changes.append(Change("time", first_s, second_s, "s"))
+        rates = len(first.committed_ids) / first_s, len(second.committed_ids) / second_s
+        changes.append(Change("tokens / s here", *rates, "1/s"))
+    return tuple(changes)
+
+
+NO_TIME = "no model ran, no time"
+CONTEXT_TOKENS = 10
+# What each measure is, by its words.
+ABOUT: dict[str, str] = {
+    "nodes only here": "Nodes of this tree that the other one does not have: no node there has the same path.",
+    "nodes verified": "Nodes given to the target; drafted ones that were pruned before are not among them.",
+    "depth": "Tokens on the longest path of the verified tree.",
+    "tokens accepted": "Drafted tokens that the verifier kept; the final token is not counted.",
+    "tokens committed": "Tokens that this iteration added to the text, the final token included.",
+    "expected tokens": explain_term("expected tokens"),
+    "time": "Wall time of this iteration alone, as it was measured when the models ran: one measurement each, which "
+    "differs from run to run even where the work is the same.",
+}
+LONGEST_SHARED, LONGEST_OWN = 24, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measure of both branches, ready to be written.
+
+    Attributes:
+        words: what is measured. exactness: `counted`, `exact` or `measured`.
+        first, second: its values. difference: second minus first, `same`, or empty where it makes no sense.
+    """
+
+    words: str
+    exactness: str
+    first: str
+    second: str
+    difference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continuations:
+    """The text of two branches from the iteration at which they part.
+
+    Attributes:
+        before: tokens before it. first, second: each one's own, which may have come about in other ways.
+        shared: how many of them agree from the first on.
+        same_work: whether the iterations came to them by the same trees, verdicts and passes.
+    """
+
+    before: tuple[str, ...]
+    first: tuple[Span, ...]
+    second: tuple[Span, ...]
+    shared: int
+    same_work: bool
+
+    @property
+    def same(self) -> bool:
+        """Whether they agree as far as the shorter one goes."""
+        return self.shared == min(len(self.first), len(self.second))
+
+
+def expected_tokens(iteration: IterationTrace) -> float | None:
+    """Expected committed tokens of a verified tree over the verifier's draws, the final token included.
+
+    The sum of the nodes' probabilities of being reached and accepted, plus one. None where one of them is unknown.
+    """
+    chances = [node.acceptance_probability for node in iteration.nodes[1:] if node.flat_index is not None]
+    if not iteration.nodes or None in chances:
+        return None
+    return 1.0 + sum(chances)
+
+
+def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Measure, ...]:
+    """What two iterations did; one that was replayed has no time."""
+    diff = compare_trees(first, second)
+    only = len(diff.only_first), len(diff.only_second)
+    measures = [
+        Measure("nodes only here", "counted", str(only[0]), str(only[1]), plural(len(diff.both), "node") + " in both"),
+        _counted("nodes verified", first.verified, second.verified),
+        _counted("depth", first.tree_depth, second.tree_depth),
+        _counted("tokens accepted", len(first.accepted), len(second.accepted)),
+        _counted("tokens committed", len(first.committed_ids), len(second.committed_ids)),
+        _expected(expected_tokens(first), expected_tokens(second)),
+    ]
+    return (*measures, _time(first, second))
+
+
+def fork_summary(first: IterationTrace, second: IterationTrace, names: tuple[str, str] = ("A", "B")) -> str:
+    """What the change did to this iteration, in one sentence; times measured once do not belong in it."""
+    diff = compare_trees(first, second)
+    tokens = len(second.committed_ids) - len(first.committed_ids)
+    committed = f"{names[1]} committed "
+    if tokens:
+        committed += f"{plural(abs(tokens), 'token')} {'more' if tokens > 0 else 'fewer'}"
+    elif diff.same_text:
+        committed += f"the same {plural(len(second.committed_ids), 'token')}"
+    else:
+        committed += f"as many tokens ({len(second.committed_ids)}), but others,"
+    return f"{committed} {_with_nodes(second.verified - first.verified, diff)}."
+
+
+def same_prefix(first: RunTrace, second: RunTrace, index: int) -> bool:
+    """Whether two branches of one run stand on the same text before iteration `index`."""
+    texts = [
+        [token for iteration in run.iterations[:index] for token in iteration.committed_ids] for run in (first, second)
+    ]
+    return texts[0] == texts[1]
+
+
+def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuations:
+    """Both texts from iteration `since` on, and where they part."""
+    before = list(first.prompt_texts)
+    for iteration in first.iterations[:since]:
+        before += iteration.committed_texts
+    sides = [[span for each in run.iterations[since:] for span in iteration_spans(each)] for run in (first, second)]
+    ids = [[token for each in run.iterations[since:] for token in each.committed_ids] for run in (first, second)]
+    pairs = enumerate(zip(*ids, strict=False))
+    part = next((place for place, (one, other) in pairs if one != other), min(map(len, ids)))
+    work = [list(map(_work, run.iterations[since:])) for run in (first, second)]
+    return Continuations(tuple(before[-CONTEXT_TOKENS:]), *map(tuple, sides), part, work[0] == work[1])
+
+
+def parting_words(texts: Continuations, names: tuple[str, str] = ("A", "B")) -> str:
+    """Where two texts part, in one sentence."""
+    sides = texts.first, texts.second
+    if not texts.same:
+        says = [f"{name} says ‘{side[texts.shared].shown}’" for name, side in zip(names, sides, strict=True)]
+        after = f"after {plural(texts.shared, 'token')}" if texts.shared else "at once"
+        return f"The texts part {after}: {says[0]}, {says[1]}."
+    if len(sides[0]) != len(sides[1]):
+        longer = names[0] if len(sides[0]) > len(sides[1]) else names[1]
+        return f"The same text as far as both go ({plural(texts.shared, 'token')}); {longer} is further."
+    changed = "nothing differs" if texts.same_work else "the change altered the work, not the text"
+    return f"The same {plural(texts.shared, 'token')}: {changed}."
+
+
+def _work(iteration: IterationTrace) -> tuple:
+    """What tells whether two iterations did the same."""
+    nodes = [(node.parent_id, node.token_id, node.verdict) for node in iteration.nodes]
+    counts = iteration.drafted, iteration.verified, iteration.draft_forwards, iteration.target_passes
+    return nodes, iteration.accepted, counts
+
+
+def continuation_html(texts: Continuations, names: tuple[str, str] = ("A", "B")) -> str:
+    """A line per branch, bold from where they part; tokens are escaped and underlined by where they came from."""
+    before = html.escape("".join(visible(text) for text in texts.before))
+    left_out = max(texts.shared - LONGEST_SHARED, 0)
+    lines = []
+    for name, spans in zip(names, (texts.first, texts.second), strict=True):
+        shared = _spans_html(spans[left_out : texts.shared])
+        own = _spans_html(spans[texts.shared : texts.shared + LONGEST_OWN])
+        parted = own if texts.same else f'<span class="parted">{own}</span>'
+        more = "…" if len(spans) > texts.shared + LONGEST_OWN else ""
+        said = "" if left_out else f'<span class="said">{before}</span>'
+        lines.append(
+            f'<div class="fork-line"><span class="fork-name fork-{name.lower()}">{html.escape(name)}</span>'
+            f'<span class="fork-text">…{said}{shared}{parted}{more}</span></div>'
+        )
+    return "".join(lines)
+
+
+def measures_html(measures: Sequence[Measure], names: tuple[str, str] = ("A", "B")) -> str:
+    """The measures as a table: a column each, a row per branch and one for the difference."""
+    heads = "".join(
+        f'<th scope="col" title="{html.escape(ABOUT[each.words], quote=True)}">'
+        f"{html.escape(each.words)}<small>{html.escape(each.exactness)}</small></th>"
+        for each in measures
+    )
+    rows = [
+        (
+            f'<span class="fork-name fork-{names[0].lower()}">{html.escape(names[0])}</span>',
+            [m.first for m in measures],
+        ),
+        (
+            f'<span class="fork-name fork-{names[1].lower()}">{html.escape(names[1])}</span>',
+            [m.second for m in measures],
+        ),
+        ("difference", [m.difference for m in measures]),
+    ]
+    body = "".join(
+        f'<tr><th scope="row">{head}</th>{"".join(f"<td>{html.escape(value)}</td>" for value in values)}</tr>'
+        for head, values in rows
+    )
+    return f'<table class="fork-table"><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _counted(words: str, first: int, second: int) -> Measure:
+    return Measure(words, "counted", f"{first:,}", f"{second:,}", _signed(second - first))
+
+
+def _expected(first: float | None, second: float | None) -> Measure:
+    difference = "" if first is None or second is None else _signed(round(second - first, 2))
+    return Measure("expected tokens", "exact, before any cut", number(first), number(second), difference)
+
+
+def _time(first: IterationTrace, second: IterationTrace) -> Measure:
+    shown = [milliseconds(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
+    difference = ""
+    if first.timed and second.timed:
+        percent = round(100 * (second.times.total_s / first.times.total_s - 1))
+        difference = f"{percent:+d}%".replace("-", "−") if percent else "less than 1%"
+        if _work(first) == _work(second):
+            difference = "chance: same work"
+    return Measure("time", "measured once", *shown, difference)
+
+
+def _signed(difference: float) -> str:
+    return "same" if difference == 0 else f"{difference:+g}".replace("-", "−")
+
+
+def _with_nodes(nodes: int, diff: TreeDiff) -> str:
+    if nodes:
+        return f"with {plural(abs(nodes), 'node')} {'more' if nodes > 0 else 'fewer'}"
+    others = len(diff.only_second)
+    return f"with as many nodes, {others} of them others" if others else "with the same tree"
+
+
+def _spans_html(spans: Sequence[Span]) -> str:
+    pieces = []
+    for span in spans:
+        line = underline(span.provenance, 2.5) if span.provenance in PROVENANCE_MARK else "border-bottom:2.5px solid"
+        title = html.escape(PROVENANCE_WORDS.get(span.provenance, "cut by the end of the text"), quote=True)
+        pieces.append(f'<b style="{line}" title="{title}">{html.escape(span.shown)}</b>')
+    return "&#8203;".join(pieces)

@@ -1,0 +1,130 @@
+"""A chart in words: one sentence on what it shows, and its numbers as a table, both read from the figure itself."""
+
+import html
+import re
+from dataclasses import dataclass
+from operator import itemgetter
+
+import plotly.graph_objects as go
+
+from viz.scope.outline import Table
+from viz.tokens import plural
+
+SERIES_TOLD = 3
+MOST_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One trace: where its values stand, the values, and what they measure."""
+
+    name: str
+    at: tuple
+    values: tuple
+    measure: str
+
+
+def chart_sentence(figure: go.Figure) -> str:
+    """What a chart shows and how far its values reach, for those who cannot see it."""
+    series, places = _series(figure), _places(figure)
+    if not series:
+        return _annotations(figure) or "An empty chart."
+    measures = list(dict.fromkeys(one.measure for one in series if one.measure))
+    measured = " and ".join(measures) or "values"
+    head = f"{measured[0].upper()}{measured[1:]} by {places or 'place'}"
+    told = [_range(one) for one in series[:SERIES_TOLD]]
+    if len(series) > len(told):
+        told.append(f"and {len(series) - len(told)} more series")
+    return f"{head}: {'; '.join(told)}."
+
+
+def chart_table(figure: go.Figure, title: str = "") -> Table:
+    """Every value of a chart: a column per series where they share their places, else a row per value."""
+    series, places = _series(figure), _places(figure) or "Place"
+    rows_at = list(dict.fromkeys(place for one in series for place in one.at))
+    shared = all(len(set(one.at)) == len(one.at) for one in series) and len(series) * len(rows_at) <= 3 * sum(
+        len(one.at) for one in series
+    )
+    if shared:
+        columns = [dict(zip(one.at, one.values, strict=True)) for one in series]
+        rows = [(_shown(at), *(_shown(column.get(at)) for column in columns)) for at in rows_at]
+        heads = (places, *(_head(one) for one in series))
+    else:
+        rows = [
+            (one.name or one.measure, _shown(at), _shown(value))
+            for one in series
+            for at, value in zip(one.at, one.values, strict=True)
+        ]
+        heads = ("Series", places, " or ".join(dict.fromkeys(one.measure for one in series if one.measure)) or "Value")
+    note = f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""
+    return Table(title, heads, tuple(rows[:MOST_ROWS]), note)
+
+
+def _series(figure: go.Figure) -> list[Series]:
+    """Traces with values; marks that only repeat another trace (no hover, no legend) are left out."""
+    found = []
+    for trace in figure.data:
+        if trace.hoverinfo == "skip" or getattr(trace, "x", None) is None or getattr(trace, "y", None) is None:
+            continue
+        lying = getattr(trace, "orientation", None) == "h"
+        at, values = (trace.y, trace.x) if lying else (trace.x, trace.y)
+        if len(at) != len(values) or not len(values):
+            continue
+        axis = "x" + (trace.xaxis or "x")[1:] if lying else "y" + (trace.yaxis or "y")[1:]
+        measure = _axis_title(figure, axis)
+        found.append(
+            Series(_plain(trace.name or ""), tuple(_item(a) for a in at), tuple(_item(v) for v in values), measure)
+        )
+    return found
+
+
+def _places(figure: go.Figure) -> str:
+    """What the values stand over."""
+    lying = any(getattr(trace, "orientation", None) == "h" for trace in figure.data)
+    return _axis_title(figure, "y" if lying else "x")
+
+
+def _axis_title(figure: go.Figure, axis: str) -> str:
+    layout = figure.layout[f"{axis[0]}axis{axis[1:]}"]
+    return _plain(layout.title.text or "") if layout is not None else ""
+
+
+def _annotations(figure: go.Figure) -> str:
+    return " ".join(_plain(note.text or "") for note in figure.layout.annotations)
+
+
+def _range(one: Series) -> str:
+    name = one.name or "values"
+    numbers = [(value, at) for value, at in zip(one.values, one.at, strict=True) if isinstance(value, int | float)]
+    numbers = [(value, at) for value, at in numbers if value == value]
+    if not numbers:
+        return f"{name}, {plural(len(one.values), 'entry', 'entries')}"
+    (low, low_at), (high, high_at) = min(numbers, key=itemgetter(0)), max(numbers, key=itemgetter(0))
+    if len(numbers) == 1:
+        return f"{name} {_shown(high)} at {_shown(high_at)}"
+    if low == high:
+        return f"{name} {_shown(low)} throughout"
+    return f"{name} from {_shown(low)} (at {_shown(low_at)}) to {_shown(high)} (at {_shown(high_at)})"
+
+
+def _head(one: Series) -> str:
+    return ", ".join(dict.fromkeys(part for part in (one.name, one.measure) if part)) or "Value"
+
+
+def _item(value):
+    """A plain number or text in the place of a numpy scalar."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _shown(value) -> str:
+    if value is None or value != value:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return _plain(value) if isinstance(value, str) else str(value)
+
+
+def _plain(text: str) -> str:
+    """Plotly's markup taken out: line breaks become commas, other tags go, escapes become their characters."""
+    text = re.sub(r"\s*<br\s*/?>\s*", ", ", text)
+    return html.unescape(re.sub(r"</?(b|i|sub|sup|span|em)\b[^>]*>", "", text))

@@ -1,0 +1,281 @@
+"""Methods or settings beside each other: speed with its spread, time by phase, latency, acceptance, settings tried."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from viz.charts.run import PHASE_PATTERNS
+from viz.theme import (
+    GREY,
+    PHASE_COLORS,
+    PHASE_WORDS,
+    SERIES,
+    SERIES_DASHES,
+    SERIES_SYMBOLS,
+    palette,
+    pattern,
+    style,
+    with_alpha,
+)
+from viz.tokens import for_plotly_keep
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Accepted drafted tokens of one run with both denominators; the bonus token is in none of them."""
+
+    label: str
+    accepted: int
+    drafted: int
+    verified: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One tried setting: tokens per second, accepted share of the drafted nodes, and what the setting was."""
+
+    label: str
+    throughput: float
+    acceptance: float
+    group: str = ""
+    details: str = ""
+
+
+def acceptance_figure(rows: Sequence[Acceptance], dark: bool = False) -> go.Figure:
+    """Acceptance per run with both denominators written beside the bars."""
+    figure = go.Figure()
+    names = [for_plotly_keep(row.label) for row in rows]
+    kinds = (("of drafted nodes", "drafted", SERIES[2], ""), ("of verified nodes", "verified", SERIES[0], "/"))
+    for words, field, color, shape in kinds:
+        totals = [getattr(row, field) for row in rows]
+        figure.add_bar(
+            x=[100 * row.accepted / total if total else 0 for row, total in zip(rows, totals, strict=True)], y=names,
+            orientation="h", name=words, marker={"color": color, "pattern": pattern(shape)},
+            text=[f"{row.accepted:,} / {total:,}" if total else "nothing drafted"
+                  for row, total in zip(rows, totals, strict=True)],
+            textposition=["auto" if total else "outside" for total in totals],
+            hovertemplate=f"%{{y}}: %{{text}} {words} (%{{x:.1f}}%)<extra></extra>",
+        )  # fmt: skip
+    figure.update_layout(barmode="group", height=130 + 52 * max(len(rows), 1))
+    style(figure, dark).update_xaxes(title_text="accepted drafted tokens (%)", rangemode="tozero")
+    return figure.update_yaxes(autorange="reversed", showgrid=False, ticks="")
+
+
+def tried_settings_figure(tried: Sequence[Tried], current: str | None = None, dark: bool = False) -> go.Figure:
+    """Throughput against acceptance of every tried setting; groups differ in colour and symbol, one is framed."""
+    figure = go.Figure()
+    groups = list(dict.fromkeys(entry.group for entry in tried))
+    for place, group in enumerate(groups):
+        members = [entry for entry in tried if entry.group == group]
+        figure.add_scatter(
+            x=[100 * entry.acceptance for entry in members], y=[entry.throughput for entry in members], mode="markers",
+            name=for_plotly_keep(group) or "tried", customdata=[entry.label for entry in members],
+            hovertext=[f"{for_plotly_keep(entry.label)}<br>{for_plotly_keep(entry.details)}" for entry in members],
+            hovertemplate="%{hovertext}<br>%{y:.1f} tokens/s, %{x:.1f}% accepted<extra></extra>",
+            marker={"size": 10, "color": SERIES[place % 8], "symbol": SERIES_SYMBOLS[place % 8]},
+        )  # fmt: skip
+    framed = next((entry for entry in tried if entry.label == current), None)
+    if framed is not None:
+        figure.add_scatter(
+            x=[100 * framed.acceptance], y=[framed.throughput], mode="markers", name="current", hoverinfo="skip",
+            marker={"size": 20, "symbol": "circle-open", "color": palette(dark).select, "line": {"width": 2.5}},
+        )  # fmt: skip
+    if not tried:
+        figure.add_annotation(
+            text="Move a setting to try it: every run leaves a point here.", showarrow=False,
+            xref="paper", yref="paper", x=0.5, y=0.5,
+        )  # fmt: skip
+    figure.update_layout(height=340, showlegend=len(groups) > 1 or framed is not None)
+    style(figure, dark).update_xaxes(title_text="accepted share of drafted nodes (%)")
+    return figure.update_yaxes(title_text="tokens / s")
+
+
+BAR_PX = 38
+WIDEST_LABEL = 26
+# Over a filled bar: without a fill dark colours vanish on the dark theme.
+PATTERN = {"size": 5, "solidity": 0.25, "fillmode": "overlay"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A median with its quartiles; `shown` is what stands beside the bar."""
+
+    label: str
+    median: float
+    low: float
+    high: float
+    shown: str
+    baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Tokens committed by each moment of one call, in seconds since the call."""
+
+    label: str
+    seconds: tuple[float, ...]
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCost:
+    """Seconds per committed token by part: the phases, `prefill`, and `other` for what no phase claims."""
+
+    label: str
+    parts: Mapping[str, float]
+
+
+def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
+    """Tokens per second: medians as bars, quartiles as whiskers; dotted lines carry the baselines' medians down."""
+    figure = go.Figure()
+    colors = palette(dark)
+    figure.add_bar(
+        x=[bar.median for bar in bars], y=names([bar.label for bar in bars]), orientation="h",
+        marker={"color": [GREY if bar.baseline else SERIES[0] for bar in bars],
+                "pattern": {"shape": ["/" if bar.baseline else "" for bar in bars], **PATTERN}},
+        error_x={"type": "data", "symmetric": False, "array": [bar.high - bar.median for bar in bars],
+                 "arrayminus": [bar.median - bar.low for bar in bars], "color": colors.text, "thickness": 1.5,
+                 "width": 4},
+        customdata=[[bar.low, bar.high] for bar in bars],
+        hovertemplate="%{y}: %{x:.1f} tokens/s (quartiles %{customdata[0]:.1f} to %{customdata[1]:.1f})<extra></extra>",
+    )  # fmt: skip
+    most = max((bar.high for bar in bars), default=1.0)
+    for bar, name in zip(bars, names([bar.label for bar in bars]), strict=True):
+        # Words stand behind the whisker, where neither bar nor whisker can lie over them.
+        figure.add_annotation(
+            x=bar.high,
+            y=name,
+            text=bar.shown,
+            showarrow=False,
+            xanchor="left",
+            xshift=8,
+            bgcolor=with_alpha(colors.surface, 0.75),
+            borderpad=1,
+        )
+        if bar.baseline:
+            figure.add_vline(x=bar.median, line={"color": colors.muted, "dash": "dot", "width": 1})
+    figure.update_layout(height=chart_height(len(bars)), showlegend=False, bargap=0.35)
+    style(figure, dark).update_xaxes(title_text="tokens / s (median, quartiles)", range=[0, most * 1.42])
+    figure.update_layout(margin_t=4)
+    return _rows(figure)
+
+
+def token_cost_figure(costs: Sequence[TokenCost], dark: bool = False) -> go.Figure:
+    """Milliseconds per committed token, stacked by phase; a call whose inside is not known is one bar."""
+    figure = go.Figure()
+    labels = names([cost.label for cost in costs])
+    known = {"prefill": (SERIES[5], ".", "prefill"), "whole": (GREY, "/", "not split (outside baseline)")}
+    known |= {name: (PHASE_COLORS[name], PHASE_PATTERNS[name], PHASE_WORDS[name]) for name in PHASE_COLORS}
+    for part, (color, hatch, words) in known.items():
+        values = [1e3 * cost.parts.get(part, 0.0) for cost in costs]
+        if not any(values):
+            continue
+        figure.add_bar(
+            x=values, y=labels, orientation="h", name=words,
+            marker={"color": color, "pattern": {"shape": hatch, **PATTERN}},
+            hovertemplate=f"{words}: %{{x:.2f}} ms per token<extra>%{{y}}</extra>",
+        )  # fmt: skip
+    figure.update_layout(barmode="stack", height=chart_height(len(costs)) + 60, bargap=0.35)
+    style(figure, dark).update_xaxes(title_text="time per committed token (ms)", rangemode="tozero")
+    figure.update_layout(legend={"y": 1.02, "yanchor": "bottom", "traceorder": "normal"}, margin_t=64)
+    return _rows(figure)
+
+
+def latency_figure(first: Sequence[Bar], later: Sequence[Bar], dark: bool = False) -> go.Figure:
+    """Time to the first token and time per later token beside each other, in milliseconds."""
+    titles = ("to the first token, TTFT (ms)", "per later token, TPOT (ms)")
+    figure = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.08)
+    for column, bars in enumerate((first, later), start=1):
+        figure.add_bar(
+            x=[1e3 * bar.median for bar in bars], y=names([bar.label for bar in bars]), orientation="h",
+            row=1, col=column, marker={"color": [GREY if bar.baseline else SERIES[0] for bar in bars]},
+            error_x={"type": "data", "symmetric": False, "array": [1e3 * (bar.high - bar.median) for bar in bars],
+                     "arrayminus": [1e3 * (bar.median - bar.low) for bar in bars], "color": palette(dark).text,
+                     "thickness": 1.5, "width": 4},
+            hovertemplate="%{y}: %{x:.2f} ms<extra></extra>",
+        )  # fmt: skip
+    figure.update_layout(height=chart_height(len(first)), showlegend=False, bargap=0.35)
+    style(figure, dark)
+    for column, title in enumerate(titles, start=1):
+        figure.update_xaxes(title_text=title, rangemode="tozero", row=1, col=column)
+    return _rows(figure)
+
+
+def progress_figure(curves: Sequence[Curve], dark: bool = False) -> go.Figure:
+    """Tokens over time of every contestant; a step is one iteration, which commits all its tokens at its end."""
+    figure = go.Figure()
+    for place, (curve, name) in enumerate(zip(curves, names([curve.label for curve in curves]), strict=True)):
+        color = SERIES[place % len(SERIES)]
+        last = len(curve.seconds)
+        figure.add_scatter(
+            x=[0.0, *curve.seconds], y=[0, *curve.tokens], name=name.replace("<br>", " "), mode="lines+markers",
+            line={"shape": "hv", "width": 2, "color": color, "dash": SERIES_DASHES[place % len(SERIES_DASHES)]},
+            # Only the end has a symbol: it tells the curves apart where colour does not.
+            marker={"symbol": SERIES_SYMBOLS[place % 8], "size": [0] * last + [10]},
+            hovertemplate="%{y} tokens after %{x:.3f} s<extra>%{fullData.name}</extra>",
+        )  # fmt: skip
+    figure.update_layout(height=380, hovermode="closest")
+    style(figure, dark).update_xaxes(title_text="time since the call (s)", rangemode="tozero")
+    figure.update_layout(legend={"y": 1.02, "yanchor": "bottom"}, margin_t=64)
+    return figure.update_yaxes(title_text="new tokens", rangemode="tozero")
+
+
+def chart_height(rows: int) -> int:
+    """Height of a chart with one bar per contestant."""
+    return 84 + BAR_PX * max(rows, 1)
+
+
+def names(labels: Sequence[str]) -> list[str]:
+    """Labels as axis ticks: escaped, broken into two lines where they are long."""
+    return [_two_lines(label) for label in labels]
+
+
+def _two_lines(label: str) -> str:
+    if len(label) <= WIDEST_LABEL:
+        return for_plotly_keep(label)
+    cut = label.rfind(" ", 0, WIDEST_LABEL + 1)
+    cut = cut if cut > 0 else WIDEST_LABEL
+    return f"{for_plotly_keep(label[:cut])}<br>{for_plotly_keep(label[cut:].strip())}"
+
+
+def _rows(figure: go.Figure) -> go.Figure:
+    return figure.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticklabelstandoff=6)
+
+
+SPREAD = 0.16  # of the smallest distance between two places, from the first line to the last
+
+
+def beside(places: Iterable[float], number: int, count: int) -> float:
+    """How far the points of line `number` of `count` stand beside their places on the axis."""
+    known = sorted(set(places))
+    nearest = min((after - before for before, after in pairwise(known)), default=1.0)
+    return 0.0 if count < 2 else SPREAD * nearest * (number / (count - 1) - 0.5)
+
+
+ITERATION, WHOLE = "one iteration on this prefix", "whole generation"
+
+
+def tuning_figure(tried: Sequence[Tried], current: str, pinned: str, dark: bool = False) -> go.Figure:
+    """Throughput over acceptance; `current` and `pinned` are labels of iteration points."""
+    # Iterations first: the symbol goes by the order of the groups and must not change when points come and go.
+    ordered = sorted(tried, key=lambda entry: entry.group == WHOLE)
+    figure = tried_settings_figure(ordered, current, dark)
+    framed = next((entry for entry in ordered if entry.label == pinned and entry.group == ITERATION), None)
+    if framed is not None:
+        figure.add_scatter(
+            x=[100 * framed.acceptance], y=[framed.throughput], mode="markers", name="pinned", hoverinfo="skip",
+            marker={"size": 16, "symbol": "square-open", "color": palette(dark).text, "line": {"width": 1.5}},
+        )  # fmt: skip
+    # Few points make a wide room: from zero on, a small difference looks small.
+    most = max((100 * entry.acceptance for entry in ordered), default=0.0)
+    fastest = max((entry.throughput for entry in ordered), default=0.0)
+    figure.update_layout(
+        showlegend=bool(ordered),
+        legend={"y": 1.02, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False},
+        margin={"l": 56, "r": 16, "t": 30, "b": 40},
+    )
+    figure.update_xaxes(range=[-2, max(most * 1.12, 20)])
+    return figure.update_yaxes(range=[0, max(fastest * 1.15, 1)])

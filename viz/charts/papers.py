@@ -1,0 +1,184 @@
+"""Charts of the papers' tables and figures: our estimates with their intervals beside the paper's numbers.
+
+marks = [Mark("DynaTree", ours=1.42, low=1.30, high=1.55, paper=1.64), ...]
+figure = table_figure(marks, "speed-up")
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from viz.charts.methods import beside
+from viz.theme import GREY, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
+from viz.tokens import for_plotly_keep
+
+FACTOR = 8.0  # further apart than this, on one axis the smaller ones would all lie at 0
+ROW_HEIGHT, AROUND, LINES_HEIGHT = 30, 96, 330
+MOST_TICKS, LEAST_GAP = 8, 14  # ticks at most, and between two of them this part of the axis at least
+HERE, PAPER = "here", "paper"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A way to decode at one place of the axis: what was measured here, and what the paper has.
+
+    Attributes:
+        way: its name.
+        at: place on the axis of a figure; None in a table.
+        ours, low, high: our estimate with its interval; None where not run, the interval also where one prompt was.
+        paper: the paper's number; None where it gives none.
+    """
+
+    way: str
+    at: object = None
+    ours: float | None = None
+    low: float | None = None
+    high: float | None = None
+    paper: float | None = None
+
+
+def far_apart(marks: Sequence[Mark]) -> bool:
+    """Whether the paper's numbers are so much larger or smaller than ours that one axis cannot show both."""
+    both = [mark.ours / mark.paper for mark in marks if (mark.ours or 0) > 0 and (mark.paper or 0) > 0]
+    if not both:
+        ours = [mark.ours for mark in marks if (mark.ours or 0) > 0]
+        theirs = [mark.paper for mark in marks if (mark.paper or 0) > 0]
+        both = [statistics.median(ours) / statistics.median(theirs)] if ours and theirs else [1.0]
+    return not 1 / FACTOR <= statistics.median(both) <= FACTOR
+
+
+def table_figure(marks: Sequence[Mark], words: str, dark: bool = False) -> go.Figure:
+    """A row per way: a dot with its interval for ours, an open diamond for the paper's; two panels where far apart.
+
+    Args:
+        words: what is measured, with its unit.
+    """
+    ways = [for_plotly_keep(way) for way in dict.fromkeys(mark.way for mark in marks)]
+    theirs = [mark for mark in marks if mark.paper is not None]
+    ours = [mark for mark in marks if mark.ours is not None]
+    apart = far_apart(marks)
+    figure = _panels(apart, same_ways=True)
+    if theirs:
+        figure.add_scatter(
+            x=[mark.paper for mark in theirs], y=[for_plotly_keep(mark.way) for mark in theirs], mode="markers",
+            orientation="h", name=PAPER, marker={"symbol": "diamond-open", "size": 11, "color": GREY, "line_width": 2},
+            hovertemplate="%{y}: %{x:.4g} in the paper<extra></extra>", **_place(apart),
+        )  # fmt: skip
+    if ours:
+        figure.add_scatter(
+            x=[mark.ours for mark in ours], y=[for_plotly_keep(mark.way) for mark in ours], mode="markers",
+            orientation="h", name=_ours_words(ours), marker={"symbol": "circle", "size": 10, "color": SERIES[0]},
+            error_x=_bars(ours, SERIES[0]), customdata=[_interval(mark) for mark in ours],
+            hovertemplate="%{y}: %{x:.4g}%{customdata} here<extra></extra>",
+        )  # fmt: skip
+    style(figure, dark).update_layout(height=AROUND + ROW_HEIGHT * len(ways), showlegend=True)
+    figure.update_layout(margin={"l": 8, "r": 16, "t": 34, "b": 44}, legend={"itemclick": False})
+    figure.update_xaxes(title_text=f"{words}, {HERE}" if apart else words, rangemode="tozero", nticks=8)
+    if apart:
+        figure.update_xaxes(title_text=f"{words}, {PAPER}", col=2)
+    return figure.update_yaxes(
+        categoryorder="array", categoryarray=ways[::-1], range=[-0.6, len(ways) - 0.4], ticks="", showgrid=True
+    )
+
+
+def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = False) -> go.Figure:
+    """A line per way over an axis, ours filled with intervals, the paper's open; two panels where far apart.
+
+    Over names, such as kinds of text, there is nothing between two places: marks beside one another, and no line.
+
+    Args:
+        words: what is measured, with its unit. axis: what it is measured over.
+    """
+    apart, named = far_apart(marks), any(isinstance(mark.at, str) for mark in marks)
+    figure = _panels(apart)
+    ways, intervals = list(dict.fromkeys(mark.way for mark in marks)), any(mark.low is not None for mark in marks)
+    for number, way in enumerate(ways):
+        aside = beside((mark.at for mark in marks), number, len(ways)) if intervals and not named else 0.0
+        mine = [mark for mark in marks if mark.way == way]
+        _add_line(figure, mine, number, "markers" if named else "lines+markers", aside)
+    figure.update_traces(cliponaxis=False)  # a mark at 0 is whole
+    style(figure, dark).update_layout(height=LINES_HEIGHT, showlegend=True)
+    legend = {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"}
+    figure.update_layout(margin={"l": 56, "r": 16, "t": 26, "b": 46}, legend=legend)
+    if named:
+        places = list(dict.fromkeys(str(mark.at) for mark in marks))
+        figure.update_layout(scattermode="group", scattergap=0.3)
+        figure.update_xaxes(categoryorder="array", categoryarray=places, type="category")
+    elif ticks := _ticks({mark.at for mark in marks}):
+        figure.update_xaxes(tickvals=ticks)
+    figure.update_xaxes(title_text=axis)
+    figure.update_yaxes(title_text=f"{words}, {HERE}" if apart else words, rangemode="tozero")
+    if apart:
+        figure.update_yaxes(title_text=f"{words}, {PAPER}", col=2)
+    if any(mark.paper is not None for mark in marks):
+        figure.add_annotation(
+            text="open marks: the paper", showarrow=False, xref="paper", yref="paper", x=1, y=1, xanchor="right",
+            yanchor="bottom", font={"size": 11, "color": palette(dark).muted},
+        )  # fmt: skip
+    return figure
+
+
+def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, aside: float) -> None:
+    """The marks of one way, ours `aside` of their places so that intervals do not lie on one another.
+
+    The paper's are in the second panel where there is one, else without a line beside ours.
+    """
+    ours = [mark for mark in mine if mark.ours is not None]
+    theirs = [mark for mark in mine if mark.paper is not None]
+    color, dash = SERIES[number % len(SERIES)], SERIES_DASHES[number % len(SERIES_DASHES)]
+    symbol, name = SERIES_SYMBOLS[number % len(SERIES_SYMBOLS)], for_plotly_keep(mine[0].way)
+    apart = len(list(figure.select_xaxes())) > 1
+    if ours:
+        figure.add_scatter(
+            x=[mark.at + aside if aside else mark.at for mark in ours], y=[mark.ours for mark in ours], mode=mode,
+            name=name, legendgroup=name,
+            offsetgroup=name, line={"color": color, "dash": dash, "width": 2}, marker={"symbol": symbol, "size": 8},
+            error_y=_bars(ours, color), customdata=[[mark.at, _interval(mark)] for mark in ours],
+            hovertemplate="%{fullData.name} at %{customdata[0]}: %{y:.4g}%{customdata[1]} here<extra></extra>",
+        )  # fmt: skip
+    if theirs:
+        figure.add_scatter(
+            x=[mark.at for mark in theirs], y=[mark.paper for mark in theirs],
+            mode=mode if apart or not ours else "markers", name=f"{name}, {PAPER}" if ours else name, legendgroup=name,
+            offsetgroup=name, showlegend=not ours, line={"color": color, "dash": dash, "width": 1.2},
+            marker={"symbol": f"{symbol}-open", "size": 9, "color": color, "line": {"width": 1.5}},
+            hovertemplate=f"{name} at %{{x}}: %{{y:.4g}} in the paper<extra></extra>", **_place(apart),
+        )  # fmt: skip
+
+
+def _ticks(places: set[float]) -> list[float]:
+    """The places themselves, where they are few and far enough apart to be written below the axis."""
+    ticks = sorted(places)
+    gaps = [after - before for before, after in pairwise(ticks)]
+    return ticks if gaps and len(ticks) <= MOST_TICKS and min(gaps) * LEAST_GAP >= ticks[-1] - ticks[0] else []
+
+
+def _panels(apart: bool, same_ways: bool = False) -> go.Figure:
+    """One panel, or two with an axis each for their values; `same_ways` stand beside the first one alone."""
+    return make_subplots(1, 1 + apart, shared_yaxes=same_ways, horizontal_spacing=0.04 if same_ways else 0.1)
+
+
+def _place(apart: bool) -> dict[str, int]:
+    """Where the paper's numbers are drawn."""
+    return {"row": 1, "col": 2} if apart else {}
+
+
+def _bars(marks: Sequence[Mark], color: str) -> dict:
+    """The intervals as Plotly's error bars."""
+    return {
+        "array": [0 if mark.high is None else mark.high - mark.ours for mark in marks],
+        "arrayminus": [0 if mark.low is None else mark.ours - mark.low for mark in marks],
+        "width": 4, "thickness": 1.4, "color": color,
+    }  # fmt: skip
+
+
+def _ours_words(marks: Sequence[Mark]) -> str:
+    return f"{HERE}, 95% interval" if any(mark.low is not None for mark in marks) else HERE
+
+
+def _interval(mark: Mark) -> str:
+    return "" if mark.low is None else f" ({mark.low:.4g} to {mark.high:.4g})"

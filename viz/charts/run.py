@@ -1,0 +1,224 @@
+"""Charts of iterations and runs: times, run strip, accepted lengths, tokens over time, adaptation."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import takewhile
+
+import plotly.graph_objects as go
+
+from decoding.trace import PHASES, IterationTrace, RunTrace
+from viz.explain.iteration import phase_seconds
+from viz.theme import (
+    MARKS,
+    PHASE_COLORS,
+    PHASE_WORDS,
+    SERIES,
+    SERIES_DASHES,
+    SERIES_SYMBOLS,
+    outline,
+    palette,
+    pattern,
+    style,
+)
+from viz.tokens import for_plotly_keep, milliseconds, plural
+
+# Bars get a pattern beside their colour, so that phases can be told apart in grey.
+PHASE_PATTERNS = {
+    "draft": "",
+    "prune": "x",
+    "mask": ".",
+    "verify": "/",
+    "select": "-",
+    "commit": "",
+    "rebuild": "\\",
+    "adapt": "|",
+    "other": "+",
+}
+FINAL_PATTERNS = {"accepted": "", "recovered": "/", "bonus": ".", "fallback": "x"}
+
+
+def phase_times_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
+    """Phase times of one iteration as one stacked bar."""
+    figure = go.Figure()
+    for name, seconds in phase_seconds((iteration,)).items():
+        if seconds > 0:
+            figure.add_bar(**_phase_bar(name, [seconds * 1e3], ["this iteration"], orientation="h"))
+    figure.update_layout(barmode="stack", height=180)
+    style(figure, dark).update_yaxes(visible=False)
+    figure.update_xaxes(title_text="time (ms)")
+    return figure.update_layout(margin={"l": 16, "r": 16, "t": 60, "b": 44})
+
+
+def phase_times_over_run(run: RunTrace, dark: bool = False) -> go.Figure:
+    """Phase times of every iteration, stacked."""
+    figure = go.Figure()
+    numbers = [i.index + 1 for i in run.iterations]
+    each = [phase_seconds((i,)) for i in run.iterations]
+    for name in (*PHASES, "other"):
+        values = [seconds[name] * 1e3 for seconds in each]
+        if any(values):
+            figure.add_bar(**_phase_bar(name, numbers, values))
+    figure.update_layout(barmode="stack", bargap=0.08, height=300)
+    style(figure, dark).update_xaxes(title_text="iteration")
+    return figure.update_yaxes(title_text="time (ms)")
+
+
+def _phase_bar(name: str, x: list, y: list, orientation: str = "v") -> dict:
+    value = "%{x:.2f}" if orientation == "h" else "%{y:.2f}"
+    return {
+        "x": x,
+        "y": y,
+        "orientation": orientation,
+        "name": PHASE_WORDS[name],
+        "marker": {
+            "color": PHASE_COLORS[name],
+            "pattern": pattern(PHASE_PATTERNS[name]),
+        },
+        "hovertemplate": f"{PHASE_WORDS[name]}: {value} ms<extra></extra>",
+    }
+
+
+def run_strip_figure(run: RunTrace, current: int | None = None, dark: bool = False) -> go.Figure:
+    """One column per iteration: accepted tokens, the final token in its colour, the current one framed."""
+    figure = go.Figure()
+    numbers = [i.index + 1 for i in run.iterations]
+    accepted = [len(i.accepted) for i in run.iterations]
+    figure.add_bar(
+        x=numbers, y=accepted, name="accepted", marker_color=MARKS["accepted"].color,
+        hovertemplate="iteration %{x}: %{y} accepted<extra></extra>",
+    )  # fmt: skip
+    for kind in ("recovered", "bonus", "fallback"):
+        chosen = [i for i in run.iterations if i.final_kind == kind]
+        if chosen:
+            figure.add_bar(
+                x=[i.index + 1 for i in chosen], y=[1] * len(chosen), base=[len(i.accepted) for i in chosen], name=kind,
+                marker={"color": MARKS[kind].color, "pattern": pattern(FINAL_PATTERNS[kind]),
+                        "line": {"color": outline(MARKS[kind].color, dark), "width": 1}},
+                customdata=[for_plotly_keep(i.final_text or "") for i in chosen],
+                hovertemplate=f"iteration %{{x}}: {kind} token %{{customdata}}<extra></extra>",
+            )  # fmt: skip
+    if current is not None:
+        top = accepted[current] + (run.iterations[current].final_kind != "none")
+        figure.add_shape(
+            type="rect",
+            x0=current + 0.5,
+            x1=current + 1.5,
+            y0=0,
+            y1=top + 0.15,
+            line={"color": palette(dark).text, "width": 2},
+        )
+    # Overlay with explicit bases: stacking would lift a final token where other kinds have no bar.
+    figure.update_layout(barmode="overlay", bargap=0.12, height=260)
+    style(figure, dark).update_xaxes(title_text="iteration")
+    return figure.update_yaxes(title_text="tokens committed", tickformat="d")
+
+
+def accepted_length_figure(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
+    """Histogram of accepted lengths (drafted tokens per iteration, the final token left out), runs side by side."""
+    figure = go.Figure()
+    longest = max((len(i.accepted) for run in runs for i in run.iterations), default=0)
+    for place, run in enumerate(runs):
+        counts = Counter(len(i.accepted) for i in run.iterations)
+        total = sum(counts.values()) or 1
+        figure.add_bar(
+            x=list(range(longest + 1)), y=[100 * counts[n] / total for n in range(longest + 1)],
+            customdata=[counts[n] for n in range(longest + 1)], name=for_plotly_keep(run.label),
+            marker={"color": MARKS["accepted"].color if len(runs) == 1 else SERIES[place % len(SERIES)],
+                    "pattern": pattern(("", "/", ".", "x", "-", "\\", "|", "+")[place % 8])},
+            hovertemplate=f"%{{x}} accepted: %{{customdata}} of {total} iterations (%{{y:.0f}}%)<extra></extra>",
+        )  # fmt: skip
+    figure.update_layout(barmode="group", height=280, showlegend=len(runs) > 1)
+    style(figure, dark).update_xaxes(title_text="drafted tokens accepted per iteration", dtick=1)
+    return figure.update_yaxes(title_text="share of iterations (%)", rangemode="tozero")
+
+
+def tokens_over_time(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
+    """Committed tokens over wall time of each run; steps, because an iteration commits all its tokens at its end.
+
+    A run ends there where an iteration was replayed, so that nobody knows when its tokens would have come.
+    """
+    figure = go.Figure()
+    for place, run in enumerate(runs):
+        times, counts = [0.0], [0]
+        for iteration in takewhile(lambda each: each.timed, run.iterations):
+            times.append(iteration.ended_s)
+            counts.append(counts[-1] + len(iteration.committed_ids))
+        figure.add_scatter(
+            x=times, y=counts, name=for_plotly_keep(run.label), mode="lines",
+            line={"shape": "hv", "width": 2, "color": SERIES[place % len(SERIES)],
+                  "dash": SERIES_DASHES[place % len(SERIES_DASHES)]},
+            hovertemplate="%{y} tokens after %{x:.3f} s<extra></extra>",
+        )  # fmt: skip
+        figure.add_scatter(
+            x=times[-1:], y=counts[-1:], mode="markers", showlegend=False, hoverinfo="skip",
+            marker={"symbol": SERIES_SYMBOLS[place % 8], "size": 9, "color": SERIES[place % len(SERIES)]},
+        )  # fmt: skip
+    figure.update_layout(height=320)
+    style(figure, dark).update_xaxes(title_text="time since the call (s)", rangemode="tozero")
+    return figure.update_yaxes(title_text="new tokens", rangemode="tozero")
+
+
+def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
+    """Settings moved by history adaptation and the statistic that moves them, over the iterations."""
+    told = [i for i in run.iterations if i.history is not None]
+    figure = go.Figure()
+    if not told:
+        figure.add_annotation(
+            text="This run has no history adaptation: choose a method that adapts.", showarrow=False,
+            xref="paper", yref="paper", x=0.5, y=0.5,
+        )  # fmt: skip
+        return style(figure, dark).update_layout(height=200).update_xaxes(visible=False).update_yaxes(visible=False)
+    numbers = [i.index + 1 for i in told]
+    first = told[0].history
+    figure.add_scatter(
+        x=numbers, y=[i.history.mean for i in told],
+        name=f"{for_plotly_keep(first.statistic.replace('_', ' '))} (mean of window)", mode="lines+markers",
+        line={"color": palette(dark).text, "width": 2}, marker_size=5,
+    )  # fmt: skip
+    figure.add_hrect(
+        y0=first.target - first.dead_band, y1=first.target + first.dead_band, fillcolor=MARKS["accepted"].color,
+        opacity=0.15, line_width=0, layer="below",
+    )  # fmt: skip
+    moving = [name for name, value in first.before.items() if isinstance(value, int | float)]
+    wide = [name for name in moving if any(float(i.history.before[name]) > 1 for i in told)]
+    for place, name in enumerate(moving):
+        figure.add_scatter(
+            x=numbers, y=[float(i.history.before[name]) for i in told], name=for_plotly_keep(name),
+            mode="lines+markers", yaxis="y2" if name in wide else "y",
+            line={"shape": "hv", "color": SERIES[place % 8], "dash": SERIES_DASHES[(place + 1) % 8]},
+            marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8], "size": 6},
+        )  # fmt: skip
+    if wide:
+        title = {"title": {"text": for_plotly_keep(", ".join(wide))}, "rangemode": "tozero"}
+        right = title | {"overlaying": "y", "side": "right"}
+        figure.update_layout(yaxis2=right | {"tickmode": "auto", "nticks": 8, "tickformat": "~g", "showgrid": False})
+    figure.update_layout(height=340)
+    style(figure, dark).update_xaxes(title_text="iteration")
+    return figure.update_yaxes(title_text="probability or share (band = aim)", selector={"side": None})
+
+
+def acceptance_by_depth(run: RunTrace, dark: bool = False) -> go.Figure:
+    """Share of iterations whose path reached each depth, with the counts in the hover text."""
+    deepest = max((i.tree_depth for i in run.iterations), default=0)
+    depths = list(range(1, deepest + 1))
+    had = [sum(i.tree_depth >= depth for i in run.iterations) for depth in depths]
+    reached = [sum(len(i.accepted) >= depth for i in run.iterations) for depth in depths]
+    figure = go.Figure()
+    figure.add_bar(
+        x=depths, y=[100 * r / h if h else 0 for r, h in zip(reached, had, strict=True)],
+        customdata=list(zip(reached, had, strict=True)), marker_color=MARKS["accepted"].color,
+        hovertemplate="depth %{x}: accepted in %{customdata[0]} of %{customdata[1]} iterations<extra></extra>",
+    )  # fmt: skip
+    figure.update_layout(height=280, showlegend=False)
+    style(figure, dark).update_xaxes(title_text="depth", dtick=1)
+    return figure.update_yaxes(title_text="accepted (% of iterations)", rangemode="tozero")
+
+
+def times_summary(run: RunTrace) -> str:
+    """One line with the mean time of each phase, for a caption under a chart."""
+    count = len(run.iterations)
+    if not count:
+        return "No iteration yet."
+    seconds = phase_seconds(run.iterations)
+    parts = [f"{PHASE_WORDS[name]} {milliseconds(value / count)}" for name, value in seconds.items() if value > 0]
+    return f"Mean of {plural(count, 'iteration')}: " + ", ".join(parts)

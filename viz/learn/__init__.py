@@ -1,0 +1,1 @@
+"""Puzzles on recorded iterations, and the stops of the guided tour."""

@@ -1,0 +1,196 @@
+"""Two puzzles on recorded iterations: guess the accepted path, and find the setting that saves a token.
+
+A guess is the node at which the path is said to end; 0 says that nothing is accepted. The final token is missing where
+the accepted path ended above a leaf: the target wanted a token that no child had. What kept it out is read from the
+trace; whether a setting saves it is only decided by drafting again.
+"""
+
+from dataclasses import dataclass, replace
+
+from decoding.trace import IterationTrace, NodeTrace, RunTrace, Setting, node_paths
+from viz.explain.iteration import quote, why_final, why_verdict
+from viz.scope.data import compact_data
+from viz.tokens import number, plural, visible
+
+FEWEST_NODES, MOST_NODES, FEWEST_ACCEPTED = 5, 16, 2
+QUESTION = (
+    "Which path does the target accept? Its probabilities are hidden; beside each token stands the draft's own. "
+    "Pruned nodes were not given to the target."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of a guess.
+
+    Attributes:
+        right: whether it ends where the accepted path ends.
+        agreed: tokens of the guess that were really accepted.
+        words: why, from the trace.
+    """
+
+    right: bool
+    agreed: int
+    words: str
+
+
+def guessable(run: RunTrace) -> tuple[int, ...]:
+    """Iterations of a run that leave a real choice and fit on the screen."""
+    return tuple(iteration.index for iteration in run.iterations if _fits(iteration))
+
+
+def _fits(iteration: IterationTrace) -> bool:
+    if not iteration.nodes or iteration.in_loop or iteration.final_kind == "none":
+        return False
+    if not FEWEST_NODES <= iteration.drafted <= MOST_NODES or len(iteration.accepted) < FEWEST_ACCEPTED:
+        return False
+    given = [node.parent_id for node in iteration.nodes if not node.pruned]
+    return any(given.count(node) > 1 for node in (0, *iteration.accepted))
+
+
+def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> dict:
+    """The tree as it was given to the target, the guessed path framed; nothing the target said is in it."""
+    nodes = tuple(_unverified(node) for node in iteration.nodes)
+    unknown = replace(iteration, nodes=nodes, steps=(), accepted=(), final_kind="none", history=None)
+    marks = {} if guess is None else {node: "your guess" for node in iteration.path(guess)[1:]}
+    data = compact_data(unknown, scene_id=scene_id, marks=marks, selected=guess)
+    scene = data["scene"]
+    states = ["root" if not node.node_id else "pruned" if node.pruned else "drafted" for node in iteration.nodes]
+    shown = next(phase for phase in scene["phases"] if phase["key"].startswith("draft"))
+    # One phase, so that no key leads to what came after it; nodes are drawn by their last state.
+    shown |= {"caption": QUESTION, "states": states}
+    scene |= {"phases": [shown], "summary": QUESTION, "note": plural(iteration.drafted, "node")}
+    for node, state in zip(scene["nodes"], states, strict=True):
+        node |= {"state": state, "both": node["draft"]}
+    words = {"drafted": "drafted", "pruned": "pruned"}
+    legend = [{"state": state, "words": words[state]} for state in words if state in states]
+    return data | {"phase": shown["key"], "legend": legend}
+
+
+def _unverified(node: NodeTrace) -> NodeTrace:
+    return replace(
+        node,
+        verdict="not_verified" if node.node_id else "root",
+        reason=None,
+        target_probability=None,
+        target_argmax=None,
+        target_argmax_text=None,
+        target_argmax_probability=None,
+        acceptance_probability=None,
+    )
+
+
+def path_words(iteration: IterationTrace, node_id: int) -> str:
+    """The tokens of a path as a person reads them; of the root, that nothing is accepted."""
+    if node_id == 0:
+        return "nothing is accepted"
+    return " ".join(visible(iteration.nodes[node].text, 14) for node in iteration.path(node_id)[1:])
+
+
+def judge(iteration: IterationTrace, guess: int) -> Judged:
+    """Compare a guess with what the verifier did."""
+    guessed, accepted = iteration.path(guess)[1:], iteration.accepted
+    agreed = sum(mine == theirs for mine, theirs in zip(guessed, accepted, strict=False))
+    if guessed == accepted:
+        kept = "Nothing was accepted" if not accepted else f"{plural(len(accepted), 'token')} accepted"
+        return Judged(True, agreed, f"{kept}. {why_final(iteration)}")
+    begun = f"The first {plural(agreed, 'token')} of your path {'was' if agreed == 1 else 'were'} accepted. "
+    begun = begun if agreed else ""
+    if agreed == len(guessed):
+        following = accepted[agreed]
+        said = f"{begun}The path goes on: {quote(iteration.nodes[following].text)} was accepted, too. "
+        return Judged(False, agreed, said + why_verdict(iteration, following))
+    wrong = iteration.nodes[guessed[agreed]]
+    words = {"rejected": "was rejected", "not_reached": "was never tested"}.get(wrong.verdict, "was not verified")
+    return Judged(False, agreed, f"{begun}{quote(wrong.text)} {words}. {why_verdict(iteration, wrong.node_id)}")
+
+
+MOST_CHILDREN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A token that the target wanted and the tree did not have.
+
+    Attributes:
+        iteration: index in the run. parent: the node after which it is missing. token_id, text: the token.
+        settings: names of the two settings offered, the one that matters most first.
+        answer: values of them that let the token in, by the rules of the drafter.
+        words: why it was not there, from the trace.
+    """
+
+    iteration: int
+    parent: int
+    token_id: int
+    text: str
+    settings: tuple[str, ...]
+    answer: dict[str, Setting]
+    words: str
+
+
+def missing_tokens(run: RunTrace) -> tuple[Missing, ...]:
+    """Every such token of a DynaTree run that two settings can save."""
+    found = (_missing(iteration) for iteration in run.iterations)
+    return tuple(missing for missing in found if missing is not None)
+
+
+def has_token(iteration: IterationTrace, missing: Missing, base: IterationTrace) -> int | None:
+    """The verified node that has the token at its place in a tree drafted again, None if there is none."""
+    wanted = (*node_paths(base)[missing.parent], missing.token_id)
+    nodes = zip(iteration.nodes, node_paths(iteration), strict=True)
+    return next((node.node_id for node, path in nodes if path == wanted and not node.pruned), None)
+
+
+def _missing(iteration: IterationTrace) -> Missing | None:
+    settings = iteration.settings
+    if not iteration.nodes or iteration.in_loop or iteration.final_kind not in ("recovered", "fallback"):
+        return None
+    parent = iteration.nodes[iteration.accepted[-1] if iteration.accepted else 0]
+    token = iteration.committed_ids[-1]
+    order = [token_id for token_id, _, _ in iteration.draft_top(parent.node_id)]
+    if iteration.rule.drafter != "dynatree" or token not in order:
+        return None
+    if parent.breadth not in ("confident", "between", "unsure") or parent.confidence is None:
+        return None
+    rank, probability = order.index(token) + 1, iteration.draft_top(parent.node_id)[order.index(token)][2]
+    breadth = _breadth(parent.confidence, rank, settings)
+    if breadth is None:
+        return None
+    knob, value, rule = breadth
+    path, limit = parent.path_probability * probability, float(settings["prune_probability"])
+    answer: dict[str, Setting] = {} if rank <= (parent.branching or 0) else {knob: value}
+    reasons = [] if not answer else [rule]
+    if path < limit:
+        answer["prune_probability"] = int(path * 100) / 100
+        reasons.append(f"the path to it has {number(path, 3)}, and paths below {limit:g} are pruned")
+    offered = tuple(answer) if len(answer) == 2 else (*answer, _decoy(answer))
+    text = iteration.final_text or ""
+    words = (
+        f"After {quote(parent.text)} the draft gives {quote(text)} {number(probability)}, its choice number {rank}: "
+        f"{'; and '.join(reasons)}."
+    )
+    return Missing(iteration.index, parent.node_id, token, text, offered, answer, words) if answer else None
+
+
+def _breadth(confidence: float, rank: int, settings) -> tuple[str, Setting, str] | None:
+    """The setting of the node's band that gives it `rank` children, the value, and the rule in words."""
+    high, low = float(settings["confidence_high"]), float(settings["confidence_low"])
+    sure = f"with a confidence of {number(confidence)}"
+    if confidence >= high:
+        value = int(confidence * 100 + 1) / 100
+        rule = f"{sure} (at least {high:g}) {_only(settings['branch_min'])}"
+        return ("confidence_high", value, rule) if rank <= settings["branch_mid"] and value < 1 else None
+    if confidence >= low:
+        rule = f"{sure} ({low:g} to {high:g}) {_only(settings['branch_mid'])}"
+        return ("branch_mid", rank, rule) if rank <= settings["branch_max"] else None
+    rule = f"{sure} (below {low:g}) {_only(settings['branch_max'])}"
+    return ("branch_max", rank, rule) if rank <= MOST_CHILDREN else None
+
+
+def _only(children: Setting) -> str:
+    return f"only {plural(int(children), 'child', 'children')} {'is' if children == 1 else 'are'} tried"
+
+
+def _decoy(answer: dict[str, Setting]) -> str:
+    """A setting that is plausible and does not matter here."""
+    return "base_depth" if "prune_probability" in answer else "prune_probability"

@@ -1,0 +1,216 @@
+"""The guided tour: the recorded run, iteration, node and phase of each stop, and two sentences with its numbers."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from decoding.trace import IterationTrace, NodeTrace, RunTrace
+from viz.explain.iteration import phase_seconds, quote, why_verdict
+from viz.scope.mask import tree_mask
+from viz.scope.phases import Shown, phases_of
+from viz.tokens import milliseconds, number, plural
+
+# Recordings that the tour shows: one iteration from the draft to the commit, one run that adapts, three methods.
+STORY, ADAPTING, COMPARED = "sibling_rescue", "history", "tree_helps"
+STEP_THROUGH, WHAT_IF, COMPARE = "Step through", "What if", "Compare"
+
+
+@dataclass(frozen=True, slots=True)
+class TourStep:
+    """One stop.
+
+    Attributes:
+        key, title: name of the stop and what the bar calls it.
+        page: label of the page it is on.
+        recording: the run put on screen. iteration, node, phase: where the scope is sent, None for wherever it is.
+        words: two sentences with numbers of that run.
+    """
+
+    key: str
+    title: str
+    page: str
+    recording: str
+    iteration: int
+    node: int | None
+    phase: str | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The iteration that the tour goes through, and where in it a sibling of a rejected first choice was accepted."""
+
+    iteration: IterationTrace
+    rejected: int
+    accepted: int
+
+
+def tour_steps(
+    runs: Mapping[str, RunTrace], story: Story, rivals: Mapping[str, RunTrace], pages: Collection[str]
+) -> tuple[TourStep, ...]:
+    """The stops in order; those whose page is not there are left out.
+
+    Args:
+        runs: the recordings by name. rivals: the runs beside `COMPARED`, by `chain` and `plain`.
+        pages: labels of the pages that can be shown.
+    """
+    steps = (
+        _draft(story.iteration),
+        _tree(story.iteration),
+        _mask(story),
+        _verify(story.iteration),
+        _accept(story),
+        _why(story),
+        _rollback(story),
+        _adapt(runs[ADAPTING]),
+        _what_if(story),
+        _compare(runs[COMPARED], rivals),
+    )
+    return tuple(step for step in steps if step.page in pages)
+
+
+def _stop(iteration: IterationTrace, key: str, title: str, node: int | None, phase: str, words: str, **changed):
+    place = {"page": STEP_THROUGH, "recording": STORY, "iteration": iteration.index, "node": node, "phase": phase}
+    return TourStep(key=key, title=title, words=words, **(place | changed))
+
+
+def _phase_keys(iteration: IterationTrace) -> list[str]:
+    shown = [Shown((node.node_id,), "node" if node.node_id else "root") for node in iteration.nodes]
+    return [phase.key for phase in phases_of(iteration, shown)]
+
+
+def _last_draft_phase(iteration: IterationTrace) -> str:
+    return [key for key in _phase_keys(iteration) if key.startswith("draft")][-1]
+
+
+def _draft(iteration: IterationTrace) -> TourStep:
+    best = max(iteration.nodes[1:], key=lambda node: (node.depth, node.path_probability))
+    path = "".join(iteration.nodes[node].text for node in iteration.path(best.node_id)[1:])
+    words = (
+        f"In {plural(iteration.draft_forwards, 'pass', 'passes')} ({milliseconds(iteration.times.draft_s)}) the small "
+        f"draft model has grown {plural(iteration.drafted, 'node')} below the last token "
+        f"{quote(iteration.nodes[0].text)}. Its deepest guess is {quote(path)}, to which it gives "
+        f"{number(best.path_probability)}."
+    )
+    return _stop(iteration, "draft", "Draft", best.node_id, _last_draft_phase(iteration), words)
+
+
+def _tree(iteration: IterationTrace) -> TourStep:
+    grown = [node for node in iteration.nodes if node.confidence is not None and node.branching]
+    unsure = min(grown, key=lambda node: (-node.branching, node.confidence))
+    sure = max(grown, key=lambda node: (-node.branching, node.confidence))
+    pruned = sum(node.pruned for node in iteration.nodes)
+    wide = plural(unsure.branching, "child is", "children are")
+    narrow = f"; after {quote(sure.text)} it has {number(sure.confidence)} and gets {sure.branching}"
+    words = (
+        f"After {quote(unsure.text)} the draft's best next token has only {number(unsure.confidence)}, so {wide} tried"
+        f"{narrow if sure.branching < unsure.branching else ''}. "
+        f"{pruned} of {plural(iteration.drafted, 'node')} lie on paths too unlikely to be checked and are pruned."
+    )
+    phase = "prune" if "prune" in _phase_keys(iteration) else _last_draft_phase(iteration)
+    return _stop(iteration, "tree", "Tree", unsure.node_id, phase, words)
+
+
+def _mask(story: Story) -> TourStep:
+    iteration = story.iteration
+    node = iteration.nodes[iteration.accepted[-1]]
+    mask, rows = tree_mask(iteration), len(iteration.flatten_order)
+    words = (
+        f"For one pass the tree is flattened into {rows} rows; of the {rows * rows} cells between them the mask allows "
+        f"{mask.cells}. The row of {quote(node.text)} sees {plural(mask.prefix_columns, 'row')} of text and its "
+        f"{plural(node.depth, 'ancestor')} beside itself, but no other branch."
+    )
+    return _stop(iteration, "mask", "Mask", node.node_id, "mask", words)
+
+
+def _verify(iteration: IterationTrace) -> TourStep:
+    compared = [node for node in iteration.nodes if node.target_probability is not None and node.node_id]
+    agree = [node for node in compared if iteration.nodes[node.parent_id].target_argmax == node.token_id]
+    most = max(agree or compared, key=lambda node: node.target_probability - node.draft_probability)
+    words = (
+        f"One pass of the large target model reads all {len(iteration.flatten_order)} rows in "
+        f"{milliseconds(iteration.times.verify_s)}; {len(agree)} of {plural(len(compared), 'node')} turn out to be its "
+        f"favourite at their place. For {quote(most.text)} the draft had {number(most.draft_probability)}, the target "
+        f"has {number(most.target_probability)}."
+    )
+    return _stop(iteration, "verify", "Verify", most.node_id, "verify", words)
+
+
+def _accept(story: Story) -> TourStep:
+    iteration = story.iteration
+    first, second = iteration.nodes[story.rejected], iteration.nodes[story.accepted]
+    below = len(iteration.accepted) - iteration.accepted.index(story.accepted) - 1
+    words = (
+        f"The draft's first choice {quote(first.text)} ({number(first.draft_probability)}) is rejected, which ends "
+        f"any chain; its sibling {quote(second.text)} ({number(second.draft_probability)}) is accepted and {below} "
+        f"more below it. With the {iteration.final_kind} token {quote(iteration.final_text or '')} this pass gives "
+        f"{plural(len(iteration.committed_ids), 'token')}."
+    )
+    return _stop(iteration, "accept", "Accept", story.accepted, "select", words)
+
+
+def _why(story: Story) -> TourStep:
+    iteration = story.iteration
+    node: NodeTrace = iteration.nodes[story.rejected]
+    words = (
+        f"Click any node and its card says why. {quote(node.text)}, {node.verdict.replace('_', ' ')}: "
+        f"{why_verdict(iteration, node.node_id)}"
+    )
+    return _stop(iteration, "why", "Why", node.node_id, "select", words)
+
+
+def _rollback(story: Story) -> TourStep:
+    iteration, cache = story.iteration, story.iteration.kv_target
+    words = (
+        f"The pass has written {plural(cache.rows_written, 'row')} into the target's key/value cache; the "
+        f"{len(cache.kept_from)} of the root and the accepted path are kept, the other {cache.rows_freed} rolled back. "
+        f"The cache now holds {cache.rows_before + len(cache.kept_from)} rows, as if the rest had never been computed."
+    )
+    return _stop(iteration, "rollback", "Rollback", story.rejected, "commit", words)
+
+
+def _adapt(run: RunTrace) -> TourStep:
+    moved = [each for each in run.iterations if each.history and dict(each.history.before) != dict(each.history.after)]
+    iteration = max(moved, key=lambda each: (_changes(each), -each.index))
+    history = iteration.history
+    direction = "bolder" if history.decision == "bolder" else "more careful"
+    changes = ", ".join(
+        f"{name.replace('_', ' ')} {history.before[name]:g} → {value:g}"
+        for name, value in history.after.items()
+        if value != history.before[name]
+    )
+    words = (
+        f"Another run: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of the tree's "
+        f"depth was accepted, the aim is {history.target:g} ± {history.dead_band:g}. So drafting becomes {direction}: "
+        f"{changes}."
+    )
+    return _stop(iteration, "adapt", "Adapt", None, "history", words, recording=ADAPTING)
+
+
+def _changes(iteration: IterationTrace) -> int:
+    history = iteration.history
+    return sum(value != history.before[name] for name, value in history.after.items())
+
+
+def _what_if(story: Story) -> TourStep:
+    iteration = story.iteration
+    words = (
+        f"Change the same iteration {iteration.index + 1} with its {plural(iteration.drafted, 'node')}: decode the run "
+        f"again here, then take a node out, force another in or move a setting. A and B show what becomes of its "
+        f"{plural(len(iteration.committed_ids), 'token')}."
+    )
+    return _stop(iteration, "what_if", "What if", story.accepted, "select", words, page=WHAT_IF)
+
+
+def _compare(run: RunTrace, rivals: Mapping[str, RunTrace]) -> TourStep:
+    def pace(each: RunTrace) -> str:
+        tokens, seconds = each.totals.new_tokens, each.totals.wall_s
+        return f"{tokens / len(each.iterations):.2f} and {tokens / seconds:.0f}"
+
+    seconds = phase_seconds(run.iterations)
+    share = seconds["draft"] / sum(seconds.values())
+    words = (
+        f"Tokens per pass and tokens per second of three recorded calls on one prompt: tree {pace(run)}, chain "
+        f"{pace(rivals['chain'])}, plain decoding {pace(rivals['plain'])}. Drafting took {share:.0%} of the tree's "
+        "time; press Compare to measure all three on this machine."
+    )
+    return TourStep("compare", "Compare", COMPARE, COMPARED, 0, None, None, words)

@@ -1,0 +1,1 @@
+"""Recorded calls replayed side by side on one clock."""

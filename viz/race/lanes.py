@@ -1,0 +1,195 @@
+"""One recorded call as a lane of a race: when its tokens appeared, where they came from, what took the time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from decoding.errors import require
+from decoding.trace import IterationTrace, RunTrace
+from viz.scope.text_strip import iteration_spans
+
+FEWEST, MOST = 2, 4
+OWN = "own"
+"""Provenance of a token of a call that drafts nothing: the target's own."""
+UNKNOWN = "unknown"
+"""Provenance of a token of a call that drafts, but does not tell which tokens it drafted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one iteration of a call did.
+
+    Attributes:
+        start_s, end_s: seconds since the call began; its tokens appear at `end_s`.
+        token_ids: committed tokens; `tokens`: their text and provenance.
+        phases: measured seconds by phase in the order in which they passed, what none claims as `other`; the pass that
+            reads the prompt is `prefill`. Empty for a call that reports none.
+        accepted: how many of its tokens were drafted.
+        target_passes: forward passes of the target, None where they are not reported.
+    """
+
+    start_s: float
+    end_s: float
+    token_ids: tuple[int, ...]
+    tokens: tuple[tuple[str, str], ...]
+    phases: tuple[tuple[str, float], ...] = ()
+    accepted: int = 0
+    target_passes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One recorded call.
+
+    Attributes:
+        label: what to call it; `note`: engine, and which of its repeats this is; `settings`: of the method, in words.
+        target: model, precision and device that wrote the text.
+        temperature: 0 for greedy decoding.
+        ended: the text ended by itself, not at the length limit.
+        plain: one token of the target's own per pass; what the others are measured against.
+        reads_prompt: its first pass reads the prompt, as without a draft; otherwise a prefill before it does.
+        speeds: tokens per second of every repeat, as far as there were several.
+    """
+
+    label: str
+    note: str
+    steps: tuple[Step, ...]
+    prompt_ids: tuple[int, ...]
+    prompt_texts: tuple[str, ...]
+    target: str
+    temperature: float
+    ended: bool
+    plain: bool
+    reads_prompt: bool
+    settings: str = ""
+    speeds: tuple[float, ...] = ()
+
+    @property
+    def end_s(self) -> float:
+        """When the last token appeared."""
+        return self.steps[-1].end_s
+
+    @property
+    def prompt_s(self) -> float:
+        """When the prompt had been read: the prefill of both models, or the first pass without a draft."""
+        return self.steps[0].end_s if self.reads_prompt else self.steps[0].start_s
+
+    @property
+    def later(self) -> tuple[Step, ...]:
+        """The steps after the prompt had been read; all steps of a call that did nothing else."""
+        return (self.steps[1:] if self.reads_prompt else self.steps) or self.steps
+
+    @property
+    def output_ids(self) -> tuple[int, ...]:
+        """All tokens in order."""
+        return tuple(token for step in self.steps for token in step.token_ids)
+
+    @property
+    def count(self) -> int:
+        """Number of tokens."""
+        return sum(len(step.token_ids) for step in self.steps)
+
+    @property
+    def throughput(self) -> float:
+        """Tokens per second of the whole call, prefill included."""
+        return self.count / self.end_s
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether the time of its phases was measured."""
+        return any(step.phases for step in self.steps)
+
+
+def lane_of(run: RunTrace, label: str = "", note: str = "", speeds: Sequence[float] = ()) -> Lane:
+    """The lane of a recorded run.
+
+    Raises:
+        SettingsError: nothing was decoded, or an iteration was replayed, so that nobody knows its time.
+    """
+    require(bool(run.iterations), f"{label or run.label} has not decoded anything: decode it before it races.")
+    require(run.timed, f"{label or run.label} was replayed, which takes no time: decode it before it races.")
+    drafts = any(iteration.drafted for iteration in run.iterations)
+    target = run.pair.target
+    return Lane(
+        label=label or run.label,
+        note=" · ".join(words for words in (f"{target.engine} engine", note) if words),
+        steps=tuple(_step(iteration, drafts) for iteration in run.iterations),
+        prompt_ids=run.prompt_ids,
+        prompt_texts=run.prompt_texts,
+        target=f"{target.name}, {target.dtype}, {target.device}",
+        temperature=run.sampling.temperature,
+        ended=run.totals.stopped == "end_of_text",
+        plain=not drafts,
+        reads_prompt=run.iterations[0].kv_draft is None,
+        settings=", ".join(f"{name} {value}" for name, value in run.settings.items()),
+        speeds=tuple(speeds),
+    )
+
+
+def lane_of_times(
+    label: str,
+    note: str,
+    seconds: Sequence[float],
+    reached: Sequence[int],
+    tokens: Sequence[tuple[int, str]],
+    *,
+    prompt: Sequence[tuple[int, str]],
+    target: str,
+    temperature: float,
+    ended: bool,
+    plain: bool,
+    speeds: Sequence[float] = (),
+) -> Lane:
+    """The lane of a call of which only the times of its tokens are known, such as Hugging Face `generate`.
+
+    Args:
+        seconds, reached: when tokens arrived, and how many had arrived by then.
+        tokens, prompt: token ids with their texts.
+
+    Raises:
+        SettingsError: no token arrived.
+    """
+    require(bool(seconds), f"{label} has not decoded anything: decode it before it races.")
+    steps, begun, done = [], 0.0, 0
+    for end, count in zip(seconds, reached, strict=True):
+        arrived = tokens[done:count]
+        if arrived:
+            texts = tuple((text, OWN if plain else UNKNOWN) for _, text in arrived)
+            steps.append(Step(begun, end, tuple(token for token, _ in arrived), texts))
+            begun, done = end, count
+    prompt_ids, prompt_texts = (tuple(column) for column in zip(*prompt, strict=True))
+    return Lane(
+        label, note, tuple(steps), prompt_ids, prompt_texts, target, temperature, ended, plain, True, "", tuple(speeds)
+    )
+
+
+def _step(iteration: IterationTrace, drafts: bool) -> Step:
+    seconds = iteration.phase_s
+    claimed = sum(seconds.values())
+    start = max(0.0, min(iteration.started_s, iteration.ended_s - claimed))
+    if not iteration.index and iteration.kv_draft is None:
+        # Without a draft the first pass reads the prompt: it is the prefill, and the call began with it.
+        start, seconds = 0.0, {"prefill": seconds.pop("verify")} | seconds
+    seconds["other"] = max(0.0, iteration.ended_s - start - claimed)
+    spans = iteration_spans(iteration)
+    return Step(
+        start_s=start,
+        end_s=iteration.ended_s,
+        token_ids=iteration.committed_ids,
+        tokens=tuple((span.text, span.provenance if drafts else OWN) for span in spans),
+        phases=tuple((name, value) for name, value in seconds.items() if value > 0),
+        accepted=min(len(iteration.accepted), len(spans)),
+        target_passes=iteration.target_passes,
+    )
+
+
+def check_lanes(lanes: Sequence[Lane]) -> None:
+    """Raise `SettingsError` unless two to four calls on the same prompt stand beside one another."""
+    count = len(lanes)
+    require(
+        count >= FEWEST, f"A race needs at least {FEWEST} runs and there {'is 1' if count else 'is none'}: add one."
+    )
+    require(count <= MOST, f"A race takes at most {MOST} runs and there are {count}: take some out.")
+    other = next((lane for lane in lanes if lane.prompt_ids != lanes[0].prompt_ids), None)
+    if other is not None:
+        first = lanes[0].label
+        require(False, f"{other.label} continues another prompt than {first}: choose runs of one prompt.")

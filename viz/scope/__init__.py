@@ -1,0 +1,1 @@
+"""The linked view of an iteration: its data, its scripts and style, and its exportable forms."""

@@ -1,0 +1,197 @@
+"""What the card of a node says: its verdict and why, both laws at its place, and the tests made there."""
+
+from decoding.trace import IterationTrace
+from viz.explain.absent import Absences
+from viz.explain.iteration import why_final, why_not_expanded, why_verdict
+from viz.explain.known import Known
+from viz.explain.tested_law import law_head, preferred, target_shown, target_top
+from viz.explain.verdict import residuals, verdict_words
+from viz.scope.phases import FINAL_ID, removed_state
+from viz.scope.scene import Scene
+from viz.tokens import number, visible
+
+TOP_ROWS = 10
+MOST_RESIDUALS, MOST_TOKENS = 3, 4
+
+
+def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
+    """What the card says about each drawn node, by id."""
+    known = known or Known(iteration)
+    told, left = {}, _Residuals(known)
+    for drawn in scene.nodes:
+        if drawn.folded:
+            told[str(drawn.node_id)] = {
+                "token": drawn.label, "kind": "folded", "state": "fold", "why": drawn.title + ". Click it to open.",
+                "law": None, "token_id": None, "facts": [],
+            }  # fmt: skip
+        elif drawn.node_id == FINAL_ID:
+            told[str(FINAL_ID)] = _final_card(known, drawn.parent_id, left)
+        elif iteration.nodes:
+            told[str(drawn.node_id)] = _node_card(known, drawn.node_id, left)
+    return told
+
+
+def _final_card(known: Known, parent_id: int, left: "_Residuals") -> dict:
+    iteration = known.iteration
+    chosen = next((s for s in iteration.steps if s.child_id is None), None)
+    value = next((p for token, _, p in target_top(iteration, parent_id) if token == iteration.committed_ids[-1]), None)
+    facts = [] if value is None else [["target's probability", number(value, 4)]]
+    if chosen is not None and chosen.drawn is not None:
+        facts.append(["what was left gave it", number(chosen.acceptance_probability)])
+    if final_was_not_drafted(iteration, parent_id):
+        facts.append(["not drafted", Absences(known).why(parent_id, iteration.committed_ids[-1])])
+    return {
+        "token": visible(iteration.final_text or ""),
+        "kind": f"after node {parent_id} · {iteration.final_kind}",
+        "state": iteration.final_kind,
+        "why": why_final(iteration),
+        "law": parent_id,
+        "token_id": iteration.committed_ids[-1],
+        "facts": facts,
+        "residuals": left.at(parent_id),
+    }
+
+
+def final_was_not_drafted(iteration: IterationTrace, parent_id: int) -> bool:
+    """Whether the final token stands beside drafted ones and is none of them."""
+    drafted = {node.token_id for node in iteration.nodes if node.parent_id == parent_id}
+    return bool(drafted) and iteration.committed_ids[-1] not in drafted
+
+
+def _node_card(known: Known, node_id: int, left: "_Residuals") -> dict:
+    iteration, node = known.iteration, known.iteration.nodes[node_id]
+    facts = []
+    if node_id:
+        facts.append(["path probability", number(node.path_probability, 4)])
+    # Greedy decoding leaves nothing to chance: 0 and 1 would only repeat the verdict.
+    if node.acceptance_probability not in (None, 0.0, 1.0):
+        facts.append(["reached and accepted (exact)", number(node.acceptance_probability, 3)])
+    if node.multiplicity > 1:
+        facts.append(["drawn how often", str(node.multiplicity)])
+    if node.target_argmax_text is not None:
+        best = f"{visible(node.target_argmax_text, 12)} {number(preferred(iteration, node_id))}"
+        facts.append(["target wants next", best])
+    facts.append(["growth", why_not_expanded(iteration, node_id, known)])
+    state = removed_state(known, node_id) if node.pruned else node.verdict
+    return {
+        "token": visible(node.text),
+        "kind": f"node {node_id} · depth {node.depth} · {verdict_words(iteration, node_id, known)}",
+        "state": state,
+        "why": why_verdict(iteration, node_id, known),
+        # The root stands beside what follows it: its own law has been decided before.
+        "law": node.parent_id if node_id else 0,
+        "token_id": node.token_id if node_id else None,
+        "facts": facts,
+        "residuals": left.at(node.parent_id) if node_id else [],
+    }
+
+
+class _Residuals:
+    """What the rejections at a place left of the target's law, the first ones and the last; once per place."""
+
+    def __init__(self, known: Known):
+        self._known, self._told = known, {}
+
+    def at(self, place: int) -> list[dict]:
+        """The residuals at a place in the form the card draws."""
+        if place not in self._told:
+            told = residuals(self._known.iteration, place, MOST_TOKENS, self._known)
+            told = told if len(told) <= MOST_RESIDUALS else [*told[: MOST_RESIDUALS - 1], told[-1]]
+            self._told[place] = [
+                {"after": each["after"], "rows": [[visible(text, 16), round(p, 5)] for text, p in each["rows"]]}
+                for each in told
+            ]
+        return self._told[place]
+
+
+def laws(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
+    """Both laws after each node that has drawn children: the likeliest tokens of either, children always in.
+
+    A token that was drafted there names its node, any other one says why it was not.
+    """
+    if not iteration.nodes:
+        return {}
+    known = known or Known(iteration)
+    absences = Absences(known)
+    asked: dict[int, list] = {0: []}
+    for drawn in scene.nodes:
+        if drawn.parent_id >= 0 and not drawn.folded:
+            asked.setdefault(drawn.parent_id, []).append(drawn.node_id)
+    return {str(parent): _law(known, absences, parent, children) for parent, children in asked.items()}
+
+
+def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> dict:
+    iteration = known.iteration
+    draft = {token: (text, p) for token, text, p in iteration.draft_top(parent)}
+    target = {token: (text, p) for token, text, p in target_top(iteration, parent)}
+    rows = {token: text for side in (draft, target) for token, (text, _) in side.items()}
+    drafted: dict[int, tuple] = {}
+    for child in children:
+        if child >= 0:
+            node = iteration.nodes[child]
+            rows[node.token_id] = node.text
+            drafted[node.token_id] = (node.draft_probability, target_shown(node))
+
+    def pair(token: int) -> tuple[float | None, float | None]:
+        own = drafted.get(token, (None, None))
+        return (
+            draft[token][1] if token in draft else own[0],
+            target[token][1] if token in target else own[1],
+        )
+
+    order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
+    shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in drafted]
+    here = absences.children_of(parent)
+    final = iteration.committed_ids[-1] if FINAL_ID in children else None
+
+    def row(token: int) -> dict:
+        of_draft, of_target = (_rounded(value) for value in pair(token))
+        node, absent = here.get(token), ""
+        if node is None:
+            node, absent = FINAL_ID if token == final else None, absences.why(parent, token)
+        elif node not in children:
+            node, absent = None, f"It was drafted: node {node} is folded away."
+        text = visible(rows[token], 16)
+        return {"token_id": token, "text": text, "draft": of_draft, "target": of_target, "node": node, "absent": absent}
+
+    head, told = law_head(iteration)
+    return {
+        "after": visible(iteration.nodes[parent].text, 14),
+        "target_head": head,
+        "target_told": told,
+        "has_draft": bool(draft),
+        "has_target": bool(target),
+        # What a missing number lies below: the last of the recorded top tokens.
+        "draft_floor": round(min((p for _, p in draft.values()), default=0.0), 5),
+        "target_floor": round(min((p for _, p in target.values()), default=0.0), 5),
+        "tests": _tests(known, parent),
+        "rows": [row(token) for token in shown],
+    }
+
+
+def _tests(known: Known, parent: int) -> list[dict]:
+    """The verifier's tests at one place in their order."""
+    iteration, late, made = known.iteration, parent in known.after_end, []
+    for step in known.decisions.get(parent, ()):
+        drawn = "" if step.drawn is None else f", drawn {number(step.drawn)}"
+        chosen = step.child_id is None
+        words = f"{number(step.acceptance_probability)}{drawn}"
+        state = iteration.final_kind if chosen else "accepted" if step.accepted else "rejected"
+        words = f"{iteration.final_kind}, chosen" if chosen else f"p {words}"
+        if late:
+            # What the test decided stands, but nothing of it became text.
+            state = "rejected" if state == "rejected" else "not_reached"
+            words = "after the end" if chosen else f"{words}, after the end"
+        made.append(
+            {
+                "node": None if late and chosen else FINAL_ID if chosen else step.child_id,
+                "token": visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16),
+                "state": state,
+                "words": words,
+            }
+        )
+    return made
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or value != value else round(value, 5)

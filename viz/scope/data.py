@@ -1,0 +1,209 @@
+"""The data of the scope component: one iteration of a run with every linked view, or a tree alone.
+
+frame = frame_data(iteration, scene_id="run-1:3")          # every linked view of one iteration
+data = compact_data(iteration, scene_id="a:3", title="A")  # tree only, for side-by-side views
+
+A page shows frames of many iterations as a film (`viz.scope.film`); what belongs to the run and not to an iteration
+(`run_strip`, `run_text`, `panel_terms`) is there once.
+"""
+
+from collections.abc import Collection, Mapping
+
+from decoding.trace import IterationTrace, RunTrace
+from viz.explain.known import Known
+from viz.explain.tested_law import sampling_words
+from viz.glossary import explain_term
+from viz.scope.cache import CacheStrip, cache_strips
+from viz.scope.cards import cards, laws
+from viz.scope.layout import overview_data
+from viz.scope.mask import ORDER_WORDS, row_orders, tree_mask
+from viz.scope.phases import time_rows
+from viz.scope.scene import Scene, build_scene, scene_to_json
+from viz.scope.text_strip import iteration_spans
+from viz.theme import MARKS, PHASE_COLORS
+from viz.tokens import milliseconds, plural, quote, visible
+
+TEXT_WINDOW = 240
+PROMPT_TOKENS = 16  # enough to fill what `quote` shows of a prompt
+# Panel heads whose term the component explains to the pointer.
+HEADS = {
+    "mask": "tree attention mask",
+    "kv": "kv row",
+    "text": "provenance",
+    "times": "time of this iteration",
+    "strip": "iteration strip",
+    "efficiency": "block efficiency",
+    "draft": "draft probability",
+    "drafted": "accepted",
+    "bonus": "bonus token",
+    "recovered": "recovered token",
+    "fallback": "fallback token",
+    "tests": "acceptance test",
+    "residual": "residual",
+}
+
+
+def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unfolded: Collection[int] = ()) -> dict:
+    """What the linked scope shows of one iteration, apart from the run around it."""
+    scene, known = build_scene(iteration, scene_id=scene_id, title=title, unfolded=unfolded), Known(iteration)
+    return {
+        "index": iteration.index,
+        "scene": scene_to_json(scene),
+        "legend": legend(scene),
+        "cards": cards(iteration, scene, known),
+        "laws": laws(iteration, scene, known),
+        "mask": _mask(iteration),
+        "kv": [_strip(strip) for strip in cache_strips(iteration)],
+        "position": iteration.prefix_length,
+        "times": _times(iteration),
+        "recorded": bool(iteration.nodes),
+        "overview": overview_data(iteration) if scene.hidden else None,
+    }
+
+
+def compact_data(
+    iteration: IterationTrace,
+    *,
+    scene_id: str,
+    title: str = "",
+    phase: str | None = None,
+    selected: int | None = None,
+    marks: Mapping[int, str] | None = None,
+    unfolded: Collection[int] = (),
+) -> dict:
+    """Data of a tree alone, which shows no cards.
+
+    `marks` maps node ids to words such as `only in A`; marked nodes get a frame and a tag.
+    """
+    scene = build_scene(iteration, scene_id=scene_id, title=title, selected=selected, unfolded=unfolded)
+    return {
+        "mode": "compact",
+        "scene": scene_to_json(scene),
+        "legend": legend(scene),
+        "selected": selected,
+        "phase": phase,
+        "cards": {},
+        "marks": {str(node_id): words for node_id, words in (marks or {}).items()},
+        "recorded": bool(iteration.nodes),
+    }
+
+
+def legend(scene: Scene) -> list[dict]:
+    """Words for each mark that any phase of a scene shows, in the order of the vocabulary."""
+    there = {state for phase in scene.phases for state in phase.states}
+    words = {"new": "new in this step", "drafted": "drafted"} | {state: mark.words for state, mark in MARKS.items()}
+    return [
+        {"state": state, "words": words[state], "told": explain_term(words[state])}
+        for state in words
+        if state in there and state != "root"
+    ]
+
+
+def panel_terms() -> dict[str, str]:
+    """What each panel of the linked scope shows, a sentence for the pointer."""
+    return {panel: explain_term(term) for panel, term in HEADS.items()}
+
+
+def _mask(iteration: IterationTrace) -> dict:
+    """Rows of the pass in its own order, and the other orders in which the panel can show them."""
+    if not iteration.nodes:
+        stats = "The tree was not recorded."
+        return {"order": [], "parents": [], "prefix": 0, "stats": stats, "short": "", "orders": []}
+    mask = tree_mask(iteration)
+    return {
+        "order": list(mask.order),
+        "parents": [iteration.nodes[i].parent_id for i in mask.order],
+        "prefix": mask.prefix_columns,
+        "stats": mask.stats(),
+        "short": f"{mask.cells:,} of {len(mask.order) ** 2:,} tree cells allowed",
+        "orders": [
+            {
+                "name": order.name,
+                "words": ORDER_WORDS[order.name],
+                # The order of the pass itself is there already.
+                "rows": None if order.used else list(order.rows),
+                "blocks": order.blocks.total,
+                "told": order.told(mask.prefix_columns),
+            }
+            for order in (row_orders(iteration, mask) if len(mask.order) > 1 else ())
+        ],
+    }
+
+
+def _strip(strip: CacheStrip) -> dict:
+    """A cache's strip as plain lists; a cell is (row, node, kept, moved)."""
+    return {
+        "model": strip.model,
+        "rows_before": strip.rows_before,
+        "written": [(cell.row, cell.node_id, cell.kept, cell.moved) for cell in strip.written],
+        "after": [(cell.row, cell.node_id, cell.kept, cell.moved) for cell in strip.after],
+        "not_drawn": strip.not_drawn,
+        "rebuilt": strip.rebuilt,
+        "note": strip.note,
+        "rest": strip.rest,
+    }
+
+
+def run_text(run: RunTrace, first: int, last: int) -> dict:
+    """The text that iterations `first` to `last` stand in, with `TEXT_WINDOW` tokens before the first of them.
+
+    `spans` are (visible text, provenance, node of its iteration or None, iteration or None, ends a line); `before` says
+    how many tokens come before the first span.
+    """
+    spans: list = []
+    enough = TEXT_WINDOW + sum(len(i.committed_ids) for i in run.iterations[first : last + 1])
+    for place in range(last, -1, -1):
+        spans = iteration_spans(run.iterations[place], current=True) + spans
+        if len(spans) > enough:
+            break
+    committed = sum(len(i.committed_ids) for i in run.iterations[: last + 1])
+    prompt = list(run.prompt_texts) if len(spans) == committed else []
+    kept = prompt[-TEXT_WINDOW:]
+    before = len(run.prompt_texts) - len(kept) + committed - len(spans)
+    rows = [[visible(text), "prompt", None, None, text.endswith("\n")] for text in kept]
+    rows += [[s.shown, s.provenance, s.node_id, s.iteration, s.text.endswith("\n")] for s in spans]
+    return {"before": before, "spans": rows}
+
+
+def _times(iteration: IterationTrace) -> list[dict]:
+    """Phases of the iteration with their measured times, the draft's forwards one by one."""
+    return [
+        {
+            "key": name,
+            "words": words,
+            "color": PHASE_COLORS["draft" if name == "tree" else name],
+            "seconds": value,
+            "shown": milliseconds(value),
+            "parts": list(iteration.times.draft_levels_s) if name == "draft" else [],
+            "told": explain_term(words),
+        }
+        for name, words, value in time_rows(iteration)
+    ]
+
+
+def run_words(run: RunTrace) -> tuple[str, str]:
+    """Sampling and prompt of the run that is shown, in short and in full; the next one's may be others."""
+    sampling = run.sampling
+    words = ["greedy decoding" if sampling.temperature == 0 else sampling_words(sampling)]
+    if sampling.draft_temperature != 1:
+        words.append(f"draft temperature {sampling.draft_temperature:g}")
+    if sampling.temperature > 0 or sampling.draft_temperature != 1:
+        words.append(f"seed {sampling.seed}")
+    prompt = "".join(run.prompt_texts[:PROMPT_TOKENS]).strip()
+    short = ", ".join(words).replace("temperature", "T")
+    return f"{short} · {quote(prompt)}", f"The run shown: {run.label}, {', '.join(words)}, prompt {quote(prompt)}"
+
+
+def run_strip(run: RunTrace) -> dict:
+    """One column per iteration - accepted tokens, kind of the final token, in a loop - and the run's totals."""
+    count = len(run.iterations)
+    tokens = sum(len(i.committed_ids) for i in run.iterations)
+    passes = sum(i.target_passes for i in run.iterations)
+    loops = sum(i.in_loop for i in run.iterations)
+    return {
+        "columns": [[len(i.accepted), i.final_kind, int(i.in_loop)] for i in run.iterations],
+        "about": run_words(run),
+        "efficiency": f"{tokens / max(count, 1):.2f} tokens / verification",
+        "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"
+        + (f", {loops} in a loop" if loops else ""),
+    }

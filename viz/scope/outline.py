@@ -1,0 +1,199 @@
+"""Every view of an iteration as text: the tree as an indented outline; tests, mask, rows and times as tables.
+
+tree_outline(iteration)          # lines in reading order, each with its depth
+outline_html(lines)              # the same as nested lists, escaped
+tables(iteration)                # the tests, the mask, the key/value rows, the times
+table_html(table)                # a table with caption and heads, escaped
+"""
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from decoding.run_tables import csv_table
+from decoding.trace import IterationTrace, KVTrace
+from viz.explain.iteration import iteration_summary, quote, why_final, why_verdict
+from viz.explain.known import Known
+from viz.explain.tested_law import law_words, target_shown
+from viz.explain.truncation import after_end, end_words
+from viz.explain.verdict import verdict_words
+from viz.scope.mask import tree_mask
+from viz.scope.phases import FINAL_ID, time_rows
+from viz.theme import MARKS
+from viz.tokens import milliseconds, number, plural, visible
+
+NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One node in words; `depth` counts drafted tokens, the root has 0."""
+
+    depth: int
+    node_id: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as words; the first column names its row. `note` is a sentence below, or the reason for having no row."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def tree_outline(iteration: IterationTrace) -> tuple[Line, ...]:
+    """One line per node, children below their parent in draft order, the final token where the path ended."""
+    if not iteration.nodes:
+        return ()
+    children: dict[int, list[int]] = {}
+    for node in iteration.nodes[1:]:
+        children.setdefault(node.parent_id, []).append(node.node_id)
+    ended_at = iteration.accepted[-1] if iteration.accepted else 0
+    known, lines, waiting = Known(iteration), [], [0]
+    while waiting:
+        node_id = waiting.pop()
+        if node_id == FINAL_ID:
+            depth = iteration.nodes[ended_at].depth + 1
+            lines.append(Line(depth, FINAL_ID, _final_words(iteration)))
+            continue
+        lines.append(Line(iteration.nodes[node_id].depth, node_id, _node_words(known, node_id)))
+        below = list(children.get(node_id, ()))
+        if node_id == ended_at and iteration.final_kind != "none":
+            below.append(FINAL_ID)
+        waiting += reversed(below)
+    return tuple(lines)
+
+
+def _node_words(known: Known, node_id: int) -> str:
+    iteration, node = known.iteration, known.iteration.nodes[node_id]
+    why = first_sentence(why_verdict(iteration, node_id, known))
+    if not node_id:
+        return f"Root {quote(node.text)}: {MARKS['root'].words}"
+    drawn = f", drawn {node.multiplicity} times" if node.multiplicity > 1 else ""
+    verdict = verdict_words(iteration, node_id, known)
+    laws = f"draft {number(node.draft_probability)} → target {number(target_shown(node))}"
+    laws += f" ({law_words(iteration)})" if known.sampled and node.target_probability is not None else ""
+    return f"Node {node_id} {quote(node.text)}: {laws}{drawn}, {verdict}. {why}"
+
+
+def _final_words(iteration: IterationTrace) -> str:
+    return f"Final token {quote(iteration.final_text or '')}: {iteration.final_kind}. {why_final(iteration)}"
+
+
+def first_sentence(text: str) -> str:
+    """Text up to its first full stop; token text has no plain space, so a stop inside one ends nothing."""
+    return text.split(". ", 1)[0].rstrip(".") + "." if text else ""
+
+
+def outline_text(iteration: IterationTrace) -> str:
+    """The outline as plain text, two spaces per level."""
+    lines = [iteration_summary(iteration)]
+    lines += ["  " * line.depth + line.words for line in tree_outline(iteration)]
+    return "\n".join(lines if len(lines) > 1 else [*lines, NOT_RECORDED])
+
+
+def outline_html(lines: Sequence[Line]) -> str:
+    """The outline as nested lists, so that a screen reader says how deep a node lies; escaped."""
+    pieces, depth = [], -1
+    for line in lines:
+        pieces.append("<ul><li>" if line.depth > depth else "</li></ul>" * (depth - line.depth) + "</li><li>")
+        pieces.append(html.escape(line.words))
+        depth = line.depth
+    return "".join(pieces) + "</li></ul>" * (depth + 1)
+
+
+def tables(iteration: IterationTrace) -> tuple[Table, ...]:
+    """The linked panels of an iteration as tables."""
+    drafts = () if iteration.kv_draft is None else (cache_table(iteration, "draft", iteration.kv_draft),)
+    target = cache_table(iteration, "target", iteration.kv_target)
+    return (steps_table(iteration), mask_table(iteration), target, *drafts, phase_table(iteration))
+
+
+def steps_table(iteration: IterationTrace) -> Table:
+    """The verifier's tests in their order."""
+    rows, late = [], after_end(iteration)
+    for place, step in enumerate(iteration.steps, start=1):
+        token = quote(iteration.texts.get(step.token_id, f"<{step.token_id}>"))
+        tested = f"final token {token}" if step.child_id is None else f"node {step.child_id} {token}"
+        outcome = "chosen" if step.kind == "choice" or step.child_id is None else _outcome(step.accepted)
+        outcome += ", not committed" if outcome != "rejected" and step.node_id in late else ""
+        kind = f"match against node {step.rival_id}" if step.kind == "match" else step.kind
+        chance, drawn = number(step.acceptance_probability, 3), number(step.drawn, 3)
+        rows.append((str(place), f"node {step.node_id}", tested, kind, chance, drawn, outcome))
+    heads = ("Test", "After", "Tested", "Kind", "Probability", "Drawn", "Outcome")
+    note = "" if rows else "No test was recorded."
+    if any(step.node_id in late for step in iteration.steps):
+        note = f"What was decided at the end of the text and after it was not committed: {end_words(iteration)}."
+    return Table("Tests of the verifier, in order", heads, tuple(rows), note)
+
+
+def _outcome(accepted: bool) -> str:
+    return "accepted" if accepted else "rejected"
+
+
+def mask_table(iteration: IterationTrace) -> Table:
+    """The attention mask: which rows each node of the verification pass sees."""
+    heads = ("Row", "Node", "Token", "Sees")
+    if not iteration.nodes:
+        return Table("Attention mask", heads, (), NOT_RECORDED)
+    mask = tree_mask(iteration)
+    rows = []
+    for row, node_id in enumerate(mask.order):
+        seen = " ".join(str(mask.order[place]) for place in mask.allowed[row].nonzero()[0])
+        words = f"{plural(mask.prefix_columns, 'row')} of the text before, nodes {seen}"
+        rows.append((str(row), str(node_id), visible(iteration.nodes[node_id].text), words))
+    return Table("Attention mask", heads, tuple(rows), mask.stats() + ".")
+
+
+def cache_table(iteration: IterationTrace, model: str, kv: KVTrace) -> Table:
+    """What became of each key/value row that an iteration wrote."""
+    goes_to = {row: kv.rows_before + place for place, row in enumerate(kv.kept_from)}
+    rows = []
+    for place, node_id in enumerate(kv.row_nodes):
+        row = kv.rows_before + place
+        if row not in goes_to:
+            fate = "freed"
+        elif kv.rebuilt:
+            fate = f"computed again, as row {goes_to[row]}"
+        else:
+            fate = "kept in place" if goes_to[row] == row else f"moved to row {goes_to[row]}"
+        token = visible(iteration.nodes[node_id].text) if iteration.nodes and node_id >= 0 else ""
+        rows.append((str(row), "committed text" if node_id < 0 else f"node {node_id}", token, fate))
+    note = f"{plural(kv.rows_before, 'earlier row')} untouched; {plural(kv.bytes_per_row, 'byte')} per row, exact."
+    return Table(f"Key/value rows of the {model}", ("Row", "Written for", "Token", "Afterwards"), tuple(rows), note)
+
+
+def phase_table(iteration: IterationTrace) -> Table:
+    """Measured time of each phase and its share."""
+    times = time_rows(iteration)
+    total = sum(seconds for _, _, seconds in times)
+    if not total > 0:
+        return Table("Time by phase", ("Phase", "Time", "Share"), (), "No times: this iteration was not measured.")
+    rows = [(words, milliseconds(seconds), f"{seconds / total:.0%}") for _, words, seconds in times]
+    rows.append(("all", milliseconds(total), "100%"))
+    passes = plural(iteration.target_passes, "target pass", "target passes")
+    note = f"Measured; {plural(iteration.draft_forwards, 'draft forward')}, {passes}."
+    return Table("Time by phase", ("Phase", "Time", "Share"), tuple(rows), note)
+
+
+def table_csv(table: Table) -> str:
+    """Heads and rows as comma-separated values."""
+    return csv_table(table.heads, table.rows)
+
+
+def table_html(table: Table) -> str:
+    """A table with caption and heads for rows and columns; everything escaped."""
+    caption = f"<caption>{html.escape(table.title)}</caption>" if table.title else ""
+    note = f"<p>{html.escape(table.note)}</p>" if table.note else ""
+    if not table.rows:
+        return f'<div class="as-text"><p><b>{html.escape(table.title)}</b></p>{note}</div>'
+    heads = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in table.heads)
+    body = []
+    for first, *others in table.rows:
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in others)
+        body.append(f'<tr><th scope="row">{html.escape(first)}</th>{cells}</tr>')
+    filled = f"<thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody>"
+    return f'<div class="as-text"><table>{caption}{filled}</table>{note}</div>'

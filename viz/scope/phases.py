@@ -1,0 +1,302 @@
+"""The phases of one iteration: which nodes are there in each and in which state, and where the time went.
+
+The draft's forwards stand apart from everything else that drafting does. Where they were not timed one by one, as on a
+GPU, the draft has one time. What no phase claims is `other`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from decoding.trace import PHASES, IterationTrace
+from viz.explain.iteration import quote, why_final
+from viz.explain.known import Known
+from viz.explain.tested_law import is_sampled, law_words
+from viz.theme import PHASE_WORDS
+from viz.tokens import milliseconds, number, plural
+
+FORWARDS, TREE, WHOLE = "draft forwards", "build tree", "whole draft"
+
+
+def prunes(iteration: IterationTrace) -> bool:
+    """Whether its method takes nodes out of the tree before verification."""
+    limit = iteration.settings.get("prune_probability")
+    return float(limit or 0) > 0 or any(node.pruned for node in iteration.nodes)
+
+
+def forwards_s(iteration: IterationTrace) -> float:
+    """Seconds of the draft's forwards, 0 where they were not timed one by one."""
+    return sum(iteration.times.draft_levels_s)
+
+
+def tree_s(iteration: IterationTrace) -> float:
+    """Seconds of drafting beside its forwards; a method that never prunes has its check for that in it."""
+    times = iteration.times
+    return max(times.draft_s - forwards_s(iteration), 0.0) + (0.0 if prunes(iteration) else times.prune_s)
+
+
+def tree_words(iteration: IterationTrace) -> str:
+    """What `tree_s` is the time of."""
+    return TREE if forwards_s(iteration) > 0 else WHOLE
+
+
+def time_rows(iteration: IterationTrace) -> list[tuple[str, str, float]]:
+    """Key, words and seconds of what took time, in order; keys are those of the phases, `rebuild` and `other`."""
+    if not iteration.timed:
+        return []
+    times = iteration.times
+    drafts = iteration.drafted > 0 or iteration.draft_forwards > 0
+    seconds = {name: getattr(times, f"{name}_s") for name in PHASES}
+    if not drafts:
+        seconds = {name: value for name, value in seconds.items() if name not in ("draft", "prune", "mask")}
+    if iteration.history is None:
+        del seconds["adapt"]
+    rows = []
+    for name, value in seconds.items():
+        if name == "draft":
+            rows += [("draft", FORWARDS, forwards_s(iteration)), ("tree", tree_words(iteration), tree_s(iteration))]
+        elif name != "prune" or prunes(iteration):
+            rows.append((name, PHASE_WORDS[name], value))
+    rows.append(("other", PHASE_WORDS["other"], max(times.total_s - sum(row[2] for row in rows), 0.0)))
+    return [row for row in rows if row[2] > 0]
+
+
+MAX_DRAFT_PHASES = 8
+FINAL_ID = -2
+
+# What stands beside a node's text in a phase: nothing, draft probability, row of the pass, draft -> target.
+DRAFT_DETAIL, ROW_DETAIL, BOTH_DETAIL = "draft", "row", "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One step of an iteration.
+
+    Attributes:
+        key: `draft-1`..., `tree`, `prune`, `mask`, `verify`, `select`, `commit`, `history`.
+        title: words for the button; `seconds` the measured time, None where it has none of its own.
+        caption: one sentence with numbers from the trace.
+        detail: which numbers stand beside the nodes.
+        states: state of each scene node, in the scene's order; `hidden` where it is not there yet.
+    """
+
+    key: str
+    title: str
+    seconds: float | None
+    caption: str
+    detail: str
+    states: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A scene node as the phases see it: the trace nodes it stands for (several in a fold) and its role."""
+
+    members: tuple[int, ...]
+    role: str
+
+
+def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase, ...]:
+    """Phases of an iteration in order, only those that its method has."""
+    known, phases = Known(iteration), [*_draft_phases(iteration, shown)]
+    resting, decided = (tuple(state(known, entry) for entry in shown) for state in (_resting, _decided))
+    if phases:
+        phases.append(_tree(iteration, shown))
+    if iteration.drafted and prunes(iteration):
+        phases.append(_prune(known, resting))
+    if iteration.drafted:
+        phases.append(_mask(iteration, resting))
+    phases += [_verify(iteration, resting), _select(iteration, decided), _commit(iteration, decided)]
+    if iteration.history is not None:
+        phases.append(_history(iteration, decided))
+    return tuple(phases if iteration.timed else (replace(phase, seconds=None) for phase in phases))
+
+
+def _resting(known: Known, entry: Shown) -> str:
+    """State between drafting and the verdict: everything is there, the final token is not."""
+    if entry.role == "final":
+        return "hidden"
+    if entry.role in ("root", "fold"):
+        return entry.role
+    node = known.iteration.nodes[entry.members[0]]
+    if node.pruned:
+        return removed_state(known, node.node_id)
+    return "not_verified" if node.verdict == "not_verified" else "drafted"
+
+
+def _decided(known: Known, entry: Shown) -> str:
+    """State of a scene node once the verifier has decided."""
+    if entry.role == "final":
+        return known.iteration.final_kind
+    if entry.role in ("fold", "root"):
+        return entry.role
+    node = known.iteration.nodes[entry.members[0]]
+    return removed_state(known, node.node_id) if node.pruned else node.verdict
+
+
+def removed_state(known: Known, node_id: int) -> str:
+    """State of a node that was not verified: pruned by the drafter, or forced out by hand."""
+    return "forced_out" if node_id in known.forced_out else "pruned"
+
+
+def appearance_levels(iteration: IterationTrace) -> list[int]:
+    """Draft forward after which each node is there: the one that processed its parent, or its depth without one."""
+    levels = [0] * len(iteration.nodes)
+    for node in iteration.nodes[1:]:
+        level = iteration.nodes[node.parent_id].draft_level
+        levels[node.node_id] = max((node.depth - 1 if level is None else level), levels[node.parent_id])
+    return levels
+
+
+def _draft_phases(iteration: IterationTrace, shown: Sequence[Shown]) -> list[Phase]:
+    """One phase per draft forward; drafters with many forwards (heaps) get groups of them."""
+    if not iteration.drafted or not iteration.nodes:
+        return []
+    levels = appearance_levels(iteration)
+    present = sorted(set(levels[1:]))
+    size = -(-len(present) // MAX_DRAFT_PHASES)
+    groups = [present[start : start + size] for start in range(0, len(present), size)]
+    phases = []
+    for place, group in enumerate(groups, start=1):
+        new = [node for node in iteration.nodes[1:] if levels[node.node_id] in group]
+        states = tuple(_drafted_state(entry, levels, group) for entry in shown)
+        # A forward that added no node belongs to the one before it, so that the phases have the time of all of them.
+        first = group[0] if place > 1 else 0
+        after = groups[place][0] if place < len(groups) else len(iteration.times.draft_levels_s)
+        seconds = list(iteration.times.draft_levels_s[first:after])
+        # Named after the forwards, which start at 1 on screen, not after the group.
+        named = f"{group[0] + 1}–{group[-1] + 1}" if len(group) > 1 else str(group[0] + 1)
+        title = "Draft" if len(groups) == 1 else f"Draft {named}"
+        caption = _draft_caption(iteration, new, group, sum(seconds) if seconds else None)
+        phases.append(Phase(f"draft-{place}", title, sum(seconds) if seconds else None, caption, DRAFT_DETAIL, states))
+    return phases
+
+
+def _draft_caption(iteration: IterationTrace, new: list, group: list[int], seconds: float | None) -> str:
+    parents = {node.parent_id for node in new}
+    best = max(new, key=lambda node: node.path_probability)
+    depths = sorted({node.depth for node in new})
+    where = f"depth {depths[0]}" if len(depths) == 1 else f"depths {depths[0]} to {depths[-1]}"
+    took = f" in {milliseconds(seconds)}" if seconds is not None else ""
+    forwards = "Draft forward" if len(group) == 1 else f"{len(group)} draft forwards"
+    number_of = f" {group[0] + 1}" if len(group) == 1 else ""
+    if iteration.draft_forwards == 0:
+        forwards, number_of = "The drafter, without a model,", ""
+    added = f"{forwards}{number_of} adds {plural(len(new), 'node')} at {where}"
+    best_path = f"the likeliest path now ends in {quote(best.text)} at {number(best.path_probability, 3)}"
+    return f"{added} under {plural(len(parents), 'parent')}{took}; {best_path}."
+
+
+def _tree(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+    """What drafting does beside its forwards: the rest of its time, so that the phases add up to all of it."""
+    whole_s, beside_s = forwards_s(iteration) + tree_s(iteration), tree_s(iteration)
+    caption = f"The tree has {plural(iteration.drafted, 'node')}"
+    if not iteration.timed:
+        caption += "."
+    elif forwards_s(iteration) > 0:
+        forwards = plural(len(iteration.times.draft_levels_s), "draft forward")
+        caption += (
+            f": choosing and keeping them took {milliseconds(beside_s)} beside the {forwards}; with the "
+            f"{milliseconds(forwards_s(iteration))} of those, drafting took {milliseconds(whole_s)}."
+        )
+    else:
+        caption += f"; drafting took {milliseconds(whole_s)} in all, its forwards not timed one by one."
+    levels = appearance_levels(iteration)
+    states = tuple(_drafted_state(entry, levels, [max(levels) + 1]) for entry in shown)
+    return Phase("tree", tree_words(iteration).capitalize(), beside_s, caption, DRAFT_DETAIL, states)
+
+
+def _drafted_state(entry: Shown, levels: list[int], group: list[int]) -> str:
+    if entry.role == "final":
+        return "hidden"
+    if entry.role == "root":
+        return "root"
+    first = min(levels[member] for member in entry.members)
+    if first > group[-1]:
+        return "hidden"
+    if entry.role == "fold":
+        return "fold"
+    return "new" if first >= group[0] else "drafted"
+
+
+def _prune(known: Known, states: tuple[str, ...]) -> Phase:
+    iteration, forced_out = known.iteration, known.forced_out
+    removed = [node for node in iteration.nodes if node.pruned and node.node_id not in forced_out]
+    limit = iteration.settings.get("prune_probability") if iteration.rule.left_out == "improbable" else None
+    rule = f"path probability < {limit:g}" if isinstance(limit, int | float) and limit else "the drafter's own rule"
+    caption = f"{len(removed)} of {plural(iteration.drafted, 'node')} removed before verification: {rule}."
+    caption += f" {len(forced_out)} forced out by hand." if forced_out else ""
+    return Phase("prune", "Prune", iteration.times.prune_s, caption, DRAFT_DETAIL, states)
+
+
+def _mask(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
+    rows = len(iteration.flatten_order)
+    columns = iteration.kv_target.rows_before + iteration.kv_target.rows_written
+    caption = (
+        f"The tree becomes {rows} rows (the root and {plural(iteration.verified, 'node')}); each row sees the text "
+        f"before it and its own ancestors, in a mask of {rows} x {columns:,}."
+    )
+    return Phase("mask", "Flatten & mask", iteration.times.mask_s, caption, ROW_DETAIL, states)
+
+
+def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
+    rows = max(len(iteration.flatten_order), 1)
+    what = f"all {rows} rows" if rows > 1 else "the one new row"
+    took = f"took {milliseconds(iteration.times.verify_s)}" if iteration.timed else "was replayed from stored rows"
+    caption = f"One target pass over {what} {took}."
+    compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]
+    if compared:
+        agree = sum(iteration.nodes[n.parent_id].target_argmax == n.token_id for n in compared)
+        caption += (
+            f" {agree} of {plural(len(compared), 'node')} are the target's favourite at their place (draft → target"
+            f"{', ' + law_words(iteration) if is_sampled(iteration) else ''})."
+        )
+    return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
+
+
+def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
+    accepted = len(iteration.accepted)
+    tests = sum(step.child_id is not None for step in iteration.steps)
+    caption = f"{accepted} of {plural(iteration.verified, 'node')} accepted"
+    caption += f" after {plural(tests, 'test')}. " if tests else ". "
+    caption += why_final(iteration)
+    if not iteration.drafted:
+        caption = f"Nothing was drafted: the target's own token {quote(iteration.final_text or '')} is next."
+    return Phase("select", "Select", iteration.times.select_s, caption, BOTH_DETAIL, states)
+
+
+def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
+    kv = iteration.kv_target
+    kept = len(kv.kept_from)
+    how = "recomputed by a second target pass" if kv.rebuilt else "kept"
+    moved = f", {kv.bytes_moved / 1024:,.0f} KiB moved" if kv.bytes_moved else ""
+    caption = (
+        f"{plural(len(iteration.committed_ids), 'token')} committed. "
+        f"Target cache: {kept} of {kv.rows_written} new rows {how}, {kv.rows_freed} freed{moved}; "
+        f"it now holds {kv.rows_before + kept:,} rows."
+    )
+    if kv.rebuilt and iteration.timed:
+        caption += f" The second pass took {milliseconds(iteration.times.rebuild_s)} of the time."
+    seconds = iteration.times.commit_s + iteration.times.rebuild_s
+    return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)
+
+
+def _history(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
+    history = iteration.history
+    changes = [
+        f"{name} {history.before.get(name):g} → {value:g}"
+        for name, value in history.after.items()
+        if isinstance(value, int | float) and value != history.before.get(name)
+    ]
+    told = {
+        "too_few": "too few iterations to judge",
+        "hold": "inside the band, settings hold",
+        "bolder": "above the band, so draft more",
+        "more_careful": "below the band, so draft less",
+        "off": "adaptation is off",
+    }.get(history.decision, history.decision)
+    caption = (
+        f"{history.statistic.replace('_', ' ').capitalize()} averages {number(history.mean)} over "
+        f"{plural(len(history.window), 'iteration')} (aim {history.target:g} ± {history.dead_band:g}): "
+        f"{told}{': ' + ', '.join(changes) if changes else ''}."
+    )
+    return Phase("history", "History", iteration.times.adapt_s, caption, BOTH_DETAIL, states)

@@ -1,0 +1,1 @@
+"""Pages of their own that work offline: a scope, or figures."""

@@ -1,0 +1,116 @@
+"""Pages of their own: a scope, or figures, in one HTML file that works offline and asks the network for nothing.
+
+    page = scope_html(run, index)                 # the linked scope at an iteration, with those around it
+    page = figures_html(figures, title)           # [(heading, light, dark)]; each can be saved as SVG and PNG
+
+Scripts and data stand in the file. Its content security policy allows no request at all and no script but these, by
+their hash; token texts reach the page as JSON that cannot end its element, and scripts write them as text alone.
+"""
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from decoding.trace import RunTrace
+from viz.component_files import scope_script, scope_style
+from viz.scope.film import film_data, make_frame, window_around
+
+FOLDER = Path(__file__).parent
+# What Streamlit hands to components as CSS variables, from .streamlit/config.toml (a test compares them).
+THEME = {
+    False: {"text-color": "#0F1513", "background-color": "#FFFFFF", "secondary-background-color": "#F3F5F4",
+            "primary-color": "#00795A", "border-color": "#D5DBD8", "link-color": "#0072B2"},
+    True: {"text-color": "#E6ECEA", "background-color": "#12171A", "secondary-background-color": "#1C2428",
+           "primary-color": "#009E73", "border-color": "#36424A", "link-color": "#56B4E9"},
+}  # fmt: skip
+FONTS = {"font": '"Source Sans", "Source Sans Pro", system-ui, sans-serif',
+         "code-font": '"Source Code Pro", ui-monospace, monospace'}  # fmt: skip
+
+
+def scope_html(
+    run: RunTrace,
+    index: int,
+    *,
+    node: int | None = None,
+    phase: str | None = None,
+    unfolded: Mapping[int, Collection[int]] | None = None,
+) -> str:
+    """The linked scope at iteration `index` of a run, with as many iterations around it as one film holds.
+
+    `unfolded` are nodes, by iteration, whose folded children are drawn: a page of its own cannot open folds later.
+    """
+    window = window_around([len(iteration.nodes) for iteration in run.iterations], index)
+    frames = [make_frame(run.iterations[i], "saved", i, run.label, (unfolded or {}).get(i, ())) for i in window]
+    ask = {"serial": 1, "iteration": index, "node": node, "phase": phase}
+    told = f"{run.label} · {run.pair.name} on {run.pair.target.device} · {run.created[:10]}"
+    if len(window) < len(run.iterations):
+        told += f" · iterations {window.start + 1} to {window.stop} of {len(run.iterations)}"
+    data = {"scope": film_data(run, "saved", window, frames, ask), "first": window.start, "last": window.stop - 1}
+    body = f'<header><b>Draftscope</b> <span>{html.escape(told)}</span><span id="told"></span></header>'
+    body += '<main id="scope"></main>'
+    return _page(f"{run.label}, iteration {index + 1}", body, scope_style(), [scope_script() + _file("scope.js")], data)
+
+
+def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str) -> str:
+    """Figures below one another, each with a button that saves it as SVG and one that saves it as PNG.
+
+    A figure is given twice, for the light and for the dark theme; the reader's system says which is drawn.
+    """
+    parts = []
+    for place, (heading, *_) in enumerate(figures):
+        buttons = "".join(
+            f'<button data-figure="{place}" data-format="{kind}">Save as {kind.upper()}</button>'
+            for kind in ("svg", "png")
+        )
+        parts.append(f'<section><h2>{html.escape(heading)}</h2>{buttons}<div id="figure-{place}"></div></section>')
+    body = f"<header><b>Draftscope</b> <span>{html.escape(title)}</span></header><main>{''.join(parts)}</main>"
+    data = [{"name": heading, "themes": [json.loads(each.to_json()) for each in both]} for heading, *both in figures]
+    return _page(title, body, "", [get_plotlyjs(), _file("figures.js")], data)
+
+
+def _page(title: str, body: str, style: str, scripts: Sequence[str], data: dict) -> str:
+    scripts = [f"{script}\n" for script in scripts]
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
+    policy += "; base-uri 'none'; form-action 'none'"
+    tags = "".join(f'<script type="module">{script}</script>\n' for script in scripts)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)} · Draftscope</title>\n"
+        f"<style>\n{_theme_css()}\n{_file('page.css')}\n{style}\n</style>\n</head>\n<body>\n{body}\n"
+        "<noscript>This page draws with JavaScript: switch it on for this file.</noscript>\n"
+        f'<script type="application/json" id="data">{embedded_json(data)}</script>\n{tags}</body>\n</html>\n'
+    )
+
+
+def embedded_json(data: object) -> str:
+    """JSON as it may stand in a script element: nothing in it ends the element, opens a comment or a new line."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
+
+
+def _theme_css() -> str:
+    def variables(values: Mapping[str, str]) -> str:
+        return " ".join(f"--st-{name}: {value};" for name, value in values.items())
+
+    light, dark = variables(THEME[False] | FONTS), variables(THEME[True])
+    scheme = ":root { color-scheme: light dark; }"
+    return f"{scheme}\n:root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _file(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Verifiers on one tree: the tree, their table, their charts."""
