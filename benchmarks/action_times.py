@@ -27,6 +27,7 @@ from decoding.papers.judge import grid_name
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.latency import WAYS, LatencyModel
 from decoding.selector.latency_measuring import latency_model
+from decoding.session import unrecorded
 
 GRID = "action_times"
 MEASURED = "measured"
@@ -93,7 +94,7 @@ def main() -> int:
     started = time.perf_counter()
     pair = pair_from(args)
     rows = rows_here(pair, args.rows or all_experiments())
-    model = latency_model(pair, args.again)
+    model = latency_model(pair, unrecorded, args.again)
     records = [record for _, row in rows.iterrows() for record in records_of(row, model)]
     print(f"{pair.info.name} on {machine_words(pair)}, {len(rows)} runs\n")
     table(records)

@@ -32,12 +32,12 @@ from benchmarks.tuning import chains, large_trees, suited, trees, tune
 from decoding.baselines.hf_generate import CancelledError
 from decoding.comparison import Comparison, Contestant, compare, measured_call
 from decoding.contestants import parse_contestant
+from decoding.engine_names import STATIC_HOST
 from decoding.engines.graphs import Graphs
 from decoding.errors import DraftscopeError, PairError
+from decoding.forward_errors import FORWARD_ERRORS
 from decoding.limits import Limits
 from decoding.pair import Pair, PairSettings, embedded_pair, load_pair
-from decoding.pair_checks import FORWARD_ERRORS
-from decoding.presets import STATIC_HOST
 from decoding.sampling import Sampling
 from decoding.widen import widened_pair_folders
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from benchmarks.memo_rows import MemoRows, MemoSource
-from decoding.drafters.base import Draft
+from decoding.draft import Draft
 from decoding.method import Method, fitted
 from decoding.methods import METHODS
 from decoding.pair import Pair

@@ -24,8 +24,7 @@ from decoding.contestants import format_contestant, parse_contestant
 from decoding.errors import PromptError, require
 from decoding.metrics import RunMetrics, spread
 from decoding.pair import Pair, PairSettings, load_pair
-from decoding.pair_loading import choose_device, choose_dtype
-from decoding.presets import model_folder, model_shape
+from decoding.presets import choose_device, choose_dtype, model_folder, model_shape
 
 # Weights that stay on the device where --max-memory-gib does not say: the embedding and a little more.
 SHARE_ON_DEVICE = 0.25

@@ -27,7 +27,8 @@ from benchmarks.common import (
     save_figures,
 )
 from benchmarks.random_pair import random_pair
-from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.draft import Draft
+from decoding.drafters.base import Drafter, Growing
 from decoding.errors import PromptError, require
 from decoding.method import Method
 from decoding.pair import Pair

@@ -33,6 +33,7 @@ from decoding.sampling import Sampling
 from decoding.selector.card import SelectorCard
 from decoding.selector.latency_measuring import latency_model
 from decoding.selector.store import find_selector, require_fit, selectors_for
+from decoding.session import unrecorded
 from decoding.training.selector_labels import VERIFIER_NAMES
 
 QUICK = ("specinfer", "traversal")
@@ -118,7 +119,7 @@ def main() -> int:
         raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
     prompts = [(f"{prompt.kind}/{prompt.name}", encode(pair, prompt.text)) for prompt in chosen]
     roots, tokens = args.roots or (1 if args.quick else 3), args.tokens or (16 if args.quick else 48)
-    latency = latency_model(pair)
+    latency = latency_model(pair, unrecorded)
     way = next(iter(cards.values())).way
 
     real = [each for each in samplings if each.temperature in MEASURED_AT and each.top_p == 1]

@@ -14,8 +14,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.common import arguments, print_table, run_main, save_figures
+from decoding.draft import Draft
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
-from decoding.drafters.base import Draft, Drafter
+from decoding.drafters.base import Drafter
 from decoding.draws import GeneratorDraws
 from decoding.presets import EMBEDDED_FOLDER
 from decoding.sampling import Sampling, TargetRows

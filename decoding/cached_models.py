@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from decoding.clock import PhaseClock
+from decoding.draft import Draft
 from decoding.draft_source import ModelSource, NoSource, TargetPast
-from decoding.drafters.base import Draft
 from decoding.heads.feature_rows import FeatureRows
 from decoding.heads.source import HeadSource
 from decoding.interruption import check_wanted, turn

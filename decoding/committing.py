@@ -3,7 +3,7 @@
 from collections.abc import Container
 from dataclasses import dataclass
 
-from decoding.drafters.base import Draft
+from decoding.draft import Draft
 from decoding.trace import FinalKind
 from decoding.verifiers.base import Verification
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from decoding.baselines.hf_generate import BASELINES, Baseline, run_baseline
+from decoding.engine_names import ENGINES, is_engine, same_engine, streamed_rows
 from decoding.engines.static import StaticEngine
 from decoding.errors import OutOfMemoryError, require
+from decoding.forward_errors import is_out_of_memory
 from decoding.identity import Difference, MarginJudge, explain_difference
 from decoding.interruption import CancelledError, pause_point
 from decoding.limits import Limits, check_prompt
@@ -15,10 +17,8 @@ from decoding.loops import tokens_before_loop
 from decoding.method import Method
 from decoding.metrics import RunMetrics, measure_run, measure_timeline
 from decoding.pair import Pair
-from decoding.pair_checks import is_out_of_memory
-from decoding.presets import ENGINES, is_engine, same_engine, streamed_rows
 from decoding.sampling import Sampling
-from decoding.session import DecodeSession
+from decoding.session import DecodeSession, prepared
 from decoding.trace import IterationTrace, RunTrace
 
 # Calls for one figure: in the first a pass of a new size runs as it is, in the second it becomes a CUDA graph.
@@ -242,7 +242,7 @@ def _run_method(pair, contestant, prompt_ids, limits, sampling, cancelled) -> tu
 
     It stands while others have a turn between two iterations.
     """
-    method = contestant.method.prepared(pair, sampling or Sampling())  # may measure for seconds what it has to know
+    method = prepared(contestant.method, pair, sampling or Sampling())  # may measure for seconds what it has to know
     started = time.perf_counter()
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
     ends = []

@@ -4,10 +4,10 @@ from difflib import get_close_matches
 
 from decoding.baselines.hf_generate import BASELINES
 from decoding.comparison import Contestant
+from decoding.engine_names import ENGINES, is_engine
 from decoding.errors import SettingsError, require
 from decoding.method import Method
 from decoding.methods import METHODS, PRESETS
-from decoding.presets import ENGINES, is_engine
 from decoding.trace import Setting
 
 _SWITCH = {"true": True, "on": True, "false": False, "off": False}

@@ -5,10 +5,10 @@ costs = cost_model(pair, again=True)
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median, quantiles
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,17 +17,16 @@ from torch import Tensor
 from decoding.cost_model import CostCurve, CostModel, CostPoint
 from decoding.engines.base import Visibility
 from decoding.engines.static_shapes import BUCKETS
+from decoding.forward_errors import is_out_of_memory
 from decoding.hardware import describe_hardware
 from decoding.interruption import check_wanted, pause_point
 from decoding.kept import keep, recall
-from decoding.pair import Model, Pair
-from decoding.pair_checks import is_out_of_memory
+from decoding.method import Method
+from decoding.methods import METHODS
+from decoding.pair import DraftHead, Model, Pair
 from decoding.prompts import load_prompts
 from decoding.trace import IterationTrace
 from decoding.tree_attention import tree_forward
-
-if TYPE_CHECKING:
-    from decoding.heads.head import Head
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEW_SIZES = (1, 16, 64)
@@ -41,18 +40,20 @@ MOST_ROUNDS, BLOCKS = 40, 4
 WARM_UPS = 3  # of static engines the first pass of a size runs plainly and the second captures a graph
 DECODE_S, MOST_ITERATIONS = 0.4, 40
 KIND = "costs"
+# A session over a pair, a method, a prompt and so many new tokens that records nothing.
+Decoder = Callable[[Pair, Method, list[int], int], Any]
 
 
-def cost_model(pair: Pair, again: bool = False) -> CostModel:
+def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
     """The costs of a pair here: kept ones, or measured now and kept.
 
     Args:
-        again: measure even where some are kept.
+        decoder: decodes, to measure what an iteration takes beside its passes. again: measure even where some are kept.
     """
     known = None if again else known_costs(pair)
     if known is not None:
         return known
-    costs = measure_costs(pair)
+    costs = measure_costs(pair, decoder)
     keep(pair, KIND, machine_words(pair), costs.as_json(), _is_cost_model)
     return costs
 
@@ -74,7 +75,7 @@ def machine_words(pair: Pair) -> str:
     return ", ".join([hardware.get("gpu") or hardware["processor"], *places, threads, versions])
 
 
-def measure_costs(pair: Pair, budget_s: float = BUDGET_S) -> CostModel:
+def measure_costs(pair: Pair, decoder: Decoder, budget_s: float = BUDGET_S) -> CostModel:
     """Measure the curves of both models, in turn so that what slows the machine hits all sizes alike.
 
     Raises:
@@ -96,7 +97,7 @@ def measure_costs(pair: Pair, budget_s: float = BUDGET_S) -> CostModel:
     target, draft = (
         CostCurve(tuple(_point(size, samples[probe, size]) for size in probe.sizes), probe.padded) for probe in probes
     )
-    iteration_s, level_s, iterations = _overheads(pair, target, draft)
+    iteration_s, level_s, iterations = _overheads(pair, decoder, target, draft)
     measured = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return CostModel(
         target, draft, iteration_s, level_s, iterations, probes[0].prefix_length, measured, machine_words(pair)
@@ -116,7 +117,7 @@ class Probe:
         prefix_length: tokens in the cache.
     """
 
-    def __init__(self, pair: Pair, model: "Model | Head", level: bool):
+    def __init__(self, pair: Pair, model: Model | DraftHead, level: bool):
         self._model, self._ids = model, np.arange(max(PREFIX_LENGTH, *SIZES)) * 97 % pair.logits_size
         self._last_position = pair.context - 1
         self.padded = model.engine.name.startswith("static")
@@ -196,14 +197,11 @@ def _point(size: int, times: list[float]) -> CostPoint:
     return CostPoint(size, min(median(block) for block in blocks), low, high)
 
 
-def _overheads(pair: Pair, target: CostCurve, draft: CostCurve) -> tuple[float, float, int]:
+def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve) -> tuple[float, float, int]:
     """Seconds per iteration and per draft level that a short real decode takes beside its passes, and iterations.
 
     Where passes are so slow that nothing beside them counts, nothing is decoded.
     """
-    from decoding.methods import METHODS
-    from decoding.session import DecodeSession, Limits
-
     method = METHODS["hardware_aware"].with_settings(
         verify_ms=target.written(), level_ms=draft.written(), odds="1 1", learn=False
     )
@@ -212,7 +210,7 @@ def _overheads(pair: Pair, target: CostCurve, draft: CostCurve) -> tuple[float, 
     tokens = min(MOST_ITERATIONS * 4, pair.context - len(prompt))
     if not prompt or target.seconds(1) > SLOW_PASS_S:
         return 0.0, 0.0, 0
-    session = DecodeSession(pair, method, prompt, limits=Limits(tokens, ignore_end_of_text=True, record="none"))
+    session = decoder(pair, method, prompt, tokens)
     session.step()
     levels: list[int] = []
     drafting: list[float] = []

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from decoding.drafters.base import Draft, ProbabilitySource
+from decoding.draft import Draft
+from decoding.drafters.base import ProbabilitySource
 from decoding.edits import Edits, Path, edited_nodes, touches_first_child
 from decoding.errors import require
 from decoding.optional_torch import Tensor, torch
@@ -13,6 +14,11 @@ from decoding.sampling import Sampling
 from decoding.token_tree import TokenTree, TreePaths
 from decoding.trace import ForcedTrace, IterationTrace
 from decoding.verifiers.base import Verifier
+
+# Verifiers that draw from the target's law and only look whether a child has the token: any tree will do.
+TREE_BLIND = ("nss", "greedy")
+# Verifiers that hold only the first child of a node against the law it was drawn from; others are only gone on through.
+FIRST_CHILD = ("naive", "naive_tree", "block")
 
 
 def nodes_by_path(tree: TokenTree) -> dict[Path, int]:
@@ -78,13 +84,37 @@ def edit_rows(logits: Tensor, draft: Draft, edits: Edits) -> Tensor:
     return edited
 
 
+def bias(edits: Edits, verifier: Verifier, sampling: Sampling, first_child: bool = True) -> str:
+    """One sentence on why the output's law is no longer the target's; empty where it still is.
+
+    A forced verdict changes the target itself. The shape of the tree matters only to verifiers that hold a child
+    against the law it was drawn from: not to NSS and greedy ones, so deterministic trees can be edited freely, and
+    at temperature 0 to none, since all that is ever emitted is the target's favourite. Of the others, naive and
+    block verification hold only the first child against it. That nothing is said of an edit means that the text
+    keeps the target's law over all seeds; choosing the edit after seeing the draws of a seed chooses among texts.
+
+    Args:
+        first_child: a node put in or taken out is the first verified child of its parent.
+    """
+    if edits.accept or edits.reject:
+        return "Forced verdicts replace the target's own law, so the text no longer follows it."
+    if not edits or sampling.greedy or verifier.name in TREE_BLIND:
+        return ""
+    if verifier.name in FIRST_CHILD and not first_child:
+        return ""
+    return (
+        f"{verifier.label} verification relies on children being drawn from the draft's law, and "
+        f"{_what_moved(edits)} by hand is not, so the text no longer follows the target's law."
+    )
+
+
 def explain_edits(iteration: IterationTrace, edits: Edits, verifier: Verifier, sampling: Sampling) -> IterationTrace:
     """The record with what was edited, whether that biases the text, and reasons of edited nodes that say so."""
     if not edits:
         return iteration
     first = not iteration.nodes or touches_first_child(iteration, edits)
     forced = tuple(ForcedTrace(kind, path) for kind, path in edits)
-    iteration = replace(iteration, forced=forced, bias=edits.bias(verifier, sampling, first))
+    iteration = replace(iteration, forced=forced, bias=bias(edits, verifier, sampling, first))
     if not iteration.nodes:
         return iteration
     return replace(iteration, nodes=edited_nodes(iteration, edits))
@@ -128,3 +158,9 @@ def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> 
 def _named(path: Path, text_of: Callable[[int], str]) -> str:
     """A node in words, the whole path of it."""
     return "The node " + " > ".join(repr(text_of(token)) for token in path) if path else "The root"
+
+
+def _what_moved(edits: Edits) -> str:
+    if edits.force_in and edits.force_out:
+        return "what was put in or taken out"
+    return "a node put in" if edits.force_in else "a tree with a node taken out"

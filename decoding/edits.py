@@ -2,14 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from decoding.errors import SettingsError
 from decoding.trace import IterationTrace, NodeTrace, Reason, node_paths
-
-if TYPE_CHECKING:
-    from decoding.sampling import Sampling
-    from decoding.verifiers.base import Verifier
 
 Path = tuple[int, ...]
 # By path of the row: the only token left, or None, and the tokens removed.
@@ -17,10 +12,6 @@ ChangedRows = dict[Path, tuple[int | None, tuple[int, ...]]]
 
 # What each kind of edit is called after the token it is about.
 WORDS = {"force_in": "forced in", "force_out": "forced out", "accept": "forced to pass", "reject": "forced to fail"}
-# Verifiers that draw from the target's law and only look whether a child has the token: any tree will do.
-TREE_BLIND = ("nss", "greedy")
-# Verifiers that hold only the first child of a node against the law it was drawn from; others are only gone on through.
-FIRST_CHILD = ("naive", "naive_tree", "block")
 
 
 @dataclass(frozen=True)
@@ -80,29 +71,6 @@ class Edits:
             only, removed = changed.get(path[:-1], (None, ()))
             changed[path[:-1]] = only, (*removed, path[-1])
         return changed
-
-    def bias(self, verifier: "Verifier", sampling: "Sampling", first_child: bool = True) -> str:
-        """One sentence on why the output's law is no longer the target's; empty where it still is.
-
-        A forced verdict changes the target itself. The shape of the tree matters only to verifiers that hold a child
-        against the law it was drawn from: not to NSS and greedy ones, so deterministic trees can be edited freely, and
-        at temperature 0 to none, since all that is ever emitted is the target's favourite. Of the others, naive and
-        block verification hold only the first child against it. That nothing is said of an edit means that the text
-        keeps the target's law over all seeds; choosing the edit after seeing the draws of a seed chooses among texts.
-
-        Args:
-            first_child: a node put in or taken out is the first verified child of its parent.
-        """
-        if self.accept or self.reject:
-            return "Forced verdicts replace the target's own law, so the text no longer follows it."
-        if not self or sampling.greedy or verifier.name in TREE_BLIND:
-            return ""
-        if verifier.name in FIRST_CHILD and not first_child:
-            return ""
-        return (
-            f"{verifier.label} verification relies on children being drawn from the draft's law, and "
-            f"{_named(self)} by hand is not, so the text no longer follows the target's law."
-        )
 
     def words(self, text_of: Callable[[int], str]) -> str:
         """The edits in words: `' cat' forced in · ' dog' forced to fail`."""
@@ -170,9 +138,3 @@ def touches_first_child(iteration: IterationTrace, edits: Edits) -> bool:
         if path in edited:
             return True
     return False
-
-
-def _named(edits: Edits) -> str:
-    if edits.force_in and edits.force_out:
-        return "what was put in or taken out"
-    return "a node put in" if edits.force_in else "a tree with a node taken out"

@@ -67,3 +67,10 @@ def new_folder(folder: Path, kind: type[DraftscopeError] = TrainingError) -> Ite
         if not there:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def training_home() -> Path:
+    """Where trainings are kept that name no other place: `DRAFTSCOPE_TRAINING`, else the user's cache folder."""
+    asked = os.environ.get("DRAFTSCOPE_TRAINING")
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(asked) if asked else Path(home) / "draftscope" / "training"

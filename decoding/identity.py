@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from decoding.engine_names import streamed_rows
 from decoding.engines.base import Visibility
 from decoding.offload import is_offloaded
 from decoding.pair import Model, Pair
 from decoding.pair_loading import free_bytes
-from decoding.presets import streamed_rows
 
 TIE_MARGIN = 1e-4
 FLOAT64_LIMIT_BYTES = 2 * 2**30

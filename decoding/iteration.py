@@ -11,13 +11,12 @@ from decoding.cached_models import CachedModels
 from decoding.checkpoints import Standing
 from decoding.clock import PhaseClock
 from decoding.committing import cut_path
+from decoding.draft import Draft, in_order
 from decoding.draft_source import ModelSource, NoSource
-from decoding.drafters.base import Draft
 from decoding.edited_tree import edit_draft, edit_rows
 from decoding.edits import Edits
 from decoding.engines.device_choice import DeviceIteration, NextToken, choose_iteration
 from decoding.heads.source import HeadSource
-from decoding.node_orders import in_order
 from decoding.recorder import Step
 from decoding.sampling import TargetRows
 

@@ -13,15 +13,12 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from decoding.errors import TrainingError
 from decoding.files import disk_errors, write_whole
 from decoding.offload import fetch_weight
-from decoding.pair import Model, Pair
-
-if TYPE_CHECKING:
-    from decoding.heads.head import Head
+from decoding.pair import DraftHead, Model, Pair
 
 ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
 
@@ -68,7 +65,7 @@ def pair_identity(pair: Pair) -> dict[str, object]:
     return {"name": pair.info.name, **{role: _model_identity(model) for role, model in models.items()}}
 
 
-def _model_identity(model: "Model | Head") -> dict[str, object]:
+def _model_identity(model: Model | DraftHead) -> dict[str, object]:
     info = model.info
     sizes = {"name": info.name, "parameters": info.parameters, "layers": info.layers, "vocab_size": info.vocab_size}
     if not isinstance(model, Model):

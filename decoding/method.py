@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from decoding.drafters.base import Drafter
+from decoding.drafters.base import Drafter, Measured
 from decoding.errors import SettingsError, require
 from decoding.node_orders import ORDER_NAMES, NodeOrder
 from decoding.sampling import Sampling
@@ -92,9 +92,9 @@ class Method:
 
         return with_draft(pair, self.draft_head)
 
-    def prepared(self, pair: Any, sampling: Sampling) -> "Method":
-        """The same method with what its drafter has to know of a pair filled in, which is of the draft in use."""
-        return replace(self, drafter=self.drafter.prepared(self.drafting(pair), sampling))
+    def prepared(self, measured: Measured) -> "Method":
+        """The same method with what its drafter has to know of a pair filled in; of `drafting(pair)`, not another."""
+        return replace(self, drafter=self.drafter.prepared(measured))
 
     def with_settings(self, **changes: Setting) -> "Method":
         """The same method with some settings changed."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from decoding.drafters.base import Draft
+from decoding.draft import Draft
 from decoding.optional_torch import Tensor, torch
 from decoding.sampling import Sampling, target_law
 

@@ -4,13 +4,7 @@ The order changes nothing of what is decoded. It moves the allowed cells of the 
 a kernel that skips empty blocks takes less or more time for (DySpec, Appendix C).
 """
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
-
-import numpy as np
-
-if TYPE_CHECKING:
-    from decoding.drafters.base import Draft
+from typing import Literal
 
 NodeOrder = Literal["breadth", "depth", "heavy"]
 NODE_ORDERS: dict[NodeOrder, str] = {
@@ -19,14 +13,6 @@ NODE_ORDERS: dict[NodeOrder, str] = {
     "heavy": "Heavy path first: depth-first, at each node the child with the largest subtree first.",
 }
 ORDER_NAMES: dict[NodeOrder, str] = {order: meaning.partition(":")[0] for order, meaning in NODE_ORDERS.items()}
-
-
-def in_order(draft: "Draft", order: NodeOrder) -> "Draft":
-    """The draft with its verified nodes in another order; drafters give them breadth-first."""
-    if order == "breadth" or len(draft.order) < 3:
-        return draft
-    parents = {int(node): int(draft.tree.parents[node]) for node in draft.order}
-    return replace(draft, order=np.array(depth_first(parents, heavy=order == "heavy"), dtype=draft.order.dtype))
 
 
 def breadth_first(parents: dict[int, int]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from decoding.interruption import check_wanted
 from decoding.methods import METHODS
 from decoding.pair import Pair, load_pair, release
 from decoding.presets import PairSettings
-from decoding.session import DecodeSession, Limits
+from decoding.session import DecodeSession, Limits, unrecorded
 
 FIRST_TEXT, FIRST_TOKENS = "One day", 6
 
@@ -21,7 +21,7 @@ def open_pair(settings: PairSettings) -> tuple[Pair, CostModel]:
     try:
         check_wanted()
         warm_up(pair)
-        return pair, cost_model(pair)
+        return pair, cost_model(pair, unrecorded)
     except BaseException:  # whatever stopped it: nobody holds the pair who could release it
         release(pair)
         raise

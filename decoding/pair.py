@@ -2,21 +2,20 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from transformers.generation.configuration_utils import GenerationConfig
 
 from decoding.engines import Engine, Made, make_engine
 from decoding.errors import OutOfMemoryError, PairError
+from decoding.forward_errors import is_out_of_memory
 from decoding.interruption import CancelledError, check_wanted
 from decoding.offload import drop_offloaded
-from decoding.pair_checks import check_context, check_tokenizers, is_out_of_memory, max_positions
+from decoding.pair_checks import check_context, check_tokenizers, max_positions
 from decoding.pair_loading import (
     Source,
     check_room,
-    choose_device,
-    choose_dtype,
     find_model,
     free_bytes,
     free_memory,
@@ -24,13 +23,10 @@ from decoding.pair_loading import (
     load_tokenizer,
     out_of_memory,
 )
-from decoding.presets import EMBEDDED, PairSettings
+from decoding.presets import EMBEDDED, PairSettings, choose_device, choose_dtype
 from decoding.trace import ModelInfo, PairInfo
 from decoding.tree_check import check_tree_attention, let_masks_decide
 from decoding.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from decoding.heads.head import Head
 
 __all__ = ["EMBEDDED", "Model", "Pair", "PairSettings", "embedded_pair", "load_pair", "match_vocabulary", "release"]
 
@@ -124,6 +120,21 @@ class Model:
         return made._replace(engine=self._loaded.engines.setdefault(made.engine.name, made).engine)
 
 
+class DraftHead(Protocol):
+    """What drafts in the place of a draft model: see `decoding.heads`."""
+
+    name: str
+    info: ModelInfo
+    target: Model
+    engine: Any
+    digest: str
+
+    @property
+    def device(self) -> torch.device:
+        """Where its passes run."""
+        ...
+
+
 @dataclass(eq=False)
 class Pair:
     """A target and a draft that share one tokenizer, checked to work together.
@@ -141,10 +152,10 @@ class Pair:
     settings: PairSettings
     context: int
     logits_size: int
-    head: "Head | None" = None
+    head: DraftHead | None = None
 
     @property
-    def drafting(self) -> "Model | Head":
+    def drafting(self) -> Model | DraftHead:
         """What drafts: the draft head if there is one, or the draft model."""
         return self.head or self.draft
 
@@ -159,7 +170,7 @@ class Pair:
         made = replace(self, target=target, draft=draft, info=replace(self.info, target=target.info))
         return made.with_head(head)
 
-    def with_head(self, head: "Head | None") -> "Pair":
+    def with_head(self, head: DraftHead | None) -> "Pair":
         """The same models with another draft: a head of this target, or None for the draft model."""
         return replace(self, head=head, info=replace(self.info, draft=(head or self.draft).info))
 

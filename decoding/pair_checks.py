@@ -3,26 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from decoding.errors import MEMORY_SIGNS, PairError
+from decoding.errors import PairError
 
 ALIBI_MODELS = ("bloom", "mpt")
 TREE_LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention", "attention", "global", "local")
 STATE_LAYER_TYPES = {"linear_attention", "conv", "hybrid", "hybrid_sliding", "mamba", "mamba2", "recurrent", "ssm"}
-# Largest difference of log-probabilities between a tree forward and plain forwards that rounding explains.
-TOLERANCE = {torch.float32: 2e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
-FORWARD_ERRORS = (
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    RuntimeError,
-    LookupError,
-    AttributeError,
-    NotImplementedError,
-    AssertionError,
-)
 
 
 def causal_class(config: Any) -> type | None:
@@ -166,12 +153,4 @@ def check_tokenizers(target: Any, draft: Any, target_name: str, draft_name: str)
         what = f"token {first} is {shown[0]} in the target and {shown[1]} in the draft"
     raise PairError(
         f"{target_name} and {draft_name} have different tokenizers: {what}; choose two models of one family."
-    )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of any device means that memory ran out."""
-    text = str(error).lower()
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
-        isinstance(error, RuntimeError) and any(sign in text for sign in MEMORY_SIGNS)
     )

@@ -24,10 +24,11 @@ from transformers.models.auto.tokenization_auto import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from decoding.errors import OutOfMemoryError, PairError, first_line, is_failure
+from decoding.forward_errors import is_out_of_memory
 from decoding.grouped_attention import GROUPED_SDPA, can_group
 from decoding.model_folder import AGAIN, check_folder, check_ids, explain_tokenizer, stored_parameters
 from decoding.offload import is_on, placement
-from decoding.pair_checks import check_config, is_out_of_memory
+from decoding.pair_checks import check_config
 from decoding.presets import EMBEDDED, PairSettings, local_folder, model_folder, model_shape
 
 # How errors of huggingface_hub are recognised: by the names of the classes in the chain of causes.
@@ -55,26 +56,6 @@ class Source:
     model_class: type
     eos_ids: tuple[int, ...]
     options: dict[str, Any]
-
-
-def choose_device(asked: str) -> str:
-    """The device to use: the one asked for if it is there, or the best there is."""
-    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    if asked == "auto":
-        return "cuda" if cuda else "mps" if mps else "cpu"
-    if (asked == "cuda" and not cuda) or (asked == "mps" and not mps):
-        kind = "CUDA GPU" if asked == "cuda" else "Apple GPU (mps)"
-        raise PairError(f"This machine has no {kind} that PyTorch can use; choose device auto or cpu.")
-    return asked
-
-
-def choose_dtype(settings: PairSettings, device: str) -> str:
-    """The dtype to compute in: the one asked for, or what suits the device."""
-    if settings.dtype != "auto":
-        return settings.dtype
-    if device == "cpu" or settings.target == EMBEDDED:
-        return "float32"
-    return "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float16"
 
 
 def find_model(name: str, role: str) -> Source:

@@ -1,11 +1,11 @@
 """Which pair to load and how: settings, ready-made pairs and the memory they need. Torch-free."""
 
 import os
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from decoding.engine_names import ENGINES, is_engine
 from decoding.errors import PairError, require
 from decoding.model_folder import CONFIG, check_values, read_object, stored_parameters
 
@@ -15,35 +15,11 @@ EMBEDDED_FOLDER = Path(__file__).parent / "embedded_pair"
 DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTIONS = ("auto", "sdpa", "eager")
-ENGINES = ("auto", "library", "lean", "static")
-# The static engine whose trees are drafted and verified by the host's code, to measure what the device's is worth.
-STATIC_HOST = "static-host"
-# Attention sinks and a window, so many rows together: `streaming` or `streaming-512`. Another law than the target's.
-STREAMING = re.compile(r"streaming(?:-(\d{1,7}))?")
-SINKS, STREAMED_ROWS, FEWEST_STREAMED = 4, 256, 64
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIN_CONTEXT, MAX_CONTEXT = 16, 1_048_576
 # Logits of this many rows are held at once beside weights and caches: a tree and both models' distributions of it.
 LOGIT_ROWS = 128
-
-
-def is_engine(name: str) -> bool:
-    """Whether an engine has this name: one of `ENGINES`, `static-host`, or `streaming` with or without a number."""
-    return name in (*ENGINES, STATIC_HOST) or streamed_rows(name) is not None
-
-
-def streamed_rows(name: str) -> int | None:
-    """Rows that a token sees with a streaming engine, sinks included; None for the name of any other."""
-    found = STREAMING.fullmatch(name)
-    rows = int(found[1] or STREAMED_ROWS) if found else 0
-    return rows if rows >= FEWEST_STREAMED else None
-
-
-def same_engine(one: str, other: str) -> bool:
-    """Whether two names of engines mean the same: `streaming` is `streaming-256`."""
-    rows = streamed_rows(one)
-    return one == other if rows is None else rows == streamed_rows(other)
 
 
 @dataclass(frozen=True)
@@ -199,6 +175,30 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+def choose_device(asked: str) -> str:
+    """The device to use: the one asked for if it is there, or the best there is."""
+    import torch  # only where a device is to be chosen: Home draws without it
+
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if asked == "auto":
+        return "cuda" if cuda else "mps" if mps else "cpu"
+    if (asked == "cuda" and not cuda) or (asked == "mps" and not mps):
+        kind = "CUDA GPU" if asked == "cuda" else "Apple GPU (mps)"
+        raise PairError(f"This machine has no {kind} that PyTorch can use; choose device auto or cpu.")
+    return asked
+
+
+def choose_dtype(settings: PairSettings, device: str) -> str:
+    """The dtype to compute in: the one asked for, or what suits the device."""
+    if settings.dtype != "auto":
+        return settings.dtype
+    if device == "cpu" or settings.target == EMBEDDED:
+        return "float32"
+    import torch
+
+    return "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float16"
+
+
 def memory_estimate(settings: PairSettings, dtype: str | None = None) -> int | None:
     """Bytes that a pair will need: weights in its dtype, caches of the context and logits of a tree.
 
@@ -207,8 +207,6 @@ def memory_estimate(settings: PairSettings, dtype: str | None = None) -> int | N
     if dtype is None:
         dtype = settings.dtype
     if dtype == "auto":
-        from decoding.pair_loading import choose_device, choose_dtype  # asks torch which devices there are
-
         device = "cpu" if settings.device == "cpu" else choose_device(settings.device)
         dtype = choose_dtype(settings, device)
     shapes = (model_shape(settings.target, "target"), model_shape(settings.draft, "draft"))

@@ -1,5 +1,6 @@
 """Processes that outlive the app which starts them, and what they print into a file. Torch-free."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from decoding.errors import DraftscopeError
 
 ROOT = Path(__file__).resolve().parents[1]
 TAIL_BYTES = 16_000
+CLOCK_SLACK_S = 60.0  # a clock that is set while a process runs moves the time at which it seems to have started
 
 
 def start_process(command: Sequence[str], log: IO[bytes], error: type[DraftscopeError]) -> subprocess.Popen:
@@ -81,3 +83,17 @@ def remove_folder(folder: Path, error: type[DraftscopeError]) -> None:
     except OSError as failed:
         reason = failed.strerror or failed
         raise error(f"{folder} cannot be deleted ({reason}): delete the folder by hand.") from None
+
+
+def alive(pid: int, written: float = math.inf) -> bool:
+    """Whether the process of this number runs on this machine, one that was there when something was `written`."""
+    import psutil
+
+    if pid <= 0:
+        return False
+    try:
+        process = psutil.Process(pid)
+        # Numbers are given again: after a restart of the machine another process may have it.
+        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= written + CLOCK_SLACK_S
+    except psutil.NoSuchProcess:
+        return False

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from decoding.engine_names import ENGINES
 from decoding.errors import (
     NEEDS_TORCH,
     DraftscopeError,
@@ -20,7 +21,7 @@ from decoding.errors import (
     TraceFileError,
     require,
 )
-from decoding.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, ENGINES, PairSettings
+from decoding.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, PairSettings
 from decoding.prompts import KINDS, load_prompts, read_prompt
 from decoding.trace import RunTrace
 from decoding.trace_file import MAX_ROW_BYTES, save_run

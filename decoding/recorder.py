@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from decoding.drafters.base import Draft, Outcome
+from decoding.draft import Draft
+from decoding.drafters.base import Outcome
 from decoding.method import Method
 from decoding.node_laws import tested_law, token_probabilities, top_probabilities
 from decoding.optional_torch import Tensor, torch

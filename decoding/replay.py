@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from decoding.drafters.base import Draft
+from decoding.draft import Draft
 from decoding.draws import GeneratorDraws
 from decoding.errors import SettingsError
 from decoding.optional_torch import torch

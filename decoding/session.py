@@ -9,17 +9,18 @@ import torch
 from decoding.cached_models import CachedModels
 from decoding.checkpoints import Checkpoint, Checkpoints, Standing
 from decoding.clock import PhaseClock, phase_times
-from decoding.drafters.base import Draft
+from decoding.draft import Draft
 from decoding.draws import GeneratorDraws
 from decoding.edited_tree import explain_edits
 from decoding.edits import Edits, edits_at
 from decoding.errors import OutOfMemoryError, PairError, require
+from decoding.forward_errors import is_out_of_memory
 from decoding.iteration import Iteration
 from decoding.limits import Limits, check_prompt
 from decoding.loops import LoopDetector
+from decoding.measured import MeasuredPair
 from decoding.method import Method
 from decoding.pair import Pair
-from decoding.pair_checks import is_out_of_memory
 from decoding.pair_loading import drop_frames
 from decoding.recorder import Step, write_iteration
 from decoding.row_memory import drop_old_rows, trace_bytes
@@ -187,7 +188,7 @@ class DecodeSession:
     def _prepared(self, method: Method) -> Method:
         """The method with what it has to know of the pair, which may be measured here."""
         try:
-            return method.prepared(self.pair, self.sampling)
+            return prepared(method, self.pair, self.sampling)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -302,3 +303,15 @@ def decode(
 ) -> Iterator[IterationTrace]:
     """Decode a prompt, one `IterationTrace` at a time."""
     yield from DecodeSession(pair, method, prompt_ids, sampling, limits)
+
+
+def prepared(method: Method, pair: Pair, sampling: Sampling) -> Method:
+    """The method with what it has to know of a pair filled in, which may be measured for seconds here."""
+    return method.prepared(MeasuredPair(method.drafting(pair), sampling, unrecorded))
+
+
+def unrecorded(pair: Pair, method: Method, prompt_ids: list[int], max_new_tokens: int) -> DecodeSession:
+    """A session that goes on beyond the end of text and records nothing, for what decodes to be timed."""
+    return DecodeSession(
+        pair, method, prompt_ids, limits=Limits(max_new_tokens, ignore_end_of_text=True, record="none")
+    )

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from decoding.change_values import change_size, is_searched, rounded, values_to_try
-from decoding.drafters.base import Draft, Drafter
+from decoding.draft import Draft
+from decoding.drafters.base import Drafter
 from decoding.draws import GeneratorDraws
 from decoding.edits import Path
 from decoding.errors import SettingsError, require

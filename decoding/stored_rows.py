@@ -7,11 +7,10 @@ from typing import Literal
 import numpy as np
 
 from decoding.checkpoints import Standing
-from decoding.drafters.base import Draft
+from decoding.draft import Draft, in_order
 from decoding.edited_tree import edit_draft
 from decoding.edits import Edits, Path
 from decoding.errors import DraftscopeError
-from decoding.node_orders import in_order
 from decoding.optional_torch import Tensor, torch
 from decoding.stored_state import iteration_at
 from decoding.token_tree import TokenTree, TreePaths

@@ -3,7 +3,7 @@
 Laws are `[vocab_size]`; everything that the app calls "expected" or "exact" is computed here or by `Decision`.
 """
 
-from decoding.drafters.base import Draft
+from decoding.draft import Draft
 from decoding.optional_torch import Tensor, torch
 from decoding.sampling import TargetRows
 from decoding.verifiers import VERIFIERS, Verifier

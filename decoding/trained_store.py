@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from decoding.errors import DraftscopeError, PairError, SettingsError
-from decoding.files import write_whole
-from decoding.training.run_folder import training_home
+from decoding.files import training_home, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

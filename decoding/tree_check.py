@@ -12,8 +12,8 @@ from decoding.drafters.shared_settings import MOST_NODES
 from decoding.engines.base import Visibility
 from decoding.engines.eager import EagerEngine, LibraryForward
 from decoding.errors import PairError, first_line
+from decoding.forward_errors import FORWARD_ERRORS, TOLERANCE, is_out_of_memory
 from decoding.kv_cache import KVCache
-from decoding.pair_checks import FORWARD_ERRORS, TOLERANCE, is_out_of_memory
 from decoding.presets import MAX_CONTEXT
 
 # Half precision rounds more in deep models: there a tenth of what ignoring the mask would change is still rounding.

@@ -15,8 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from decoding.errors import DraftscopeError, PairError, require
-from decoding.pair_loading import choose_device
-from decoding.presets import DTYPE_BYTES, EMBEDDED_FOLDER
+from decoding.presets import DTYPE_BYTES, EMBEDDED_FOLDER, choose_device
 from decoding.widen_shapes import LIKES
 from decoding.widen_weights import Widening, load_narrow
 

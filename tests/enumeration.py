@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from decoding.drafters.base import Draft, Drafter
+from decoding.draft import Draft
+from decoding.drafters.base import Drafter
 from decoding.draws import enumerate_draws
 from decoding.optional_torch import torch
 from decoding.sampling import Sampling, TargetRows

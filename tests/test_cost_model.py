@@ -12,8 +12,10 @@ from decoding.cost_model import CostCurve, CostModel, CostPoint, read_curve
 from decoding.drafters import HardwareAwareDrafter
 from decoding.engines.static_shapes import BUCKETS
 from decoding.errors import SettingsError
+from decoding.measured import MeasuredPair
 from decoding.pair import PairSettings, embedded_pair, load_pair
 from decoding.sampling import Sampling
+from decoding.session import unrecorded
 
 
 def curve(*points: tuple[int, float], padded: bool = False) -> CostCurve:
@@ -104,7 +106,7 @@ def pair():
 
 
 def test_passes_of_the_embedded_pair_are_timed(pair):
-    costs = measure_costs(pair, budget_s=0.1)
+    costs = measure_costs(pair, unrecorded, budget_s=0.1)
     for line in (costs.target, costs.draft):
         sizes = [point.size for point in line.points]
         assert sizes == list(cost_measuring.SIZES[: len(sizes)]) and len(sizes) >= 2 and not line.padded
@@ -120,7 +122,7 @@ def test_passes_of_the_embedded_pair_are_timed(pair):
 def test_a_tree_does_not_stand_behind_the_shortest_context():
     pair = load_pair(PairSettings(device="cpu", context_length=16))
     assert pair.info.target.engine == "lean"  # positions stand in a table of 16 entries
-    costs = measure_costs(pair, budget_s=0.05)
+    costs = measure_costs(pair, unrecorded, budget_s=0.05)
     assert costs.prefix_length == 8 and costs.target.points[-1].size > 16
 
 
@@ -141,7 +143,7 @@ def test_the_timed_tree_and_level(pair):
 
 def test_a_slow_model_is_measured_at_few_sizes_and_not_decoded(pair, monkeypatch):
     monkeypatch.setattr(cost_measuring, "SLOW_PASS_S", 0.0)
-    costs = measure_costs(pair, budget_s=0.0)
+    costs = measure_costs(pair, unrecorded, budget_s=0.0)
     assert [point.size for point in costs.target.points] == [1, 16, 64] and costs.prefix_length == 16
     assert (costs.iteration_s, costs.level_s, costs.iterations) == (0.0, 0.0, 0)
 
@@ -180,25 +182,26 @@ def cache(tmp_path, monkeypatch):
 def measured(monkeypatch):
     """Replaces the measurement; the list tells for which pairs it was asked."""
     asked: list = []
-    monkeypatch.setattr(cost_measuring, "measure_costs", lambda pair: asked.append(pair) or COSTS)
+    monkeypatch.setattr(cost_measuring, "measure_costs", lambda pair, _: asked.append(pair) or COSTS)
     return asked
 
 
 def test_costs_are_measured_once_and_kept(pair, cache, measured, monkeypatch):
     assert known_costs(pair) is None
-    assert cost_model(pair) == cost_model(pair) == known_costs(pair) == COSTS and len(measured) == 1
+    assert cost_model(pair, unrecorded) == cost_model(pair, unrecorded) == known_costs(pair) == COSTS
+    assert len(measured) == 1
     monkeypatch.setattr(kept, "_known", {})
-    assert cost_model(pair) == COSTS and len(measured) == 1
-    assert cost_model(pair, again=True) == COSTS and len(measured) == 2
+    assert cost_model(pair, unrecorded) == COSTS and len(measured) == 1
+    assert cost_model(pair, unrecorded, again=True) == COSTS and len(measured) == 2
     (file,) = cache.iterdir()
     assert file.name.endswith("-costs.json") and list(json.loads(file.read_text())["entries"]) == [machine_words(pair)]
 
 
 def test_costs_belong_to_engine_threads_and_pair(pair, cache, measured, monkeypatch):
-    cost_model(pair)
-    cost_model(pair.with_engine("library"))
+    cost_model(pair, unrecorded)
+    cost_model(pair.with_engine("library"), unrecorded)
     monkeypatch.setattr(cost_measuring.torch, "get_num_threads", lambda: 93)
-    cost_model(pair)
+    cost_model(pair, unrecorded)
     assert len(measured) == 3 and "93 threads" in machine_words(pair)
     (file,) = cache.iterdir()
     assert len(json.loads(file.read_text())["entries"]) == 3
@@ -226,25 +229,26 @@ def damaged(**changes) -> bytes:
     ],
 )
 def test_a_damaged_file_is_measured_again_and_says_so(pair, cache, measured, monkeypatch, damage):
-    cost_model(pair)
+    cost_model(pair, unrecorded)
     (file,) = cache.iterdir()
     file.write_bytes(damage)
     monkeypatch.setattr(kept, "_known", {})
     with pytest.warns(UserWarning, match="measured again"):
-        assert cost_model(pair) == COSTS
+        assert cost_model(pair, unrecorded) == COSTS
     assert len(measured) == 2
     monkeypatch.setattr(kept, "_known", {})
-    assert cost_model(pair) == COSTS and len(measured) == 2
+    assert cost_model(pair, unrecorded) == COSTS and len(measured) == 2
 
 
 def test_a_drafter_is_prepared_with_the_costs_and_odds_of_a_pair(pair, cache, measured, monkeypatch):
     odds: list = []
     monkeypatch.setattr(calibration, "acceptance_odds", lambda _, sampling, __: odds.append(sampling) or (2.5, 1.25))
-    ready = HardwareAwareDrafter(node_budget=9).prepared(pair, Sampling())
+    ready = HardwareAwareDrafter(node_budget=9).prepared(MeasuredPair(pair, Sampling(), unrecorded))
     assert ready.verify_ms == "1:2250 4:3750 8:7750" and ready.level_ms == "1:625 8:1125"
     assert ready.odds == "2.5 1.25" and ready.node_budget == 9
-    assert ready.prepared(pair, Sampling(temperature=1.0)) == ready and len(measured) == len(odds) == 1
-    HardwareAwareDrafter().prepared(pair, Sampling(temperature=1.0))
+    assert ready.prepared(MeasuredPair(pair, Sampling(temperature=1.0), unrecorded)) == ready
+    assert len(measured) == len(odds) == 1
+    HardwareAwareDrafter().prepared(MeasuredPair(pair, Sampling(temperature=1.0), unrecorded))
     assert len(measured) == 1 and len(odds) == 2  # costs do not depend on the sampling, the odds do
-    given = HardwareAwareDrafter(verify_ms="1:3", odds="1 1").prepared(pair, Sampling())
+    given = HardwareAwareDrafter(verify_ms="1:3", odds="1 1").prepared(MeasuredPair(pair, Sampling(), unrecorded))
     assert given.verify_ms == "1:3" and given.level_ms == ready.level_ms and given.odds == "1 1"

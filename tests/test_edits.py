@@ -19,6 +19,7 @@ from decoding.drafters import (
     NoDrafter,
     SequoiaDrafter,
 )
+from decoding.edited_tree import bias as bias_of_edits
 from decoding.edited_tree import edit_draft, edit_rows, nodes_by_path
 from decoding.edits import Edits, touches_first_child
 from decoding.errors import SettingsError
@@ -138,7 +139,7 @@ def test_edits_bias_the_output_exactly_where_they_say_so(tree):
             for edits, place in product(kind, range(len(TABLES))):
                 law, fitted = emitted(tree, verifier, place, edits, first)
                 worst, fits = max(worst, bias(law, TABLES[place])), fits + fitted
-            said = kind[0].bias(VERIFIERS[verifier](), SAMPLED, first)
+            said = bias_of_edits(kind[0], VERIFIERS[verifier](), SAMPLED, first)
             case = (tree, verifier, "in" if kind is PUT_IN else "out", first, worst, fits)
             if not fits:
                 continue
@@ -151,7 +152,7 @@ def test_at_temperature_0_no_tree_can_bias_the_output(tree):
         for edits, place in product([*PUT_IN, *TAKEN_OUT], range(len(TABLES))):
             law, _ = emitted(tree, verifier, place, edits, greedy=True)
             assert bias(law, one_hot(TABLES[place])) < 1e-9, (verifier, edits)
-            assert edits.bias(VERIFIERS[verifier](), GREEDY) == ""
+            assert bias_of_edits(edits, VERIFIERS[verifier](), GREEDY) == ""
 
 
 @pytest.mark.parametrize("tree", EVERY)
@@ -160,7 +161,7 @@ def test_forced_verdicts_bias_the_output_of_every_verifier(tree):
         for kind in (PASSED, FAILED):
             laws = ((emitted(tree, verifier, i, edits)[0], tables) for edits in kind for i, tables in enumerate(TABLES))
             assert max(bias(law, tables) for law, tables in laws) > 1e-4, (verifier, kind[0])
-            assert "target's own law" in kind[0].bias(VERIFIERS[verifier](), GREEDY)
+            assert "target's own law" in bias_of_edits(kind[0], VERIFIERS[verifier](), GREEDY)
 
 
 ROOT, LAW = 9, [0.4, 0.3, 0.2, 0.1]

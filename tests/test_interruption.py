@@ -20,7 +20,7 @@ from decoding.luck import rerolled
 from decoding.methods import METHODS
 from decoding.pair import embedded_pair
 from decoding.sampling import Sampling
-from decoding.session import DecodeSession
+from decoding.session import DecodeSession, unrecorded
 
 PROMPT = "Once upon a time there was a little dog"
 
@@ -48,7 +48,7 @@ class Ask:
     [
         lambda pair: acceptance_by_rank(pair, Sampling(0.7), [PROMPT]),
         lambda pair: acceptance_odds(pair, Sampling(), 4, [PROMPT, PROMPT]),
-        measure_costs,
+        lambda pair: measure_costs(pair, unrecorded),
     ],
     ids=["acceptance rates", "odds", "costs"],
 )

@@ -7,11 +7,12 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from decoding.cost_model import CostModel
+from decoding.draft import Draft
 from decoding.draws import Draws
 from decoding.errors import PairError
 from decoding.optional_torch import Tensor
 from decoding.row_search import topk_rows
-from decoding.sampling import Sampling
 from decoding.settings import check_settings
 from decoding.token_tree import TokenTree
 from decoding.trace import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting, TreeLaw
@@ -34,30 +35,24 @@ class ProbabilitySource(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A drafted tree.
+class Measured(Protocol):
+    """What is known of a pair on this machine, each measured when it is first asked for."""
 
-    Attributes:
-        tree: every node drafted, the pruned ones included.
-        order: ids of the nodes to verify in the order of the verification pass, root first, parents before children.
-        law: how tokens were chosen; decides which verifiers are lossless.
-        state: the drafter's next state.
-        rows: the draft's probabilities level by level as `(node ids, [len(ids), vocab_size])`.
-        settings: settings in force while this tree was drafted.
-        prune_s: seconds that pruning took.
-        drawn: ids of the nodes in the order in which they were drawn, one entry per draw, so that a node drawn twice
-            stands there twice; None where every node was drawn once, in the order of ids.
-    """
+    def costs(self) -> CostModel:
+        """What passes cost."""
+        ...
 
-    tree: TokenTree
-    order: np.ndarray
-    law: TreeLaw
-    state: Any
-    rows: tuple[tuple[np.ndarray, Tensor], ...]
-    settings: dict[str, Setting]
-    prune_s: float = 0.0
-    drawn: np.ndarray | None = None
+    def acceptance(self) -> tuple[float, ...]:
+        """How often each child in draw order is accepted, `[ranks]`."""
+        ...
+
+    def odds(self, ranks: int) -> tuple[float, ...]:
+        """How far the odds of acceptance are from those that the draft gives, `[ranks]`."""
+        ...
+
+    def chooser(self, name: str, known: Any) -> Any:
+        """The trained selector of this name on this machine; the known one where it is of this pair."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -130,8 +125,8 @@ class Drafter:
         """State before the first iteration; None for drafters that learn nothing."""
         return None
 
-    def prepared(self, pair: Any, sampling: Sampling) -> "Drafter":
-        """The same drafter with what it has to know of a pair (`decoding.pair.Pair`) filled in."""
+    def prepared(self, measured: Measured) -> "Drafter":
+        """The same drafter with what it has to know of a pair filled in, unless it was given."""
         return self
 
     def check_verifier(self, verifier: str) -> None:

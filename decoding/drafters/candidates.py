@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from decoding.drafters.base import Draft, Drafter, Growing, ProbabilitySource
+from decoding.draft import Draft
+from decoding.drafters.base import Drafter, Growing, ProbabilitySource
 from decoding.optional_torch import Tensor, torch
 from decoding.trace import Growth
 

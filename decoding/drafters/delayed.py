@@ -1,18 +1,19 @@
 """Delayed expansion: one sampled trunk, and independent paths only below its end (delayed tree expansion)."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.iid_paths import grow_iid
 from decoding.errors import require
+from decoding.selector.store import find_selector, require_verifier
 from decoding.settings import SHAPE, setting
 from decoding.trace import RuleTrace
 
 if TYPE_CHECKING:
     from decoding.optional_torch import Tensor
-    from decoding.selector.chooser import Chooser
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class DelayedDrafter(Drafter):
         "", group=SHAPE, label="Selector",
         help="A trained network chooses K, L_1 and L_2 anew at every root, from the text before it.",
     )  # fmt: skip
-    chooser: "Chooser | None" = field(default=None, repr=False, compare=False)
+    chooser: Any = field(default=None, repr=False, compare=False)
 
     @property
     def law(self):
@@ -71,18 +72,12 @@ class DelayedDrafter(Drafter):
 
     def check_verifier(self, verifier: str) -> None:
         if self.selector:
-            from decoding.selector.store import find_selector, require_verifier
-
             known = self.chooser or find_selector(self.selector)
             require_verifier(self.selector, known.verifier, verifier)
 
-    def prepared(self, pair, sampling) -> "DelayedDrafter":
+    def prepared(self, measured) -> "DelayedDrafter":
         """The same drafter with its selector loaded."""
-        if not self.selector or (self.chooser is not None and self.chooser.fits(pair)):
-            return self
-        from decoding.selector.chooser import load_chooser  # brings torch
-
-        return replace(self, chooser=load_chooser(self.selector, pair))
+        return replace(self, chooser=measured.chooser(self.selector, self.chooser)) if self.selector else self
 
     def draft(self, state, source, root_token, draws) -> Draft:
         growing = Growing(source, root_token)

@@ -12,8 +12,9 @@ from typing import Literal
 
 import numpy as np
 
+from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Draft, Drafter, Growing, Outcome
+from decoding.drafters.base import Drafter, Growing, Outcome
 from decoding.errors import require
 from decoding.settings import BREADTH, DEPTH, HISTORY, setting, settings_of
 from decoding.trace import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting

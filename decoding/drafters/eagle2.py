@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Draft, Drafter
+from decoding.drafters.base import Drafter
 from decoding.drafters.candidates import CandidateTree
 from decoding.settings import SEARCH, setting
 from decoding.trace import RuleTrace

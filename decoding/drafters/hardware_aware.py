@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from decoding.cost_model import read_curve
+from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Draft, Drafter, Outcome
+from decoding.drafters.base import Drafter, Outcome
 from decoding.drafters.rate_search import MOST_CHILDREN, RateSearch, acceptance, tree_costs
 from decoding.errors import require
 from decoding.settings import HISTORY, SEARCH, setting
@@ -101,23 +102,18 @@ class HardwareAwareDrafter(Drafter):
         """Both factors of `odds`; nan for what is no number."""
         return np.array([_number(entry) for entry in self.odds.split()])
 
-    def prepared(self, pair, sampling) -> "HardwareAwareDrafter":
+    def prepared(self, measured) -> "HardwareAwareDrafter":
         """The same drafter with the costs and the odds of a pair, unless it has some."""
         ready = self
-        # Both modules bring transformers, which only a loaded pair needs.
         if not (self.verify_ms and self.level_ms):
-            from decoding.cost_measuring import cost_model
-
-            costs = cost_model(pair)
+            costs = measured.costs()
             ready = replace(
                 ready,
                 verify_ms=self.verify_ms or costs.verification.written(),
                 level_ms=self.level_ms or costs.level.written(),
             )
         if not self.odds:
-            from decoding.calibration import calibrated_odds
-
-            factors = np.clip(calibrated_odds(pair, sampling, MOST_CHILDREN), 1 / MOST_ODDS, MOST_ODDS)
+            factors = np.clip(measured.odds(MOST_CHILDREN), 1 / MOST_ODDS, MOST_ODDS)
             ready = replace(ready, odds=_written(factors))
         return ready
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.drawing import draw_rows, note_growth
 from decoding.draws import Draws
 from decoding.optional_torch import Tensor

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.iid_paths import grow_iid
 from decoding.trace import RuleTrace
 

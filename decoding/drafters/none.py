@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.draft import Draft
+from decoding.drafters.base import Drafter, Growing
 from decoding.trace import RuleTrace
 
 

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Draft, Drafter
+from decoding.drafters.base import Drafter
 from decoding.drafters.best_first import best_first
 from decoding.drafters.candidates import CandidateTree
 from decoding.settings import SEARCH, setting

@@ -9,8 +9,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.drawing import RemainingLaws, all_drawn, note_growth
 from decoding.errors import require
 from decoding.settings import SHAPE, setting
@@ -121,13 +122,11 @@ class SequoiaDrafter(Drafter):
         """Chance of each child in draw order of being accepted; nan for what is no number."""
         return tuple(_number(entry) for entry in self.acceptance.split(","))
 
-    def prepared(self, pair, sampling) -> "SequoiaDrafter":
+    def prepared(self, measured) -> "SequoiaDrafter":
         """The same drafter with the acceptance rates of a pair, unless it has some."""
         if self.acceptance:
             return self
-        from decoding.calibration import calibrated  # brings transformers, which only a loaded pair needs
-
-        return replace(self, acceptance=",".join(f"{rate:.4g}" for rate in calibrated(pair, sampling)))
+        return replace(self, acceptance=",".join(f"{rate:.4g}" for rate in measured.acceptance()))
 
     def draft(self, state, source, root_token, draws) -> Draft:
         require(

@@ -6,8 +6,9 @@ from operator import mul
 
 import numpy as np
 
+from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Draft, Drafter, Growing
+from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.drawing import note_growth
 from decoding.drafters.iid_paths import grow_iid
 from decoding.errors import require

@@ -3,6 +3,7 @@
 from typing import Any
 
 from decoding.drafters import NoDrafter
+from decoding.engine_names import STATIC_HOST
 from decoding.engines.device_drafters import device_rule
 from decoding.engines.device_drafting import Asked
 from decoding.engines.device_iteration import DeviceIteration
@@ -13,7 +14,6 @@ from decoding.engines.static_shapes import LARGEST
 from decoding.kv_cache import KVCache
 from decoding.method import Method
 from decoding.pair import Model, Pair
-from decoding.presets import STATIC_HOST
 from decoding.verifiers import GreedyVerifier
 
 

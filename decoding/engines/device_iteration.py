@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from decoding.clock import PhaseClock
-from decoding.drafters.base import Draft, Drafter
+from decoding.draft import Draft
+from decoding.drafters.base import Drafter
 from decoding.engines.device_beam import BeamTree
 from decoding.engines.device_drafting import Asked, level_pass, pending_pass
 from decoding.engines.device_greedy import accept, keep_draft_rows, keep_target_rows, order_nodes, verify_pass

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from decoding.drafters.base import Draft, Drafter
+from decoding.draft import Draft
+from decoding.drafters.base import Drafter
 from decoding.engines.device_tree import ACCEPTED, COLUMNS, FLOATS, SIZE, VERIFIED
 from decoding.sampling import TargetRows
 from decoding.token_tree import TokenTree

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from decoding.errors import PairError
-from decoding.pair_checks import FORWARD_ERRORS, TOLERANCE, is_out_of_memory
+from decoding.forward_errors import FORWARD_ERRORS, TOLERANCE, is_out_of_memory
 
 # What a configuration may say that its model does to the product: (name of the setting, function of product and value).
 _BEHIND_THE_PRODUCT = (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from decoding.errors import ExperimentError
 from decoding.experiments.rows import RowStore
 from decoding.files import disk_errors, write_whole
-from decoding.training.run_folder import alive
+from decoding.processes import alive
 
 if TYPE_CHECKING:
     from decoding.experiments.grid import Grid

@@ -24,8 +24,7 @@ from decoding.experiments.experiment import STATUS, STOP, Experiment, State, Sta
 from decoding.experiments.homes import GRIDS, experiments_home
 from decoding.experiments.rows import FOLDER
 from decoding.files import disk_errors, new_folder, write_whole
-from decoding.processes import kill_process, printed, remove_folder, start_process
-from decoding.training.run_folder import alive
+from decoding.processes import alive, kill_process, printed, remove_folder, start_process
 
 LAUNCH, OUTPUT = "launch.json", "output.log"
 NEVER_BEGAN = "Its process ended before it began; its output says why."

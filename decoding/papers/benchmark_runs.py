@@ -13,8 +13,7 @@ from typing import Literal
 from decoding.errors import ExperimentError
 from decoding.experiments.launch import begin, error_sentence, last_launch
 from decoding.papers.stored import own_records
-from decoding.processes import kill_process
-from decoding.training.run_folder import alive
+from decoding.processes import alive, kill_process
 
 CUT_SHORT = "It ended before its figures were written; run it again."
 

@@ -4,20 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from decoding.cost_measuring import Decoder
 from decoding.kept import pair_identity
+from decoding.pair import Pair
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.features import Features, Past, features_of
 from decoding.selector.latency import LatencyModel
 from decoding.selector.latency_measuring import latency_model
 from decoding.selector.network import Scaler, SelectorNetwork
 from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
-
-if TYPE_CHECKING:
-    from decoding.pair import Pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +29,7 @@ class Chooser:
     pair: Mapping[str, Any]
     verifier: str
 
-    def fits(self, pair: "Pair") -> bool:
+    def fits(self, pair: Pair) -> bool:
         """Whether it was loaded for this pair with the draft in use."""
         return dict(self.pair) == pair_identity(pair)
 
@@ -45,7 +44,7 @@ class Chooser:
         return ACTIONS[int(self.network(self.scaler.scaled(features)).argmax())]
 
 
-def load_chooser(name: str, pair: "Pair") -> Chooser:
+def load_chooser(name: str, pair: Pair, decoder: Decoder) -> Chooser:
     """A stored selector for a pair; what passes cost here is known or measured now.
 
     Raises:
@@ -55,7 +54,7 @@ def load_chooser(name: str, pair: "Pair") -> Chooser:
     card, identity = find_selector(name), pair_identity(pair)
     require_fit(card, identity)
     network = _network(card.folder, name, SELECTORS.stamp(card.folder))
-    return Chooser(network, Scaler(card.mean, card.spread), latency_model(pair), identity, card.verifier)
+    return Chooser(network, Scaler(card.mean, card.spread), latency_model(pair, decoder), identity, card.verifier)
 
 
 @lru_cache(maxsize=16)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.cost_measuring import cost_model, machine_words
+from decoding.cost_measuring import Decoder, cost_model, machine_words
 from decoding.engines.base import Visibility
 from decoding.kept import keep, recall
 from decoding.pair import Model, Pair
@@ -23,25 +23,26 @@ SLOW_PASS_S = 0.1  # of slower passes fewer are timed
 KIND = "latency"
 
 
-def latency_model(pair: Pair, again: bool = False) -> LatencyModel:
+def latency_model(pair: Pair, decoder: Decoder, again: bool = False) -> LatencyModel:
     """The latencies of a pair here: kept ones, or measured now and kept.
 
     Args:
+        decoder: decodes, to measure what an iteration takes beside its passes.
         again: measure even where some are kept, the costs of passes of many rows included.
     """
     entry = machine_words(pair)
     known = None if again else recall(pair, KIND, entry, _is_latency_model)
     if known is not None:
         return LatencyModel.from_json(known)
-    measured = measure_latency(pair, again)
+    measured = measure_latency(pair, decoder, again)
     keep(pair, KIND, entry, measured.as_json(), _is_latency_model)
     return measured
 
 
 @torch.inference_mode()
-def measure_latency(pair: Pair, again: bool = False) -> LatencyModel:
+def measure_latency(pair: Pair, decoder: Decoder, again: bool = False) -> LatencyModel:
     """Time passes of one row, the two models in turn so that what slows the machine hits both alike."""
-    costs = cost_model(pair, again)
+    costs = cost_model(pair, decoder, again)
     lengths = tuple(length for length in LENGTHS if length < pair.context)
     models = (pair.draft, pair.target)
     probes = [_Probe(model, lengths[-1]) for model in models]

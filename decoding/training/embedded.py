@@ -138,7 +138,7 @@ def _train(training: Any, folder: RunFolder, resume: bool, again: str) -> None:
 
 def setup_of(asked: Mapping[str, Any]) -> "PairSetup":
     """What is trained and how, of all settings by name."""
-    from decoding.pair_loading import choose_device
+    from decoding.presets import choose_device
     from decoding.training.pair_training import PairSetup
     from decoding.training.target_training import TargetSettings
 

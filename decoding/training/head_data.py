@@ -5,12 +5,13 @@ import json
 import sys
 from pathlib import Path
 
+from decoding.files import training_home
 from decoding.pair import Pair
 from decoding.prompts import load_prompts
 from decoding.training.corpus import read_corpus
 from decoding.training.loop import StoppedError, memory_bytes
 from decoding.training.prepared import Prepared, open_prepared, prepare_text, prepare_trees, prepared_folder
-from decoding.training.run_folder import RunFolder, Status, training_home
+from decoding.training.run_folder import RunFolder, Status
 from decoding.training.windows import Texts, WindowPlan
 
 HELD_OUT_WIDTH = 4  # of the held-out trees, which all losses are measured on

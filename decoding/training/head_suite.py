@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from decoding.errors import TrainingError
-from decoding.files import disk_errors, write_whole
+from decoding.files import disk_errors, training_home, write_whole
 from decoding.heads.store import HEADS, SHIPPED
 from decoding.training import head
 from decoding.training.command import ENDED, FINISHED, run_command
-from decoding.training.run_folder import SETTINGS, RunFolder, training_home
+from decoding.training.run_folder import SETTINGS, RunFolder
 
 BASE = "base"
 

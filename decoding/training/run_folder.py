@@ -11,7 +11,6 @@ The process that trains writes; anyone may read, and may ask it to stop.
 """
 
 import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from typing import Any, Literal
 
 from decoding.errors import TrainingError
 from decoding.files import disk_errors, new_folder, write_whole
+from decoding.processes import alive
 
 Kind = Literal["embedded", "head", "selector"]
 State = Literal["preparing", "training", "finished", "stopped", "failed"]
@@ -36,7 +36,6 @@ SETTINGS, STATUS, LOG, TREES, CHECKPOINT, STOP = (
 )
 SILENT = "Its process ended without a word: resume it."
 START_SLACK_S = 2.0  # Linux knows to a second when a process started
-CLOCK_SLACK_S = 60.0  # a clock that is set while a process runs moves the time at which it seems to have started
 
 
 @dataclass(frozen=True)
@@ -203,27 +202,6 @@ class RunFolder:
     def clear_stop(self) -> None:
         """Forget that somebody asked."""
         (self.path / STOP).unlink(missing_ok=True)
-
-
-def training_home() -> Path:
-    """Where trainings are kept that name no other place: `DRAFTSCOPE_TRAINING`, else the user's cache folder."""
-    asked = os.environ.get("DRAFTSCOPE_TRAINING")
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(asked) if asked else Path(home) / "draftscope" / "training"
-
-
-def alive(pid: int, written: float = math.inf) -> bool:
-    """Whether the process of this number runs on this machine, one that was there when something was `written`."""
-    import psutil
-
-    if pid <= 0:
-        return False
-    try:
-        process = psutil.Process(pid)
-        # Numbers are given again: after a restart of the machine another process may have it.
-        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= written + CLOCK_SLACK_S
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _record(line: str) -> dict[str, Any] | None:

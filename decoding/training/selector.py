@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decoding.errors import TrainingError
+from decoding.files import training_home
 from decoding.sampling import Sampling
 from decoding.training.command import FINISHED, conduct, folder_of, run_command
-from decoding.training.run_folder import SETTINGS, RunFolder, Status, TrainingSettings, training_home
+from decoding.training.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
 from decoding.training.selector_arguments import MINUTES, parser
 from decoding.training.selector_data import RootData, RootPlan, data_folder, make_roots, open_data
 from decoding.training.selector_labels import VERIFIER_NAMES
@@ -115,13 +116,14 @@ def _latency(args: argparse.Namespace, folder: RunFolder, pair: "Pair") -> "Late
 
     from decoding.selector.latency import LatencyModel
     from decoding.selector.latency_measuring import latency_model
+    from decoding.session import unrecorded
     from decoding.training.checkpoint import load_checkpoint
 
     if args.resume and folder.checkpoint.exists():
         kept = load_checkpoint(folder.checkpoint).belongs_to.get("latency")
         if kept is not None:
             return LatencyModel.from_json(json.loads(kept))
-    return latency_model(pair, args.measure_again)
+    return latency_model(pair, unrecorded, args.measure_again)
 
 
 def _train(

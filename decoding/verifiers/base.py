@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from decoding.drafters.base import Draft, TreeLaw
+from decoding.draft import Draft
+from decoding.drafters.base import TreeLaw
 from decoding.draws import Draws
 from decoding.optional_torch import Tensor
 from decoding.sampling import Sampling, TargetRows

@@ -2,7 +2,7 @@
 
 from functools import cached_property
 
-from decoding.drafters.base import Draft
+from decoding.draft import Draft
 from decoding.optional_torch import Tensor
 from decoding.sampling import TargetRows, check_laws, checked_law, exact_dtype
 

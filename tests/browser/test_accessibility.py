@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from decoding.experiments.homes import experiments_home
+from decoding.files import training_home
 from decoding.training.launch import delete
-from decoding.training.run_folder import Status, training_home
+from decoding.training.run_folder import Status
 from pages.ui.common.menu import PAGES
 from tests.browser.app import SETTLED
 from tests.browser.axe import axe_script, violations

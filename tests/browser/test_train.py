@@ -6,9 +6,9 @@ import signal
 import pytest
 from playwright.sync_api import expect
 
+from decoding.files import training_home
 from decoding.training import launch as launching
 from decoding.training.launch import delete, last_launch, launch, stand
-from decoding.training.run_folder import training_home
 
 WAIT_MS = 60_000
 TREE = ".ds-root[data-drawn-scene]"

@@ -15,9 +15,11 @@ from decoding import calibration, kept
 from decoding.drafters.sequoia import SequoiaDrafter, best_shape
 from decoding.draws import GeneratorDraws, ReplayDraws
 from decoding.errors import SettingsError
+from decoding.measured import MeasuredPair
 from decoding.pair import embedded_pair
 from decoding.prompts import load_prompts
 from decoding.sampling import Sampling
+from decoding.session import unrecorded
 from decoding.trace import GROWTHS, DrawTrace
 from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
 from tests.tables import TableSource, path_tokens
@@ -279,7 +281,7 @@ def test_a_folder_that_takes_no_file_is_said_aloud(pair, tmp_path, monkeypatch):
 
 def test_a_drafter_is_prepared_for_a_pair_once(pair, cache, monkeypatch):
     asked = counted(monkeypatch, (0.51234, 0.2, *[0.0] * 14))
-    ready = SequoiaDrafter(node_budget=8).prepared(pair, ONCE)
+    ready = SequoiaDrafter(node_budget=8).prepared(MeasuredPair(pair, ONCE, unrecorded))
     assert ready.rates == (0.5123, 0.2, *[0.0] * 14) and ready.node_budget == 8 and asked == [ONCE]
-    assert ready.prepared(pair, Sampling()) is ready and len(asked) == 1
+    assert ready.prepared(MeasuredPair(pair, Sampling(), unrecorded)) is ready and len(asked) == 1
     assert ready.draft(None, TableSource({}, [0.5, 0.5]), 9, GeneratorDraws(0)).tree.size > 1

@@ -7,13 +7,13 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaFo
 
 from decoding.comparison import compare
 from decoding.contestants import parse_contestant
+from decoding.engine_names import SINKS, streamed_rows
 from decoding.engines.choose import make_engine
 from decoding.engines.streaming import StreamingEngine
 from decoding.errors import PairError, SettingsError
 from decoding.identity import MarginJudge
 from decoding.methods import METHODS
 from decoding.pair import PairSettings, embedded_pair
-from decoding.presets import SINKS, streamed_rows
 from decoding.sampling import Sampling
 from decoding.scoreboard import score
 from decoding.session import DecodeSession, Limits

@@ -19,7 +19,7 @@ from decoding.pair import embedded_pair
 from decoding.record import main
 from decoding.remembered_rows import model_laws
 from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
+from decoding.session import DecodeSession, Limits, prepared, unrecorded
 from decoding.smallest_change import change_search, smallest_changes
 from decoding.stored_rows import RowsMissing, StoredRows
 from decoding.stored_state import method_at, method_of, standing_before
@@ -178,7 +178,7 @@ def test_what_is_measured_is_measured_of_the_draft_in_use(pair, monkeypatch):
     asked = []
     monkeypatch.setattr(calibration, "acceptance_by_rank", lambda each, _: asked.append(each.head) or rates)
     method = METHODS["sequoia"].with_settings(verifier="greedy", draft_head="mine")
-    assert method.prepared(pair, Sampling()).drafter.acceptance.startswith(f"{rates[0]:.4g}")
+    assert prepared(method, pair, Sampling()).drafter.acceptance.startswith(f"{rates[0]:.4g}")
     assert [head.name for head in asked] == ["mine"] and calibrated(drafting, Sampling()) == rates
     calibrated(pair, Sampling())
     assert asked[1:] == [None], "the draft model's own are kept apart"
@@ -195,13 +195,13 @@ def test_costs_are_of_the_heads_forwards(pair, monkeypatch, tmp_path):
     engine = type(drafting.head.engine)
     one_pass = engine.run
     monkeypatch.setattr(engine, "run", lambda self, *args: seen.append(len(args[1])) or one_pass(self, *args))
-    costs = measure_costs(drafting, budget_s=0.05)
+    costs = measure_costs(drafting, unrecorded, budget_s=0.05)
     assert {1, 4, 16} <= set(seen) and [point.size for point in costs.draft.points] == [1, 4, 16]
     assert all(point.seconds > 0 for point in costs.draft.points) and costs.iterations > 0
-    monkeypatch.setattr(cost_measuring, "measure_costs", lambda each: costs)
+    monkeypatch.setattr(cost_measuring, "measure_costs", lambda *_: costs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert cost_model(drafting) == costs and known_costs(drafting) == costs
+        assert cost_model(drafting, unrecorded) == costs and known_costs(drafting) == costs
     assert known_costs(pair) is None, "of the draft model nothing was measured"
 
 

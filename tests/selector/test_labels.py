@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoding.drafters.base import Draft
+from decoding.draft import Draft
 from decoding.draws import GeneratorDraws
 from decoding.optional_torch import torch
 from decoding.sampling import TargetRows

@@ -9,6 +9,7 @@ from decoding.pair import embedded_pair
 from decoding.selector import latency_measuring
 from decoding.selector.actions import ACTIONS, SHAPE, Action
 from decoding.selector.latency import LatencyModel
+from decoding.session import unrecorded
 from tests.selector.some_selectors import COSTS, LATENCY
 
 
@@ -79,10 +80,10 @@ def test_what_is_measured_is_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(latency_measuring, "LENGTHS", (4, 24))
     monkeypatch.setattr(latency_measuring, "ROUNDS", 3)
-    monkeypatch.setattr(latency_measuring, "cost_model", lambda pair, again: COSTS)
+    monkeypatch.setattr(latency_measuring, "cost_model", lambda pair, decoder, again: COSTS)
     pair = embedded_pair()
-    found = latency_measuring.latency_model(pair)
+    found = latency_measuring.latency_model(pair, unrecorded)
     assert found.lengths == (4, 24) and found.draft_s[0] < found.target_s[0] and found.selector_s > 0
     assert list(found.target_s) == sorted(found.target_s)
     monkeypatch.setattr(latency_measuring, "measure_latency", lambda *_: pytest.fail("measured twice"))
-    assert latency_measuring.latency_model(pair) == found
+    assert latency_measuring.latency_model(pair, unrecorded) == found

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from benchmarks.exact_cases import all_tables
+from decoding.draft import Draft
 from decoding.drafters import (
     DelayedDrafter,
     DySpecDrafter,
@@ -16,7 +17,6 @@ from decoding.drafters import (
     LinearDrafter,
     SequoiaDrafter,
 )
-from decoding.drafters.base import Draft
 from decoding.draws import GeneratorDraws, ReplayDraws, enumerate_draws
 from decoding.errors import SettingsError
 from decoding.sampling import TargetRows

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import streamlit as st
 
+from decoding.engine_names import ENGINES
 from decoding.errors import DraftscopeError
 from decoding.presets import (
     DEVICES,
     DTYPES,
-    ENGINES,
     MAX_CONTEXT,
     MIN_CONTEXT,
     PRESETS,
@@ -109,7 +109,7 @@ def precisions(device: str) -> list[str]:
     """What can be chosen on a device: a CPU without bfloat16 instructions would only be slower in it."""
     slow_on_cpu = {"float16"} if cpu_computes_bfloat16() else {"float16", "bfloat16"}
     if device == "auto":
-        from decoding.pair_loading import choose_device  # asks torch which devices there are
+        from decoding.presets import choose_device
 
         device = choose_device(device)
     return [name for name in DTYPES if device != "cpu" or name not in slow_on_cpu]

@@ -93,18 +93,19 @@ class ModelManager:
             DraftscopeError: there is no such head, or it does not fit.
         """
         from decoding.cost_measuring import cost_model
+        from decoding.session import unrecorded
 
         if head:
             from decoding.heads.head import with_draft
 
             with self._lock, in_one_piece():
-                self.head_costs[head] = cost_model(with_draft(self.pair(), head))
+                self.head_costs[head] = cost_model(with_draft(self.pair(), head), unrecorded)
                 return self.head_costs[head]
         with self._lock, in_one_piece():
             if self._pair is None:
                 self.pair()
             else:
-                self.costs = cost_model(self._pair, again=True)
+                self.costs = cost_model(self._pair, unrecorded, again=True)
             return self.costs
 
     def memory(self) -> tuple[int, int] | None:
@@ -141,7 +142,8 @@ class ModelManager:
         """Find both models and read their configurations before anything is released."""
         if settings.target == EMBEDDED and settings.draft == EMBEDDED:
             return
-        from decoding.pair_loading import choose_device, find_model
+        from decoding.pair_loading import find_model
+        from decoding.presets import choose_device
 
         choose_device(settings.device)
         for role in ("target", "draft"):
