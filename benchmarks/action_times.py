@@ -17,17 +17,17 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.common import add_pair_arguments, pair_from, print_table, run_main, save_figures
-from decoding.cost_measuring import machine_words
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
+from decoding.costs.latency import latency_model
+from decoding.costs.measuring import machine_words
 from decoding.experiments.bootstrap import estimate
 from decoding.experiments.homes import all_experiments
 from decoding.experiments.rows import all_rows
-from decoding.pair import Pair
+from decoding.models.pair import Pair
 from decoding.papers.judge import grid_name
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.latency import WAYS, LatencyModel
-from decoding.selector.latency_measuring import latency_model
-from decoding.session import unrecorded
+from decoding.session.session import unrecorded
 
 GRID = "action_times"
 MEASURED = "measured"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from decoding.method import Method
-from decoding.methods import METHODS
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
 
 SIZES = (64, 256, 1024)
 # The settings that give a tree of any of these sizes, its node budget beside them.

@@ -24,12 +24,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from benchmarks.common import RESULTS, ROOT, arguments, choose_prompts, print_table, run_main, save_figures
 from benchmarks.tiny_checkpoints import CONTEXT, LAYERS, VARIANTS, causal_types, tiny_config, write_pair
-from decoding.errors import PairError
-from decoding.identity import MarginJudge, explain_difference
-from decoding.methods import METHODS
-from decoding.pair import Loaded, Pair, PairSettings, load_pair, release
-from decoding.pair_checks import check_config
-from decoding.session import DecodeSession, Limits
+from decoding.common.errors import PairError
+from decoding.compare.identity import MarginJudge, explain_difference
+from decoding.methods.methods import METHODS
+from decoding.models.checks import check_config
+from decoding.models.pair import Loaded, Pair, PairSettings, load_pair, release
+from decoding.session.session import DecodeSession, Limits
 
 TRIED = ("autoregressive", "linear", "dynatree", "dyspec", "eagle2")
 # Tokens that follow the prompts: of one from the beginning, of another that leaves no more in the context.

@@ -17,12 +17,12 @@ import torch
 
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
 from benchmarks.offline_trees import GRID_LENGTH, GRID_PATHS, Root, Tree, grid_trees, methods_at_budget, roots
-from decoding.method import fitting
-from decoding.methods import METHODS
-from decoding.metrics import measure_run
-from decoding.pair import Pair, embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
+from decoding.methods.method import fitting
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, embedded_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.metrics import measure_run
 
 COLDEST_DRAFT = 0.2
 # The draft is as warm as the target, but for greedy decoding, where a law is needed to draw from.

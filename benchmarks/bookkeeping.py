@@ -9,11 +9,11 @@ import time
 from dataclasses import dataclass
 
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
-from decoding.method import Method
-from decoding.methods import METHODS
-from decoding.pair import Pair, embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, embedded_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
 
 NODES, GOAL = 1024, 0.10
 # The draft is warm enough for flat trees and cold enough for deep ones.

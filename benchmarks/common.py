@@ -13,14 +13,14 @@ import pandas as pd
 import torch
 import transformers
 
-from decoding.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError
+from decoding.common.hardware import describe_hardware
+from decoding.common.prompts import Prompt, load_prompts
 from decoding.experiments.circumstances import code_version
-from decoding.hardware import describe_hardware
-from decoding.pair import Pair, PairSettings, load_pair
+from decoding.models.pair import Pair, PairSettings, load_pair
+from decoding.models.presets import EMBEDDED
 from decoding.papers.stored import records_beside
-from decoding.presets import EMBEDDED
-from decoding.prompts import Prompt, load_prompts
-from decoding.sampling import Sampling
+from decoding.sampling.sampling import Sampling
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from decoding.presets import EMBEDDED_FOLDER
+from decoding.models.presets import EMBEDDED_FOLDER
 
 CONFIG, GENERATION, WEIGHTS, INDEX = (
     "config.json",

@@ -23,12 +23,12 @@ from benchmarks.common import (
     save_figures,
 )
 from benchmarks.offline_trees import Root, roots
-from decoding.errors import PromptError
+from decoding.common.errors import PromptError
 from decoding.experiments.bootstrap import estimate
-from decoding.methods import METHODS
-from decoding.pair import Pair
-from decoding.sampling import Sampling
-from decoding.theory import SOLVERS, acceptance_rate, l1_distance
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair
+from decoding.sampling.sampling import Sampling
+from decoding.verifiers.theory import SOLVERS, acceptance_rate, l1_distance
 from decoding.verifiers.verified_tree import VerifiedTree
 
 SAMPLINGS = tuple(Sampling(temperature) for temperature in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)) + tuple(

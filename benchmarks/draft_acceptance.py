@@ -21,12 +21,12 @@ from benchmarks.common import (
     run_main,
     save_figures,
 )
-from decoding.errors import PromptError
+from decoding.common.errors import PromptError
 from decoding.experiments.bootstrap import estimate
-from decoding.methods import METHODS
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.trace import IterationTrace
+from decoding.methods.methods import METHODS
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.records import IterationTrace
 
 TEMPERATURES, DRAFT_TEMPERATURE = (0.0, 0.6), 0.6
 BINS = 10

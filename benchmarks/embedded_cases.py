@@ -22,10 +22,10 @@ from decoding.drafters import (
     SpecInferWidthsDrafter,
 )
 from decoding.drafters.base import Drafter
-from decoding.method import fitting
-from decoding.pair import Model, Pair
-from decoding.sampling import Sampling
-from decoding.tree_attention import causal_visibility, tree_forward
+from decoding.methods.method import fitting
+from decoding.models.pair import Model, Pair
+from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.sampling.sampling import Sampling
 
 SAMPLINGS = {
     "T 0.6": Sampling(temperature=0.6),

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from benchmarks.common import add_pair_arguments, arguments, pair_from, print_table, run_main, save_figures
-from decoding.pair import Pair, load_pair, release
-from decoding.presets import EMBEDDED, PairSettings, model_folder
-from decoding.prompts import load_prompts
+from decoding.common.prompts import load_prompts
+from decoding.models.pair import Pair, load_pair, release
+from decoding.models.presets import EMBEDDED, PairSettings, model_folder
 from decoding.training.corpus import Corpus, read_corpus
 from decoding.training.held_out import (
     Figure,

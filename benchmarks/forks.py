@@ -9,12 +9,12 @@ import torch
 
 from benchmarks.answer_times import SIZES, full_tree, goal_words, verdicts
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
-from decoding.edits import Edits
-from decoding.forks import Change, fork
-from decoding.metrics import spread
-from decoding.pair import Pair, embedded_pair
-from decoding.session import DecodeSession, Limits
-from decoding.trace import node_paths
+from decoding.models.pair import Pair, embedded_pair
+from decoding.replay.forks import Change, fork
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.edits import Edits
+from decoding.trace.metrics import spread
+from decoding.trace.records import node_paths
 
 KINDS = ("replayed", "live")
 WARMUP = 2

@@ -29,16 +29,16 @@ from benchmarks.common import (
 from benchmarks.methods import figures_of, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
 from benchmarks.tuning import chains, large_trees, suited, trees, tune
-from decoding.baselines.hf_generate import CancelledError
-from decoding.comparison import Comparison, Contestant, compare, measured_call
-from decoding.contestants import parse_contestant
-from decoding.engine_names import STATIC_HOST
+from decoding.common.engine_names import STATIC_HOST
+from decoding.common.errors import DraftscopeError, PairError
+from decoding.common.forward_errors import FORWARD_ERRORS
+from decoding.compare.comparison import Comparison, Contestant, compare, measured_call
+from decoding.compare.contestants import parse_contestant
+from decoding.compare.hf_generate import CancelledError
 from decoding.engines.graphs import Graphs
-from decoding.errors import DraftscopeError, PairError
-from decoding.forward_errors import FORWARD_ERRORS
-from decoding.limits import Limits
-from decoding.pair import Pair, PairSettings, embedded_pair, load_pair
-from decoding.sampling import Sampling
+from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.limits import Limits
 from decoding.widen import widened_pair_folders
 
 BASELINES = {

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
-from decoding.baselines.hf_generate import run_baseline
-from decoding.engine_names import ENGINES
-from decoding.identity import HALF_PRECISION_MARGIN, MarginJudge, explain_difference
-from decoding.method import CACHE_POLICIES, Method
-from decoding.methods import METHODS, PRESETS
-from decoding.metrics import measure_run
-from decoding.pair import Pair, PairSettings, embedded_pair, load_pair
-from decoding.session import DecodeSession, Limits
+from decoding.common.engine_names import ENGINES
+from decoding.compare.hf_generate import run_baseline
+from decoding.compare.identity import HALF_PRECISION_MARGIN, MarginJudge, explain_difference
+from decoding.methods.method import CACHE_POLICIES, Method
+from decoding.methods.methods import METHODS, PRESETS
+from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.metrics import measure_run
 
 TINY_ARCHITECTURES = ("gpt_neox", "llama", "gpt2", "qwen2")
 TINY_NOISE = 0.02

@@ -14,11 +14,11 @@ from benchmarks.answer_times import SIZES, full_tree, goal_words, verdicts
 from benchmarks.browser_clock import NODE_PLACES, open_page, timed
 from benchmarks.browser_forks import measure_forks
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
-from decoding.errors import DraftscopeError
-from decoding.metrics import spread
-from decoding.pair import embedded_pair
-from decoding.session import DecodeSession, Limits
-from decoding.trace_file import save_run
+from decoding.common.errors import DraftscopeError
+from decoding.models.pair import embedded_pair
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import save_run
+from decoding.trace.metrics import spread
 from tests.browser.app import SETTLED, find_chromium, launched_chromium, running_app
 
 # Steps over which the browser's heap is watched, and what it may grow by.

@@ -21,15 +21,15 @@ import torch
 from playwright.sync_api import Error as PlaywrightError
 
 from benchmarks.common import ROOT, arguments, choose_prompts, print_table, run_main, save_figures
-from decoding.errors import DraftscopeError
-from decoding.methods import METHODS
-from decoding.metrics import spread
-from decoding.pair import Pair, embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.stored_state import method_of, sampling_of
-from decoding.trace import IterationTrace, RunTrace
-from decoding.trace_file import load_run
+from decoding.common.errors import DraftscopeError
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, embedded_pair
+from decoding.replay.stored_state import method_of, sampling_of
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import load_run
+from decoding.trace.metrics import spread
+from decoding.trace.records import IterationTrace, RunTrace
 from tests.browser.app import SETTLED, find_chromium, launched_chromium
 
 TOKENS, LONGER = 96, 400  # the longer ones for pages that are reloaded while they decode

@@ -25,13 +25,13 @@ from benchmarks.common import (
     run_main,
     save_figures,
 )
-from decoding.errors import PromptError
+from decoding.common.errors import PromptError
 from decoding.experiments.bootstrap import Estimate, estimate
-from decoding.methods import METHODS
-from decoding.node_orders import NODE_ORDERS, ORDER_NAMES, breadth_first, depth_first
-from decoding.pair import Pair
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair
 from decoding.papers.dyspec import COUNTS, MADE
-from decoding.session import DecodeSession, Limits
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.node_orders import NODE_ORDERS, ORDER_NAMES, breadth_first, depth_first
 from viz.scope.mask import TreeMask, count_blocks
 
 SIZES, PREFIXES, BLOCKS = (64, 128, 256, 512, 1024, 2048), (0, 500, 1000, 2000), (16, 32, 64, 128)

@@ -20,14 +20,14 @@ from benchmarks.common import (
     sampling_from,
     save_figures,
 )
-from decoding.comparison import Comparison, Contestant, Result, compare
-from decoding.contestants import format_contestant, parse_contestant
-from decoding.errors import PromptError
-from decoding.method import fitted
-from decoding.metrics import Spread, spread
-from decoding.pair import Pair
-from decoding.prompts import load_prompts
-from decoding.trace import PHASES
+from decoding.common.errors import PromptError
+from decoding.common.prompts import load_prompts
+from decoding.compare.comparison import Comparison, Contestant, Result, compare
+from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.methods.method import fitted
+from decoding.models.pair import Pair
+from decoding.trace.metrics import Spread, spread
+from decoding.trace.records import PHASES
 
 # Found by `benchmarks.tuning` on prompts that the benchmark does not measure.
 TUNED = {

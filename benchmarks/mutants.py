@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 import torch
 
 from benchmarks.common import ROOT, arguments, print_table, run_main, save_figures
-from decoding.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError
 
 OTHER = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

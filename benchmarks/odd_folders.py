@@ -24,11 +24,11 @@ import torch
 from benchmarks.common import arguments, run_main, save_figures
 from benchmarks.damage import sound_folder
 from benchmarks.damage_kinds import KINDS, Kind
-from decoding.errors import DraftscopeError
-from decoding.opening import open_pair
-from decoding.pair import release
-from decoding.pair_loading import find_model
-from decoding.presets import PairSettings, memory_estimate
+from decoding.common.errors import DraftscopeError
+from decoding.models.loading import find_model
+from decoding.models.pair import release
+from decoding.models.presets import PairSettings, memory_estimate
+from decoding.session.opening import open_pair
 
 FOLDERS, QUICK_FOLDERS, SEED = 200, 60, 0
 SECONDS = 180  # a folder that takes longer hangs, even on a busy machine

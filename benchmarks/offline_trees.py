@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from benchmarks.memo_rows import MemoRows, MemoSource
-from decoding.draft import Draft
-from decoding.method import Method, fitted
-from decoding.methods import METHODS
-from decoding.pair import Pair
-from decoding.sampling import Sampling, TargetRows
-from decoding.session import DecodeSession, Limits
+from decoding.methods.method import Method, fitted
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.session.session import DecodeSession, Limits
+from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.verified_tree import VerifiedTree
 

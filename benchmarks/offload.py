@@ -19,12 +19,12 @@ from benchmarks.common import (
     save_figures,
 )
 from benchmarks.methods import TUNED
-from decoding.comparison import Comparison, Contestant, compare
-from decoding.contestants import format_contestant, parse_contestant
-from decoding.errors import PromptError, require
-from decoding.metrics import RunMetrics, spread
-from decoding.pair import Pair, PairSettings, load_pair
-from decoding.presets import choose_device, choose_dtype, model_folder, model_shape
+from decoding.common.errors import PromptError, require
+from decoding.compare.comparison import Comparison, Contestant, compare
+from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.models.pair import Pair, PairSettings, load_pair
+from decoding.models.presets import choose_device, choose_dtype, model_folder, model_shape
+from decoding.trace.metrics import RunMetrics, spread
 
 # Weights that stay on the device where --max-memory-gib does not say: the embedding and a little more.
 SHARE_ON_DEVICE = 0.25

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.common import print_table, run_main
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.bootstrap import FEWEST, Estimate
 from decoding.experiments.homes import all_experiments
 from decoding.experiments.rows import all_rows

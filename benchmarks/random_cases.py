@@ -7,14 +7,14 @@ from random import Random
 from typing import Any
 
 from benchmarks.tiny_models import WORDS, PairPlan
+from decoding.common.settings import SettingInfo, settings_of
 from decoding.drafters import Drafter
-from decoding.method import CACHE_POLICIES, Method, fitting
-from decoding.methods import METHODS
-from decoding.node_orders import NODE_ORDERS
-from decoding.sampling import Sampling
-from decoding.session import Limits
-from decoding.settings import SettingInfo, settings_of
-from decoding.trace import Setting
+from decoding.methods.method import CACHE_POLICIES, Method, fitting
+from decoding.methods.methods import METHODS
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import Limits
+from decoding.trace.node_orders import NODE_ORDERS
+from decoding.trace.records import Setting
 
 PAIRS = 200  # numbers that are alike modulo this share a pair
 MOST_NEW_TOKENS = 40

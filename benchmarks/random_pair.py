@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from decoding.pair import Pair, load_pair
-from decoding.presets import EMBEDDED_FOLDER, PairSettings
+from decoding.models.pair import Pair, load_pair
+from decoding.models.presets import EMBEDDED_FOLDER, PairSettings
 
 LAYERS, DRAFT_LAYERS = 4, 1
 # Embeddings that outweigh the layers let the draft, the target's first layers, agree with the target: paths are

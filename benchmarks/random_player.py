@@ -11,11 +11,11 @@ from transformers import GenerationConfig
 
 from benchmarks.random_cases import Case, draw_method
 from benchmarks.tiny_models import END, WORDS
-from decoding.edits import Edits, Path
-from decoding.identity import MarginJudge, explain_difference
-from decoding.pair import Pair
-from decoding.session import DecodeSession
-from decoding.trace_file import load_run, save_run
+from decoding.compare.identity import MarginJudge, explain_difference
+from decoding.models.pair import Pair
+from decoding.session.session import DecodeSession
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.edits import Edits, Path
 
 MOST_SESSIONS = 5
 LONGER = 8  # tokens that a fork may go on past the limit, where the context has room

@@ -31,8 +31,8 @@ from benchmarks.common import arguments, print_table, run_main, save_figures
 from benchmarks.random_cases import PAIRS, draw_case
 from benchmarks.random_player import Player
 from benchmarks.tiny_models import PairPlan, load_tiny_pair
-from decoding.errors import DraftscopeError
-from decoding.pair import release
+from decoding.common.errors import DraftscopeError
+from decoding.models.pair import release
 
 RUNS, QUICK_RUNS = 10_000, 60
 MOST_NEAR_TIES = 5

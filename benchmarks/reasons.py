@@ -20,16 +20,16 @@ from benchmarks import reason_rules
 from benchmarks.common import arguments, print_table, run_main, save_figures
 from benchmarks.reason_rates import hardware_aware, learn
 from benchmarks.reason_rules import Case, Path
-from decoding.committing import cut_path
+from decoding.common.errors import SettingsError
 from decoding.drafters import DRAFTERS
 from decoding.drafters.base import Drafter
-from decoding.draws import GeneratorDraws
-from decoding.errors import SettingsError
-from decoding.method import Method, fitting
-from decoding.recorder import Step, write_iteration
-from decoding.sampling import Sampling, TargetRows
-from decoding.token_tree import TokenTree, TreePaths
-from decoding.trace import IterationTrace, KVTrace, PhaseTimes, VerificationStep, node_paths
+from decoding.methods.method import Method, fitting
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.session.iteration import cut_path
+from decoding.session.recorder import Step, write_iteration
+from decoding.trace.records import IterationTrace, KVTrace, PhaseTimes, VerificationStep, node_paths
+from decoding.tree.token_tree import TokenTree, TreePaths
 from decoding.verifiers import VERIFIERS
 from viz.explain.iteration import why_final, why_not_expanded, why_verdict
 

@@ -12,10 +12,10 @@ from benchmarks.common import (
     run_main,
     save_figures,
 )
-from decoding.methods import METHODS
-from decoding.metrics import spread
-from decoding.pair import Pair
-from decoding.session import DecodeSession, Limits
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.metrics import spread
 
 RECORDS = ("none", "summary", "full")
 GOAL = 0.05

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from benchmarks.common import print_table
-from decoding.comparison import MOST_TRIES, cold_calls
-from decoding.method import Method
-from decoding.pair import Model, Pair
-from decoding.session import DecodeSession, Limits
-from decoding.trace import PHASES
-from decoding.tree_attention import causal_visibility, tree_forward
+from decoding.compare.comparison import MOST_TRIES, cold_calls
+from decoding.methods.method import Method
+from decoding.models.pair import Model, Pair
+from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.records import PHASES
 
 QUERIES = (1, 4, 16, 64)
 REPEATS = 15

@@ -27,13 +27,13 @@ from benchmarks.common import (
     save_figures,
 )
 from benchmarks.random_pair import random_pair
-from decoding.draft import Draft
+from decoding.common.errors import PromptError, require
+from decoding.common.settings import setting
 from decoding.drafters.base import Drafter, Growing
-from decoding.errors import PromptError, require
-from decoding.method import Method
-from decoding.pair import Pair
-from decoding.session import DecodeSession, Limits
-from decoding.settings import setting
+from decoding.methods.method import Method
+from decoding.models.pair import Pair
+from decoding.session.session import DecodeSession, Limits
+from decoding.tree.draft import Draft
 
 GOAL = 0.10
 NODES, DEPTH, CONTEXT = 64, 8, 512  # where an axis is not what grows

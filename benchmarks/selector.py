@@ -23,17 +23,16 @@ from benchmarks.common import (
 from benchmarks.selector_roots import TREES, WAYS, labelled_roots, totals_of
 from benchmarks.selector_tables import exact_figures, level_table, measured_figures, ratio_table
 from benchmarks.talf_tables import Claims
-from decoding.comparison import Contestant, compare
-from decoding.errors import PromptError, SettingsError
-from decoding.kept import pair_identity
-from decoding.methods import METHODS
-from decoding.metrics import RunMetrics
-from decoding.pair import Pair
-from decoding.sampling import Sampling
+from decoding.common.errors import PromptError, SettingsError
+from decoding.compare.comparison import Contestant, compare
+from decoding.costs.latency import latency_model
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, pair_identity
+from decoding.sampling.sampling import Sampling
 from decoding.selector.card import SelectorCard
-from decoding.selector.latency_measuring import latency_model
 from decoding.selector.store import find_selector, require_fit, selectors_for
-from decoding.session import unrecorded
+from decoding.session.session import unrecorded
+from decoding.trace.metrics import RunMetrics
 from decoding.training.selector_labels import VERIFIER_NAMES
 
 QUICK = ("specinfer", "traversal")

@@ -14,8 +14,8 @@ from multiprocessing import get_context
 import numpy as np
 import torch
 
-from decoding.pair import Pair, PairSettings, load_pair
-from decoding.sampling import Sampling
+from decoding.models.pair import Pair, PairSettings, load_pair
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.card import SelectorCard, Static
 from decoding.selector.latency import LatencyModel, Way

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.common import run_main
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.crews import Crew, DeviceCrew, OwnCrew, devices_here
 from decoding.experiments.experiment import Status
 from decoding.experiments.grid import Grid, contestants
@@ -21,7 +21,7 @@ from decoding.experiments.grid_file import read_grid
 from decoding.experiments.homes import SHIPPED, experiments_home
 from decoding.experiments.ray_crew import RayCrew
 from decoding.experiments.runner import run_grid
-from decoding.pair import load_pair
+from decoding.models.pair import load_pair
 
 EVERY_S = 2.0  # between two lines of progress where stderr is no terminal
 

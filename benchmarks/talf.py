@@ -37,14 +37,14 @@ from benchmarks.talf_tables import (
     table_3,
     table_4,
 )
-from decoding.comparison import Contestant, compare
-from decoding.errors import PromptError
+from decoding.common.errors import PromptError
+from decoding.compare.comparison import Contestant, compare
 from decoding.heads.store import all_heads, find_head
-from decoding.method import Method
-from decoding.methods import METHODS
-from decoding.metrics import RunMetrics
-from decoding.pair import Pair
-from decoding.sampling import Sampling
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair
+from decoding.sampling.sampling import Sampling
+from decoding.trace.metrics import RunMetrics
 
 AUTOREGRESSIVE = "autoregressive"
 DEFAULT_THRESHOLD = 0.6

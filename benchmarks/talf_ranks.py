@@ -9,10 +9,10 @@ import torch
 
 from decoding.heads.head import with_draft
 from decoding.heads.store import find_head, load_network
-from decoding.method import Method
-from decoding.pair import Pair
-from decoding.session import DecodeSession, Limits
-from decoding.trace import IterationTrace
+from decoding.methods.method import Method
+from decoding.models.pair import Pair
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.records import IterationTrace
 from decoding.training.head_learner import target_sides
 from decoding.training.losses import Sides
 from decoding.training.trees import children_features, text_features

@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from decoding.presets import EMBEDDED_FOLDER
+from decoding.models.presets import EMBEDDED_FOLDER
 
 CONTEXT = 64
 LAYERS, HEADS, HEAD_DIM = 4, 4, 8

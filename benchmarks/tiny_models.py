@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from benchmarks.tiny_checkpoints import CONTEXT, SIZES, tiny_config
-from decoding.pair import Pair, load_pair
-from decoding.presets import PairSettings
+from decoding.models.pair import Pair, load_pair
+from decoding.models.presets import PairSettings
 
 WORDS = 150  # tokens of the tokenizer; the models' vocabularies may be padded
 END = 0

@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterator
 
 import plotly.graph_objects as go
 
-from decoding.diff import compare_runs
-from decoding.diff_words import diff_lines
-from decoding.errors import DraftscopeError
-from decoding.hindsight import hindsight, ranks_along
-from decoding.luck import luck_of, run_luck
-from decoding.metrics import measure_run
-from decoding.perfetto import perfetto_json
-from decoding.run_tables import iterations_csv, nodes_csv
-from decoding.trace import IterationTrace, RunTrace, node_paths
+from decoding.analysis.hindsight import hindsight, ranks_along
+from decoding.analysis.luck import luck_of, run_luck
+from decoding.common.errors import DraftscopeError
+from decoding.diff import compare_runs, diff_lines
+from decoding.trace.metrics import measure_run
+from decoding.trace.perfetto import perfetto_json
+from decoding.trace.records import IterationTrace, RunTrace, node_paths
+from decoding.trace.tables import iterations_csv, nodes_csv
 from viz.branches.diff import compare_trees, fork_measures, fork_summary, measures_html
 from viz.charts import run as charts
 from viz.charts.description import chart_sentence, chart_table
@@ -128,11 +127,11 @@ def _draw_beside(first: IterationTrace, second: IterationTrace) -> None:
 
 def _ask_rows(run: RunTrace, place: int) -> None:
     """What stored rows are asked for: other draws, all verifiers, and forks, none of which runs a model."""
-    from decoding.edits import Edits
-    from decoding.forks import Change, fork
-    from decoding.luck import rerolled
-    from decoding.run_theory import run_theory
-    from decoding.stored_state import sampling_of
+    from decoding.analysis.luck import rerolled
+    from decoding.replay.forks import Change, fork
+    from decoding.replay.run_theory import run_theory
+    from decoding.replay.stored_state import sampling_of
+    from decoding.trace.edits import Edits
 
     iteration = run.iterations[place]
     if iteration.target_logits is None:

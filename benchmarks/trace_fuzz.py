@@ -24,9 +24,9 @@ from pathlib import Path
 from benchmarks.trace_document_mutations import Saved
 from benchmarks.trace_drawing import draw_everything
 from benchmarks.trace_mutations import KINDS
-from decoding.errors import TraceFileError
-from decoding.trace import RunTrace
-from decoding.trace_file import load_run, save_run
+from decoding.common.errors import TraceFileError
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.records import RunTrace
 
 COUNT, QUICK_COUNT = 2400, 400
 MOST_SECONDS, MOST_BYTES = 4.0, 768 * 2**20
@@ -167,11 +167,11 @@ def fuzz(bases: list[bytes], count: int, seed: int, processes: int) -> Iterator[
 
 def saved_runs() -> list[bytes]:
     """Files of short runs decoded here: a tree, a sampled tree with all rows, no tree, a sampled delayed one."""
-    from decoding.contestants import parse_contestant
-    from decoding.method import fitted
-    from decoding.pair import embedded_pair
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession, Limits
+    from decoding.compare.contestants import parse_contestant
+    from decoding.methods.method import fitted
+    from decoding.models.pair import embedded_pair
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
 
     pair = embedded_pair()
     prompt_ids = pair.vocabulary.encode("Once upon a time there was a little dog. He liked to")

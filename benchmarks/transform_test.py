@@ -24,10 +24,10 @@ from torch import Tensor
 from benchmarks.common import choose_prompts, print_table, save_figures
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
 from benchmarks.memo_rows import KeptLaws, MemoRows, MemoSource
-from decoding.draft import Draft
 from decoding.drafters.base import ProbabilitySource
-from decoding.draws import GeneratorDraws
-from decoding.pair import Pair, embedded_pair
+from decoding.models.pair import Pair, embedded_pair
+from decoding.sampling.draws import GeneratorDraws
+from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import Verification
 from decoding.verifiers.verified_tree import VerifiedTree

@@ -21,12 +21,12 @@ from benchmarks.common import (
     sampling_from,
     save_figures,
 )
-from decoding.comparison import Contestant, compare
-from decoding.contestants import parse_contestant
-from decoding.method import Method, fitted
-from decoding.pair import Pair
-from decoding.prompts import load_prompts
-from decoding.sampling import Sampling
+from decoding.common.prompts import load_prompts
+from decoding.compare.comparison import Contestant, compare
+from decoding.compare.contestants import parse_contestant
+from decoding.methods.method import Method, fitted
+from decoding.models.pair import Pair
+from decoding.sampling.sampling import Sampling
 
 LARGE_BUDGETS = (63, 95, 127)
 # (share of the candidates that run, prompts, tokens) of each round.

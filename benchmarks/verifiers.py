@@ -14,13 +14,13 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.common import arguments, print_table, run_main, save_figures
-from decoding.draft import Draft
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.drafters.base import Drafter
-from decoding.draws import GeneratorDraws
-from decoding.presets import EMBEDDED_FOLDER
-from decoding.sampling import Sampling, TargetRows
-from decoding.token_tree import TokenTree
+from decoding.models.presets import EMBEDDED_FOLDER
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.tree.draft import Draft
+from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.khisti import forget_rounds
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decoding.engine_names import ENGINES
-from decoding.errors import (
+from decoding.common.engine_names import ENGINES
+from decoding.common.errors import (
     NEEDS_TORCH,
     DraftscopeError,
     OutOfMemoryError,
@@ -21,16 +21,16 @@ from decoding.errors import (
     TraceFileError,
     require,
 )
-from decoding.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, PairSettings
-from decoding.prompts import KINDS, load_prompts, read_prompt
-from decoding.trace import RunTrace
-from decoding.trace_file import MAX_ROW_BYTES, save_run
+from decoding.common.prompts import KINDS, load_prompts, read_prompt
+from decoding.models.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, PairSettings
+from decoding.trace.archive import MAX_ROW_BYTES, save_run
+from decoding.trace.records import RunTrace
 
 if TYPE_CHECKING:
-    from decoding.method import Method
-    from decoding.pair import Pair
-    from decoding.sampling import Sampling
-    from decoding.session import Limits
+    from decoding.methods.method import Method
+    from decoding.models.pair import Pair
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import Limits
 
 EVERY_S = 2.0  # between two lines of progress where stderr is no terminal
 Report = Callable[[str], None]
@@ -95,8 +95,8 @@ def chosen_method(text: str, sampling: "Sampling") -> tuple["Method", str | None
     Raises:
         SettingsError: an unknown name, setting or value, or a verifier, asked for by name, that would bias the output.
     """
-    from decoding.contestants import parse_contestant
-    from decoding.method import fitted
+    from decoding.compare.contestants import parse_contestant
+    from decoding.methods.method import fitted
 
     contestant = parse_contestant(text)
     if contestant.method is None:
@@ -131,8 +131,8 @@ def record(
     Raises:
         TraceFileError: the raw logits outgrow what a file holds; decoding ends there.
     """
-    from decoding.row_memory import trace_bytes
-    from decoding.session import DecodeSession
+    from decoding.session.limits import trace_bytes
+    from decoding.session.session import DecodeSession
 
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
     row_bytes = 0
@@ -175,9 +175,9 @@ def _record(args: argparse.Namespace) -> int:
     require(args.warm_up >= 0, f"--warm-up must be 0 or more, not {args.warm_up}.")
     import transformers
 
-    from decoding.pair import load_pair
-    from decoding.sampling import Sampling
-    from decoding.session import Limits
+    from decoding.models.pair import load_pair
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import Limits
 
     transformers.logging.set_verbosity_error()
     sampling = Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)

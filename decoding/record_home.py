@@ -1,11 +1,11 @@
 """`python -m decoding.record_home`: decode a story with the embedded pair and write the run that Home shows."""
 
-from decoding.methods import PRESETS
-from decoding.pair import embedded_pair
-from decoding.prompts import load_prompts
+from decoding.common.prompts import load_prompts
+from decoding.methods.methods import PRESETS
+from decoding.models.pair import embedded_pair
 from decoding.recorded import HOME_FILE, PROMPT, telling_iteration
-from decoding.session import DecodeSession, Limits
-from decoding.trace_file import save_run
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import save_run
 
 NEW_TOKENS, TRIES = 80, 12
 METHOD = "DynaTree, first level may branch"

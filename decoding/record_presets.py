@@ -8,7 +8,7 @@ All sample prompts are decoded; a run that falls into a loop is left out. What i
 * `tree_helps`: the tree with the largest advantage in measured speed over the faster of chain and plain decoding.
 * `tree_loses`: a tree that is slower than the chain because it commits fewer tokens per pass.
 * `lost_draft`, `lost_verify`, `lost_rebuild`: a tree that is slower than the chain chiefly by its drafting, by the
-  target's pass over more rows, by the second target pass of rollback + rebuild (see `decoding.slowdown`).
+  target's pass over more rows, by the second target pass of rollback + rebuild (see `decoding.analysis.slowdown`).
 * `sibling_rescue`: most accepted below a sibling of a rejected first choice, in a tree that a person can read.
 * `history`: history adaptation moves its settings most often, and in both directions where a run does so.
 * `sampled`: at temperature 0.8, most accepted below a sibling after a rejection that left a residual.
@@ -23,17 +23,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from decoding.method import Method
-from decoding.methods import METHODS, PRESETS
-from decoding.pair import Pair, embedded_pair
-from decoding.prompts import Prompt, load_prompts
+from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, slowdown
+from decoding.common.prompts import Prompt, load_prompts
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS, PRESETS
+from decoding.models.pair import Pair, embedded_pair
 from decoding.recorded import CHAIN, PLAIN, PROMPT, recording_file
 from decoding.recorded.criteria import best_rescue, in_words, loops, speed, threshold_moves, tokens_per_pass
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, slowdown
-from decoding.trace import RunTrace
-from decoding.trace_file import save_run
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import save_run
+from decoding.trace.records import RunTrace
 
 NEW_TOKENS, HISTORY_TOKENS, SAMPLED_TOKENS = 64, 96, 48
 TRIES, CANDIDATES = 7, 4

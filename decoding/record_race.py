@@ -3,13 +3,13 @@
 Every method runs alone, in turn with the others within each repeat; what is written is each one's median repeat.
 """
 
-from decoding.comparison import compare
-from decoding.contestants import parse_contestant
-from decoding.pair import embedded_pair
-from decoding.prompts import load_prompts
+from decoding.common.prompts import load_prompts
+from decoding.compare.comparison import compare
+from decoding.compare.contestants import parse_contestant
+from decoding.compare.scoreboard import score
+from decoding.models.pair import embedded_pair
 from decoding.recorded.race import FOLDER, NEW_TOKENS, PROMPT, RACERS, REPEATS, WARMUP
-from decoding.scoreboard import score
-from decoding.trace_file import save_run
+from decoding.trace.archive import save_run
 
 
 def main() -> None:

@@ -1,23 +1,221 @@
-"""`python -m decoding.widen --like pythia-2.8b --out DIR`: the embedded pair with the shapes and cost of a large one.
-
-The two models written compute the function of the embedded ones (`decoding/widen_weights.py` says how), so that a run
-costs what the large pair's would and accepts what a real trained pair accepts, with no download.
-"""
+"""Shapes that the embedded pair widens to: whole numbers of copies of its width, with heads of the same size."""
 
 import argparse
+import hashlib
 import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-from decoding.errors import DraftscopeError, PairError, require
-from decoding.presets import DTYPE_BYTES, EMBEDDED_FOLDER, choose_device
-from decoding.widen_shapes import LIKES
-from decoding.widen_weights import Widening, load_narrow
+from decoding.common.errors import DraftscopeError, PairError, require
+from decoding.models.presets import DTYPE_BYTES, EMBEDDED_FOLDER, choose_device
+
+
+@dataclass(frozen=True)
+class WideShape:
+    """What a GPT-NeoX model looks like from outside; rotary share, residual and context stay those of the source."""
+
+    name: str
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    vocab_size: int
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder to write, by which tables and pages call the model."""
+        return f"widened-{self.name}"
+
+
+@dataclass(frozen=True)
+class WidePair:
+    """A target and a draft to widen to."""
+
+    target: WideShape
+    draft: WideShape
+
+
+# From the published configurations. Only pythia-2.8b has the embedded target's heads of 80; 70m, 160m and 410m have
+# the draft's heads of 64 (160m takes six copies: in 16 bits a sixth of a weight is rounded once more).
+PYTHIA_2_8B = WideShape("pythia-2.8b", 2560, 32, 32, 10240, 50_304)
+PYTHIA_70M = WideShape("pythia-70m", 512, 6, 8, 2048, 50_304)
+PYTHIA_160M = WideShape("pythia-160m", 768, 12, 12, 3072, 50_304)
+PYTHIA_410M = WideShape("pythia-410m", 1024, 24, 16, 4096, 50_304)
+# Two copies, two more layers and a padded vocabulary: everything that the large shapes have, for tests.
+TINY_TARGET = WideShape("tiny-target", 640, 10, 8, 2560, 4608)
+TINY_DRAFT = WideShape("tiny-draft", 256, 3, 4, 1024, 4608)
+
+LIKES: dict[str, WidePair] = {
+    "pythia-2.8b": WidePair(PYTHIA_2_8B, PYTHIA_70M),
+    "pythia-2.8b+160m": WidePair(PYTHIA_2_8B, PYTHIA_160M),
+    "pythia-2.8b+410m": WidePair(PYTHIA_2_8B, PYTHIA_410M),
+    "tiny": WidePair(TINY_TARGET, TINY_DRAFT),
+}
+
+
+WIDENED_FROM = "draftscope_widened_from"  # key in config.json: which model the weights really are
+PADDED_LOGIT = -60.0  # the largest real logit of the embedded pair lies between 4 and 27 everywhere
+MAX_PADDED_WEIGHT = 8.0  # a larger one would carry 16-bit rounding of the norm's output into the padded logit
+MAX_SHARD_BYTES = 1_000_000_000
+
+EMBEDDING, HEAD = "gpt_neox.embed_in.weight", "lm_head.weight"
+NORM_GAIN, NORM_BIAS = "gpt_neox.final_layer_norm.weight", "gpt_neox.final_layer_norm.bias"
+LAYER = re.compile(r"(gpt_neox\.layers\.)(\d+)\.(.+)")
+OUTPUT_PROJECTION = re.compile(r"(attention\.dense|mlp\.dense_4h_to_h)\.(weight|bias)")
+ATTENTION_BIASES = ("attention.query_key_value.bias", "attention.dense.bias")
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """A model of the embedded pair: its configuration, its weights by name in float32, the hash of their file."""
+
+    role: str
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+    sha256: str
+
+
+def load_narrow(role: str, device: str = "cpu") -> Narrow:
+    """Read the `target` or the `draft` of the embedded pair."""
+    folder = EMBEDDED_FOLDER / role
+    file = folder / "model.safetensors"
+    weights = {name: weight.to(device, torch.float32) for name, weight in load_file(file).items()}
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return Narrow(role, config, weights, hashlib.sha256(file.read_bytes()).hexdigest())
+
+
+class Widening:
+    """One model of the embedded pair and the shape and dtype to widen it to; weights are made one at a time.
+
+    Raises:
+        SettingsError: the shape is not a whole number of copies of the model.
+    """
+
+    def __init__(self, narrow: Narrow, shape: WideShape, dtype: str):
+        self.narrow, self.shape, self.dtype = narrow, shape, getattr(torch, dtype)
+        hidden, heads = narrow.config["hidden_size"], narrow.config["num_attention_heads"]
+        self.copies = copies = shape.hidden_size // hidden
+        padded = shape.vocab_size - narrow.config["vocab_size"]
+        require(
+            copies >= (2 if padded else 1)
+            and shape.hidden_size == copies * hidden
+            and shape.heads == copies * heads
+            and shape.intermediate_size == copies * narrow.config["intermediate_size"]
+            and shape.layers >= narrow.config["num_hidden_layers"]
+            and padded >= 0,
+            f"{shape.name} ({shape.hidden_size} wide, {shape.heads} heads, {shape.layers} layers) cannot be made of "
+            f"copies of the embedded {narrow.role} ({hidden} wide, {heads} heads, "
+            f"{narrow.config['num_hidden_layers']} layers); choose one of {', '.join(LIKES)}.",
+        )
+        self.config = self._config(dtype)
+        with torch.device("meta"):
+            wide = GPTNeoXForCausalLM(GPTNeoXConfig.from_dict(self.config))
+        self.shapes = {name: weight.shape for name, weight in wide.state_dict().items()}
+
+    def _config(self, dtype: str) -> dict[str, Any]:
+        narrow, shape = self.narrow, self.shape
+        origin = {
+            "model": f"embedded {narrow.role}",
+            "sha256": narrow.sha256,
+            "copies": self.copies,
+            "layers": narrow.config["num_hidden_layers"],
+            "vocab_size": narrow.config["vocab_size"],
+        }
+        return narrow.config | {
+            "hidden_size": shape.hidden_size,
+            "num_hidden_layers": shape.layers,
+            "num_attention_heads": shape.heads,
+            "intermediate_size": shape.intermediate_size,
+            "vocab_size": shape.vocab_size,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+            "dtype": dtype,
+            WIDENED_FROM: origin,
+        }
+
+    def tensor(self, name: str) -> Tensor:
+        """One weight of the wide model, by its name in `shapes`."""
+        if name == EMBEDDING:
+            ids = torch.arange(self.shape.vocab_size, device=self.narrow.weights[EMBEDDING].device)
+            rows = self.narrow.weights[EMBEDDING].to(self.dtype)
+            return rows[ids % len(rows)].repeat(1, self.copies)
+        if name == HEAD:
+            return self._head()
+        if name == NORM_BIAS:
+            return self._norm_bias()
+        layer = LAYER.fullmatch(name)
+        if layer is not None:
+            real_layers = self.narrow.config["num_hidden_layers"]
+            prefix, index, part = layer[1], int(layer[2]), layer[3]
+            unknown = part in ATTENTION_BIASES and not self.narrow.config["attention_bias"]
+            if unknown or (index >= real_layers and OUTPUT_PROJECTION.fullmatch(part)):
+                return torch.zeros(self.shapes[name], dtype=self.dtype)
+            name = f"{prefix}{index % real_layers}.{part}"
+        weight = self.narrow.weights[name]
+        if weight.ndim == 1:
+            return weight.to(self.dtype).repeat(self.copies)
+        return (weight / self.copies).to(self.dtype).repeat(self.copies, self.copies)
+
+    def _norm_bias(self) -> Tensor:
+        bias = self.narrow.weights[NORM_BIAS]
+        wide = bias.repeat(self.copies)
+        if self._padded:
+            wide[: len(bias)] += 1
+            wide[len(bias) : 2 * len(bias)] -= 1
+        return wide.to(self.dtype)
+
+    def _head(self) -> Tensor:
+        tied = self.narrow.config["tie_word_embeddings"]
+        real = self.narrow.weights[EMBEDDING if tied else HEAD]
+        head = torch.zeros(self.shapes[HEAD], dtype=self.dtype, device=real.device)
+        head[: len(real)] = (real / self.copies).to(self.dtype).repeat(1, self.copies)
+        if self._padded:
+            head[len(real) :, : real.shape[1]] = self._padded_row().to(self.dtype)
+        return head
+
+    def _padded_row(self) -> Tensor:
+        """Output weights of a padded id on the first copy, `[narrow hidden_size]`, from the norm as it is stored."""
+        gain = self.narrow.weights[NORM_GAIN].to(self.dtype).float()
+        bias = self._norm_bias()[: len(gain)].float()
+        row = PADDED_LOGIT / (bias / gain).sum() / gain
+        if not row.abs().max() <= MAX_PADDED_WEIGHT:
+            raise PairError(
+                f"The final norm's gain of the embedded {self.narrow.role} comes too near to zero to keep padded ids "
+                "out; train the pair again or widen to a shape without padded ids."
+            )
+        return row
+
+    @property
+    def _padded(self) -> bool:
+        return self.shape.vocab_size > self.narrow.config["vocab_size"]
+
+    def shards(self) -> list[list[str]]:
+        """Names of the weights, file by file, each file at most `MAX_SHARD_BYTES` unless one weight is larger."""
+        shards: list[list[str]] = []
+        room = 0
+        for name in self.shapes:
+            size = self.weight_bytes([name])
+            if size > room:
+                shards.append([])
+                room = MAX_SHARD_BYTES
+            shards[-1].append(name)
+            room -= size
+        return shards
+
+    def weight_bytes(self, names: Iterable[str] | None = None) -> int:
+        """Bytes of the weights named, of all where none are named."""
+        return sum(self.shapes[name].numel() * self.dtype.itemsize for name in names or self.shapes)
+
 
 SMALL_FILES_BYTES = 1_000_000  # configuration, index and tokenizer of one model
 

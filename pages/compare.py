@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, show_error
@@ -18,7 +18,7 @@ from viz.glossary import explain_term
 from viz.tokens import plural
 
 if TYPE_CHECKING:
-    from decoding.contestants import Contestant
+    from decoding.compare.contestants import Contestant
 
 SLOT = "compare"
 LOOP_FREE, WHOLE = "without loops", "whole output"
@@ -120,7 +120,7 @@ def hint() -> None:
 
 def results(outcome: Outcome) -> None:
     """Figures of the last comparison in five views."""
-    from decoding.scoreboard import score
+    from decoding.compare.scoreboard import score
     from pages.ui.compare import outputs as compare_outputs
     from pages.ui.compare import results as compare_results
 

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.torch_there import need_torch, torch_there

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from decoding.errors import NEEDS_TORCH
+from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.address import (
     Arrival,

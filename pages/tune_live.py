@@ -4,7 +4,7 @@ from importlib import import_module
 
 import streamlit as st
 
-from decoding.errors import SettingsError
+from decoding.common.errors import SettingsError
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import show_error
 from pages.ui.common.torch_there import need_torch
@@ -33,7 +33,7 @@ def main() -> None:
     if not need_torch():
         return
     with st.spinner("Loading torch, a few seconds"):  # only the first page of a server's life is seen to wait here
-        import_module("decoding.methods")
+        import_module("decoding.methods.methods")
     workplace()
 
 

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import streamlit as st
 
-from decoding.errors import NEEDS_TORCH
+from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown
@@ -53,7 +53,7 @@ def main() -> None:
     setup("Verifiers")
     st.html(STYLE)
     with st.spinner("Getting ready, a few seconds"):  # torch; only the first page of a server's life waits for it
-        import_module("decoding.replay_steps")
+        import_module("decoding.replay.steps")
     adopt()
     if tree_in_view() is None:
         recorded = home_run()
@@ -112,7 +112,7 @@ def draw_tree_and_table(looked: Looked, sampling, rerolls: int) -> None:
 
 def has_rows(looked: Looked) -> bool:
     """Whether the tree can be verified again."""
-    from decoding.replay import has_rows
+    from decoding.replay.replay import has_rows
 
     return bool(looked.iteration.nodes) and has_rows(looked.iteration)
 

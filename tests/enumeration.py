@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from decoding.draft import Draft
+from decoding.common.optional_torch import torch
 from decoding.drafters.base import Drafter
-from decoding.draws import enumerate_draws
-from decoding.optional_torch import torch
-from decoding.sampling import Sampling, TargetRows
+from decoding.sampling.draws import enumerate_draws
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.tree.draft import Draft
 from decoding.verifiers.base import Verifier
 from decoding.verifiers.verified_tree import VerifiedTree
 from tests.tables import TableSource, path_tokens

@@ -15,7 +15,7 @@ import transformers
 from tokenizers import processors
 from transformers import AutoTokenizer, GenerationConfig
 
-from decoding.presets import EMBEDDED_FOLDER
+from decoding.models.presets import EMBEDDED_FOLDER
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"

@@ -12,26 +12,26 @@ from typing import Any
 
 import numpy as np
 
+from decoding.analysis.luck import rerolled
+from decoding.analysis.smallest_change import change_search, smallest_changes
+from decoding.common.errors import DraftscopeError
+from decoding.common.optional_torch import Tensor, torch
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
-from decoding.draws import GeneratorDraws, enumerate_draws
-from decoding.edits import Edits
-from decoding.errors import DraftscopeError
-from decoding.forks import Change, fork
-from decoding.luck import rerolled
-from decoding.method import fitted
-from decoding.methods import METHODS
-from decoding.optional_torch import Tensor, torch
-from decoding.replay import replay, replayed_iteration
-from decoding.replay_steps import node_steps
-from decoding.run_theory import run_theory
-from decoding.sampling import Sampling
-from decoding.smallest_change import change_search, smallest_changes
-from decoding.stored_state import method_of, sampling_of
-from decoding.theory import entropy
-from decoding.token_tree import TokenTree
-from decoding.trace import IterationTrace, RunTrace, node_paths
-from decoding.trace_file import load_run
+from decoding.methods.method import fitted
+from decoding.methods.methods import METHODS
+from decoding.replay.forks import Change, fork
+from decoding.replay.replay import replay, replayed_iteration
+from decoding.replay.run_theory import run_theory
+from decoding.replay.steps import node_steps
+from decoding.replay.stored_state import method_of, sampling_of
+from decoding.sampling.draws import GeneratorDraws, enumerate_draws
+from decoding.sampling.sampling import Sampling
+from decoding.trace.archive import load_run
+from decoding.trace.edits import Edits
+from decoding.trace.records import IterationTrace, RunTrace, node_paths
+from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS
+from decoding.verifiers.theory import entropy
 from decoding.verifiers.verified_tree import VerifiedTree
 from tests.enumeration import Tables, all_drafts
 from tests.tables import path_tokens

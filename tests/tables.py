@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from decoding.optional_torch import Tensor, torch
-from decoding.token_tree import TokenTree
+from decoding.common.optional_torch import Tensor, torch
+from decoding.tree.token_tree import TokenTree
 
 
 class TableSource:

@@ -6,9 +6,9 @@ import transformers
 from benchmarks import architectures
 from benchmarks.architectures import TABLE, Trial, cases, document, stored, try_architecture
 from benchmarks.tiny_checkpoints import causal_types, write_pair
-from decoding import pair as pair_module
-from decoding.identity import MarginJudge
-from decoding.pair import PairSettings, load_pair
+from decoding.compare.identity import MarginJudge
+from decoding.models import pair as pair_module
+from decoding.models.pair import PairSettings, load_pair
 
 TEXT = (
     "Once upon a time there was a little fox who lived by the sea, and every day it went to look for its mother. " * 2

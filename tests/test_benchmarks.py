@@ -6,14 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-import decoding.cached_models as models_module
+import decoding.session.cached_models as models_module
 from benchmarks import identity, methods, recording
 from benchmarks.answer_times import full_tree, goal_ms, verdicts
 from benchmarks.common import choose_prompts
 from benchmarks.interaction import percentile_95
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.tree_attention import tree_forward
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.models.tree_attention import tree_forward
 
 
 @pytest.fixture(scope="module")

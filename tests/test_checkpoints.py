@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-import decoding.iteration as iteration_module
-from decoding.edits import Edits
-from decoding.errors import PairError, SettingsError
-from decoding.methods import METHODS
-from decoding.pair import PairSettings, embedded_pair, load_pair, release
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.trace_check import check_run
+import decoding.session.iteration as iteration_module
+from decoding.common.errors import PairError, SettingsError
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.edits import Edits
+from decoding.trace.validation import check_run
 from tests.fakes import make_checkpoint
 from viz.explain.verdict import why_verdict
 

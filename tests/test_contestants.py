@@ -2,10 +2,10 @@
 
 import pytest
 
-from decoding.baselines.hf_generate import BASELINES
-from decoding.contestants import contestant_label, format_contestant, parse_contestant
-from decoding.errors import SettingsError
-from decoding.methods import METHODS, PRESETS
+from decoding.common.errors import SettingsError
+from decoding.compare.contestants import contestant_label, format_contestant, parse_contestant
+from decoding.compare.hf_generate import BASELINES
+from decoding.methods.methods import METHODS, PRESETS
 
 CHANGED = [
     ("dynatree", {"history": False, "base_depth": 3, "confidence_high": 0.61}),

@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoding import calibration, cost_measuring, kept
-from decoding.cost_measuring import Probe, cost_model, known_costs, machine_words, measure_costs
-from decoding.cost_model import CostCurve, CostModel, CostPoint, read_curve
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint, read_curve
+from decoding.common.errors import SettingsError
+from decoding.costs import calibration, kept, measuring
+from decoding.costs.measured import MeasuredPair
+from decoding.costs.measuring import Probe, cost_model, known_costs, machine_words, measure_costs
 from decoding.drafters import HardwareAwareDrafter
 from decoding.engines.static_shapes import BUCKETS
-from decoding.errors import SettingsError
-from decoding.measured import MeasuredPair
-from decoding.pair import PairSettings, embedded_pair, load_pair
-from decoding.sampling import Sampling
-from decoding.session import unrecorded
+from decoding.models.pair import PairSettings, embedded_pair, load_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import unrecorded
 
 
 def curve(*points: tuple[int, float], padded: bool = False) -> CostCurve:
@@ -86,18 +86,18 @@ def test_a_model_survives_json():
 
 def test_the_least_median_is_that_of_a_quiet_stretch():
     loaded, quiet = [9.0, 11.0, 10.0], [2.0, 2.5, 1.5]
-    point = cost_measuring._point(4, loaded + quiet + loaded + loaded)
+    point = measuring._point(4, loaded + quiet + loaded + loaded)
     assert (point.size, point.seconds) == (4, 2.0) and point.low_s > 2.0 and point.high_s >= 10.0
-    assert cost_measuring._point(1, [3.0]) == CostPoint(1, 3.0, 3.0, 3.0)
+    assert measuring._point(1, [3.0]) == CostPoint(1, 3.0, 3.0, 3.0)
 
 
 def test_overheads_are_the_line_that_a_few_slow_iterations_do_not_move():
     levels = np.array([1, 2, 3, 1, 2, 3, 1, 2, 3])
     taken = 2.0 + 0.5 * levels
     taken[4] = 40.0
-    assert cost_measuring._line(levels, taken) == pytest.approx((2.0, 0.5))
-    assert cost_measuring._line(np.array([2, 2]), np.array([1.0, 1.0])) == pytest.approx((0.0, 0.5))
-    assert cost_measuring._line(np.array([1, 2]), np.array([-1.0, -2.0])) == (0.0, 0.0)
+    assert measuring._line(levels, taken) == pytest.approx((2.0, 0.5))
+    assert measuring._line(np.array([2, 2]), np.array([1.0, 1.0])) == pytest.approx((0.0, 0.5))
+    assert measuring._line(np.array([1, 2]), np.array([-1.0, -2.0])) == (0.0, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_passes_of_the_embedded_pair_are_timed(pair):
     costs = measure_costs(pair, unrecorded, budget_s=0.1)
     for line in (costs.target, costs.draft):
         sizes = [point.size for point in line.points]
-        assert sizes == list(cost_measuring.SIZES[: len(sizes)]) and len(sizes) >= 2 and not line.padded
+        assert sizes == list(measuring.SIZES[: len(sizes)]) and len(sizes) >= 2 and not line.padded
         assert all(0 < point.low_s <= point.high_s and point.seconds > 0 for point in line.points)
     # Whatever else the machine does: 16 times the work of a far larger model takes longer.
     assert costs.target.seconds(16) > costs.draft.seconds(1)
@@ -134,15 +134,15 @@ def test_a_pass_leaves_the_prefix_as_it_was(pair):
 
 
 def test_the_timed_tree_and_level(pair):
-    seen, depths = cost_measuring.binary_tree(7)
+    seen, depths = measuring.binary_tree(7)
     assert depths.tolist() == [0, 1, 1, 2, 2, 2, 2]
     assert np.flatnonzero(seen[5]).tolist() == [0, 2, 5] and seen[0].sum() == 1
-    seen, depths = cost_measuring._siblings(3)
+    seen, depths = measuring._siblings(3)
     assert (seen == np.eye(3)).all() and not depths.any()
 
 
 def test_a_slow_model_is_measured_at_few_sizes_and_not_decoded(pair, monkeypatch):
-    monkeypatch.setattr(cost_measuring, "SLOW_PASS_S", 0.0)
+    monkeypatch.setattr(measuring, "SLOW_PASS_S", 0.0)
     costs = measure_costs(pair, unrecorded, budget_s=0.0)
     assert [point.size for point in costs.target.points] == [1, 16, 64] and costs.prefix_length == 16
     assert (costs.iteration_s, costs.level_s, costs.iterations) == (0.0, 0.0, 0)
@@ -165,7 +165,7 @@ def test_sizes_end_where_passes_take_too_long_or_memory_ends(pair, monkeypatch):
 
 
 def test_an_engine_that_pads_is_measured_at_its_sizes(pair, monkeypatch):
-    monkeypatch.setattr(cost_measuring, "SIZES", (1, 2, 4, 8, 16, 32))
+    monkeypatch.setattr(measuring, "SIZES", (1, 2, 4, 8, 16, 32))
     probe = Probe(pair.with_engine("static"), pair.with_engine("static").draft, level=True)
     assert probe.padded and probe.pass_s(3) > 0
     assert probe.sizes[:5] == BUCKETS[:5] and set(probe.sizes) <= {1, 2, 4, 8, 16, 24, 32}
@@ -182,7 +182,7 @@ def cache(tmp_path, monkeypatch):
 def measured(monkeypatch):
     """Replaces the measurement; the list tells for which pairs it was asked."""
     asked: list = []
-    monkeypatch.setattr(cost_measuring, "measure_costs", lambda pair, _: asked.append(pair) or COSTS)
+    monkeypatch.setattr(measuring, "measure_costs", lambda pair, _: asked.append(pair) or COSTS)
     return asked
 
 
@@ -200,7 +200,7 @@ def test_costs_are_measured_once_and_kept(pair, cache, measured, monkeypatch):
 def test_costs_belong_to_engine_threads_and_pair(pair, cache, measured, monkeypatch):
     cost_model(pair, unrecorded)
     cost_model(pair.with_engine("library"), unrecorded)
-    monkeypatch.setattr(cost_measuring.torch, "get_num_threads", lambda: 93)
+    monkeypatch.setattr(measuring.torch, "get_num_threads", lambda: 93)
     cost_model(pair, unrecorded)
     assert len(measured) == 3 and "93 threads" in machine_words(pair)
     (file,) = cache.iterdir()

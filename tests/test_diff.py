@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from decoding.diff import compare_iterations, compare_runs, main
-from decoding.diff_words import diff_lines, difference_words, parting_words, tree_words
-from decoding.trace_file import save_run
+from decoding.diff import (
+    compare_iterations,
+    compare_runs,
+    diff_lines,
+    difference_words,
+    main,
+    parting_words,
+    tree_words,
+)
+from decoding.trace.archive import save_run
 from tests.traces import (
     Spec,
     bonus,

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from benchmarks.exact_cases import all_tables
+from decoding.common.errors import SettingsError
 from decoding.drafters import (
     FixedTreeDrafter,
     IIDPathsDrafter,
@@ -19,11 +20,10 @@ from decoding.drafters import (
     NoDrafter,
     SequoiaDrafter,
 )
-from decoding.edited_tree import bias as bias_of_edits
-from decoding.edited_tree import edit_draft, edit_rows, nodes_by_path
-from decoding.edits import Edits, touches_first_child
-from decoding.errors import SettingsError
-from decoding.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.session.edited_tree import bias as bias_of_edits
+from decoding.session.edited_tree import edit_draft, edit_rows, nodes_by_path
+from decoding.trace.edits import Edits, touches_first_child
 from decoding.verifiers import VERIFIERS
 from tests.enumeration import SAMPLED, Tables, all_drafts, bias, block_law
 from tests.tables import TableSource, path_tokens

@@ -5,10 +5,11 @@ import os
 
 import pytest
 
-from decoding import files, kept
-from decoding.errors import ExperimentError, TrainingError
+from decoding.common import files
+from decoding.common.errors import ExperimentError, TrainingError
+from decoding.common.files import new_folder, write_whole
+from decoding.costs import kept
 from decoding.experiments import launch as experiments
-from decoding.files import new_folder, write_whole
 from decoding.training import launch as trainings
 from decoding.training.run_folder import RunFolder, TrainingSettings
 

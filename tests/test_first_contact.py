@@ -12,9 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks import gpu, roofline
 from benchmarks.first_contact import ceilings, facts, ratios, report, run_part, shapes, stale
 from benchmarks.first_contact.report import LINES, NO_CUDA, Report
-from decoding.identity import Difference
-from decoding.interruption import CancelledError
-from decoding.pair import embedded_pair
+from decoding.common.interruption import CancelledError
+from decoding.compare.identity import Difference
+from decoding.models.pair import embedded_pair
 from tests.engines.tape import TapeGraphs
 
 

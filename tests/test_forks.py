@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoding.edits import Edits
-from decoding.errors import PairError, SettingsError
-from decoding.forks import Change, fork, fork_again, go_on, run_fork
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair, release
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.stored_rows import RowsMissing
-from decoding.trace import node_paths
-from decoding.trace_check import check_run
-from decoding.trace_file import load_run, save_run
+from decoding.common.errors import PairError, SettingsError
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair, release
+from decoding.replay.forks import Change, fork, fork_again, go_on, run_fork
+from decoding.replay.stored_rows import RowsMissing
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.edits import Edits
+from decoding.trace.records import node_paths
+from decoding.trace.validation import check_run
 
 WIDE = METHODS["dynatree"].with_settings(branch_first_level=True, stop_probability=0.01, prune_probability=0.005)
 SAMPLED = Sampling(0.9, seed=4)

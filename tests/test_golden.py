@@ -10,7 +10,7 @@ import pytest
 from decoding.experiments import launch as sweeps
 from decoding.experiments.rows import RowStore
 from decoding.recorded import FOLDER as RECORDED
-from decoding.trace_file import load_run
+from decoding.trace.archive import load_run
 from decoding.training import embedded
 from decoding.training import launch as trainings
 from decoding.training.run_folder import RunFolder

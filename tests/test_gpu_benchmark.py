@@ -9,14 +9,14 @@ import torch
 from benchmarks import common, gpu, roofline, tuning
 from benchmarks.budget import Budget
 from benchmarks.common import encode
-from decoding.baselines.hf_generate import CancelledError
-from decoding.contestants import parse_contestant
-from decoding.engines.device_drafters import device_rule
+from decoding.common.errors import PairError
+from decoding.compare.contestants import parse_contestant
+from decoding.compare.hf_generate import CancelledError
+from decoding.device.drafters import device_rule
 from decoding.engines.static_shapes import bucket
-from decoding.errors import PairError
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling
 
 TUNED = {"linear, tuned": "linear:length=2", "tree, tuned": "fixed_tree:max_depth=2,branching=3"}
 

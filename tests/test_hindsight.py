@@ -6,11 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from decoding.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
-from decoding.cost_model import CostCurve, CostModel, CostPoint
-from decoding.errors import SettingsError
-from decoding.hindsight import Followed, _reach, hindsight, ranks_along
-from decoding.luck import rerolled
+from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
+from decoding.analysis.hindsight import Followed, _reach, hindsight, ranks_along
+from decoding.analysis.luck import rerolled
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint
+from decoding.common.errors import SettingsError
 from tests import traces
 
 
@@ -24,16 +24,16 @@ COSTS = CostModel(curve((1, 0.005), (101, 0.105)), curve((1, 0.0011), (101, 0.01
 
 @pytest.fixture(scope="module")
 def pair():
-    from decoding.pair import embedded_pair
+    from decoding.models.pair import embedded_pair
 
     return embedded_pair()
 
 
 def decoded(pair, name, temperature=0.0, tokens=20, **settings):
     """A short run with its rows."""
-    from decoding.methods import METHODS
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
 
     ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
     method = METHODS[name].with_settings(**settings)
@@ -131,10 +131,10 @@ def test_the_best_rate_of_a_run_is_the_best_of_all_choices_of_parts():
 
 def test_an_iteration_from_before_a_fork_is_told_as_it_was_made_or_not_at_all(pair):
     """Its verifier and temperature are its parent's; a file does not say so, the recorded tests do."""
-    from decoding.methods import METHODS
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession, Limits
-    from decoding.stored_state import as_made
+    from decoding.methods.methods import METHODS
+    from decoding.replay.stored_state import as_made
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
 
     ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
     method = METHODS["iid_paths"].with_settings(paths=3, length=2, verifier="specinfer")
@@ -161,7 +161,7 @@ def test_an_iteration_from_before_a_fork_is_told_as_it_was_made_or_not_at_all(pa
 
 @pytest.mark.parametrize(("name", "verifier"), [("iid_paths", "specinfer"), ("dyspec", "traversal_wor")])
 def test_sampled_parts_are_what_fewer_draws_would_have_made(pair, name, verifier):
-    from decoding.smallest_change import change_search
+    from decoding.analysis.smallest_change import change_search
     from decoding.verifiers import VERIFIERS
 
     settings = {"iid_paths": {"paths": 3, "length": 2}, "dyspec": {"node_budget": 8}}[name]
@@ -179,8 +179,8 @@ def test_sampled_parts_are_what_fewer_draws_would_have_made(pair, name, verifier
 
 
 def test_nss_needs_no_rows_and_agrees_with_them(pair):
-    from decoding.replay import stored_tree
-    from decoding.stored_state import sampling_of
+    from decoding.replay.replay import stored_tree
+    from decoding.replay.stored_state import sampling_of
     from decoding.verifiers import NSSVerifier
 
     run = decoded(pair, "specexec", 1.0, node_budget=8, verifier="nss")

@@ -10,15 +10,15 @@ from tests.process import ROOT, printed
 ROOMS = ("decoding", "viz", "pages", "benchmarks", "sample_prompts")
 TORCH_FREE = (
     "decoding",
-    "decoding.trace",
-    "decoding.trace_file",
-    "decoding.errors",
-    "decoding.prompts",
-    "decoding.presets",
+    "decoding.trace.records",
+    "decoding.trace.archive",
+    "decoding.common.errors",
+    "decoding.common.prompts",
+    "decoding.models.presets",
     "decoding.diff",
-    "decoding.perfetto",
+    "decoding.trace.perfetto",
     "decoding.record",
-    "decoding.run_tables",
+    "decoding.trace.tables",
 )
 
 # What a room must not import; `None` stands for app.py.
@@ -31,7 +31,12 @@ FORBIDDEN: dict[str | None, set[str]] = {
     None: {"tests"},
 }
 # The only modules of decoding/ that viz/ may see: records, their errors and their tables.
-VIZ_MAY_SEE = {"decoding.trace", "decoding.errors", "decoding.node_orders", "decoding.run_tables"}
+VIZ_MAY_SEE = {
+    "decoding.trace.records",
+    "decoding.common.errors",
+    "decoding.trace.node_orders",
+    "decoding.trace.tables",
+}
 
 
 def imported_modules(source: str, path: Path) -> set[str]:
@@ -44,7 +49,7 @@ def imported_modules(source: str, path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            # `from decoding import trace` imports decoding.trace: keep the longer name, it is the stricter one.
+            # `from decoding import trace` imports decoding.trace.records: keep the longer name, it is the stricter one.
             names |= {f"{base}.{alias.name}" if base else alias.name for alias in node.names}
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -81,12 +86,12 @@ def test_names_of_transformers_are_imported_from_where_they_are_defined():
             for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.ImportFrom) and node.module == "transformers":
                     wrong.append(str(path))
-    assert wrong == ["decoding/widen_weights.py"]  # a command, too
+    assert wrong == ["decoding/widen.py"]  # a command, too
 
 
 def test_no_import_against_the_arrows():
     files = repository_files()
-    assert Path("decoding/trace.py") in files
+    assert Path("decoding/trace/records.py") in files
     wrong = [line for path in files for line in wrong_imports((ROOT / path).read_text(encoding="utf-8"), path)]
     assert not wrong, "\n".join(wrong)
 
@@ -99,9 +104,9 @@ def test_no_import_against_the_arrows():
         ("decoding/x.py", "from ..pages import ui"),
         ("decoding/x.py", "import importlib\nimportlib.import_module('plotly.graph_objects')"),
         ("viz/x.py", "from decoding import session"),
-        ("viz/x.py", "import decoding.session"),
+        ("viz/x.py", "import decoding.session.session"),
         ("viz/x.py", "import decoding"),
-        ("viz/x.py", "from decoding.token_tree import TokenTree"),
+        ("viz/x.py", "from decoding.tree.token_tree import TokenTree"),
         ("viz/x.py", "import torch.nn.functional as F"),
         ("benchmarks/x.py", "import streamlit"),
         ("pages/x.py", "import app"),
@@ -114,8 +119,14 @@ def test_a_wrong_import_is_found(path: str, source: str):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("viz/x.py", "from decoding.trace import RunTrace\nfrom decoding import trace\nfrom .theme import COLORS"),
-        ("pages/ui/x.py", "import streamlit\nfrom decoding.session import DecodeSession\nfrom viz import scene"),
+        (
+            "viz/x.py",
+            "from decoding.trace.records import RunTrace\nfrom decoding import trace\nfrom .theme import COLORS",
+        ),
+        (
+            "pages/ui/x.py",
+            "import streamlit\nfrom decoding.session.session import DecodeSession\nfrom viz import scene",
+        ),
         ("decoding/drafters/x.py", "import torch\nfrom .base import Drafter\nfrom ..trace import NodeTrace"),
         ("app.py", "import streamlit\nfrom pages.ui import setup"),
     ],

@@ -6,21 +6,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from decoding import comparison
-from decoding.baselines import hf_generate
-from decoding.baselines.hf_generate import run_baseline
-from decoding.budgets import budgets
-from decoding.cached_models import CachedModels
-from decoding.calibration import acceptance_by_rank, acceptance_odds
-from decoding.comparison import Contestant, measured_call, trees_on_prefix
-from decoding.cost_measuring import measure_costs
-from decoding.interruption import CancelledError, in_one_piece, interruptible, others_begin, pause_point
-from decoding.limits import Limits
-from decoding.luck import rerolled
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, unrecorded
+from decoding.analysis.budgets import budgets
+from decoding.analysis.luck import rerolled
+from decoding.common.interruption import CancelledError, in_one_piece, interruptible, others_begin, pause_point
+from decoding.compare import comparison, hf_generate
+from decoding.compare.comparison import Contestant, measured_call, trees_on_prefix
+from decoding.compare.hf_generate import run_baseline
+from decoding.costs.calibration import acceptance_by_rank, acceptance_odds
+from decoding.costs.measuring import measure_costs
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.cached_models import CachedModels
+from decoding.session.limits import Limits
+from decoding.session.session import DecodeSession, unrecorded
 
 PROMPT = "Once upon a time there was a little dog"
 

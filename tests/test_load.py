@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("playwright")
 
 from benchmarks.load import Visitor, _has_ended, checks_of
-from decoding.sampling import Sampling
+from decoding.sampling.sampling import Sampling
 
 FIGURES = {"cancelled_s": [0.2, 0.4], "free_s": 3.0, "before_mb": 900.0, "after_mb": 950.0}
 

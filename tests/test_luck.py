@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoding.luck import luck_of, rerolled, run_luck, token_law, walked_tokens
-from decoding.trace import VerificationStep
+from decoding.analysis.luck import luck_of, rerolled, run_luck, token_law, walked_tokens
+from decoding.trace.records import VerificationStep
 from tests import traces
 
 
 @pytest.fixture(scope="module")
 def run():
     """A sampled run with its rows."""
-    from decoding.methods import METHODS
-    from decoding.pair import embedded_pair
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.models.pair import embedded_pair
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
 
     pair = embedded_pair()
     method = METHODS["iid_paths"].with_settings(verifier="specinfer")
@@ -77,7 +77,7 @@ def test_an_iteration_without_its_tree_has_no_luck_to_tell():
 
 
 def test_without_rows_a_reroll_is_refused(run):
-    from decoding.errors import SettingsError
+    from decoding.common.errors import SettingsError
 
     with pytest.raises(SettingsError, match="rows"):
         rerolled(run.without_rows(), 0)
@@ -86,4 +86,4 @@ def test_without_rows_a_reroll_is_refused(run):
 def test_the_exact_part_needs_no_torch():
     from tests.test_imports import loaded_by
 
-    assert loaded_by(["decoding.luck", "decoding.hindsight", "decoding.budgets"]) == set()
+    assert loaded_by(["decoding.analysis.luck", "decoding.analysis.hindsight", "decoding.analysis.budgets"]) == set()

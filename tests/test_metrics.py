@@ -4,14 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.comparison import Contestant, compare, trees_on_prefix
-from decoding.errors import PromptError, SettingsError
-from decoding.identity import MarginJudge, explain_difference, first_difference
-from decoding.loops import NGRAM, LoopDetector, tokens_before_loop
-from decoding.methods import METHODS
-from decoding.metrics import Timeline, measure_run, measure_timeline, spread
-from decoding.pair import embedded_pair
-from decoding.session import DecodeSession, Limits
+from decoding.common.errors import PromptError, SettingsError
+from decoding.compare.comparison import Contestant, compare, trees_on_prefix
+from decoding.compare.identity import MarginJudge, explain_difference, first_difference
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.metrics import (
+    NGRAM,
+    LoopDetector,
+    Timeline,
+    measure_run,
+    measure_timeline,
+    spread,
+    tokens_before_loop,
+)
 from tests.traces import run_mixed, run_replayed
 
 
@@ -198,7 +205,7 @@ def test_trees_on_one_prefix(embedded):
 
 @pytest.mark.parametrize("error", [RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryError()])
 def test_one_contestant_out_of_memory_costs_the_others_nothing(embedded, monkeypatch, error):
-    import decoding.comparison as module
+    import decoding.compare.comparison as module
 
     real = module._call
 
@@ -216,7 +223,7 @@ def test_one_contestant_out_of_memory_costs_the_others_nothing(embedded, monkeyp
 
 
 def test_only_what_was_asked_for_ends_a_comparison_early(embedded, monkeypatch):
-    import decoding.comparison as module
+    import decoding.compare.comparison as module
 
     def gone(*_args, **_options):
         raise module.CancelledError
@@ -230,7 +237,7 @@ def test_only_what_was_asked_for_ends_a_comparison_early(embedded, monkeypatch):
 
 
 def test_other_errors_are_not_taken_for_a_full_device(embedded, monkeypatch):
-    import decoding.comparison as module
+    import decoding.compare.comparison as module
 
     def call(*_):
         raise RuntimeError("shapes do not match")

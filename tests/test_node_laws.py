@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.methods import METHODS
-from decoding.pair import Pair, embedded_pair
-from decoding.sampling import Sampling, target_law
-from decoding.session import DecodeSession, Limits
-from decoding.trace import RunTrace
-from decoding.trace_check import check_run
-from decoding.trace_codec import RecordError
-from decoding.trace_file import load_run, save_run
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, embedded_pair
+from decoding.sampling.sampling import Sampling, target_law
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.codec import RecordError
+from decoding.trace.records import RunTrace
+from decoding.trace.validation import check_run
 
 SAMPLINGS = [Sampling(temperature=0.8), Sampling(temperature=0.7, top_p=0.9), Sampling(temperature=1.0)]
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from decoding.contestants import format_contestant, parse_contestant
-from decoding.errors import SettingsError
-from decoding.forks import Change, fork
-from decoding.methods import METHODS
-from decoding.node_orders import NODE_ORDERS, breadth_first, depth_first
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.stored_state import method_of
-from decoding.trace_file import load_run, save_run
+from decoding.common.errors import SettingsError
+from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.replay.forks import Change, fork
+from decoding.replay.stored_state import method_of
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.node_orders import NODE_ORDERS, breadth_first, depth_first
 from decoding.verifiers import VERIFIERS
 
 TEXT = "Once upon a time there was a cat who had two friends, a dog and"

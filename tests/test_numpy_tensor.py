@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.errors import NEEDS_TORCH, TorchMissingError
-from decoding.numpy_tensor import Tensor
-from decoding.numpy_torch import NumpyTorch
-from decoding.numpy_torch import torch as numpy_torch
+from decoding.common.errors import NEEDS_TORCH, TorchMissingError
+from decoding.common.numpy_tensor import Tensor
+from decoding.common.numpy_torch import NumpyTorch
+from decoding.common.numpy_torch import torch as numpy_torch
 
 RNG = np.random.default_rng(0)
 LAW = RNG.dirichlet(np.full(40, 0.1))

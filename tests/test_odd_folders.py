@@ -10,10 +10,10 @@ from benchmarks import odd_folders
 from benchmarks.damage import CONFIG, sound_folder
 from benchmarks.damage_kinds import KINDS
 from benchmarks.odd_folders import OPENED, REFUSED, opened, outcomes
-from decoding.errors import PairError, first_line
-from decoding.pair import load_pair
-from decoding.pair_loading import find_model
-from decoding.presets import PairSettings, memory_estimate
+from decoding.common.errors import PairError, first_line
+from decoding.models.loading import find_model
+from decoding.models.pair import load_pair
+from decoding.models.presets import PairSettings, memory_estimate
 
 # What cannot be told from one another by their sentences alone is not here; `-m slow` opens a folder of every kind.
 TOLD = {

@@ -12,17 +12,16 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from benchmarks import offload as benchmark
-from decoding import pair_loading
-from decoding.baselines.hf_generate import run_baseline
-from decoding.errors import OutOfMemoryError, PairError, SettingsError
-from decoding.grouped_attention import GROUPED_SDPA
-from decoding.identity import MarginJudge
-from decoding.kept import pair_identity
-from decoding.method import CACHE_POLICIES
-from decoding.methods import METHODS
-from decoding.offload import drop_offloaded, fetch_weight, is_offloaded, placement
-from decoding.pair import PairSettings, embedded_pair, load_pair, release
-from decoding.session import DecodeSession, Limits
+from decoding.common.errors import OutOfMemoryError, PairError, SettingsError
+from decoding.compare.hf_generate import run_baseline
+from decoding.compare.identity import MarginJudge
+from decoding.methods.method import CACHE_POLICIES
+from decoding.methods.methods import METHODS
+from decoding.models import loading
+from decoding.models.grouped_attention import GROUPED_SDPA
+from decoding.models.offload import drop_offloaded, fetch_weight, is_offloaded, placement
+from decoding.models.pair import PairSettings, embedded_pair, load_pair, pair_identity, release
+from decoding.session.session import DecodeSession, Limits
 from tests.fakes import make_pair
 
 MOSTLY_OFF_GIB = 0.0104  # room for the embedding beside one layer of the embedded target
@@ -117,7 +116,7 @@ def test_a_limit_above_the_weights_keeps_all_on_the_device(grouped):
 
 
 def test_memory_need_not_hold_a_target_that_stays_on_disk(monkeypatch):
-    monkeypatch.setattr(pair_loading, "free_bytes", lambda _: 10_000_000)  # the draft takes 3, the target 45
+    monkeypatch.setattr(loading, "free_bytes", lambda _: 10_000_000)  # the draft takes 3, the target 45
     with pytest.raises(OutOfMemoryError, match="embedded-target needs"):
         embedded_pair()
     assert is_offloaded(load_pair(PairSettings(device="cpu", max_memory_gib=MOSTLY_OFF_GIB)).target.network)

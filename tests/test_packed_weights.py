@@ -5,8 +5,8 @@ import lzma
 import pytest
 import torch
 
-from decoding.errors import TrainingError
-from decoding.packed_weights import load_packed, pack, packed_bytes, rounded, unpack
+from decoding.common.errors import TrainingError
+from decoding.common.packed_weights import load_packed, pack, packed_bytes, rounded, unpack
 
 
 def state() -> dict[str, torch.Tensor]:

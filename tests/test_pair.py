@@ -12,13 +12,13 @@ from safetensors.torch import load, save_file
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from decoding import pair as pair_module
-from decoding import pair_checks, pair_loading
-from decoding.errors import OutOfMemoryError, PairError, PromptError, SettingsError
-from decoding.model_folder import check_values
-from decoding.pair import PairSettings, embedded_pair, load_pair, match_vocabulary, release
-from decoding.presets import EMBEDDED, EMBEDDED_FOLDER, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
-from decoding.vocabulary import Vocabulary
+from decoding.common.errors import OutOfMemoryError, PairError, PromptError, SettingsError
+from decoding.models import checks, loading
+from decoding.models import pair as pair_module
+from decoding.models.folder import check_values
+from decoding.models.pair import PairSettings, embedded_pair, load_pair, match_vocabulary, release
+from decoding.models.presets import EMBEDDED, EMBEDDED_FOLDER, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
+from decoding.models.vocabulary import Vocabulary
 from tests.fakes import copy_checkpoint, edit_json, make_checkpoint, make_pair, make_tokenizer
 from tests.process import printed
 
@@ -129,7 +129,7 @@ def test_architectures_that_cannot_decode_a_tree_are_refused(tmp_path, architect
 def test_falcon_with_alibi_is_refused():
     text = SimpleNamespace(model_type="falcon", alibi=True)
     with pytest.raises(PairError, match="alibi"):
-        pair_checks._check_positions(text, "falcon")
+        checks._check_positions(text, "falcon")
 
 
 def test_sliding_window_shorter_than_the_context(tmp_path):
@@ -163,7 +163,7 @@ def test_longrope_of_one_type_of_layers_counts_too():
         "sliding_attention": {"rope_type": "default"},
     }
     text = SimpleNamespace(rope_parameters=layers)
-    assert pair_checks.longrope_turn(SimpleNamespace(get_text_config=lambda: text)) == 64
+    assert checks.longrope_turn(SimpleNamespace(get_text_config=lambda: text)) == 64
 
 
 def test_gemma_layers_with_windows_count_too(folders):
@@ -219,10 +219,10 @@ def test_a_hub_that_does_not_answer_is_noticed_quickly(monkeypatch):
     def refuse(*_args, **_kwargs):
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(pair_loading.hub_constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(pair_loading, "getproxies", dict)
-    monkeypatch.setattr(pair_loading.socket, "create_connection", refuse)
-    assert not pair_loading.hub_answers()
+    monkeypatch.setattr(loading.hub_constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(loading, "getproxies", dict)
+    monkeypatch.setattr(loading.socket, "create_connection", refuse)
+    assert not loading.hub_answers()
 
 
 def test_unknown_and_gated_models():
@@ -232,9 +232,9 @@ def test_unknown_and_gated_models():
     class RepositoryNotFoundError(OSError):
         pass
 
-    assert "accept its licence" in pair_loading.explain(GatedRepoError(), "meta-llama/x", "weights")
-    assert "check the spelling" in pair_loading.explain(RepositoryNotFoundError(), "nobody/x", "weights")
-    assert "never run here" in pair_loading.explain(ValueError("contains custom code"), "x", "configuration")
+    assert "accept its licence" in loading.explain(GatedRepoError(), "meta-llama/x", "weights")
+    assert "check the spelling" in loading.explain(RepositoryNotFoundError(), "nobody/x", "weights")
+    assert "never run here" in loading.explain(ValueError("contains custom code"), "x", "configuration")
     assert "check the spelling" in refusal("no such model")
 
 
@@ -280,18 +280,18 @@ def test_what_the_hub_says_of_a_tokenizer_is_not_taken_for_a_folders_fault(monke
     def refuse(*_args, **_options):
         raise error
 
-    monkeypatch.setattr(pair_loading.AutoTokenizer, "from_pretrained", refuse)
-    source = pair_loading.Source("nobody/x", "nobody/x", None, object, (), {})
+    monkeypatch.setattr(loading.AutoTokenizer, "from_pretrained", refuse)
+    source = loading.Source("nobody/x", "nobody/x", None, object, (), {})
     with pytest.raises(PairError) as caught:
-        pair_loading.load_tokenizer(source)
-    assert str(caught.value) == pair_loading.explain(error, "nobody/x", "tokenizer")
+        loading.load_tokenizer(source)
+    assert str(caught.value) == loading.explain(error, "nobody/x", "tokenizer")
 
 
 def test_weights_beyond_the_range_of_float16_are_told_apart_from_damage():
     network = torch.nn.Linear(2, 2).requires_grad_(False)
     network.weight[0, 0] = 1e6
-    assert not pair_loading._not_finite(network, "x")
-    assert "choose float32 or bfloat16" in pair_loading._not_finite(network.half(), "x")
+    assert not loading._not_finite(network, "x")
+    assert "choose float32 or bfloat16" in loading._not_finite(network.half(), "x")
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-this-name/model", "/" + "long" * 100, "long" * 100, "nul\0"])
@@ -328,7 +328,7 @@ def test_damaged_and_incomplete_weights(tmp_path, folders):
 
 
 def test_memory_that_is_not_there_is_noticed_before_loading(monkeypatch):
-    monkeypatch.setattr(pair_loading, "free_bytes", lambda _: 10_000)
+    monkeypatch.setattr(loading, "free_bytes", lambda _: 10_000)
     with pytest.raises(OutOfMemoryError, match="GiB free"):
         embedded_pair()
 
@@ -436,9 +436,9 @@ def test_a_tokenizer_that_panics_is_refused(tmp_path, monkeypatch):
     def panics(*_, **__):
         raise panic("no entry found for key")
 
-    monkeypatch.setattr(pair_loading.AutoTokenizer, "from_pretrained", panics)
+    monkeypatch.setattr(loading.AutoTokenizer, "from_pretrained", panics)
     assert "tokenizer" in refusal(target, draft)
-    monkeypatch.setattr(pair_loading.AutoTokenizer, "from_pretrained", lambda *_, **__: sys.exit(1))
+    monkeypatch.setattr(loading.AutoTokenizer, "from_pretrained", lambda *_, **__: sys.exit(1))
     with pytest.raises(SystemExit):
         load_pair(settings_for(target, draft))
 
@@ -487,7 +487,7 @@ def test_presets_know_their_memory(folders):
 
 
 def test_presets_need_no_torch():
-    code = "import sys; from decoding.presets import PRESETS, memory_estimate;"
+    code = "import sys; from decoding.models.presets import PRESETS, memory_estimate;"
     code += "memory_estimate(PRESETS['embedded'].settings, 'float32');"
     code += "print('torch' in sys.modules)"
     assert printed(code).strip() == "False"

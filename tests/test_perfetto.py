@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.perfetto import perfetto_json
 from decoding.recorded import home_run
-from decoding.trace import PHASES
+from decoding.trace.perfetto import perfetto_json
+from decoding.trace.records import PHASES
 from tests.traces import run_autoregressive, run_mixed, run_of, run_replayed, summary
 
 NEEDED = {"X": {"name", "cat", "pid", "tid", "ts", "dur", "args"}, "C": {"name", "cat", "pid", "ts", "args"},

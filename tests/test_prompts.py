@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from decoding.errors import PromptError
-from decoding.prompts import KINDS, MAX_FILE_BYTES, MAX_FILES, Prompt, load_prompts
+from decoding.common.errors import PromptError
+from decoding.common.prompts import KINDS, MAX_FILE_BYTES, MAX_FILES, Prompt, load_prompts
 
 
 def test_at_least_four_prompts_of_each_kind():

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-import decoding.cached_models as models_module
+import decoding.session.cached_models as models_module
 from benchmarks import random_runs
 from benchmarks.random_cases import PAIRS, draw_case
 from benchmarks.random_player import Player
 from benchmarks.random_runs import grouped, in_parts, outcomes_of, report, run_numbers, summary
 from benchmarks.tiny_models import NAMES, PairPlan
-from decoding.errors import SettingsError
-from decoding.methods import METHODS
-from decoding.tree_attention import tree_forward
+from decoding.common.errors import SettingsError
+from decoding.methods.methods import METHODS
+from decoding.models.tree_attention import tree_forward
 from decoding.verifiers import VERIFIERS
 
 

@@ -9,15 +9,15 @@ import pytest
 
 from benchmarks import reasons
 from benchmarks.reasons import Found, check, check_run
-from decoding import trace_file
+from decoding.common.errors import TraceFileError
 from decoding.drafters import DRAFTERS, DynaTreeDrafter, HardwareAwareDrafter
 from decoding.drafters.base import Drafter
-from decoding.errors import TraceFileError
 from decoding.recorded import FOLDER
-from decoding.recorder import write_iteration
-from decoding.trace import ForcedTrace, VerificationStep, node_paths
-from decoding.trace_file import load_run, save_run
-from decoding.verdicts import Verdicts
+from decoding.session.recorder import write_iteration
+from decoding.trace import archive
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.records import ForcedTrace, VerificationStep, node_paths
+from decoding.trace.verdicts import Verdicts
 from tests.test_trace_file import document_of, loaded, rezipped, saved
 from tests.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
 from viz.explain.iteration import why_final, why_not_expanded, why_verdict
@@ -58,7 +58,7 @@ def no_history(self, state, outcome):
         ("salf", "decoding.drafters.candidates.bar", last_place),
         ("hardware_aware", (HardwareAwareDrafter, "observe"), no_history),
         ("sequoia", "decoding.drafters.sequoia.note_growth", lambda tree, *_: None),
-        ("linear", "decoding.recorder.Verdicts.of", lambda *_: ("rejected", "not_favourite")),
+        ("linear", "decoding.session.recorder.Verdicts.of", lambda *_: ("rejected", "not_favourite")),
     ],
 )
 def test_a_rule_or_a_reason_that_is_broken_is_seen(monkeypatch, name, place, broken):
@@ -152,14 +152,14 @@ def test_an_older_file_keeps_what_was_forced():
 
 def test_an_older_file_may_hold_packed_empty_rows(monkeypatch):
     """Format 1 packed the draft's rows of a method without a draft, which are nan throughout."""
-    monkeypatch.setattr(trace_file, "_packs_too_well", lambda pieces: False)
+    monkeypatch.setattr(archive, "_packs_too_well", lambda pieces: False)
     random, width = np.random.default_rng(0), 2**19
     rows = random.normal(size=(1, width)).astype(np.float32)
     data = saved(run_of([replace(autoregressive(), target_logits=rows, draft_logits=np.full_like(rows, np.nan))]))
     with pytest.raises(TraceFileError, match="of repetitions"):
         loaded(data)
     assert loaded(rezipped(data, older)).iterations[0].draft_logits.shape == (1, width)
-    monkeypatch.setattr(trace_file, "OLD_FREE_BYTES", trace_file.FREE_BYTES)
+    monkeypatch.setattr(archive, "OLD_FREE_BYTES", archive.FREE_BYTES)
     with pytest.raises(TraceFileError, match="of repetitions"):
         loaded(rezipped(data, older))
 

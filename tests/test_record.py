@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from decoding import record as command
-from decoding.errors import OutOfMemoryError
-from decoding.methods import METHODS
+from decoding.common.errors import OutOfMemoryError
+from decoding.methods.methods import METHODS
 from decoding.record import chosen_method, main
-from decoding.sampling import Sampling
-from decoding.trace_file import load_run
+from decoding.sampling.sampling import Sampling
+from decoding.trace.archive import load_run
 
 FEW = ["--max-new-tokens", "6", "--warm-up", "0"]
 

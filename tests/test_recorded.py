@@ -5,9 +5,9 @@ from math import isclose, prod
 
 import pytest
 
+from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, phase_means, slowdown
 from decoding.recorded import CHAIN, PLAIN, RECORDINGS, recorded_run, recorded_runs, rivals
 from decoding.recorded.criteria import Rescue, best_rescue, loops, rescues, speed, threshold_moves, tokens_per_pass
-from decoding.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, phase_means, slowdown
 from tests.process import printed
 from tests.traces import bonus, run_of
 

@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.draws import GeneratorDraws
-from decoding.errors import SettingsError
-from decoding.luck import token_law
-from decoding.methods import METHODS
-from decoding.pair import load_pair
-from decoding.presets import PairSettings
-from decoding.replay import Replayed, outcome_of, replay, replayed_iteration, stored_tree
-from decoding.replay_steps import MOST_STAGES, SHOWN_TOKENS, node_steps
-from decoding.reroll import LONG_LAW, reroll
-from decoding.run_theory import BINS, run_theory
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.theory import SOLVERS, acceptance_rate, best_acceptance, l1_distance
+from decoding.analysis.luck import token_law
+from decoding.common.errors import SettingsError
+from decoding.methods.methods import METHODS
+from decoding.models.pair import load_pair
+from decoding.models.presets import PairSettings
+from decoding.replay.replay import LONG_LAW, Replayed, outcome_of, replay, replayed_iteration, reroll, stored_tree
+from decoding.replay.run_theory import BINS, run_theory
+from decoding.replay.steps import MOST_STAGES, SHOWN_TOKENS, node_steps
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
 from decoding.verifiers import VERIFIERS
+from decoding.verifiers.theory import SOLVERS, acceptance_rate, best_acceptance, l1_distance
 
 SAMPLED = Sampling(temperature=1.0)
 PROMPT = "Once upon a time there was a little girl who lived in a"

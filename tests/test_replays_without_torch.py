@@ -8,11 +8,11 @@ import json
 
 import pytest
 
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.trace_file import save_run
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import save_run
 from decoding.verifiers import VERIFIERS
 from tests import replays
 from tests.without_torch import run_without_torch

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from decoding import row_search
-from decoding.row_search import BLOCK, FEWEST_ROWS, argmax_rows, topk_rows
+from decoding.sampling import sampling
+from decoding.sampling.sampling import BLOCK, FEWEST_ROWS, argmax_rows, topk_rows
 
 SHAPES = [(FEWEST_ROWS, 16 * BLOCK), (40, 50 * BLOCK), (1, 16 * BLOCK), (40, 50 * BLOCK + 1), (40, BLOCK), (40, 7)]
 
@@ -35,5 +35,5 @@ def test_the_first_of_equals_wins():
 def test_two_steps_are_taken_where_they_pay(monkeypatch):
     searched = []
     monkeypatch.setattr(torch.Tensor, "argmax", lambda rows, *_: searched.append(rows.shape) or rows.max(-1).indices)
-    argmax_rows(torch.rand(row_search.FEWEST_ROWS, 16 * BLOCK))
+    argmax_rows(torch.rand(sampling.FEWEST_ROWS, 16 * BLOCK))
     assert searched == [(FEWEST_ROWS, 16), (FEWEST_ROWS, BLOCK)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.run_tables import iterations_csv, nodes_csv, safe_cell
+from decoding.trace.tables import iterations_csv, nodes_csv, safe_cell
 from tests.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from decoding.errors import SettingsError
-from decoding.method import fitted
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
+from decoding.common.errors import SettingsError
+from decoding.methods.method import fitted
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
 from decoding.verifiers import VERIFIERS
 
 WARM = Sampling(temperature=0.8, top_p=0.95, seed=5)

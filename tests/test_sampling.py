@@ -5,10 +5,10 @@ import re
 import pytest
 import torch
 
-from decoding.draws import GeneratorDraws, ReplayDraws, _invert, _invert_on_host, enumerate_draws
-from decoding.errors import PairError, SettingsError
-from decoding.sampling import Sampling, TargetRows, nucleus, target_law
-from decoding.settings import TEMPERATURES
+from decoding.common.errors import PairError, SettingsError
+from decoding.common.settings import TEMPERATURES
+from decoding.sampling.draws import GeneratorDraws, ReplayDraws, _invert, _invert_on_host, enumerate_draws
+from decoding.sampling.sampling import Sampling, TargetRows, nucleus, target_law
 
 
 def test_greedy_law_is_the_argmax():

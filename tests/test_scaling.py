@@ -9,9 +9,9 @@ import pytest
 from benchmarks import scaling
 from benchmarks.random_pair import random_pair
 from benchmarks.scaling import COLUMNS, PHASES, WATCHED, Point, begin, chains, growth, long_prompt, measure, verdicts
-from decoding.errors import SettingsError
-from decoding.pair import embedded_pair
-from decoding.session import DecodeSession, Limits
+from decoding.common.errors import SettingsError
+from decoding.models.pair import embedded_pair
+from decoding.session.session import DecodeSession, Limits
 
 
 @pytest.fixture(scope="module")

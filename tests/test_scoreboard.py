@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.comparison import Comparison, Contestant, Result
-from decoding.contestants import parse_contestant
-from decoding.identity import Difference
-from decoding.metrics import Timeline, measure_run, measure_timeline
-from decoding.scoreboard import score, without_prefill
+from decoding.compare.comparison import Comparison, Contestant, Result
+from decoding.compare.contestants import parse_contestant
+from decoding.compare.identity import Difference
+from decoding.compare.scoreboard import score, without_prefill
+from decoding.trace.metrics import Timeline, measure_run, measure_timeline
 from tests.traces import bonus, run_autoregressive, run_of
 
 AR, HF, TREE = (parse_contestant(name) for name in ("autoregressive", "hf_generate", "dynatree"))

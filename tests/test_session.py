@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.baselines.hf_generate import run_baseline
-from decoding.errors import PromptError, SettingsError
-from decoding.identity import TIE_MARGIN, MarginJudge, explain_difference
-from decoding.method import CACHE_POLICIES
-from decoding.methods import METHODS, PRESETS
-from decoding.pair import PairSettings, embedded_pair, load_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits, decode
-from decoding.tree_attention import causal_visibility, tree_forward
+from decoding.common.errors import PromptError, SettingsError
+from decoding.compare.hf_generate import run_baseline
+from decoding.compare.identity import TIE_MARGIN, MarginJudge, explain_difference
+from decoding.methods.method import CACHE_POLICIES
+from decoding.methods.methods import METHODS, PRESETS
+from decoding.models.pair import PairSettings, embedded_pair, load_pair
+from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits, decode
 from tests.fakes import make_checkpoint
 
 VARIANTS = {
@@ -206,7 +206,7 @@ def test_records_and_rows_are_as_asked(embedded):
 
 def test_wrong_positions_would_be_noticed(embedded, monkeypatch):
     """Siblings with consecutive positions, as in the published code, do not reproduce greedy decoding."""
-    import decoding.cached_models as module
+    import decoding.session.cached_models as module
 
     def consecutive(model, cache, tokens, positions, mask, keep=0, features=None):
         return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)), mask, keep, features)
@@ -300,8 +300,8 @@ def test_decode_streams(embedded):
     ids=["cuda", "mps", "cpu", "python"],
 )
 def test_out_of_memory_frees_the_caches_and_can_go_on(embedded, monkeypatch, error):
-    import decoding.cached_models as module
-    from decoding.errors import OutOfMemoryError
+    import decoding.session.cached_models as module
+    from decoding.common.errors import OutOfMemoryError
 
     session = DecodeSession(embedded, METHODS["dynatree"], prompt(embedded), limits=Limits(max_new_tokens=20))
     session.step()
@@ -325,7 +325,7 @@ def test_out_of_memory_in_the_rebuild_takes_the_unfinished_iteration_back(embedd
     import gc
     import weakref
 
-    from decoding.errors import OutOfMemoryError
+    from decoding.common.errors import OutOfMemoryError
 
     method = replace(METHODS["dynatree"], cache_policy="rebuild")
     session = DecodeSession(embedded, method, prompt(embedded), limits=Limits(max_new_tokens=20))

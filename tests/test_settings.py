@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from decoding.common.errors import SettingsError
+from decoding.common.settings import GROUPS, Range, settings_of
 from decoding.drafters import DRAFTERS, DynaTreeDrafter
 from decoding.drafters.base import Drafter
-from decoding.errors import SettingsError
-from decoding.method import Method
-from decoding.methods import METHODS, PRESETS
-from decoding.settings import GROUPS, Range, settings_of
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS, PRESETS
 from decoding.verifiers import VERIFIERS
 
 OWNERS = (*DRAFTERS.values(), *VERIFIERS.values(), Method)

@@ -2,19 +2,27 @@
 
 import pytest
 
-from decoding.change_values import is_searched, rounded, values_to_try
-from decoding.edits import Edits
-from decoding.errors import SettingsError
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.remembered_rows import model_laws, stored_laws
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.settings import settings_of
-from decoding.smallest_change import SettingChange, _closer, change_search, keeps, smallest_changes
-from decoding.stored_rows import RowsMissing
-from decoding.stored_state import as_made
-from decoding.trace import node_paths
+from decoding.analysis.smallest_change import (
+    SettingChange,
+    _closer,
+    change_search,
+    is_searched,
+    keeps,
+    rounded,
+    smallest_changes,
+    values_to_try,
+)
+from decoding.common.errors import SettingsError
+from decoding.common.settings import settings_of
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.replay.remembered_rows import model_laws, stored_laws
+from decoding.replay.stored_rows import RowsMissing
+from decoding.replay.stored_state import as_made
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.edits import Edits
+from decoding.trace.records import node_paths
 
 QUICK = ("dynatree", "specexec", "dyspec")
 SETTINGS = {
@@ -127,7 +135,7 @@ def test_why_a_value_could_not_be_tried_is_told_apart(pair, monkeypatch):
     path = (*node_paths(run.iterations[0])[-1], run.iterations[0].target_top(len(run.iterations[0].nodes) - 1)[0][0])
     late = smallest_changes(change_search(run, 0, pair), path, most_s=0.0)
     assert (late.untried, late.unknown, late.without) == (("length",), (), ())
-    monkeypatch.setattr("decoding.remembered_rows.MOST_ASKED", 6)
+    monkeypatch.setattr("decoding.replay.remembered_rows.MOST_ASKED", 6)
     full = smallest_changes(change_search(run, 0, pair), path)
     assert (full.too_large, full.unknown, full.untried) == (("length",), (), ())
 

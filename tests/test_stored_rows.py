@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.draft_source import ModelSource
-from decoding.edits import Edits
-from decoding.errors import SettingsError
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
-from decoding.stored_state import filled_in, method_of, standing_before
-from decoding.token_tree import TokenTree
-from decoding.trace_file import load_run, save_run
+from decoding.common.errors import SettingsError
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.replay.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
+from decoding.replay.stored_state import filled_in, method_of, standing_before
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.sources.draft_model import ModelSource
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.edits import Edits
+from decoding.tree.token_tree import TokenTree
 
 AWARE = METHODS["hardware_aware"].with_settings(verify_ms="1:1 64:2", level_ms="1:0.2", odds="1.5 1", node_budget=16)
 FULL = METHODS["fixed_tree"].with_settings(

@@ -5,20 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from decoding.draws import GeneratorDraws
-from decoding.edits import Edits, edits_at
-from decoding.errors import SettingsError
-from decoding.forks import Change, fork, fork_again, go_on
-from decoding.luck import rerolled
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.stored_rows import RowsMissing
-from decoding.stored_state import draws_before
-from decoding.trace import node_paths
-from decoding.trace_file import load_run, save_run
-from decoding.uniforms import Uniforms
+from decoding.analysis.luck import rerolled
+from decoding.common.errors import SettingsError
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.replay.forks import Change, fork, fork_again, go_on
+from decoding.replay.stored_rows import RowsMissing
+from decoding.replay.stored_state import draws_before
+from decoding.sampling.draws import GeneratorDraws, Uniforms
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.edits import Edits, edits_at
+from decoding.trace.records import node_paths
 from tests.counted import lines_run
 from viz.explain.verdict import why_verdict
 
@@ -172,14 +171,14 @@ def test_draws_are_found_in_one_pass(session, monkeypatch):
 
 def test_a_method_that_is_not_measured_yet_runs_live(session, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("decoding.kept._known", {})
+    monkeypatch.setattr("decoding.costs.kept._known", {})
     change = Change(METHODS["sequoia"].with_settings(node_budget=8))
 
     def no_pass(*_args, **_more):
         raise AssertionError("a model ran in a replay")
 
     with monkeypatch.context() as patch:
-        patch.setattr("decoding.calibration.tree_forward", no_pass)
+        patch.setattr("decoding.costs.calibration.tree_forward", no_pass)
         for given in (session, None):
             with pytest.raises(RowsMissing, match="Sequoia has first to be measured with its pair: give acceptance"):
                 fork(session.trace(), given, 2, change, live=False)

@@ -32,9 +32,8 @@ from benchmarks.talf_tables import (
 from decoding.experiments.bootstrap import Estimate, difference, estimate, middle, verdict
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import find_head, load_network, save_head
-from decoding.kept import pair_identity
-from decoding.methods import METHODS
-from decoding.pair import PairSettings, load_pair
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, load_pair, pair_identity
 from decoding.training.trees import text_features
 from tests.fakes import make_pair
 

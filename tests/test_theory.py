@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.draws import enumerate_draws
-from decoding.theory import SOLVERS, acceptance_rate, best_acceptance, branching, entropy, l1_distance
+from decoding.sampling.draws import enumerate_draws
 from decoding.verifiers import VERIFIERS, KhistiVerifier
+from decoding.verifiers.theory import SOLVERS, acceptance_rate, best_acceptance, branching, entropy, l1_distance
 
 GENERATOR = np.random.default_rng(3)
 

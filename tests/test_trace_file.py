@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 
 from benchmarks.trace_mutations import npy
-from decoding import trace_file
-from decoding.errors import TraceFileError
-from decoding.trace import FORMAT_VERSION, ForcedTrace, RunTrace, SamplingTrace
-from decoding.trace_arrays import array_of
-from decoding.trace_codec import RecordError
-from decoding.trace_file import load_run, save_run
+from decoding.common.errors import TraceFileError
+from decoding.trace import archive as trace_file
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.codec import RecordError, array_of
+from decoding.trace.records import FORMAT_VERSION, ForcedTrace, RunTrace, SamplingTrace
 from tests.traces import Spec, bonus, dynatree_recovered, iteration_of, run_autoregressive, run_mixed, run_of, summary
 
 
@@ -518,7 +517,7 @@ def test_memory_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch):
     def full(*_):
         raise MemoryError
 
-    monkeypatch.setattr("decoding.trace_arrays.array_of", full)
+    monkeypatch.setattr("decoding.trace.codec.array_of", full)
     assert "not enough free memory" in refusal(saved(full_run()))
 
 
@@ -640,9 +639,9 @@ def test_a_run_too_large_to_load_is_not_saved(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_runs_of_every_method_survive_their_file():
-    from decoding.methods import METHODS
-    from decoding.pair import embedded_pair
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.models.pair import embedded_pair
+    from decoding.session.session import DecodeSession, Limits
 
     pair = embedded_pair()
     prompt = pair.vocabulary.tokenizer("Once upon a time there was a little dog. He liked to")["input_ids"]

@@ -9,8 +9,8 @@ from benchmarks import trace_fuzz
 from benchmarks.trace_document_mutations import Saved
 from benchmarks.trace_fuzz import fuzz, table, try_one
 from benchmarks.trace_mutations import KINDS
-from decoding.errors import TraceFileError
-from decoding.trace_file import save_run
+from decoding.common.errors import TraceFileError
+from decoding.trace.archive import save_run
 from tests.traces import Spec, iteration_of, run_autoregressive, run_mixed
 from viz.scope.mask import mask_figure
 

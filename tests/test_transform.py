@@ -13,11 +13,11 @@ from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAM
 from benchmarks.memo_rows import KeptLaws, MemoRows
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
-from decoding.draws import GeneratorDraws
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
-from decoding.token_tree import TokenTree
-from decoding.tree_attention import causal_visibility, tree_forward
+from decoding.models.pair import embedded_pair
+from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling
+from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.naive_tree import NaiveSolver
 from decoding.verifiers.verified_tree import VerifiedTree

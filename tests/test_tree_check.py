@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPTNeoConfig, GPTNeoForCausalLM
 
-from decoding.errors import PairError
-from decoding.tree_check import check_tree_attention, let_masks_decide
+from decoding.common.errors import PairError
+from decoding.models.tree_check import check_tree_attention, let_masks_decide
 from tests.fakes import make_checkpoint
 
 CPU = torch.device("cpu")

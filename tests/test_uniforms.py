@@ -5,9 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from decoding.draws import GeneratorDraws
 from decoding.recorded import recorded_run
-from decoding.uniforms import Uniforms, uniform_numbers
+from decoding.sampling.draws import GeneratorDraws, Uniforms, uniform_numbers
 
 SEEDS = (0, 1, 5489, 2**31, 2**32 - 1, 2**32, 2**40 + 12345, 2**63 - 1)
 COUNTS = (*range(1, 40), 63, 64, 65, 311, 312, 313, 624, 1, 4097, 2, 30000, 1)

@@ -10,17 +10,27 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from decoding import widen, widen_weights
-from decoding.baselines.hf_generate import run_baseline
-from decoding.errors import PairError, SettingsError
-from decoding.methods import METHODS
-from decoding.pair import PairSettings, embedded_pair, load_pair
-from decoding.presets import DTYPE_BYTES, MODEL_SHAPES, model_shape
-from decoding.prompts import load_prompts
-from decoding.session import DecodeSession, Limits
-from decoding.widen import main, widened_pair_folders
-from decoding.widen_shapes import LIKES, PYTHIA_2_8B, PYTHIA_70M, WideShape
-from decoding.widen_weights import NORM_GAIN, PADDED_LOGIT, WIDENED_FROM, Widening, load_narrow
+from decoding import widen
+from decoding.common.errors import PairError, SettingsError
+from decoding.common.prompts import load_prompts
+from decoding.compare.hf_generate import run_baseline
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, embedded_pair, load_pair
+from decoding.models.presets import DTYPE_BYTES, MODEL_SHAPES, model_shape
+from decoding.session.session import DecodeSession, Limits
+from decoding.widen import (
+    LIKES,
+    NORM_GAIN,
+    PADDED_LOGIT,
+    PYTHIA_2_8B,
+    PYTHIA_70M,
+    WIDENED_FROM,
+    Widening,
+    WideShape,
+    load_narrow,
+    main,
+    widened_pair_folders,
+)
 
 REAL_IDS = 4096
 ROLES = ("target", "draft")
@@ -159,7 +169,7 @@ def test_it_is_called_widened_wherever_it_is_shown(wide, folders):
 def test_layers_are_real_or_cost_what_real_ones_cost(folders):
     weights = load_file(folders.target / "model-00001-of-00001.safetensors")
     for name, weight in weights.items():
-        layer = widen_weights.LAYER.fullmatch(name)
+        layer = widen.LAYER.fullmatch(name)
         extra = layer is not None and int(layer[2]) >= 8
         silent = extra and (layer[3].startswith("attention.dense") or layer[3].startswith("mlp.dense_4h_to_h"))
         assert bool(weight.any()) != (silent or name.endswith(("query_key_value.bias", "attention.dense.bias"))), name
@@ -170,7 +180,7 @@ def test_layers_are_real_or_cost_what_real_ones_cost(folders):
 
 @pytest.mark.parametrize("dtype", list(DTYPE_BYTES))
 def test_shards_hold_every_weight_once_in_the_dtype(out, monkeypatch, dtype):
-    monkeypatch.setattr(widen_weights, "MAX_SHARD_BYTES", 4_000_000)
+    monkeypatch.setattr(widen, "MAX_SHARD_BYTES", 4_000_000)
     lines = []
     found = widened_pair_folders("tiny", out, dtype, report=lines.append)
     widening = Widening(load_narrow("draft"), LIKES["tiny"].draft, dtype)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decoding.errors import NEEDS_TORCH
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.trace_file import save_run
+from decoding.common.errors import NEEDS_TORCH
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import save_run
 from tests.traces import dynatree_recovered, run_mixed, run_of, sampled_recovered
 from tests.without_torch import run_without_torch
 
@@ -53,7 +53,7 @@ def decoded_file(tmp_path: Path) -> Path:
 PAGES = """
 import sys
 from pathlib import Path
-from decoding.trace_file import load_run
+from decoding.trace.archive import load_run
 from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
 
@@ -91,8 +91,8 @@ def test_every_page_draws_and_says_what_it_lacks(without_torch, full_file: Path)
 
 ROWS = """
 import sys
-from decoding.errors import NEEDS_TORCH
-from decoding.trace_file import load_run
+from decoding.common.errors import NEEDS_TORCH
+from decoding.trace.archive import load_run
 from pages.ui.common.state import Run
 from pages.ui.what_if.branches import KEY
 from tests.pages.apptest import finish, open_page, sentences
@@ -146,10 +146,10 @@ def test_rows_are_verified_again_forked_and_re_rolled(without_torch, decoded_fil
 EXPORTS = """
 import sys
 from decoding.diff import compare_runs
-from decoding.diff_words import diff_lines
-from decoding.perfetto import perfetto_json
-from decoding.run_tables import iterations_csv, nodes_csv
-from decoding.trace_file import load_run
+from decoding.diff import diff_lines
+from decoding.trace.perfetto import perfetto_json
+from decoding.trace.tables import iterations_csv, nodes_csv
+from decoding.trace.archive import load_run
 from pages.ui.app.exports import run_figures
 from viz.standalone.page import figures_html, scope_html
 
@@ -170,11 +170,11 @@ def test_every_export_and_the_comparison(without_torch, tmp_path: Path):
 
 SETTINGS = """
 import sys
-from decoding.errors import NEEDS_TORCH, TorchMissingError
-from decoding.methods import METHODS
-from decoding.optional_torch import torch
-from decoding.draws import GeneratorDraws
-from decoding.sampling import Sampling
+from decoding.common.errors import NEEDS_TORCH, TorchMissingError
+from decoding.methods.methods import METHODS
+from decoding.common.optional_torch import torch
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling
 from pages.ui.common.errors import as_draftscope_error, sentence
 
 for method in METHODS.values():
@@ -187,7 +187,7 @@ except TorchMissingError as error:
 else:
     raise AssertionError("ran a model without torch")
 try:
-    import decoding.session
+    import decoding.session.session
 except ModuleNotFoundError as error:
     assert str(as_draftscope_error(error)) == NEEDS_TORCH
     assert "torch" in sentence(error)

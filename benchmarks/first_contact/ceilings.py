@@ -10,8 +10,8 @@ from benchmarks.first_contact.report import Report, Step
 from benchmarks.first_contact.widened import loaded_pair, prompt_of
 from benchmarks.gpu import BANDWIDTH_GOAL, STEPS
 from benchmarks.roofline import Ceilings, measure_ceilings, median_s, pass_rows, phase_rows, print_roofline
-from decoding.contestants import parse_contestant
-from decoding.pair import Pair
+from decoding.compare.contestants import parse_contestant
+from decoding.models.pair import Pair
 
 ENGINES = ("library", "lean", "static")
 # Phases of an iteration that only wait for one another: together they are slow above this share of it.

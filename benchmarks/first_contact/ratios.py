@@ -10,11 +10,11 @@ from benchmarks.first_contact.report import Kind, Report, Step
 from benchmarks.first_contact.widened import loaded_pair
 from benchmarks.gpu import contestants_for, graphs_of, measure
 from benchmarks.gpu import report as tell_figures
-from decoding.comparison import Comparison
+from decoding.compare.comparison import Comparison
+from decoding.compare.identity import HALF_PRECISION_MARGIN
 from decoding.engines.graphs import Graphs
-from decoding.identity import HALF_PRECISION_MARGIN
-from decoding.pair import Pair
-from decoding.sampling import Sampling
+from decoding.models.pair import Pair
+from decoding.sampling.sampling import Sampling
 
 # Taken as they are: to tune is for the benchmark itself.
 TUNED = {"linear, tuned": "linear:length=5", "tree, tuned": "eagle2:node_budget=63,beam_width=8,max_depth=6"}

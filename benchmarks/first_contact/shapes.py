@@ -13,10 +13,10 @@ from benchmarks.common import print_table
 from benchmarks.first_contact.report import Report, Step
 from benchmarks.first_contact.widened import loaded_pair
 from benchmarks.roofline import median_s
-from decoding.cost_measuring import binary_tree
-from decoding.kv_cache import KVCache
-from decoding.pair import Model, Pair
-from decoding.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.cache.kv_cache import KVCache
+from decoding.costs.measuring import binary_tree
+from decoding.models.pair import Model, Pair
+from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 
 ENGINES = ("library", "lean", "static")
 QUERIES, ROWS = (1, 8, 16, 64, 96, 128), (200, 1000)

@@ -19,9 +19,9 @@ import torch
 from benchmarks.common import ROOT
 from benchmarks.first_contact.report import Report, Step, first_line
 from decoding.engines.graphs import Graphs
-from decoding.methods import METHODS
-from decoding.pair import Pair, embedded_pair, release
-from decoding.session import DecodeSession, Limits
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, embedded_pair, release
+from decoding.session.session import DecodeSession, Limits
 
 # A product so flat that cuBLAS splits its sum, for which it needs its workspace; and small ones for a CPU.
 TALL, SMALL = (64, 10240, 2560), (4, 64, 32)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.common import choose_prompts, encode, engine_lines
 from benchmarks.first_contact.report import Report
-from decoding.pair import Pair, PairSettings, embedded_pair, load_pair, release
+from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair, release
 from decoding.widen import widened_pair_folders
 
 CONTEXT = 2048

@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from decoding.cost_model import CostModel
-from decoding.draft import Draft
-from decoding.draws import Draws
-from decoding.errors import PairError
-from decoding.optional_torch import Tensor
-from decoding.row_search import topk_rows
-from decoding.settings import check_settings
-from decoding.token_tree import TokenTree
-from decoding.trace import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting, TreeLaw
+from decoding.common.cost_model import CostModel
+from decoding.common.errors import PairError
+from decoding.common.optional_torch import Tensor
+from decoding.common.settings import check_settings
+from decoding.sampling.draws import Draws
+from decoding.sampling.sampling import topk_rows
+from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting, TreeLaw
+from decoding.tree.draft import Draft
+from decoding.tree.token_tree import TokenTree
 
 
 class ProbabilitySource(Protocol):

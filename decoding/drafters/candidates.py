@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.optional_torch import Tensor, torch
 from decoding.drafters.base import Drafter, Growing, ProbabilitySource
-from decoding.optional_torch import Tensor, torch
-from decoding.trace import Growth
+from decoding.trace.records import Growth
+from decoding.tree.draft import Draft
 
 # A candidate: `value` is what it is ranked by, `parent` a node of the tree, `node` its own id there or -1.
 CANDIDATE = np.dtype(

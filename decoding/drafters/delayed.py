@@ -3,17 +3,17 @@
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from decoding.draft import Draft
+from decoding.common.errors import require
+from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.iid_paths import grow_iid
-from decoding.errors import require
 from decoding.selector.store import find_selector, require_verifier
-from decoding.settings import SHAPE, setting
-from decoding.trace import RuleTrace
+from decoding.trace.records import RuleTrace
+from decoding.tree.draft import Draft
 
 if TYPE_CHECKING:
-    from decoding.optional_torch import Tensor
+    from decoding.common.optional_torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from decoding.draft import Draft
-from decoding.draws import Draws
-from decoding.optional_torch import Tensor, torch
-from decoding.token_tree import NOT_DRAFTED, TokenTree
-from decoding.trace import Growth
+from decoding.common.optional_torch import Tensor, torch
+from decoding.sampling.draws import Draws
+from decoding.trace.records import Growth
+from decoding.tree.draft import Draft
+from decoding.tree.token_tree import NOT_DRAFTED, TokenTree
 
 ROWS_AT_ONCE = 64  # every row drawn from is copied: a whole level of a wide vocabulary would fill the memory
 

@@ -12,12 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.errors import require
+from decoding.common.settings import BREADTH, DEPTH, HISTORY, setting, settings_of
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing, Outcome
-from decoding.errors import require
-from decoding.settings import BREADTH, DEPTH, HISTORY, setting, settings_of
-from decoding.trace import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting
+from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting
+from decoding.tree.draft import Draft
 
 STATISTICS = {"accepted_over_depth": "accepted over depth", "committed_over_drafted": "committed over drafted"}
 # Where the schedule moves settings: D_0 from here to D_max - 1, the others between two numbers.

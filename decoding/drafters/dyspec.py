@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.optional_torch import Tensor
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.drawing import all_drawn, note_growth
-from decoding.draws import Draws
-from decoding.optional_torch import Tensor
-from decoding.trace import Breadth, RuleTrace
+from decoding.sampling.draws import Draws
+from decoding.trace.records import Breadth, RuleTrace
+from decoding.tree.draft import Draft
 
 
 class RemainingLaw:

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.drawing import RemainingLaws, all_drawn, note_growth
-from decoding.draws import Draws
-from decoding.settings import SEARCH, setting
-from decoding.token_tree import TokenTree
-from decoding.trace import Breadth, RuleTrace
+from decoding.sampling.draws import Draws
+from decoding.trace.records import Breadth, RuleTrace
+from decoding.tree.draft import Draft
+from decoding.tree.token_tree import TokenTree
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.settings import BREADTH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
-from decoding.settings import BREADTH, setting
-from decoding.trace import Breadth, RuleTrace
+from decoding.trace.records import Breadth, RuleTrace
+from decoding.tree.draft import Draft
 
 
 @dataclass(frozen=True)

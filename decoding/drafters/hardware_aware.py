@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from decoding.cost_model import read_curve
-from decoding.draft import Draft
+from decoding.common.cost_model import read_curve
+from decoding.common.errors import require
+from decoding.common.settings import HISTORY, SEARCH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Outcome
 from decoding.drafters.rate_search import MOST_CHILDREN, RateSearch, acceptance, tree_costs
-from decoding.errors import require
-from decoding.settings import HISTORY, SEARCH, setting
-from decoding.trace import IterationTrace, RuleTrace
+from decoding.trace.records import IterationTrace, RuleTrace
+from decoding.tree.draft import Draft
 
 MOST_ODDS = 100.0
 # What the odds at the start weigh: as much as some 40 tokens that were as likely accepted as not.

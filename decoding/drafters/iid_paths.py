@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.optional_torch import Tensor
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.drawing import draw_rows, note_growth
-from decoding.draws import Draws
-from decoding.optional_torch import Tensor
-from decoding.trace import RuleTrace
+from decoding.sampling.draws import Draws
+from decoding.trace.records import RuleTrace
+from decoding.tree.draft import Draft
 
 
 def grow_iid(growing: Growing, widths: Sequence[int], draws: Draws, root_laws: Tensor | None = None) -> None:

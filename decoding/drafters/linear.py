@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decoding.draft import Draft
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.iid_paths import grow_iid
-from decoding.trace import RuleTrace
+from decoding.trace.records import RuleTrace
+from decoding.tree.draft import Draft
 
 
 @dataclass(frozen=True)

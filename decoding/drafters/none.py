@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from decoding.draft import Draft
 from decoding.drafters.base import Drafter, Growing
-from decoding.trace import RuleTrace
+from decoding.trace.records import RuleTrace
+from decoding.tree.draft import Draft
 
 
 @dataclass(frozen=True)

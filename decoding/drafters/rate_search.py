@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from decoding.cost_model import read_curve
-from decoding.draft import Draft
+from decoding.common.cost_model import read_curve
 from decoding.drafters.base import Drafter, Growing, ProbabilitySource
+from decoding.tree.draft import Draft
 
 MOST_CHILDREN = 8
 # One more node costs its share of so many more at most: where passes are padded, the next few cost no more than one.

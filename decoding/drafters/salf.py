@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter
 from decoding.drafters.best_first import best_first
 from decoding.drafters.candidates import CandidateTree
-from decoding.settings import SEARCH, setting
-from decoding.trace import RuleTrace
+from decoding.trace.records import RuleTrace
+from decoding.tree.draft import Draft
 
 
 @dataclass(frozen=True)

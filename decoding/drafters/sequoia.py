@@ -9,13 +9,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.errors import require
+from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.drawing import RemainingLaws, all_drawn, note_growth
-from decoding.errors import require
-from decoding.settings import SHAPE, setting
-from decoding.trace import Breadth, RuleTrace
+from decoding.trace.records import Breadth, RuleTrace
+from decoding.tree.draft import Draft
 
 MOST_CHILDREN = 16
 MOST_NODES = 1024  # the dynamic programme takes time in the square of it

@@ -5,7 +5,7 @@
 
 from functools import partial
 
-from decoding.settings import BREADTH, DEPTH, SEARCH, SHAPE, SIZE, setting
+from decoding.common.settings import BREADTH, DEPTH, SEARCH, SHAPE, SIZE, setting
 
 # Drafted in one iteration: more would need a mask and logits that no pair here has room for.
 MOST_NODES = 4096

@@ -6,14 +6,14 @@ from operator import mul
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.errors import require
+from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.drawing import note_growth
 from decoding.drafters.iid_paths import grow_iid
-from decoding.errors import require
-from decoding.settings import SHAPE, setting
-from decoding.trace import RuleTrace
+from decoding.trace.records import RuleTrace
+from decoding.tree.draft import Draft
 
 MOST_LEVELS, MOST_CHILDREN = 32, 16
 

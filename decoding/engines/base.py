@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from decoding.kv_cache import KVCache
+from decoding.cache.kv_cache import KVCache
 
 
 class Forward(Protocol):

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from decoding.engine_names import STATIC_HOST, is_engine, streamed_rows
+from decoding.common.engine_names import STATIC_HOST, is_engine, streamed_rows
+from decoding.common.errors import PairError
+from decoding.common.forward_errors import TOLERANCE, is_out_of_memory
 from decoding.engines.base import Engine, Visibility
 from decoding.engines.eager import EagerEngine, LibraryForward
 from decoding.engines.lean_llama import LlamaForward
@@ -14,8 +16,6 @@ from decoding.engines.lean_neox import NeoXForward
 from decoding.engines.linear import can_pack
 from decoding.engines.static import StaticEngine
 from decoding.engines.streaming import StreamingEngine
-from decoding.errors import PairError
-from decoding.forward_errors import TOLERANCE, is_out_of_memory
 
 LEAN_FORWARDS = (NeoXForward, LlamaForward)
 # Packed weights stand beside the library's: on a CPU auto takes them only where this share of free memory suffices.

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.cache.kv_cache import KVCache
 from decoding.engines.base import Forward, Visibility
 from decoding.engines.output_head import OutputHead, watched
-from decoding.kv_cache import KVCache
 
 
 class EagerEngine:

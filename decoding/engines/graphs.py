@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from decoding.forward_errors import is_out_of_memory
+from decoding.common.forward_errors import is_out_of_memory
 
 T = TypeVar("T", bound=Tensor | tuple[Tensor, ...] | None)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
+from decoding.cache.kv_cache import KVCache
 from decoding.engines.attention import RotaryTable
 from decoding.engines.base import kept_rows
-from decoding.kv_cache import KVCache
 
 # (hidden vectors, rotary table, angles, mask, cache, index of the layer) -> hidden vectors
 Layer = Callable[..., Tensor]

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from decoding.cache.kv_cache import KVCache
 from decoding.engines.attention import RotaryTable, attend, has_rotary_table
 from decoding.engines.lean import LeanForward
 from decoding.engines.linear import PackedLinear, can_pack, linear
-from decoding.kv_cache import KVCache
 
 
 class NeoXForward(LeanForward):

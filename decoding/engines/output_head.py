@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decoding.errors import PairError
-from decoding.forward_errors import FORWARD_ERRORS, TOLERANCE, is_out_of_memory
+from decoding.common.errors import PairError
+from decoding.common.forward_errors import FORWARD_ERRORS, TOLERANCE, is_out_of_memory
 
 # What a configuration may say that its model does to the product: (name of the setting, function of product and value).
 _BEHIND_THE_PRODUCT = (

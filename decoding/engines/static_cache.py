@@ -5,9 +5,8 @@ import weakref
 import torch
 from torch import Tensor
 
+from decoding.cache.kv_cache import KVBlocks, KVCache
 from decoding.engines.static_shapes import row_bucket
-from decoding.kv_blocks import KVBlocks
-from decoding.kv_cache import KVCache
 
 # Room that blocks have at least: most texts then find the blocks of the text before large enough.
 LEAST_ROWS = 512

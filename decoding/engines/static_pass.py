@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.cache.kv_cache import KVBlocks
 from decoding.engines.base import Forward
 from decoding.engines.static_cache import PassRows
 from decoding.engines.static_shapes import PassShape
-from decoding.kv_blocks import KVBlocks
 
 
 class StaticPass:

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.rows import FOLDER, read_part
 
 if TYPE_CHECKING:
-    from decoding.limits import Limits
-    from decoding.pair import Pair
-    from decoding.prompts import Prompt
-    from decoding.session import DecodeSession
+    from decoding.common.prompts import Prompt
+    from decoding.models.pair import Pair
+    from decoding.session.limits import Limits
+    from decoding.session.session import DecodeSession
 
 
 def prompt_of(row: Mapping[str, Any]) -> "Prompt":
@@ -47,9 +47,9 @@ def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tupl
         ExperimentError: it was another pair's, an outside loop's, or its prompt is another text now.
         DraftscopeError: its prompt or something trained that it used cannot be had here.
     """
-    from decoding.contestants import parse_contestant
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession
+    from decoding.compare.contestants import parse_contestant
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession
 
     if pair.info.name != row["pair"]:
         raise ExperimentError(

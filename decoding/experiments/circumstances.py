@@ -6,8 +6,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from decoding.cost_measuring import machine_words
-from decoding.pair import Pair
+from decoding.costs.measuring import machine_words
+from decoding.models.pair import Pair
 
 ROOT = Path(__file__).resolve().parents[2]
 TOLD = ("torch", "transformers")

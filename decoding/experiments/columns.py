@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from decoding.trace import PHASES
+from decoding.trace.records import PHASES
 
 VERSION_KEY, VERSION = "draftscope_rows", "4"
 

@@ -14,16 +14,15 @@ from typing import Any, Protocol
 
 import torch
 
-from decoding.errors import DraftscopeError, ExperimentError, require
+from decoding.common.errors import DraftscopeError, ExperimentError, require
+from decoding.common.interruption import CancelledError
+from decoding.common.prompts import Prompt
 from decoding.experiments.columns import Row
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block, Run, blocks
 from decoding.experiments.worker import Worker
-from decoding.interruption import CancelledError
-from decoding.kept import pair_identity
-from decoding.pair import Pair, load_pair
-from decoding.presets import PairSettings
-from decoding.prompts import Prompt
+from decoding.models.pair import Pair, load_pair, pair_identity
+from decoding.models.presets import PairSettings
 
 LOOK_S = 0.2  # between two looks whether somebody wants to stop
 

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
+from decoding.common.files import disk_errors, write_whole
+from decoding.common.processes import alive
 from decoding.experiments.rows import RowStore
-from decoding.files import disk_errors, write_whole
-from decoding.processes import alive
 
 if TYPE_CHECKING:
     from decoding.experiments.grid import Grid

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.columns import SCHEMA, SERIES
 from decoding.experiments.experiment import GRID
 from decoding.experiments.homes import SHIPPED, experiments_home

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import Any, Literal
 
-from decoding.comparison import Contestant
-from decoding.contestants import contestant_label, parse_contestant
-from decoding.errors import ExperimentError, SettingsError
-from decoding.method import Method, fitted
-from decoding.presets import PairSettings
-from decoding.sampling import Sampling
-from decoding.trace import Setting
+from decoding.common.errors import ExperimentError, SettingsError
+from decoding.compare.comparison import Contestant
+from decoding.compare.contestants import contestant_label, parse_contestant
+from decoding.methods.method import Method, fitted
+from decoding.models.presets import PairSettings
+from decoding.sampling.sampling import Sampling
+from decoding.trace.records import Setting
 
 Keep = Literal["figures", "tokens", "all"]
 

@@ -26,9 +26,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-from decoding.errors import ExperimentError, SettingsError
+from decoding.common.errors import ExperimentError, SettingsError
 from decoding.experiments.grid import Axis, Grid, Keep, PromptChoice, contestants, expect
-from decoding.sampling import Sampling
+from decoding.sampling.sampling import Sampling
 
 SWITCHES = ("ignore_end_of_text", "skip_contradictions")
 MOST_RUNS = 1_000_000

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
+from decoding.common.files import disk_errors, write_whole
 from decoding.experiments.experiment import GRID
 from decoding.experiments.grid import Axis, Grid
 from decoding.experiments.grid_file import SWITCHES, grid_from
-from decoding.files import disk_errors, write_whole
 
 FILE = "grid.toml"
 PLAIN = ("name", "reference", "new_tokens", "repeats", "keep", *SWITCHES)

@@ -19,12 +19,12 @@ from typing import Literal
 
 import pandas as pd
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
+from decoding.common.files import disk_errors, new_folder, write_whole
+from decoding.common.processes import alive, kill_process, printed, remove_folder, start_process
 from decoding.experiments.experiment import STATUS, STOP, Experiment, State, Status
 from decoding.experiments.homes import GRIDS, experiments_home
 from decoding.experiments.rows import FOLDER
-from decoding.files import disk_errors, new_folder, write_whole
-from decoding.processes import alive, kill_process, printed, remove_folder, start_process
 
 LAUNCH, OUTPUT = "launch.json", "output.log"
 NEVER_BEGAN = "Its process ended before it began; its output says why."

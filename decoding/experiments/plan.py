@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from decoding.comparison import Contestant
-from decoding.errors import PromptError
+from decoding.common.errors import PromptError
+from decoding.common.prompts import Prompt
+from decoding.compare.comparison import Contestant
 from decoding.experiments.grid import Grid, contestants
-from decoding.limits import check_prompt
-from decoding.pair import Pair
-from decoding.prompts import Prompt
-from decoding.sampling import Sampling
+from decoding.models.pair import Pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.limits import check_prompt
 
 MOST_TOGETHER = 48  # contestants of a block: more of them, and the reference is measured too long before
 
@@ -80,7 +80,7 @@ def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contest
     """The key of a run.
 
     Args:
-        pair: `kept.pair_identity`.
+        pair: `pair_identity`.
     """
     method = contestant.method
     settings = {} if method is None else dict(sorted(method.settings().items()))

@@ -6,9 +6,9 @@ A data set is read from the Parquet files that the hub keeps of it, one file of 
 from dataclasses import dataclass
 from pathlib import Path
 
-from decoding.errors import ExperimentError, PromptError
+from decoding.common.errors import ExperimentError, PromptError
+from decoding.common.prompts import Prompt, load_prompts
 from decoding.experiments.grid import PromptChoice
-from decoding.prompts import Prompt, load_prompts
 
 SAMPLES = "samples"
 CONVERTED = "refs/convert/parquet"  # where the hub keeps every data set as Parquet

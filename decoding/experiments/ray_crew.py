@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from decoding.errors import DraftscopeError, ExperimentError
+from decoding.common.errors import DraftscopeError, ExperimentError
+from decoding.common.interruption import CancelledError
+from decoding.common.prompts import Prompt
 from decoding.experiments.columns import Row
 from decoding.experiments.crews import LOOK_S, OwnCrew, Todo
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block
-from decoding.interruption import CancelledError
-from decoding.presets import PairSettings
-from decoding.prompts import Prompt
+from decoding.models.presets import PairSettings
 
 LOCAL = "local"
 
@@ -101,7 +101,7 @@ class _Member:
 
     def _own(self) -> OwnCrew:
         if self._crew is None:
-            from decoding.pair import load_pair
+            from decoding.models.pair import load_pair
 
             settings, experiment = self._asked
             self._crew = OwnCrew(load_pair(settings), experiment)

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from decoding.comparison import Result
-from decoding.contestants import format_contestant
+from decoding.compare.comparison import Result
+from decoding.compare.contestants import format_contestant
 from decoding.experiments.columns import LOOP_FREE, MEASURED
 from decoding.experiments.plan import Block, Run
-from decoding.metrics import RunMetrics
-from decoding.trace import PHASES
+from decoding.trace.metrics import RunMetrics
+from decoding.trace.records import PHASES
 
 
 def row_of(block: Block, run: Run, result: Result, started: float) -> dict[str, Any]:

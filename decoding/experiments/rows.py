@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
+from decoding.common.files import disk_errors, write_whole
 from decoding.experiments.columns import FIGURE, SCHEMA, VERSION, VERSION_KEY, Row, packed, read_for, unpacked
-from decoding.files import disk_errors, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd

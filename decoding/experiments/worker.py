@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from decoding.comparison import Contestant, Result, measured_call, warm_call
+from decoding.common.interruption import CancelledError
+from decoding.compare.comparison import Contestant, Result, measured_call, warm_call
 from decoding.experiments.circumstances import circumstances
 from decoding.experiments.plan import Block, Run
 from decoding.experiments.row_of import row_of
-from decoding.interruption import CancelledError
-from decoding.limits import Limits
-from decoding.pair import Pair
+from decoding.models.pair import Pair
+from decoding.session.limits import Limits
 
 WARM_UP_TOKENS = 8
 

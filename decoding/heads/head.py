@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.cache.feature_rows import FeatureRows
+from decoding.cache.kv_cache import KVCache
+from decoding.common.errors import PairError
 from decoding.engines.base import Visibility
-from decoding.errors import PairError
 from decoding.heads.engine import HeadEngine
-from decoding.heads.feature_rows import FeatureRows
 from decoding.heads.network import HeadNetwork
 from decoding.heads.store import HEADS, HeadCard, find_head, load_network, require_fit, weights_digest
-from decoding.kv_cache import KVCache
-from decoding.trace import ModelInfo
+from decoding.trace.records import ModelInfo
 
 if TYPE_CHECKING:
-    from decoding.pair import Model, Pair
+    from decoding.models.pair import Model, Pair
 
 
 @dataclass(eq=False)
@@ -133,7 +133,7 @@ def with_draft(pair: "Pair", name: str) -> "Pair":
 
 
 def _loaded(pair: "Pair", card: HeadCard) -> Head:
-    from decoding.kept import pair_identity
+    from decoding.models.pair import pair_identity
 
     require_fit(card, pair_identity(pair.with_head(None)))
     return make_head(pair.target, load_network(card), card.name, card.label, weights_digest(card))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
-from decoding.errors import require
+from decoding.common.errors import require
 
 # Rows of keys and values of the queries' past, `[batch, num_heads, past, head_dim]` each; keys are rotated.
 Past = tuple[Tensor, Tensor]

@@ -7,8 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.errors import DraftscopeError, PairError
-from decoding.trained_store import Kind
+from decoding.common.errors import DraftscopeError, PairError
+from decoding.common.trained_store import Kind
 
 if TYPE_CHECKING:
     from decoding.heads.network import HeadNetwork
@@ -29,7 +29,7 @@ class HeadCard:
         name: value of the setting `draft_head`.
         loss: key of `LOSSES`.
         created: date and time of the training, ISO 8601.
-        pair: `kept.pair_identity` of the pair it was trained for; only its target counts.
+        pair: `pair_identity` of the pair it was trained for; only its target counts.
         config: settings of `HeadConfig` by name.
         figures: numbers of the training and of held-out text by name.
         shipped: whether it comes with the program.
@@ -76,7 +76,7 @@ def _place(card: HeadCard) -> tuple[int, int, float]:
 
 
 def heads_for(identity: Mapping[str, Any]) -> list[HeadCard]:
-    """Stored heads that fit a pair, given by its `kept.pair_identity`."""
+    """Stored heads that fit a pair, given by its `pair_identity`."""
     return [card for card in all_heads() if fits(card, identity)]
 
 
@@ -129,7 +129,7 @@ def save_head(
 
     Args:
         folder: such as `RUN/head`; made if need be.
-        pair: `kept.pair_identity` of the pair it was trained for.
+        pair: `pair_identity` of the pair it was trained for.
 
     Raises:
         TrainingError: the weights are no numbers, or the disk does not take them.

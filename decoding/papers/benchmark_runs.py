@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
+from decoding.common.processes import alive, kill_process
 from decoding.experiments.launch import begin, error_sentence, last_launch
 from decoding.papers.stored import own_records
-from decoding.processes import alive, kill_process
 
 CUT_SHORT = "It ended before its figures were written; run it again."
 

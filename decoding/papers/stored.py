@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.homes import ROOT, experiments_home
 
 RESULTS = ROOT / "results"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from decoding.trace import PHASES
+from decoding.trace.records import PHASES
 
 STEP = 16  # tokens of text that are one place on the axis of `passes`
 OWN = ("line", "label", "prompt_set", "kind", "prompt", "pair", "machine", "started", "temperature", "top_p")

@@ -10,8 +10,8 @@ Written by `python -m decoding.record_home` and `python -m decoding.record_prese
 from functools import lru_cache
 from pathlib import Path
 
-from decoding.trace import IterationTrace, RunTrace
-from decoding.trace_file import load_run
+from decoding.trace.archive import load_run
+from decoding.trace.records import IterationTrace, RunTrace
 
 FOLDER = Path(__file__).parent
 HOME_FILE = FOLDER / "home.dscope"

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace.records import IterationTrace, RunTrace
 
 PUNCTUATION = (".", ",", "!", "?", " a", " I")
 

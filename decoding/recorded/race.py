@@ -6,10 +6,10 @@ Written by `python -m decoding.record_race`.
 from functools import lru_cache
 from pathlib import Path
 
-from decoding.trace import RunTrace
-from decoding.trace_file import load_run
+from decoding.trace.archive import load_run
+from decoding.trace.records import RunTrace
 
-# File -> what took part, as `decoding.contestants` reads it; the runs race in this order.
+# File -> what took part, as `decoding.compare.contestants` reads it; the runs race in this order.
 RACERS: dict[str, str] = {
     "race_autoregressive.dscope": "autoregressive",
     "race_linear.dscope": "linear:length=3",

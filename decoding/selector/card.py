@@ -60,7 +60,7 @@ class SelectorCard:
         name: value of the setting `selector`.
         verifier: whose expected tokens it was trained on.
         created: date and time of the training, ISO 8601.
-        pair: `kept.pair_identity` of the pair it was trained for.
+        pair: `pair_identity` of the pair it was trained for.
         config: settings of `SelectorConfig` by name.
         mean, spread: of each scalar, as `network.Scaler` takes them.
         statics: the samplings it has seen, with the best static action under each.

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from decoding.cost_model import CostCurve, CostModel
+from decoding.common.cost_model import CostCurve, CostModel
 from decoding.selector.actions import ACTIONS, Action
 
 Way = Literal["rows", "paper"]

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.errors import PairError, SettingsError
+from decoding.common.errors import PairError, SettingsError
+from decoding.common.trained_store import Kind
 from decoding.selector.card import SelectorCard, card_as_json, card_from_json
-from decoding.trained_store import Kind
 
 if TYPE_CHECKING:
     from decoding.selector.network import SelectorNetwork
@@ -22,7 +22,7 @@ def all_selectors() -> list[SelectorCard]:
 
 
 def selectors_for(identity: Mapping[str, Any], verifier: str | None = None) -> list[SelectorCard]:
-    """Stored selectors that fit a pair, given by its `kept.pair_identity`, and a verifier."""
+    """Stored selectors that fit a pair, given by its `pair_identity`, and a verifier."""
     return [card for card in all_selectors() if fits(card, identity) and verifier in (None, card.verifier)]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from decoding.errors import TrainingError
-from decoding.files import write_whole
+from decoding.common.errors import TrainingError
+from decoding.common.files import write_whole
 
 VERSION = 1
 MOST_TOLD = 80  # characters of a value in a sentence

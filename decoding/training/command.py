@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decoding.errors import NEEDS_TORCH, DraftscopeError
-from decoding.files import training_home
+from decoding.common.errors import NEEDS_TORCH, DraftscopeError
+from decoding.common.files import training_home
 from decoding.training.run_folder import RunFolder, Status
 
 FINISHED, ENDED, REFUSED = 0, 1, 2  # exit codes: ENDED is stopped, out of memory or failed, REFUSED cannot be done
@@ -45,7 +45,7 @@ def conduct(folder: RunFolder, prepare: Callable[[], Callable[[], Any]]) -> int:
         prepare: does what comes before the first step, and gives what trains; `StoppedError` of either is an end that
             was asked for.
     """
-    from decoding.forward_errors import is_out_of_memory
+    from decoding.common.forward_errors import is_out_of_memory
     from decoding.training.loop import StoppedError
 
     code = REFUSED

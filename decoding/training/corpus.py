@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from decoding.errors import TrainingError
+from decoding.common.errors import TrainingError
 
 END_OF_TEXT = "<|endoftext|>"
 HELD_OUT = 0.02

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import GPTNeoXForCausalLM
 
-from decoding.trace import RunTrace
+from decoding.trace.records import RunTrace
 from decoding.training.fast_forward import compute_dtype, head_logits, hidden_states
 from decoding.training.optimisers import MuonAndAdamW, cooled_down, warmed_up
 from decoding.training.target_training import HELD_OUT_ROWS, HELD_OUT_WINDOW, ROWS_AT_ONCE

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.errors import TrainingError
-from decoding.files import write_whole
+from decoding.common.errors import TrainingError
+from decoding.common.files import write_whole
 from decoding.training.command import add_common_arguments, conduct, folder_of, run_command
 from decoding.training.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
 
@@ -138,7 +138,7 @@ def _train(training: Any, folder: RunFolder, resume: bool, again: str) -> None:
 
 def setup_of(asked: Mapping[str, Any]) -> "PairSetup":
     """What is trained and how, of all settings by name."""
-    from decoding.presets import choose_device
+    from decoding.models.presets import choose_device
     from decoding.training.pair_training import PairSetup
     from decoding.training.target_training import TargetSettings
 

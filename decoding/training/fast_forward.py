@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from transformers import GPTNeoXForCausalLM
 
-from decoding.presets import cpu_computes_bfloat16
+from decoding.models.presets import cpu_computes_bfloat16
 
 BLOCK = 256  # queries whose scores are computed together
 Rotation = tuple[Tensor, Tensor]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from decoding.errors import TrainingError
+from decoding.common.errors import TrainingError
 from decoding.training.launch import Launch, Stand, last_launch, stand
 from decoding.training.run_folder import LOG, SETTINGS, RunFolder, Status, TrainingSettings
 

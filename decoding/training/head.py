@@ -21,14 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.errors import TrainingError, require
-from decoding.presets import DTYPES, EMBEDDED, PairSettings
+from decoding.common.errors import TrainingError, require
+from decoding.models.presets import DTYPES, EMBEDDED, PairSettings
 from decoding.training.command import add_common_arguments, conduct, folder_of, run_command
 from decoding.training.run_folder import RunFolder, TrainingSettings
 
 if TYPE_CHECKING:
     from decoding.heads.network import HeadNetwork
-    from decoding.pair import Pair
+    from decoding.models.pair import Pair
     from decoding.training.head_learner import HeadLearner
     from decoding.training.windows import WindowPlan
 
@@ -126,9 +126,9 @@ def _prepared(args: argparse.Namespace, words: list[str], folder: RunFolder) -> 
 
 def _train(args: argparse.Namespace, learner: "HeadLearner", folder: RunFolder, plan: Any, belongs_to: dict) -> None:
     """Train, and store the head."""
+    from decoding.common.packed_weights import rounded
     from decoding.heads.store import save_head
-    from decoding.kept import pair_identity
-    from decoding.packed_weights import rounded
+    from decoding.models.pair import pair_identity
     from decoding.training.loop import train
     from decoding.training.progress import reporter
 
@@ -143,7 +143,7 @@ def _train(args: argparse.Namespace, learner: "HeadLearner", folder: RunFolder, 
 
 def pair_of(args: argparse.Namespace) -> "Pair":
     """Load the pair, its target run by an engine that takes passes of any size."""
-    from decoding.pair import load_pair
+    from decoding.models.pair import load_pair
 
     asked = {name: getattr(args, name) for name in ("target", "draft", "device", "dtype", "split", "context_length")}
     pair = load_pair(PairSettings(**asked))
@@ -161,7 +161,7 @@ def first_network(args: argparse.Namespace, pair: "Pair") -> tuple["HeadNetwork"
 
     from decoding.heads.network import HeadConfig, HeadNetwork
     from decoding.heads.store import HEADS, find_head, load_network, read_card, require_fit, weights_digest
-    from decoding.kept import pair_identity
+    from decoding.models.pair import pair_identity
 
     if args.start_from is None:
         hidden = pair.target.info.hidden_size
@@ -188,7 +188,7 @@ def _window_plan(args: argparse.Namespace) -> "WindowPlan":
 
 
 def _settings(args: argparse.Namespace, words: list[str], pair: "Pair") -> TrainingSettings:
-    from decoding.kept import pair_identity
+    from decoding.models.pair import pair_identity
 
     date = time.strftime("%Y-%m-%d")
     wide = f" (top-{args.top_k})" if args.loss == "talf" else ""

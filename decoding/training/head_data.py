@@ -5,9 +5,9 @@ import json
 import sys
 from pathlib import Path
 
-from decoding.files import training_home
-from decoding.pair import Pair
-from decoding.prompts import load_prompts
+from decoding.common.files import training_home
+from decoding.common.prompts import load_prompts
+from decoding.models.pair import Pair
 from decoding.training.corpus import read_corpus
 from decoding.training.loop import StoppedError, memory_bytes
 from decoding.training.prepared import Prepared, open_prepared, prepare_text, prepare_trees, prepared_folder

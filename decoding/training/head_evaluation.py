@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from decoding.heads.network import HeadNetwork
-from decoding.pair import Model
-from decoding.presets import cpu_computes_bfloat16
+from decoding.models.pair import Model
+from decoding.models.presets import cpu_computes_bfloat16
 from decoding.training.losses import LOGITS_AT_ONCE, Project, Sides
 from decoding.training.prepared import Prepared
 from decoding.training.unroll import root_labels, unroll

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from decoding.common.errors import require
 from decoding.engines.output_head import OutputHead
-from decoding.errors import require
 from decoding.heads.head import make_head
 from decoding.heads.network import HeadNetwork
-from decoding.method import Method
-from decoding.methods import METHODS
-from decoding.pair import Pair
-from decoding.session import DecodeSession, Limits
-from decoding.trace import RunTrace
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.records import RunTrace
 from decoding.training.head_evaluation import held_out_figures, reduced
 from decoding.training.losses import LOSSES, LossName, Sides, Weights, eagle_loss, hass_loss, talf_loss
 from decoding.training.prepared import Prepared

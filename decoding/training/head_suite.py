@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from decoding.errors import TrainingError
-from decoding.files import disk_errors, training_home, write_whole
+from decoding.common.errors import TrainingError
+from decoding.common.files import disk_errors, training_home, write_whole
 from decoding.heads.store import HEADS, SHIPPED
 from decoding.training import head
 from decoding.training.command import ENDED, FINISHED, run_command

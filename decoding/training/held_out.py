@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.errors import TrainingError
-from decoding.loops import tokens_before_loop
-from decoding.pair import Pair, match_vocabulary
+from decoding.common.errors import TrainingError
+from decoding.models.pair import Pair, match_vocabulary
+from decoding.trace.metrics import tokens_before_loop
 
 PIECE = 1500  # characters
 LEAST = 150  # characters; shorter ends of a text are left out

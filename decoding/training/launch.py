@@ -21,9 +21,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from decoding.errors import TrainingError
-from decoding.files import disk_errors, training_home, write_whole
-from decoding.processes import alive, kill_process, printed, remove_folder, start_process
+from decoding.common.errors import TrainingError
+from decoding.common.files import disk_errors, training_home, write_whole
+from decoding.common.processes import alive, kill_process, printed, remove_folder, start_process
 from decoding.training.run_folder import SETTINGS, SILENT, Kind, RunFolder, State, Status
 
 LAUNCH, OUTPUT = "launch.json", "output.log"

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import psutil
 import torch
 
-from decoding.errors import TrainingError, require
-from decoding.files import disk_errors
-from decoding.metrics import measure_run
-from decoding.trace import RunTrace
-from decoding.trace_file import save_run
+from decoding.common.errors import TrainingError, require
+from decoding.common.files import disk_errors
+from decoding.trace.archive import save_run
+from decoding.trace.metrics import measure_run
+from decoding.trace.records import RunTrace
 from decoding.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from decoding.training.run_folder import TREES, RunFolder, Status
 

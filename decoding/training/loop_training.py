@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import GPTNeoXForCausalLM
 
-from decoding.loops import NGRAM, tokens_before_loop
-from decoding.trace import RunTrace
+from decoding.trace.metrics import NGRAM, tokens_before_loop
+from decoding.trace.records import RunTrace
 from decoding.training.fast_forward import compute_dtype, greedy_continuations, head_logits, hidden_states
 from decoding.training.optimisers import MuonAndAdamW, cooled_down, warmed_up
 from decoding.training.pair_tokenizer import END_ID

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from decoding.errors import require
+from decoding.common.errors import require
 from decoding.heads.network import HeadNetwork
 from decoding.training.unroll import Drafted, Embed, Text, following_text, root_labels, unroll
 

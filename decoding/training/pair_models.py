@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
-from decoding.errors import TrainingError
-from decoding.files import disk_errors, write_whole
+from decoding.common.errors import TrainingError
+from decoding.common.files import disk_errors, write_whole
+from decoding.models.vocabulary import Vocabulary
 from decoding.training.pair_tokenizer import END_ID, load_tokenizer
 from decoding.training.token_arrays import CONTEXT
-from decoding.vocabulary import Vocabulary
 
 EMBEDDING = "gpt_neox.embed_in.weight"
 

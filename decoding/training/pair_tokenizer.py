@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from decoding.files import disk_errors, write_whole
+from decoding.common.files import disk_errors, write_whole
 from decoding.training.corpus import END_OF_TEXT, Corpus
 
 VOCABULARY = 4096

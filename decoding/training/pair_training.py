@@ -15,9 +15,9 @@ from pathlib import Path
 
 from transformers import GPTNeoXForCausalLM
 
-from decoding.errors import TrainingError, require
-from decoding.files import disk_errors
-from decoding.trace import RunTrace
+from decoding.common.errors import TrainingError, require
+from decoding.common.files import disk_errors
+from decoding.trace.records import RunTrace
 from decoding.training.checkpoint import Checkpoint, load_checkpoint
 from decoding.training.draft_training import DraftLearner, DraftSettings
 from decoding.training.loop import Learner, Plan, Report, train

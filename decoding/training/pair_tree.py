@@ -5,12 +5,12 @@ from pathlib import Path
 import transformers
 from transformers import GPTNeoXForCausalLM
 
-from decoding.methods import METHODS
-from decoding.pair import load_pair, release
-from decoding.presets import PairSettings
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.trace import RunTrace
+from decoding.methods.methods import METHODS
+from decoding.models.pair import load_pair, release
+from decoding.models.presets import PairSettings
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.records import RunTrace
 from decoding.training.pair_models import save_network
 from decoding.training.pair_tokenizer import END_ID
 from decoding.training.token_arrays import TokenArrays

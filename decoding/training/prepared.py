@@ -23,10 +23,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from decoding.errors import TrainingError
-from decoding.files import disk_errors, write_whole
-from decoding.kept import pair_identity
-from decoding.pair import Pair
+from decoding.common.errors import TrainingError
+from decoding.common.files import disk_errors, write_whole
+from decoding.models.pair import Pair, pair_identity
 from decoding.training.trees import target_trees, text_features
 from decoding.training.unroll import Drafted, Text
 from decoding.training.windows import Texts, WindowPlan, windows_of

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from decoding.errors import TrainingError
-from decoding.files import disk_errors, new_folder, write_whole
-from decoding.processes import alive
+from decoding.common.errors import TrainingError
+from decoding.common.files import disk_errors, new_folder, write_whole
+from decoding.common.processes import alive
 
 Kind = Literal["embedded", "head", "selector"]
 State = Literal["preparing", "training", "finished", "stopped", "failed"]
@@ -46,7 +46,7 @@ class TrainingSettings:
         name: what the lists call it, such as `TALF head, Embedded pair, 2026-11-22`.
         command: words that start it again, without the interpreter.
         settings: of this kind of training, by name.
-        pair: `kept.pair_identity` of the pair it is for; empty where it makes the pair.
+        pair: `pair_identity` of the pair it is for; empty where it makes the pair.
         created: date and time, ISO 8601.
     """
 

@@ -22,9 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.errors import TrainingError
-from decoding.files import training_home
-from decoding.sampling import Sampling
+from decoding.common.errors import TrainingError
+from decoding.common.files import training_home
+from decoding.sampling.sampling import Sampling
 from decoding.training.command import FINISHED, conduct, folder_of, run_command
 from decoding.training.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
 from decoding.training.selector_arguments import MINUTES, parser
@@ -32,7 +32,7 @@ from decoding.training.selector_data import RootData, RootPlan, data_folder, mak
 from decoding.training.selector_labels import VERIFIER_NAMES
 
 if TYPE_CHECKING:
-    from decoding.pair import Pair
+    from decoding.models.pair import Pair
     from decoding.selector.latency import LatencyModel
     from decoding.training.selector_learner import SelectorLearner
 
@@ -114,9 +114,9 @@ def _latency(args: argparse.Namespace, folder: RunFolder, pair: "Pair") -> "Late
     """What forwards cost; a training that goes on keeps the costs that it began with, which its labels rest on."""
     import json
 
+    from decoding.costs.latency import latency_model
     from decoding.selector.latency import LatencyModel
-    from decoding.selector.latency_measuring import latency_model
-    from decoding.session import unrecorded
+    from decoding.session.session import unrecorded
     from decoding.training.checkpoint import load_checkpoint
 
     if args.resume and folder.checkpoint.exists():
@@ -131,7 +131,7 @@ def _train(
     pair: "Pair", latency: "LatencyModel",
 ) -> None:  # fmt: skip
     """Train, and store the selector."""
-    from decoding.kept import pair_identity
+    from decoding.models.pair import pair_identity
     from decoding.selector.store import SHIPPED, save_selector
     from decoding.training.loop import train
     from decoding.training.progress import reporter
@@ -205,7 +205,7 @@ def _only_data(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace, words: list[str], verifier: str, pair: "Pair") -> TrainingSettings:
-    from decoding.kept import pair_identity
+    from decoding.models.pair import pair_identity
 
     told = [word for number, word in enumerate(words) if not _is_place(words, number)]
     shown = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}

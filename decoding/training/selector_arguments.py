@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from decoding.presets import DTYPES, EMBEDDED
-from decoding.sampling import Sampling
+from decoding.models.presets import DTYPES, EMBEDDED
+from decoding.sampling.sampling import Sampling
 from decoding.selector.latency import WAYS
 from decoding.training.command import add_common_arguments
 from decoding.training.selector_data import SAMPLINGS

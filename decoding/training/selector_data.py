@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from decoding.errors import TrainingError, require
-from decoding.files import disk_errors, write_whole
-from decoding.sampling import Sampling
+from decoding.common.errors import TrainingError, require
+from decoding.common.files import disk_errors, write_whole
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS
 from decoding.training.selector_labels import VERIFIER_NAMES
 
 if TYPE_CHECKING:
-    from decoding.pair import Pair
+    from decoding.models.pair import Pair
     from decoding.training.windows import Texts
 
 MANIFEST, VERSION = "manifest.json", 1
@@ -216,7 +216,7 @@ def data_folder(home: Path, pair: "Pair", plan: RootPlan, text_identity: str) ->
 
 
 def _belongs_to(pair: "Pair", plan: RootPlan, text_identity: str) -> dict[str, Any]:
-    from decoding.kept import pair_identity
+    from decoding.models.pair import pair_identity
 
     return {"version": VERSION, "pair": pair_identity(pair), "text": text_identity, **plan.to_json()}
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.errors import TrainingError
-from decoding.sampling import Sampling
+from decoding.common.errors import TrainingError
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS
 from decoding.selector.features import Features
 from decoding.selector.latency import LatencyModel, Way

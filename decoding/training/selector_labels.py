@@ -5,14 +5,14 @@ the closed form of its chain of tests. What is left to chance is which tree was 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from decoding.optional_torch import Tensor, torch
-from decoding.selector.actions import MOST_PATHS
+from decoding.common.optional_torch import Tensor, torch
+from decoding.selector.actions import MOST_LENGTH, MOST_PATHS
 from decoding.training.selector_branching import branching, lone_chance
-from decoding.training.selector_chain import traversal_tokens
-from decoding.training.selector_trees import SuperTrees
+from decoding.training.selector_trees import POINTS, SuperTrees
 
 # One selector is trained for each.
 VERIFIER_NAMES: tuple[str, ...] = ("nss", "naive_tree", "spectr", "specinfer", "khisti", "traversal")
@@ -64,3 +64,125 @@ class RootLaws:
 def index(like: Tensor, numbers: np.ndarray) -> Tensor:
     """Numbers to index a tensor with, on its device."""
     return torch.from_numpy(numbers).to(like.device)
+
+
+if TYPE_CHECKING:
+    pass
+
+
+def traversal_tokens(laws: "RootLaws") -> np.ndarray:
+    """E[tau + 1 | tree] of every action of every super-tree, `[trees, paths, trunk, branch]`."""
+    trunk, kept_on_trunk = _trunk_weights(laws)
+    weights = _path_weights(laws, trunk)
+    value, left = _below_points(laws.trees.first, weights)
+    # Behind the branching point the trunk's own nodes are tested, upwards to the root, which is kept for certain.
+    behind = np.zeros((len(trunk), POINTS))
+    for point in range(1, POINTS):
+        kept = kept_on_trunk[:, point - 1]
+        behind[:, point] = kept * point + (1 - kept) * behind[:, point - 1]
+    tokens = value + left * behind[:, :, None, None]
+    return tokens.swapaxes(1, 2)
+
+
+def _trunk_weights(laws: "RootLaws") -> tuple[np.ndarray, np.ndarray]:
+    """Weight of each point of the trunk when first reached, and how likely it is kept after its child's rejection."""
+    trees = laws.trees
+    rows, tokens = trees.trunk[:, :-1], trees.trunk_tokens
+    target, draft = (laws.at(side, rows, tokens).numpy() for side in (laws.target, laws.draft))
+    weights = np.ones((len(rows), POINTS))
+    for point in range(MOST_LENGTH):
+        weights[:, point + 1] = _child_weight(weights[:, point], target[:, point], draft[:, point])
+    target, draft = (side[torch.from_numpy(rows.ravel()).to(side.device)] for side in (laws.target, laws.draft))
+    kept, _ = _reject(_on(target, weights[:, :-1].ravel()), target, draft)
+    kept = kept.cpu().numpy().reshape(rows.shape)
+    kept[:, 0] = 1.0
+    return weights, kept
+
+
+def _path_weights(laws: "RootLaws", trunk: np.ndarray) -> np.ndarray:
+    """Weights of all nodes after 0 to 4 rejections below them, `[trees, points, path, depth, rejections]`.
+
+    What no tree needs is 0. A node stands at the place of the first path through it.
+    """
+    trees = laws.trees
+    found = np.zeros((*trees.first.shape, MOST_PATHS + 1))
+    found[:, :, 0, 0, 0] = trunk
+    for depth in range(MOST_LENGTH):
+        first, below = trees.first[..., depth], trees.first[..., depth + 1]
+        nodes = np.argwhere(first == np.arange(MOST_PATHS))  # (tree, point, path)
+        rows = _on(laws.target, trees.rows[(*nodes.T, depth)])
+        target, draft = laws.target[rows], laws.draft[rows]
+        weight = _on(target, found[(*nodes.T, depth, 0)])
+        for rejections in range(MOST_PATHS):
+            entry = _entry(first, nodes, rejections)  # the path that comes next below each node, -1 where none does
+            going_on = entry >= 0
+            if not going_on.all():
+                if not going_on.any():
+                    break
+                keep = _on(target, going_on)
+                nodes, entry, weight = nodes[going_on], entry[going_on], weight[keep]
+                target, draft = target[keep], draft[keep]
+            place = (nodes[:, 0], nodes[:, 1], entry)
+            fresh = below[place] == entry  # an entry that came before finds its subtree tested
+            tokens = _on(target, trees.tokens[(*place, depth)])[:, None]
+            child = _child_weight(weight, target.gather(1, tokens)[:, 0], draft.gather(1, tokens)[:, 0])
+            found[(*(part[fresh] for part in place), depth + 1, 0)] = child.cpu().numpy()[fresh]
+            weight, target = _reject(weight, target, draft)
+            found[(*nodes.T, depth, rejections + 1)] = weight.cpu().numpy()
+    return found
+
+
+def _entry(first: np.ndarray, nodes: np.ndarray, place: int) -> np.ndarray:
+    """The path that is the entry at some place of each node's list, -1 behind its end."""
+    through = first[nodes[:, 0], nodes[:, 1]] == nodes[:, 2, None]  # [nodes, path]
+    is_it = through & (through.cumsum(1) == place + 1)
+    return np.where(is_it.any(1), is_it.argmax(1), -1)
+
+
+def _below_points(first: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the tests from the branching point down come to, and the chance that all of them fail.
+
+    Both `[trees, points, K, branch]`; subtrees are put together from the leaves upwards, in the order of the tests.
+    """
+    shape = (*first.shape[:2], MOST_PATHS, POINTS)
+    branch, paths = np.arange(POINTS), np.arange(1, MOST_PATHS + 1)[:, None]
+    points = np.arange(POINTS)[:, None, None]
+    deeper = [(np.zeros(shape), np.ones(shape))] * MOST_PATHS
+    for depth in range(MOST_LENGTH, -1, -1):
+        level = []
+        for node in range(MOST_PATHS):
+            value, left, entries = np.zeros(shape), np.ones(shape), np.zeros(shape, dtype=np.int64)
+            for path in range(node, MOST_PATHS if depth < MOST_LENGTH else node):
+                entry = (first[:, :, path, depth] == node)[:, :, None, None] & (path < paths) & (depth < branch)
+                fresh = entry & (first[:, :, path, depth + 1] == path)[:, :, None, None]
+                value = value + np.where(fresh, left * deeper[path][0], 0.0)
+                left = left * np.where(fresh, deeper[path][1], 1.0)
+                entries = entries + entry
+            own = weights[:, :, node, depth][:, :, None, None]
+            kept = np.take_along_axis(np.broadcast_to(own, (*shape, own.shape[-1])), entries[..., None], -1)[..., 0]
+            if depth == 0:
+                kept = np.where(points == 0, 1.0, kept)  # the root is kept for certain
+            level.append((value + left * kept * (points + depth + 1), left * (1 - kept)))
+        deeper = level
+    return deeper[0]
+
+
+def _on(like: Tensor, numbers: np.ndarray) -> Tensor:
+    return torch.from_numpy(numbers).to(like.device)
+
+
+def _child_weight(weight, target, draft):
+    """min(1, weight * target / draft), 0 where the draft gives nothing."""
+    if isinstance(weight, Tensor):
+        return torch.where(draft > 0, weight * target / draft, 0.0).clamp(max=1.0)
+    ratio = np.divide(weight * target, draft, out=np.zeros_like(target), where=draft > 0)
+    return np.minimum(ratio, 1.0)
+
+
+def _reject(weight: Tensor, target: Tensor, draft: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights and target laws of nodes below which a child was rejected; `[num_nodes]`, `[num_nodes, vocab_size]`."""
+    left = (weight[:, None] * target - draft).clamp(min=0)
+    mass = left.sum(1)
+    some = mass > 0
+    law = torch.where(some[:, None], left / mass[:, None], target)
+    return torch.where(some, mass / (mass + (1 - weight)), 0.0), law

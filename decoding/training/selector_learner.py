@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.errors import require
-from decoding.sampling import Sampling
+from decoding.common.errors import require
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS
 from decoding.selector.card import Static
 from decoding.selector.features import Features
@@ -28,7 +28,7 @@ from decoding.training.selector_objective import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from decoding.trace import RunTrace
+    from decoding.trace.records import RunTrace
 
 WARM_UP = 20  # steps
 CLIP = 1.0  # largest norm of a gradient
@@ -179,7 +179,7 @@ class SelectorLearner:
         return roots | {f"held_out_{name}": value for name, value in found.items()}
 
     def _finished_weights(self) -> dict[str, Tensor]:
-        from decoding.packed_weights import rounded
+        from decoding.common.packed_weights import rounded
 
         self._look()
         return rounded(self._best_weights)

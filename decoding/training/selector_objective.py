@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.sampling import Sampling
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS
 from decoding.selector.card import Static
 from decoding.selector.latency import same_chain

@@ -7,21 +7,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.clock import PhaseClock
-from decoding.draft_source import ModelSource
-from decoding.draws import GeneratorDraws
-from decoding.loops import LoopDetector
-from decoding.methods import METHODS
-from decoding.pair import Pair, match_vocabulary
-from decoding.sampling import Sampling, exact_dtype, target_law
+from decoding.engines.clock import PhaseClock
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, match_vocabulary
+from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 from decoding.selector.actions import ACTIONS
 from decoding.selector.features import divergences
-from decoding.session import DecodeSession, Limits
+from decoding.session.session import DecodeSession, Limits
+from decoding.sources.draft_model import ModelSource
+from decoding.trace.metrics import LoopDetector
 from decoding.training.selector_data import Part, RootPlan, Roots
 from decoding.training.selector_labels import RootLaws
 from decoding.training.selector_trees import DEEPEST, ROWS, SuperTrees, draw_super_trees
 from decoding.training.windows import Texts, WindowPlan, windows_of
-from decoding.tree_attention import causal_visibility, tree_forward, visibility
 
 SHORTEST, LONGEST = 16, 192  # tokens of the beginning of a text
 MOST_ROW_BYTES = 2**28  # both laws of all nodes: super-trees that take more are looked at one by one

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from decoding.common.prompts import load_prompts
+from decoding.costs.chooser import Chooser
 from decoding.drafters import DelayedDrafter
-from decoding.kept import pair_identity
-from decoding.methods import METHODS
-from decoding.pair import Pair
-from decoding.prompts import load_prompts
-from decoding.sampling import Sampling
-from decoding.selector.chooser import Chooser
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, pair_identity
+from decoding.sampling.sampling import Sampling
 from decoding.selector.latency import LatencyModel
 from decoding.selector.network import SelectorNetwork
-from decoding.session import DecodeSession, Limits
-from decoding.trace import RunTrace
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.records import RunTrace
 
 if TYPE_CHECKING:
     from decoding.training.selector_learner import SelectorLearner

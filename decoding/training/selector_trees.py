@@ -9,12 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
+from decoding.common.optional_torch import Tensor, torch
 from decoding.drafters.base import Growing, ProbabilitySource
 from decoding.drafters.drawing import draw_rows
-from decoding.draws import Draws
-from decoding.optional_torch import Tensor, torch
+from decoding.sampling.draws import Draws
 from decoding.selector.actions import MOST_LENGTH, MOST_PATHS
-from decoding.token_tree import TokenTree
+from decoding.tree.token_tree import TokenTree
 
 POINTS = MOST_LENGTH + 1
 DEEPEST = 2 * MOST_LENGTH

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from transformers import GPTNeoXForCausalLM
 
-from decoding.trace import RunTrace
+from decoding.trace.records import RunTrace
 from decoding.training.fast_forward import compute_dtype, head_logits, hidden_states
 from decoding.training.optimisers import MuonAndAdamW, cooled_down, warmed_up
 from decoding.training.token_arrays import TokenArrays

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from decoding.errors import TrainingError
-from decoding.files import disk_errors, write_whole
+from decoding.common.errors import TrainingError
+from decoding.common.files import disk_errors, write_whole
 from decoding.training.corpus import Corpus
 from decoding.training.pair_tokenizer import END_ID, VOCABULARY, load_tokenizer, save_tokenizer, train_tokenizer
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.kv_cache import KVCache
-from decoding.pair import Model
-from decoding.tree_attention import causal_visibility, visibility
+from decoding.cache.kv_cache import KVCache
+from decoding.models.pair import Model
+from decoding.models.tree_attention import causal_visibility, visibility
 
 ROOTS_TOGETHER = 64  # more of them let every pass attend to more nodes of other roots in vain
 

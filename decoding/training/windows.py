@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.errors import TrainingError, require
-from decoding.kv_cache import KVCache
-from decoding.pair import Model, Pair
-from decoding.tree_attention import visibility
+from decoding.cache.kv_cache import KVCache
+from decoding.common.errors import TrainingError, require
+from decoding.models.pair import Model, Pair
+from decoding.models.tree_attention import visibility
 
 CHARACTERS_PER_TOKEN = 8  # a guess on the safe side: what is cut off has only cost time
 TOGETHER = 16  # windows that the target continues in the same passes

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from decoding.draft import Draft
+from decoding.common.optional_torch import Tensor
+from decoding.common.settings import check_settings
 from decoding.drafters.base import TreeLaw
-from decoding.draws import Draws
-from decoding.optional_torch import Tensor
-from decoding.sampling import Sampling, TargetRows
-from decoding.settings import check_settings
-from decoding.trace import FinalKind, Setting, StepKind, VerificationStep
+from decoding.sampling.draws import Draws
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.trace.records import FinalKind, Setting, StepKind, VerificationStep
+from decoding.tree.draft import Draft
 from decoding.verifiers.verified_tree import VerifiedTree
 
 SAMPLED_LAWS: tuple[TreeLaw, ...] = ("none", "single_path", "iid", "without_replacement")

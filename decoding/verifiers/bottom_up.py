@@ -10,8 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
-from decoding.draws import Draws
-from decoding.optional_torch import Tensor
+from decoding.common.optional_torch import Tensor
+from decoding.sampling.draws import Draws
 from decoding.verifiers.base import Decision, Test, Verification
 from decoding.verifiers.verified_tree import VerifiedTree
 

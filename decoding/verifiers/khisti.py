@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from decoding.optional_torch import Tensor, torch
-from decoding.settings import VERIFICATION, setting
+from decoding.common.optional_torch import Tensor, torch
+from decoding.common.settings import VERIFICATION, setting
 from decoding.verifiers.base import IID_LAWS
 from decoding.verifiers.top_down import Match, Solver, TestLaws, TopDownVerifier, positive_part
 

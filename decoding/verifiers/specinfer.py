@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decoding.optional_torch import Tensor, torch
+from decoding.common.optional_torch import Tensor, torch
 from decoding.verifiers.base import IID_LAWS
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 

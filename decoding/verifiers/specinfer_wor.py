@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from decoding.optional_torch import Tensor, torch
+from decoding.common.optional_torch import Tensor, torch
 from decoding.verifiers.base import SAMPLED_LAWS
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 

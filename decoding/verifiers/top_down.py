@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from decoding.draws import Draws
-from decoding.optional_torch import Tensor
+from decoding.common.optional_torch import Tensor
+from decoding.sampling.draws import Draws
 from decoding.verifiers.base import Decision, Test, Verification, Verifier
 from decoding.verifiers.verified_tree import VerifiedTree
 

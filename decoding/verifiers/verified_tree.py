@@ -2,9 +2,9 @@
 
 from functools import cached_property
 
-from decoding.draft import Draft
-from decoding.optional_torch import Tensor
-from decoding.sampling import TargetRows, check_laws, checked_law, exact_dtype
+from decoding.common.optional_torch import Tensor
+from decoding.sampling.sampling import TargetRows, check_laws, checked_law, exact_dtype
+from decoding.tree.draft import Draft
 
 
 class VerifiedTree:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
+from decoding.common.files import training_home
 from decoding.experiments.homes import experiments_home
-from decoding.files import training_home
 from decoding.training.launch import delete
 from decoding.training.run_folder import Status
 from pages.ui.common.menu import PAGES

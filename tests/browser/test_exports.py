@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import expect
 
-from decoding.trace_file import load_run, save_run
+from decoding.trace.archive import load_run, save_run
 from tests.browser.app import SETTLED
 from tests.traces import run_mixed
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from decoding.trace_file import save_run
+from decoding.trace.archive import save_run
 from tests.traces import run_mixed
 
 SAID = "see https://other.example/x or www.other.example, me@other.example"

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from decoding.recorded import recorded_run
-from decoding.trace_file import save_run
+from decoding.trace.archive import save_run
 from tests import traces
 from tests.browser.app import SETTLED
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 from playwright.sync_api import expect
 
-from decoding.files import training_home
+from decoding.common.files import training_home
 from decoding.training import launch as launching
 from decoding.training.launch import delete, last_launch, launch, stand
 

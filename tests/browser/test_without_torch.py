@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.trace_file import save_run
+from decoding.trace.archive import save_run
 from tests.browser.app import SETTLED, running_app
 from tests.traces import run_mixed
 from tests.without_torch import environment_without_torch

@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from decoding.analysis.smallest_change import change_search, smallest_changes
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
-from decoding.edits import Edits
-from decoding.forks import Change, fork
-from decoding.method import Method
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.smallest_change import change_search, smallest_changes
-from decoding.stored_state import state_before
-from decoding.trace import node_paths
-from decoding.trace_file import load_run, save_run
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.replay.forks import Change, fork
+from decoding.replay.stored_state import state_before
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.edits import Edits
+from decoding.trace.records import node_paths
 from viz.explain.iteration import why_final, why_not_expanded, why_verdict
 
 

@@ -5,11 +5,11 @@ from itertools import product
 
 import pytest
 
+from decoding.common.errors import SettingsError
+from decoding.common.settings import settings_of
 from decoding.drafters import DynaTreeDrafter
 from decoding.drafters.base import Outcome
-from decoding.errors import SettingsError
-from decoding.settings import settings_of
-from decoding.trace import GROWTHS
+from decoding.trace.records import GROWTHS
 from tests.tables import TableSource, path_tokens, paths
 from tests.traces import bonus
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from decoding.common.errors import PairError, SettingsError
 from decoding.drafters import DRAFTERS, FixedTreeDrafter, LinearDrafter, NoDrafter
-from decoding.draws import GeneratorDraws
-from decoding.errors import PairError, SettingsError
-from decoding.trace import GROWTHS
+from decoding.sampling.draws import GeneratorDraws
+from decoding.trace.records import GROWTHS
 from tests.tables import TableSource, paths
 
 HALVES = [0.6, 0.4]

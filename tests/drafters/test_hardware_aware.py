@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from decoding import calibration
+from decoding.common.errors import SettingsError
+from decoding.costs import calibration
 from decoding.drafters import HardwareAwareDrafter
 from decoding.drafters.base import Outcome
 from decoding.drafters.hardware_aware import RETRY
 from decoding.drafters.rate_search import MOST_CHILDREN, RateSearch, tree_costs
-from decoding.draws import enumerate_draws
-from decoding.edits import Edits
-from decoding.errors import SettingsError
-from decoding.forks import Change, fork, go_on
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling, TargetRows
-from decoding.session import DecodeSession, Limits
-from decoding.stored_state import state_before
-from decoding.trace import GROWTHS, node_paths
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.replay.forks import Change, fork, go_on
+from decoding.replay.stored_state import state_before
+from decoding.sampling.draws import enumerate_draws
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.edits import Edits
+from decoding.trace.records import GROWTHS, node_paths
 from decoding.verifiers import NSSVerifier
 from tests.enumeration import SAMPLED, Tables, bias
 from tests.tables import TableSource, path_tokens, paths

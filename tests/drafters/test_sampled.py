@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from decoding.common.errors import SettingsError
 from decoding.drafters import drawing
 from decoding.drafters.delayed import DelayedDrafter
 from decoding.drafters.dyspec import DySpecDrafter
@@ -15,9 +16,8 @@ from decoding.drafters.iid_paths import IIDPathsDrafter
 from decoding.drafters.linear import LinearDrafter
 from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.drafters.specinfer_widths import SpecInferWidthsDrafter
-from decoding.draws import GeneratorDraws, ReplayDraws, enumerate_draws
-from decoding.errors import SettingsError
-from decoding.trace import GROWTHS, DrawTrace
+from decoding.sampling.draws import GeneratorDraws, ReplayDraws, enumerate_draws
+from decoding.trace.records import GROWTHS, DrawTrace
 from tests.tables import TableSource, path_tokens
 
 LAW = [0.6, 0.3, 0.1]

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from decoding.common.errors import SettingsError
 from decoding.drafters.base import Growing
 from decoding.drafters.candidates import best_children
 from decoding.drafters.eagle2 import Eagle2Drafter
 from decoding.drafters.opt_tree import OptTreeDrafter
 from decoding.drafters.salf import SalfDrafter
 from decoding.drafters.specexec import SpecExecDrafter
-from decoding.errors import SettingsError
-from decoding.trace import GROWTHS
+from decoding.trace.records import GROWTHS
 from tests.tables import TableSource, path_tokens, paths
 
 SEEDS = range(40)

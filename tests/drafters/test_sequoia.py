@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from decoding import calibration, kept
+from decoding.common.errors import SettingsError
+from decoding.common.prompts import load_prompts
+from decoding.costs import calibration, kept
+from decoding.costs.measured import MeasuredPair
 from decoding.drafters.sequoia import SequoiaDrafter, best_shape
-from decoding.draws import GeneratorDraws, ReplayDraws
-from decoding.errors import SettingsError
-from decoding.measured import MeasuredPair
-from decoding.pair import embedded_pair
-from decoding.prompts import load_prompts
-from decoding.sampling import Sampling
-from decoding.session import unrecorded
-from decoding.trace import GROWTHS, DrawTrace
+from decoding.models.pair import embedded_pair
+from decoding.sampling.draws import GeneratorDraws, ReplayDraws
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import unrecorded
+from decoding.trace.records import GROWTHS, DrawTrace
 from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
 from tests.tables import TableSource, path_tokens
 

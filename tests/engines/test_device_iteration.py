@@ -9,28 +9,28 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import decoding.iteration
+import decoding.session.iteration
+from decoding.cache.kv_cache import KVBlocks
+from decoding.common.errors import OutOfMemoryError
+from decoding.device import iteration as device_iteration
+from decoding.device.beam import BeamTree
+from decoding.device.choice import choose_iteration
+from decoding.device.drafters import RULES, device_rule
+from decoding.device.drafting import Asked, level_pass, pending_pass
+from decoding.device.greedy import accept, keep_draft_rows, keep_target_rows, order_nodes, verify_pass
+from decoding.device.iteration import DeviceIteration
+from decoding.device.levels import LevelTree
+from decoding.device.next import NextToken, next_pass
 from decoding.drafters import DynaTreeDrafter, FixedTreeDrafter, LinearDrafter
-from decoding.engines import device_iteration
-from decoding.engines.device_beam import BeamTree
-from decoding.engines.device_choice import choose_iteration
-from decoding.engines.device_drafters import RULES, device_rule
-from decoding.engines.device_drafting import Asked, level_pass, pending_pass
-from decoding.engines.device_greedy import accept, keep_draft_rows, keep_target_rows, order_nodes, verify_pass
-from decoding.engines.device_iteration import DeviceIteration
-from decoding.engines.device_levels import LevelTree
-from decoding.engines.device_next import NextToken, next_pass
 from decoding.engines.lean_llama import LlamaForward
 from decoding.engines.lean_neox import NeoXForward
 from decoding.engines.static import StaticEngine
 from decoding.engines.static_pass import PassInputs, host_pass
 from decoding.engines.static_shapes import PassShape
-from decoding.errors import OutOfMemoryError
-from decoding.kv_blocks import KVBlocks
-from decoding.methods import METHODS
-from decoding.pair import PairSettings, embedded_pair, load_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, embedded_pair, load_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
 from tests.engines.same_traces import differences
 from tests.engines.tape import TapeGraphs
 from tests.fakes import make_checkpoint, make_pair
@@ -79,7 +79,7 @@ def on_host(monkeypatch):
 
     def run(pair, method, ids, sampling=None, **limits):
         with monkeypatch.context() as patch:
-            patch.setattr(decoding.iteration, "choose_iteration", lambda *args: None)
+            patch.setattr(decoding.session.iteration, "choose_iteration", lambda *args: None)
             return finished(DecodeSession(pair, method, ids, sampling, Limits(**limits)))
 
     return run
@@ -103,7 +103,7 @@ def watch(monkeypatch):
         kinds.append(choose_iteration(*args))
         return kinds[-1]
 
-    monkeypatch.setattr(decoding.iteration, "choose_iteration", choose)
+    monkeypatch.setattr(decoding.session.iteration, "choose_iteration", choose)
     return kinds
 
 

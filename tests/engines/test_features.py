@@ -5,11 +5,11 @@ import pytest
 import torch
 import transformers
 
+from decoding.common.errors import PairError
 from decoding.engines.base import Visibility
 from decoding.engines.eager import EagerEngine, LibraryForward
 from decoding.engines.output_head import OutputHead, watched
-from decoding.errors import PairError
-from decoding.pair import PairSettings, embedded_pair, load_pair
+from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from tests.engines.tape import TapeGraphs
 from tests.fakes import make_checkpoint
 

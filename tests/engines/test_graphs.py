@@ -6,12 +6,12 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from decoding import comparison
-from decoding.contestants import parse_contestant
+from decoding.compare import comparison
+from decoding.compare.contestants import parse_contestant
 from decoding.engines import graphs as module
 from decoding.engines.graphs import Graphs
 from decoding.engines.transfers import Transfers
-from decoding.pair import embedded_pair
+from decoding.models.pair import embedded_pair
 from tests.engines.tape import TapeGraphs
 
 CLEAR, BEGIN, END = "clear workspaces", "begin", "end"

@@ -6,12 +6,12 @@ import gc
 import pytest
 import torch
 
-import decoding.iteration
+import decoding.session.iteration
 from benchmarks.first_contact import stale
 from benchmarks.first_contact.report import Report
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair, release
-from decoding.session import DecodeSession, Limits
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair, release
+from decoding.session.session import DecodeSession, Limits
 from tests.engines.same_traces import differences
 from tests.engines.test_device_iteration import METHODS_ON_DEVICE, finished, prompt
 from tests.engines.test_static_engine import tree_logits
@@ -59,7 +59,7 @@ def test_captured_equals_uncaptured_on_the_same_sizes(pair, name):
 def test_the_device_gives_the_record_of_the_host(pair, monkeypatch, name):
     method = METHODS_ON_DEVICE[name]
     with monkeypatch.context() as patch:
-        patch.setattr(decoding.iteration, "choose_iteration", lambda *args: None)
+        patch.setattr(decoding.session.iteration, "choose_iteration", lambda *args: None)
         reference = run(pair, method, capture=True, rows="full")
     assert differences(run(pair, method, capture=True, rows="full").iterations, reference.iterations) == []
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from decoding.common.errors import PairError
 from decoding.engines import choose
 from decoding.engines.eager import LibraryForward
 from decoding.engines.static import StaticEngine
 from decoding.engines.static_cache import IDLE_BLOCKS
 from decoding.engines.static_pass import visible_rows
 from decoding.engines.static_shapes import BUCKETS, LARGEST, LONGEST_CHAIN, PassShape, bucket, row_bucket
-from decoding.errors import PairError
-from decoding.methods import METHODS
-from decoding.pair import PairSettings, embedded_pair, load_pair, release
-from decoding.session import DecodeSession, Limits
-from decoding.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
+from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.session.session import DecodeSession, Limits
 from tests.engines.tape import TapeGraphs
 from tests.fakes import make_pair
 

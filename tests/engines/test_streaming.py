@@ -5,19 +5,19 @@ import pytest
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from decoding.comparison import compare
-from decoding.contestants import parse_contestant
-from decoding.engine_names import SINKS, streamed_rows
+from decoding.common.engine_names import SINKS, streamed_rows
+from decoding.common.errors import PairError, SettingsError
+from decoding.compare.comparison import compare
+from decoding.compare.contestants import parse_contestant
+from decoding.compare.identity import MarginJudge
+from decoding.compare.scoreboard import score
 from decoding.engines.choose import make_engine
 from decoding.engines.streaming import StreamingEngine
-from decoding.errors import PairError, SettingsError
-from decoding.identity import MarginJudge
-from decoding.methods import METHODS
-from decoding.pair import PairSettings, embedded_pair
-from decoding.sampling import Sampling
-from decoding.scoreboard import score
-from decoding.session import DecodeSession, Limits
-from decoding.tree_attention import causal_visibility, visibility
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, embedded_pair
+from decoding.models.tree_attention import causal_visibility, visibility
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
 
 ROWS, TEXT = 9, 24  # 4 sinks and a window of 5
 HOW = {"num_layers": 2, "device": torch.device("cpu"), "dtype": torch.float32,

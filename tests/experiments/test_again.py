@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.again import begin_again, kept_output, prompt_of, same_text
 from decoding.experiments.crews import OwnCrew
 from decoding.experiments.followed import FollowedExperiment
 from decoding.experiments.grid_file import grid_from
 from decoding.experiments.runner import run_grid
-from decoding.pair import embedded_pair
-from decoding.session import Limits
+from decoding.models.pair import embedded_pair
+from decoding.session.session import Limits
 
 CONTENT = {
     "name": "again", "new_tokens": [12], "pair": {"device": "cpu"}, "prompts": {"count": 1, "max_tokens": [10]},

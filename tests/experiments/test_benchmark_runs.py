@@ -6,8 +6,8 @@ import time
 import pandas as pd
 import pytest
 
-from decoding import processes
-from decoding.errors import ExperimentError
+from decoding.common import processes
+from decoding.common.errors import ExperimentError
 from decoding.papers import stored
 from decoding.papers.benchmark_runs import CUT_SHORT, benchmark_stand, launch_benchmark, stop_benchmark
 from decoding.papers.stored import own_records, stored_records, took

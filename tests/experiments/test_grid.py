@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from decoding.contestants import format_contestant
-from decoding.errors import ExperimentError, PromptError
+from decoding.common.errors import ExperimentError, PromptError
+from decoding.compare.contestants import format_contestant
 from decoding.experiments import prompt_sets
 from decoding.experiments.grid import PromptChoice, contestants
 from decoding.experiments.grid_file import grid_from, read_grid
 from decoding.experiments.prompt_sets import DATA_SETS, prompts_of, read_texts
-from decoding.sampling import Sampling
+from decoding.sampling.sampling import Sampling
 
 GRIDS = Path(__file__).resolve().parents[2] / "benchmarks" / "grids"
 SWEEP = """

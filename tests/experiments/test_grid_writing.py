@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.crews import OwnCrew
 from decoding.experiments.experiment import GRID
 from decoding.experiments.grid import Axis, Grid, PromptChoice
@@ -14,8 +14,8 @@ from decoding.experiments.grid_size import count_prompts, grid_size
 from decoding.experiments.grid_writing import kept_grid, write_grid
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.prompt_sets import prompts_of
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling
 
 ODD = Grid(
     name='quotes " and \\ and \x7f, naïve 🌳\ttab',

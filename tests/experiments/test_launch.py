@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from decoding import processes
-from decoding.errors import ExperimentError
+from decoding.common import processes
+from decoding.common.errors import ExperimentError
 from decoding.experiments import launch as launching
 from decoding.experiments.experiment import GRID, STATUS, STOP, Experiment, Status
 from decoding.experiments.grid_file import grid_from

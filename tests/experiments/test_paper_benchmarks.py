@@ -13,14 +13,14 @@ import torch
 
 from benchmarks import action_times, depth_divergence, draft_acceptance, sweep
 from benchmarks.offline_trees import Tree
-from decoding.draws import GeneratorDraws
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.rows import all_rows
 from decoding.papers.judge import grid_name, judge
-from decoding.sampling import Sampling, TargetRows
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.selector.actions import ACTIONS, Action
-from decoding.theory import SOLVERS
+from decoding.verifiers.theory import SOLVERS
 from tests.experiments.test_papers import BY_KEY, row
 from tests.selector.some_selectors import LATENCY
 from tests.tables import TableSource, path_tokens

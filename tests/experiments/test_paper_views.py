@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import papers
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.bootstrap import ratio_gain
 from decoding.experiments.columns import SCHEMA
 from decoding.experiments.prepared import prepared
@@ -21,7 +21,7 @@ from decoding.papers.judge import claim_words, judge
 from decoding.papers.registry import EXHIBITS
 from decoding.papers.stored import stored_records
 from decoding.papers.views import STEP, VIEWS, passes, phases
-from decoding.trace import PHASES
+from decoding.trace.records import PHASES
 from tests.experiments.test_papers import BY_KEY, grid_name, row
 
 HARDWARE = {"processor": "A processor", "device": "cpu", "torch": "9.9"}

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from benchmarks import papers
-from decoding.comparison import Contestant
-from decoding.contestants import format_contestant, parse_contestant
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
+from decoding.compare.comparison import Contestant
+from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.experiments.bootstrap import Estimate
 from decoding.experiments.columns import LOOP_FREE, MEASURED, SCHEMA
 from decoding.experiments.grid import contestants

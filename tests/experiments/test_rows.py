@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.columns import SCHEMA, VERSION, VERSION_KEY
 from decoding.experiments.rows import RowStore, all_rows
-from decoding.metrics import RunMetrics
+from decoding.trace.metrics import RunMetrics
 
 
 def row(key: str, **more):

@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks import sweep
 from benchmarks.common import run_main
-from decoding.comparison import Contestant
-from decoding.errors import ExperimentError, PromptError
+from decoding.common.errors import ExperimentError, PromptError
+from decoding.compare.comparison import Contestant
 from decoding.experiments import runner
 from decoding.experiments.columns import MEASURED, SERIES
 from decoding.experiments.crews import DeviceCrew, OwnCrew, devices_here
@@ -23,8 +23,8 @@ from decoding.experiments.experiment import STATUS, Experiment, Status
 from decoding.experiments.grid_file import grid_from
 from decoding.experiments.ray_crew import RayCrew
 from decoding.experiments.runner import run_grid
-from decoding.methods import METHODS
-from decoding.pair import PairSettings, embedded_pair
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, embedded_pair
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = {
@@ -125,7 +125,7 @@ def test_a_prompt_that_does_not_fit_is_named(crew, tmp_path):
 
 
 def test_what_cannot_be_run_is_a_row_that_says_why(pair, crew, tmp_path, monkeypatch):
-    from decoding import comparison
+    from decoding.compare import comparison
 
     def call(pair, contestant, *rest):
         if contestant.baseline:
@@ -199,7 +199,7 @@ def test_mistakes_are_not_hidden(crew, tmp_path):
 def test_the_same_run_has_the_same_key_whatever_else_is_in_the_grid(pair):
     from decoding.experiments.plan import blocks, run_key
     from decoding.experiments.prompt_sets import prompts_of
-    from decoding.kept import pair_identity
+    from decoding.models.pair import pair_identity
 
     identity, some = pair_identity(pair), grid()
     (one, *_) = blocks(some, pair, identity, prompts_of(some.prompts))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from decoding.trace_file import save_run
+from decoding.trace.archive import save_run
 from tests.golden import data, halves, traces
 from tests.traces import run_mixed
 

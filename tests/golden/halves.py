@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from decoding.errors import TrainingError
+from decoding.common.errors import TrainingError
 from decoding.experiments.crews import OwnCrew
 from decoding.experiments.grid_file import grid_from
 from decoding.experiments.runner import run_grid
-from decoding.pair import embedded_pair
+from decoding.models.pair import embedded_pair
 from decoding.training import embedded
 from decoding.training.run_folder import RunFolder
 from tests.training.small_pair import SETUP, write_corpus

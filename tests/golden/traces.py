@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tiny_models import PairPlan, load_tiny_pair
-from decoding.method import Method, fitting
-from decoding.methods import METHODS
-from decoding.pair import Pair, embedded_pair
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.trace import RunTrace
-from decoding.trace_codec import to_json
+from decoding.methods.method import Method, fitting
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, embedded_pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.codec import to_json
+from decoding.trace.records import RunTrace
 
 SIZES = ("tiny", "embedded")
 SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, 0.95, 1.0, 7)}

@@ -7,18 +7,18 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from decoding.cached_models import CachedModels
-from decoding.checkpoints import Standing
-from decoding.clock import PhaseClock
-from decoding.draws import enumerate_draws
-from decoding.edits import Edits
-from decoding.iteration import Iteration
-from decoding.methods import METHODS
-from decoding.pair import Loaded, Model, Pair
-from decoding.presets import PairSettings
-from decoding.recorder import Step
-from decoding.sampling import Sampling, target_law
-from decoding.trace import ModelInfo, PairInfo
+from decoding.engines.clock import PhaseClock
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Loaded, Model, Pair
+from decoding.models.presets import PairSettings
+from decoding.sampling.draws import enumerate_draws
+from decoding.sampling.sampling import Sampling, target_law
+from decoding.session.cached_models import CachedModels
+from decoding.session.checkpoints import Standing
+from decoding.session.iteration import Iteration
+from decoding.session.recorder import Step
+from decoding.trace.edits import Edits
+from decoding.trace.records import ModelInfo, PairInfo
 from tests.enumeration import Tables, bias
 from tests.heads.some_heads import NAME, random_network, with_network
 

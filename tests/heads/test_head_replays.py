@@ -7,24 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-from decoding import calibration, cost_measuring
-from decoding.calibration import acceptance_by_rank, acceptance_odds, calibrated
-from decoding.cost_measuring import cost_model, known_costs, measure_costs
-from decoding.edits import Edits
-from decoding.forks import Change, fork, fork_again
+from decoding.analysis.smallest_change import change_search, smallest_changes
+from decoding.costs import calibration, measuring
+from decoding.costs.calibration import acceptance_by_rank, acceptance_odds, calibrated
+from decoding.costs.measuring import cost_model, known_costs, measure_costs
 from decoding.heads.store import save_head
-from decoding.kept import pair_identity
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair, pair_identity
 from decoding.record import main
-from decoding.remembered_rows import model_laws
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits, prepared, unrecorded
-from decoding.smallest_change import change_search, smallest_changes
-from decoding.stored_rows import RowsMissing, StoredRows
-from decoding.stored_state import method_at, method_of, standing_before
-from decoding.trace import node_paths
-from decoding.trace_file import load_run, save_run
+from decoding.replay.forks import Change, fork, fork_again
+from decoding.replay.remembered_rows import model_laws
+from decoding.replay.stored_rows import RowsMissing, StoredRows
+from decoding.replay.stored_state import method_at, method_of, standing_before
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits, prepared, unrecorded
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.edits import Edits
+from decoding.trace.records import node_paths
 from tests.heads.some_heads import fitted_network, random_network
 from tests.test_forks import busy, check_both_ways, told
 from tests.test_smallest_change import absent_paths
@@ -129,9 +128,9 @@ def test_the_record_tells_its_draft_and_opens_without_torch(run, tmp_path):
     assert opened.settings["draft_head"] == "mine" and method_of(opened) == run.method
     assert method_at(opened, 1) == run.method and standing_before(opened, 2).method.draft_head == "mine"
     code = (
-        "import sys; from decoding.trace_file import load_run; from decoding.forks import Change, fork\n"
-        "from decoding.methods import METHODS\n"
-        "run = load_run(sys.argv[1]); from decoding.stored_state import method_of\n"
+        "import sys; from decoding.trace.archive import load_run; from decoding.replay.forks import Change, fork\n"
+        "from decoding.methods.methods import METHODS\n"
+        "run = load_run(sys.argv[1]); from decoding.replay.stored_state import method_of\n"
         "made = fork(run, None, 1, Change(method_of(run).with_settings(node_budget=5)))\n"
         "print(run.pair.draft.parameters, made.kind, made.trace.iterations[1].verified, 'torch' in sys.modules)"
     )
@@ -186,10 +185,10 @@ def test_what_is_measured_is_measured_of_the_draft_in_use(pair, monkeypatch):
 
 def test_costs_are_of_the_heads_forwards(pair, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing that another test measured is known
-    monkeypatch.setattr(cost_measuring, "SIZES", (1, 4, 16))
-    monkeypatch.setattr(cost_measuring, "MOST_RATIO", math.inf)  # however the first passes of a process are delayed
-    monkeypatch.setattr(cost_measuring, "SLOW_PASS_S", math.inf)
-    monkeypatch.setattr(cost_measuring, "DECODE_S", 0.05)
+    monkeypatch.setattr(measuring, "SIZES", (1, 4, 16))
+    monkeypatch.setattr(measuring, "MOST_RATIO", math.inf)  # however the first passes of a process are delayed
+    monkeypatch.setattr(measuring, "SLOW_PASS_S", math.inf)
+    monkeypatch.setattr(measuring, "DECODE_S", 0.05)
     drafting = TREE.drafting(pair)
     seen = []
     engine = type(drafting.head.engine)
@@ -198,7 +197,7 @@ def test_costs_are_of_the_heads_forwards(pair, monkeypatch, tmp_path):
     costs = measure_costs(drafting, unrecorded, budget_s=0.05)
     assert {1, 4, 16} <= set(seen) and [point.size for point in costs.draft.points] == [1, 4, 16]
     assert all(point.seconds > 0 for point in costs.draft.points) and costs.iterations > 0
-    monkeypatch.setattr(cost_measuring, "measure_costs", lambda *_: costs)
+    monkeypatch.setattr(measuring, "measure_costs", lambda *_: costs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert cost_model(drafting, unrecorded) == costs and known_costs(drafting) == costs

@@ -7,19 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.baselines.hf_generate import run_baseline
+from decoding.common.errors import PairError, SettingsError
+from decoding.compare.hf_generate import run_baseline
+from decoding.compare.identity import TIE_MARGIN, MarginJudge, explain_difference
 from decoding.engines.base import Visibility
-from decoding.errors import PairError, SettingsError
 from decoding.heads.store import save_head
-from decoding.identity import TIE_MARGIN, MarginJudge, explain_difference
-from decoding.kept import pair_identity
-from decoding.method import CACHE_POLICIES, fitted
-from decoding.methods import METHODS
-from decoding.pair import PairSettings, embedded_pair, load_pair, release
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.trace import node_paths
-from decoding.trace_check import check_run
+from decoding.methods.method import CACHE_POLICIES, fitted
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, embedded_pair, load_pair, pair_identity, release
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.records import node_paths
+from decoding.trace.validation import check_run
 from tests.fakes import make_checkpoint
 from tests.heads.some_heads import NAME, fitted_network, random_network, true_features, with_network
 from tests.test_checkpoints import told

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from decoding.errors import SettingsError
+from decoding.common.errors import SettingsError
 from decoding.heads.network import HeadConfig, HeadNetwork
 
 CONFIG = HeadConfig(hidden_size=16, vocab_size=50, num_heads=2, mlp_size=24)

@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decoding.errors import PairError, SettingsError, TrainingError
+from decoding.common.errors import PairError, SettingsError, TrainingError
+from decoding.common.packed_weights import rounded
+from decoding.costs.kept import kept_file
 from decoding.heads import store
 from decoding.heads.head import make_head, with_draft
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import all_heads, find_head, fits, heads_for, load_network, read_card, save_head
-from decoding.kept import kept_file, pair_identity
-from decoding.methods import METHODS
-from decoding.packed_weights import rounded
-from decoding.pair import embedded_pair
-from decoding.session import DecodeSession, Limits
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair, pair_identity
+from decoding.session.session import DecodeSession, Limits
 from tests.heads.some_heads import random_network
 
 
@@ -194,6 +194,6 @@ def test_a_target_without_features_is_told_before_anything_is_decoded(pair, home
     monkeypatch.setattr(type(bare.target.network), "get_output_embeddings", lambda self: torch.nn.Identity())
     monkeypatch.setattr(store, "require_fit", lambda card, identity: None)
     monkeypatch.setattr("decoding.heads.head.require_fit", lambda card, identity: None)
-    monkeypatch.setattr("decoding.kept._model_identity", lambda model: {})
+    monkeypatch.setattr("decoding.costs.kept._model_identity", lambda model: {})
     with pytest.raises(PairError, match="embedded-target is a target without hidden states that its output head"):
         DecodeSession(bare, METHODS["salf"].with_settings(draft_head="talf"), [1, 2, 3], limits=Limits(4))

@@ -10,11 +10,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.methods import contestants_from
-from decoding.contestants import format_contestant, parse_contestant
-from decoding.errors import SettingsError
-from decoding.identity import Difference
-from decoding.metrics import Spread
-from decoding.scoreboard import score
+from decoding.common.errors import SettingsError
+from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.compare.identity import Difference
+from decoding.compare.scoreboard import score
+from decoding.trace.metrics import Spread
 from pages.ui.common.errors import sentence
 from pages.ui.compare.files import as_csv, as_json, command
 from pages.ui.compare.results import table_html

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding import cost_measuring, kept
-from decoding.cost_model import CostCurve, CostModel, CostPoint
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint
+from decoding.costs import kept, measuring
 from pages.ui.common import models
 from pages.ui.widgets.costs import cost_line, measured_words
 
@@ -31,7 +31,7 @@ def manager(monkeypatch, tmp_path):
 
 def test_without_a_pair_it_says_what_to_do_and_does_it(manager, monkeypatch):
     measured = []
-    monkeypatch.setattr(cost_measuring, "measure_costs", lambda pair, _: measured.append(pair) or COSTS)
+    monkeypatch.setattr(measuring, "measure_costs", lambda pair, _: measured.append(pair) or COSTS)
     at = AppTest.from_function(view, default_timeout=60).run()
     assert "load a pair, or press Measure now" in at.info[0].value and not at.get("plotly_chart")
     at.button[0].click().run()
@@ -56,7 +56,7 @@ def test_the_words_say_when_where_and_how():
 
 
 def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):
-    monkeypatch.setattr(cost_measuring, "measure_costs", lambda *_: COSTS)
+    monkeypatch.setattr(measuring, "measure_costs", lambda *_: COSTS)
     manager.pair()
     assert manager.costs == COSTS
     manager._release()
@@ -64,7 +64,7 @@ def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):
 
 
 def test_a_method_of_no_paper_has_its_own_defaults():
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
     from pages.ui.tune.points import label_of
 
     method = METHODS["hardware_aware"]

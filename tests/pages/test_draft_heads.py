@@ -5,12 +5,11 @@ from urllib.parse import parse_qs
 import pytest
 import torch
 
-from decoding.contestants import format_contestant, parse_contestant
+from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import save_head
-from decoding.kept import pair_identity
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair, pair_identity
 from pages.ui.app.links import View, decode, encode
 from pages.ui.widgets.contestants import COMPARE, short_label
 from pages.ui.widgets.trained import presets

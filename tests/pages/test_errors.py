@@ -3,7 +3,7 @@
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.errors import PromptError
+from decoding.common.errors import PromptError
 from pages.ui.common.errors import OUT_OF_MEMORY, UNEXPECTED
 
 

@@ -4,9 +4,9 @@ import html
 
 import pytest
 
-from decoding.errors import DraftscopeError
+from decoding.analysis.slowdown import REASONS, slowdown
+from decoding.common.errors import DraftscopeError
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
-from decoding.slowdown import REASONS, slowdown
 from pages.ui.common.menu import PAGES
 from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
@@ -249,7 +249,7 @@ def test_a_token_stays_out_where_the_settings_do_not_let_it_in():
 
 
 def test_every_saving_case_is_drafted_as_it_was_recorded_and_can_be_solved():
-    from decoding.pair import embedded_pair
+    from decoding.models.pair import embedded_pair
     from pages.ui.learn.puzzles import draft_again, saving_pool
 
     pair = embedded_pair()

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, quote_plus
 
 import pytest
 
-from decoding.methods import METHODS
+from decoding.methods.methods import METHODS
 from pages.ui.app.links import MAX_TEXT, RESERVED, View, decode, encode
 from pages.ui.common.sentences import known_settings
 from pages.ui.common.worker import Job

@@ -2,9 +2,10 @@
 
 import pytest
 
-from decoding import opening, pair_loading
-from decoding.pair import PairSettings, embedded_pair
-from decoding.presets import DTYPES, EMBEDDED
+from decoding.models import loading
+from decoding.models.pair import PairSettings, embedded_pair
+from decoding.models.presets import DTYPES, EMBEDDED
+from decoding.session import opening
 from pages.ui.app import pair_dialog
 from pages.ui.common import models
 
@@ -26,7 +27,7 @@ def test_bfloat16_is_offered_on_a_cpu_that_computes_it(monkeypatch):
     for has, offered in ((True, ["auto", "float32", "bfloat16"]), (False, ["auto", "float32"])):
         monkeypatch.setattr(pair_dialog, "cpu_computes_bfloat16", lambda has=has: has)
         for name, chosen in (("cpu", "cpu"), ("auto", "cpu"), ("auto", "cuda")):
-            monkeypatch.setattr(pair_loading, "choose_device", lambda _, chosen=chosen: chosen)
+            monkeypatch.setattr(loading, "choose_device", lambda _, chosen=chosen: chosen)
             assert pair_dialog.precisions(name) == (offered if chosen == "cpu" else list(DTYPES))
 
 

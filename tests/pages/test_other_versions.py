@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.recorded import home_run
-from decoding.trace import RunTrace, SamplingTrace
+from decoding.trace.records import RunTrace, SamplingTrace
 from pages.ui.common.menu import PAGES
 from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from decoding.errors import TrainingError
+from decoding.common.errors import TrainingError
 from pages.ui.common.errors import sentence
 from pages.ui.common.sentences import on_page
 from tests.process import ROOT

@@ -48,7 +48,7 @@ def replace_process(home, monkeypatch, says: str) -> None:
     code = home / "sleeper"
     code.write_text(f"#!/bin/sh\necho '{says}'\nexec sleep 60\n")
     code.chmod(0o755)
-    monkeypatch.setattr("decoding.processes.sys.executable", str(code))
+    monkeypatch.setattr("decoding.common.processes.sys.executable", str(code))
 
 
 def html_of(at) -> str:

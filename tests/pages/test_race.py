@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.comparison import Comparison, Contestant, Result
-from decoding.errors import SettingsError
-from decoding.identity import Difference
-from decoding.methods import METHODS
-from decoding.metrics import measure_run
-from decoding.trace_file import save_run
+from decoding.common.errors import SettingsError
+from decoding.compare.comparison import Comparison, Contestant, Result
+from decoding.compare.identity import Difference
+from decoding.methods.methods import METHODS
+from decoding.trace.archive import save_run
+from decoding.trace.metrics import measure_run
 from pages.ui.common.state import PromptChoice, Run
 from pages.ui.compare.plan import Outcome, Plan
 from pages.ui.race.runs import available
@@ -106,7 +106,7 @@ def outcome_of(runs, differences=(), failure: str | None = None) -> Outcome:
     if failure:
         contestants.append(Contestant("Big", method=METHODS["fixed_tree"]))
         results.append(Result(len(runs), 0, 0, (), 0, None, None, None, failure))
-    from decoding.sampling import Sampling
+    from decoding.sampling.sampling import Sampling
 
     comparison = Comparison(tuple(contestants), ("p",), tuple(results), differences, 0)
     plan = Plan(PromptChoice("stories/x", "text"), 8, 1, 1, Sampling())

@@ -11,7 +11,7 @@ import pytest
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from decoding.trace_file import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
+from decoding.trace.archive import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
 from pages.ui.app import run_file
 from pages.ui.app.exports import EXPORTS, SCOPE_KEY, Shown
 from pages.ui.common.state import ROW_BYTES, Run

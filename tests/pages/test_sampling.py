@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoding.methods import METHODS
+from decoding.methods.methods import METHODS
 from decoding.verifiers import VERIFIERS
 from tests.pages.apptest import finish, open_page, sentences
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from streamlit.runtime.memory_session_storage import MemorySessionStorage
 
-from decoding.interruption import CancelledError, check_wanted, in_one_piece, pause_point, turn
+from decoding.common.interruption import CancelledError, check_wanted, in_one_piece, pause_point, turn
 from pages.ui.common import scheduler
 from pages.ui.common.errors import UNEXPECTED
 from pages.ui.common.scheduler import Job, Worker

@@ -2,8 +2,8 @@
 
 import pytest
 
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
 from pages.ui.common.models import manager
 from pages.ui.widgets.trained import SELECTOR, trained_choices
 from tests.pages.apptest import open_page, sentences

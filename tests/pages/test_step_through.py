@@ -5,7 +5,7 @@ import io
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.trace_file import load_run
+from decoding.trace.archive import load_run
 from pages.ui.widgets.controls import DEFAULT_PROMPT, sample_prompts, set_method
 from tests.pages.apptest import finish, open_page, sentences
 
@@ -229,7 +229,7 @@ def test_released_models_are_told(page):
 
 
 def test_set_method_covers_every_setting():
-    from decoding.methods import PRESETS
+    from decoding.methods.methods import PRESETS
     from pages.ui.widgets import controls
 
     session: dict = {}

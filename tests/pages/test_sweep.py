@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from decoding.common.prompts import KINDS
 from decoding.experiments import followed as following
 from decoding.experiments import launch as launching
 from decoding.experiments.columns import SCHEMA
@@ -20,8 +21,7 @@ from decoding.experiments.launch import last_launch, stand
 from decoding.experiments.rows import with_settings
 from decoding.experiments.runner import run_grid
 from decoding.experiments.swept import swept
-from decoding.pair import embedded_pair
-from decoding.prompts import KINDS
+from decoding.models.pair import embedded_pair
 from pages.ui.sweep.charts import HEAT, LINES, PARALLEL, RUNS, picked_place
 from pages.ui.sweep.form import free_folder
 from pages.ui.sweep.methods import values_of

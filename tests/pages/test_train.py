@@ -12,8 +12,8 @@ import psutil
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.presets import PairSettings
-from decoding.trace_file import save_run
+from decoding.models.presets import PairSettings
+from decoding.trace.archive import save_run
 from decoding.training import launch as launching
 from decoding.training.follow import Followed
 from decoding.training.launch import LAUNCH, Launch, last_launch, stand, trainings

@@ -2,8 +2,8 @@
 
 import pytest
 
-from decoding.methods import METHODS, PRESETS
-from decoding.session import DecodeSession, Limits
+from decoding.methods.methods import METHODS, PRESETS
+from decoding.session.session import DecodeSession, Limits
 from pages.ui.common.scheduler import Job
 from pages.ui.widgets.settings import setting_key
 from tests.pages.apptest import finish, open_page, sentences

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.errors import DraftscopeError, OutOfMemoryError, PairError, SettingsError
-from decoding.methods import METHODS
-from decoding.presets import PairSettings
-from decoding.sampling import Sampling
+from decoding.common.errors import DraftscopeError, OutOfMemoryError, PairError, SettingsError
+from decoding.methods.methods import METHODS
+from decoding.models.presets import PairSettings
+from decoding.sampling.sampling import Sampling
 from pages.ui.common.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, sentence
 from pages.ui.common.models import ModelManager, describe_pair, engine_words, gibibytes, parameters
 from pages.ui.common.sentences import info_of
@@ -124,8 +124,8 @@ def test_manager_loads_the_embedded_pair_when_first_asked():
 
 
 def test_manager_releases_before_it_loads(models, monkeypatch):
-    from decoding import opening
-    from decoding import pair as pair_module
+    from decoding.models import pair as pair_module
+    from decoding.session import opening
 
     order, load, release = [], pair_module.load_pair, pair_module.release
     monkeypatch.setattr(opening, "load_pair", lambda settings: order.append("load") or load(settings))
@@ -146,7 +146,7 @@ def test_an_unknown_model_leaves_the_pair_in_memory(models):
 
 
 def test_a_pair_that_fails_late_leaves_the_embedded_pair(models, monkeypatch):
-    from decoding import opening
+    from decoding.session import opening
 
     load = opening.load_pair
 
@@ -184,7 +184,7 @@ def test_help_tells_range_and_source_of_the_default():
 
 
 def form(method: str) -> None:
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
     from pages.ui.widgets.settings import settings_form
 
     settings_form(METHODS[method], "form")

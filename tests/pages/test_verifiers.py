@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.replay import recorded_outcome, replay
-from decoding.replay_steps import node_steps
+from decoding.replay.replay import recorded_outcome, replay
+from decoding.replay.steps import node_steps
 from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
 from pages.ui.common.worker import Job
@@ -47,15 +47,15 @@ def results(at, kind: str) -> dict:
 
 def looked_at(at) -> Looked:
     """What the page looks at, made from the session as the page does."""
-    from decoding.sampling import Sampling
+    from decoding.sampling.sampling import Sampling
 
     run, index = run_of(at), at.session_state["iteration"]
     return Looked((run.key, index), run, run.trace.iterations[index], "i.i.d. paths", "traversal", Sampling(1.0))
 
 
 def test_a_tree_drafted_again_is_given_up_where_it_is_not_wanted_any_more(page):
-    from decoding.interruption import CancelledError, interruptible
-    from decoding.methods import METHODS
+    from decoding.common.interruption import CancelledError, interruptible
+    from decoding.methods.methods import METHODS
     from pages.ui.verify.draft import draft_again
 
     looked = looked_at(page)

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from decoding.methods import METHODS
-from decoding.sampling import Sampling
-from decoding.session import DecodeSession, Limits
-from decoding.trace import SamplingTrace
-from decoding.trace_file import load_run, save_run
+from decoding.methods.methods import METHODS
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import load_run, save_run
+from decoding.trace.records import SamplingTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.what_if.branches import KEY, MOST_HELD, Branch, Edit, held, memory_words

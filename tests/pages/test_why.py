@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from decoding.hindsight import hindsight
-from decoding.luck import Luck
+from decoding.analysis.hindsight import hindsight
+from decoding.analysis.luck import Luck
+from decoding.analysis.smallest_change import SettingChange, SmallestChanges
 from decoding.recorded import home_run, telling_iteration
-from decoding.smallest_change import SettingChange, SmallestChanges
-from decoding.stored_state import method_of
+from decoding.replay.stored_state import method_of
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.common.worker import Job
@@ -33,10 +33,10 @@ def texts(at) -> str:
 @pytest.fixture(scope="module")
 def sampled():
     """A sampled run with its rows."""
-    from decoding.methods import METHODS
-    from decoding.pair import embedded_pair
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.models.pair import embedded_pair
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
 
     pair = embedded_pair()
     method = METHODS["iid_paths"].with_settings(paths=3, length=2, verifier="specinfer")

@@ -68,7 +68,7 @@ def busy_page():
 
     import streamlit as st
 
-    from decoding.errors import DraftscopeError
+    from decoding.common.errors import DraftscopeError
     from pages.ui.common.worker import run_now, start_job
 
     end = threading.Event()

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from decoding.cost_model import CostModel, read_curve
-from decoding.sampling import Sampling
+from decoding.common.cost_model import CostModel, read_curve
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import SCALARS, Action
 from decoding.selector.card import Static
 from decoding.selector.latency import LatencyModel
@@ -30,7 +30,7 @@ def random_network(target_size: int, draft_size: int, seed: int = 0) -> Selector
 
 def store(folder: Path, pair: Any, verifier: str = "specinfer", seed: int = 0) -> SelectorNetwork:
     """A random selector for a loaded pair, stored in a folder."""
-    from decoding.kept import pair_identity
+    from decoding.models.pair import pair_identity
 
     network = random_network(pair.target.info.hidden_size, pair.draft.info.hidden_size, seed)
     save_selector(folder, network, content(pair_identity(pair), verifier))

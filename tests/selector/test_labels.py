@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from decoding.draft import Draft
-from decoding.draws import GeneratorDraws
-from decoding.optional_torch import torch
-from decoding.sampling import TargetRows
+from decoding.common.optional_torch import torch
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import TargetRows
 from decoding.selector.actions import ACTIONS, SHAPE
-from decoding.theory import expected_tokens
 from decoding.training.selector_labels import VERIFIER_NAMES, RootLaws
 from decoding.training.selector_trees import SuperTrees, draw_super_trees
+from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
+from decoding.verifiers.theory import expected_tokens
 from tests.enumeration import SAMPLED
 
 

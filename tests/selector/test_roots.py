@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.errors import SettingsError, TrainingError
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling, target_law
+from decoding.common.errors import SettingsError, TrainingError
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling, target_law
 from decoding.training.selector_data import PARTS, RootPlan, data_folder, make_roots, open_data
 from decoding.training.selector_roots import roots_of, target_laws
 from decoding.training.windows import Texts

@@ -6,22 +6,21 @@ import numpy as np
 import pytest
 import torch
 
+from decoding.analysis.smallest_change import change_search
+from decoding.common.errors import PairError, SettingsError
 from decoding.drafters import DelayedDrafter
-from decoding.errors import PairError, SettingsError
-from decoding.forks import Change, fork
 from decoding.heads.store import save_head
-from decoding.kept import pair_identity
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair, pair_identity
+from decoding.models.tree_attention import causal_visibility
+from decoding.replay.forks import Change, fork
+from decoding.replay.stored_rows import RowsMissing
+from decoding.replay.stored_state import standing_before
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.features import divergences
-from decoding.session import DecodeSession, Limits
-from decoding.smallest_change import change_search
-from decoding.stored_rows import RowsMissing
-from decoding.stored_state import standing_before
-from decoding.trace_file import load_run, save_run
-from decoding.tree_attention import causal_visibility
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.archive import load_run, save_run
 from decoding.verifiers import SpecInferVerifier, TraversalVerifier
 from tests.enumeration import Tables, bias, emitted_law
 from tests.heads.some_heads import random_network
@@ -39,7 +38,7 @@ def pair():
 def home(tmp_path, monkeypatch, pair):
     """A folder of trainings with one selector, `mine`, and latencies that need no measuring."""
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
-    monkeypatch.setattr("decoding.selector.chooser.latency_model", lambda pair: LATENCY)
+    monkeypatch.setattr("decoding.costs.chooser.latency_model", lambda pair: LATENCY)
     store(tmp_path / "mine" / "selector", pair)
     return tmp_path
 

@@ -8,9 +8,9 @@ from benchmarks.selector import samplings_of, stored
 from benchmarks.selector_roots import WAYS, totals_of
 from benchmarks.selector_tables import exact_figures, level_table, measured_figures, ratio_table
 from benchmarks.talf_tables import Claims
-from decoding.errors import SettingsError
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
+from decoding.common.errors import SettingsError
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.store import find_selector, save_selector
 from decoding.training.selector_data import Roots

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from decoding.contestants import format_contestant, parse_contestant
-from decoding.errors import PairError, SettingsError
-from decoding.packed_weights import rounded
+from decoding.common.errors import PairError, SettingsError
+from decoding.common.packed_weights import rounded
+from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.selector.actions import Action
 from decoding.selector.card import STATICS
 from decoding.selector.store import (

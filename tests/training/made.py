@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from decoding.trace_file import save_run
+from decoding.trace.archive import save_run
 from decoding.training.run_folder import Kind, RunFolder, Status, TrainingSettings
 from tests.traces import bonus, fallback, run_of
 

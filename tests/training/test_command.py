@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.errors import OutOfMemoryError, TrainingError
+from decoding.common.errors import OutOfMemoryError, TrainingError
 from decoding.training.command import conduct, folder_of, run_command
 from decoding.training.loop import StoppedError
 from decoding.training.run_folder import RunFolder, Status, TrainingSettings

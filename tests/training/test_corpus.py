@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from decoding.errors import TrainingError
+from decoding.common.errors import TrainingError
 from decoding.training.corpus import END_OF_TEXT, documents, python_documents, read_corpus
 from tests.training.small_pair import write_corpus
 

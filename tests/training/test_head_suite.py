@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from decoding.errors import TrainingError
+from decoding.common.errors import TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import read_card, save_head
 from decoding.training import head_suite

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.errors import DraftscopeError, SettingsError, TrainingError
+from decoding.common.errors import DraftscopeError, SettingsError, TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import find_head, load_network
-from decoding.methods import METHODS
-from decoding.pair import PairSettings, load_pair
-from decoding.session import DecodeSession, Limits
+from decoding.methods.methods import METHODS
+from decoding.models.pair import PairSettings, load_pair
+from decoding.session.session import DecodeSession, Limits
 from decoding.training import head, head_learner, run_folder
 from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, rate_factor
 from decoding.training.prepared import SHARD_WINDOWS, open_prepared, prepare_text, prepare_trees

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from benchmarks import embedded_pair as benchmark
-from decoding.errors import TrainingError
-from decoding.pair import embedded_pair
+from decoding.common.errors import TrainingError
+from decoding.models.pair import embedded_pair
 from decoding.training.held_out import (
     Figure,
     Reading,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from decoding.errors import TrainingError
+from decoding.common.errors import TrainingError
 from decoding.training import launch as launching
 from decoding.training.follow import Followed, LogReader
 from decoding.training.launch import LAUNCH, Launch, delete, end, last_launch, launch, output, resume, stand, trainings
@@ -213,7 +213,7 @@ def test_a_place_that_cannot_be_written_and_a_process_that_cannot_be_started_are
     (tmp_path / "file").write_text("x")
     with pytest.raises(TrainingError, match="cannot be written"):
         launch("head", (), "toy", home=tmp_path / "file" / "below")
-    monkeypatch.setattr("decoding.processes.sys.executable", str(tmp_path / "no-python"))
+    monkeypatch.setattr("decoding.common.processes.sys.executable", str(tmp_path / "no-python"))
     with pytest.raises(TrainingError, match="No process could be started"):
         launch("head", (), "toy")
 

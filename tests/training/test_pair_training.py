@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decoding.errors import TrainingError
-from decoding.methods import METHODS
-from decoding.pair import load_pair
-from decoding.presets import EMBEDDED_FOLDER, PairSettings
-from decoding.session import DecodeSession, Limits
+from decoding.common.errors import TrainingError
+from decoding.methods.methods import METHODS
+from decoding.models.pair import load_pair
+from decoding.models.presets import EMBEDDED_FOLDER, PairSettings
+from decoding.models.vocabulary import Vocabulary
+from decoding.session.session import DecodeSession, Limits
 from decoding.training import embedded
 from decoding.training.checkpoint import load_checkpoint
 from decoding.training.draft_training import DraftLearner
@@ -32,7 +33,6 @@ from decoding.training.pair_training import (
 )
 from decoding.training.run_folder import RunFolder, TrainingSettings
 from decoding.training.target_training import TargetLearner
-from decoding.vocabulary import Vocabulary
 from tests.training.small_pair import SETUP, arrays_in, write_corpus
 
 LENGTH = Length(steps=20, pause_s=1e9)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.sampling import Sampling
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.latency import same_chain
 from decoding.training.selector_objective import best_static, objective, policy_rate, shared_labels

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.errors import TrainingError
-from decoding.methods import METHODS
-from decoding.pair import embedded_pair
-from decoding.sampling import Sampling
+from decoding.common.errors import TrainingError
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.store import find_selector, selectors_for
-from decoding.session import DecodeSession, Limits
+from decoding.session.session import DecodeSession, Limits
 from decoding.training import selector
 from decoding.training.loop import Plan, StoppedError, train
 from decoding.training.run_folder import RunFolder
@@ -145,7 +145,7 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     method = METHODS["delayed"].with_settings(selector="mine")
     session = DecodeSession(pair, method, [300, 301, 302], Sampling(1.0), Limits(8))
     list(session)
-    from decoding.kept import pair_identity
+    from decoding.models.pair import pair_identity
 
     assert [found.name for found in selectors_for(pair_identity(pair), "specinfer")][-1] == "mine"
     # A second verifier finds its labels there, and the resumed one has nothing left to do.
@@ -153,7 +153,7 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     assert "0 of 3 texts" not in capsys.readouterr().err
     # On a machine that has become slower it goes on with the costs that it began with.
     slower = replace(LATENCY, draft_s=tuple(2 * s for s in LATENCY.draft_s))
-    monkeypatch.setattr("decoding.selector.latency_measuring.latency_model", lambda pair, again=False: slower)
+    monkeypatch.setattr("decoding.costs.latency.latency_model", lambda pair, again=False: slower)
     assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine"), "--resume"]) == 0
     assert find_selector("mine").latency == LATENCY.as_json()
 

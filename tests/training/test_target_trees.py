@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.pair import PairSettings, load_pair
+from decoding.models.pair import PairSettings, load_pair
 from decoding.training.trees import ROOTS_TOGETHER, target_trees, text_features
 from tests.fakes import make_pair
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from decoding.errors import TrainingError
-from decoding.pair_loading import find_model, load_tokenizer
+from decoding.common.errors import TrainingError
+from decoding.models.loading import find_model, load_tokenizer
 from decoding.training.corpus import read_corpus
 from decoding.training.pair_tokenizer import END_ID
 from decoding.training.token_arrays import prepare

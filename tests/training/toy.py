@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from decoding.errors import TrainingError
-from decoding.trace import RunTrace
+from decoding.common.errors import TrainingError
+from decoding.trace.records import RunTrace
 from decoding.training.run_folder import RunFolder, Status, TrainingSettings
 from tests.traces import bonus, dynatree_recovered, fallback, run_of
 

@@ -3,7 +3,7 @@
 import torch
 
 from decoding.drafters import FixedTreeDrafter, LinearDrafter
-from decoding.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.verifiers import VERIFIERS, GreedyVerifier
 from tests.tables import TableSource
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks.exact_cases import all_tables
-from decoding.draft import Draft
+from decoding.common.errors import SettingsError
 from decoding.drafters import (
     DelayedDrafter,
     DySpecDrafter,
@@ -17,10 +17,10 @@ from decoding.drafters import (
     LinearDrafter,
     SequoiaDrafter,
 )
-from decoding.draws import GeneratorDraws, ReplayDraws, enumerate_draws
-from decoding.errors import SettingsError
-from decoding.sampling import TargetRows
-from decoding.token_tree import TokenTree
+from decoding.sampling.draws import GeneratorDraws, ReplayDraws, enumerate_draws
+from decoding.sampling.sampling import TargetRows
+from decoding.tree.draft import Draft
+from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS, KhistiVerifier, traversal
 from decoding.verifiers.specinfer_wor import without
 from decoding.verifiers.verified_tree import VerifiedTree

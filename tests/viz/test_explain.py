@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace_older import upgraded
+from decoding.trace.older import upgraded
 from tests import traces
 from viz.charts.run import tokens_over_time
 from viz.explain.iteration import (
@@ -78,10 +78,10 @@ def test_a_sampled_chain_draws_its_token():
 
 
 def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn():
-    from decoding.methods import METHODS
-    from decoding.pair import embedded_pair
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.models.pair import embedded_pair
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
 
     pair, widths = embedded_pair(), (3, 2, 1)
     method = METHODS["specinfer"].with_settings(widths=",".join(map(str, widths)))
@@ -97,7 +97,7 @@ def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn():
 
 
 def test_every_growth_has_a_sentence():
-    from decoding.trace import GROWTHS
+    from decoding.trace.records import GROWTHS
 
     trace = traces.dynatree_recovered()
     for growth in GROWTHS:

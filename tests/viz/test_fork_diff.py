@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace import ForcedTrace, node_paths
+from decoding.trace.records import ForcedTrace, node_paths
 from tests.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of, run_of, summary
 from viz.branches.diff import (
     NO_TIME,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from decoding.methods import METHODS
+from decoding.methods.methods import METHODS
 from decoding.recorded import home_run
-from decoding.trace import FINAL_KINDS, GROWTHS, VERDICTS
+from decoding.trace.records import FINAL_KINDS, GROWTHS, VERDICTS
 from decoding.verifiers import VERIFIERS
 from viz.glossary import ALIASES, GROUPS, TERMS, explain_term
 from viz.scope.cards import cards

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from decoding import trace as records
-from decoding.trace import ForcedTrace, IterationTrace, VerificationStep, node_paths
+from decoding.trace import records
+from decoding.trace.records import ForcedTrace, IterationTrace, VerificationStep, node_paths
 from tests import traces
 from tests.counted import lines_run
 from viz.explain.draft_rule import Places

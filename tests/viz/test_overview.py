@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace import ForcedTrace, node_paths
+from decoding.trace.records import ForcedTrace, node_paths
 from tests import traces
 from viz.scope.layout import bars, overview_data
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.errors import SettingsError
+from decoding.common.errors import SettingsError
 from decoding.recorded.race import RACERS, race_runs
-from decoding.trace import SamplingTrace
+from decoding.trace.records import SamplingTrace
 from tests.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
 from viz.component_files import component_style
 from viz.race.data import SPEEDS, default_speed, iteration_ticks, race_data, readable, time_ticks

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoding.recorded import recorded_run
-from decoding.trace import IterationTrace, SamplingTrace
+from decoding.trace.records import IterationTrace, SamplingTrace
 from tests import traces
 from viz.explain.tested_law import Rejections, law_head, limit_words, target_shown
 from viz.explain.verdict import why_verdict

@@ -221,7 +221,7 @@ def test_style_follows_the_theme():
 
 
 def test_every_phase_has_a_colour_and_words():
-    from decoding.trace import PHASES
+    from decoding.trace.records import PHASES
 
     assert set(PHASES) | {"other"} == set(PHASE_COLORS) == set(PHASE_WORDS)
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace import RuleTrace
-from decoding.trace_older import TELLING, rule_of, upgraded
+from decoding.trace.older import TELLING, rule_of, upgraded
+from decoding.trace.records import RuleTrace
 from tests import traces
 from viz.explain.absent import why_absent
 from viz.scope.cards import cards, laws
@@ -120,10 +120,10 @@ def test_a_drafter_with_a_threshold_is_not_told_as_another_one_that_has_one():
 @pytest.fixture(scope="module")
 def beam():
     """One iteration of the beam of EAGLE-2, really decoded."""
-    from decoding.methods import METHODS
-    from decoding.pair import embedded_pair
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.models.pair import embedded_pair
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
 
     pair = embedded_pair()
     method = METHODS["eagle2"].with_settings(node_budget=12, beam_width=4, max_depth=3, verifier="greedy")
@@ -133,7 +133,7 @@ def beam():
 
 
 def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
-    from decoding.smallest_change import change_search, keeps
+    from decoding.analysis.smallest_change import change_search, keeps
 
     iteration, search, checked = beam.iterations[0], change_search(beam, 0), 0
     for node in iteration.nodes:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace import VerificationStep
+from decoding.trace.records import VerificationStep
 from tests import traces
 from viz.explain.verdict import residuals, why_verdict
 
@@ -92,10 +92,10 @@ def test_what_a_bottom_up_verifier_left_out_is_not_put_on_an_ancestor():
 
 @pytest.mark.parametrize("verifier", ["block", "traversal"])
 def test_every_untested_node_of_a_bottom_up_verifier_is_told_by_its_reason(verifier):
-    from decoding.methods import METHODS
-    from decoding.pair import embedded_pair
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.models.pair import embedded_pair
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession, Limits
 
     pair = embedded_pair()
     method = METHODS["iid_paths"].with_settings(paths=4, length=4, verifier=verifier)

@@ -9,7 +9,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decoding.trace import IterationTrace, RunTrace, node_paths
+from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from viz.glossary import explain_term
 from viz.scope.text_strip import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
 from viz.tokens import milliseconds, number, plural, visible

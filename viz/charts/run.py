@@ -6,7 +6,7 @@ from itertools import takewhile
 
 import plotly.graph_objects as go
 
-from decoding.trace import PHASES, IterationTrace, RunTrace
+from decoding.trace.records import PHASES, IterationTrace, RunTrace
 from viz.explain.iteration import phase_seconds
 from viz.theme import (
     MARKS,

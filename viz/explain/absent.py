@@ -7,7 +7,7 @@ No model is run. Nothing here applies to a token that was drafted: `viz.explain.
 
 from functools import cached_property
 
-from decoding.trace import TOP_TOKENS, IterationTrace
+from decoding.trace.records import TOP_TOKENS, IterationTrace
 from viz.explain.draft_rule import DraftRank, DraftRanks
 from viz.explain.growth import breadth_words, growth_words, value_of
 from viz.explain.known import Known

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from decoding.trace import TOP_TOKENS, IterationTrace, NodeTrace
+from decoding.trace.records import TOP_TOKENS, IterationTrace, NodeTrace
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What a person forced on a node of an iteration, as sentences around why it was accepted or rejected."""
 
-from decoding.trace import IterationTrace, NodeTrace
+from decoding.trace.records import IterationTrace, NodeTrace
 from viz.explain.tested_law import is_sampled, target_shown
 from viz.tokens import listed, number, quote
 

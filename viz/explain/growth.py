@@ -1,6 +1,6 @@
 """Why the drafter went on below a node or did not, how wide, and why it left a node out: the record's codes, told."""
 
-from decoding.trace import IterationTrace, NodeTrace
+from decoding.trace.records import IterationTrace, NodeTrace
 from viz.explain.known import Known
 from viz.tokens import beside, number, ordinal, plural
 

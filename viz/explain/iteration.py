@@ -2,7 +2,7 @@
 node got its verdict, why it was expanded or not, why a token was not drafted.
 """
 
-from decoding.trace import PHASES, IterationTrace, NodeTrace, RunTrace
+from decoding.trace.records import PHASES, IterationTrace, NodeTrace, RunTrace
 from viz.explain.absent import why_absent
 from viz.explain.growth import why_not_expanded, why_pruned
 from viz.explain.tested_law import is_sampled

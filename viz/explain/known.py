@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from decoding.trace import IterationTrace, VerificationStep
+from decoding.trace.records import IterationTrace, VerificationStep
 from viz.explain.draft_rule import Places
 from viz.explain.forced import Forced
 from viz.explain.tested_law import Rejections, is_sampled, rejections

@@ -7,7 +7,7 @@ greedy decoding, which needs no law, have the target at temperature 1; then the 
 from dataclasses import dataclass
 from math import isclose
 
-from decoding.trace import IterationTrace, NodeTrace, SamplingTrace, VerificationStep
+from decoding.trace.records import IterationTrace, NodeTrace, SamplingTrace, VerificationStep
 from viz.tokens import beside, quote
 
 AGREES = 1e-3  # relative: probabilities of models are float32, those of tests float64

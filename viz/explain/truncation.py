@@ -4,7 +4,7 @@ The end of text token or the requested length ends a run as autoregressive decod
 need be. The verifier decided about the whole tree all the same, so that its record goes on behind the end.
 """
 
-from decoding.trace import IterationTrace, VerificationStep
+from decoding.trace.records import IterationTrace, VerificationStep
 from viz.tokens import quote
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from decoding.trace import IterationTrace, NodeTrace, Reason, VerificationStep
+from decoding.trace.records import IterationTrace, NodeTrace, Reason, VerificationStep
 from viz.explain.growth import why_pruned
 from viz.explain.known import Known
 from viz.explain.tested_law import certain_words, impossible_words, limit_words, preferred, target_shown

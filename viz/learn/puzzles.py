@@ -7,7 +7,7 @@ trace; whether a setting saves it is only decided by drafting again.
 
 from dataclasses import dataclass, replace
 
-from decoding.trace import IterationTrace, NodeTrace, RunTrace, Setting, node_paths
+from decoding.trace.records import IterationTrace, NodeTrace, RunTrace, Setting, node_paths
 from viz.explain.iteration import quote, why_final, why_verdict
 from viz.scope.data import compact_data
 from viz.tokens import number, plural, visible

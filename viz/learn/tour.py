@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from decoding.trace import IterationTrace, NodeTrace, RunTrace
+from decoding.trace.records import IterationTrace, NodeTrace, RunTrace
 from viz.explain.iteration import phase_seconds, quote, why_verdict
 from viz.scope.mask import tree_mask
 from viz.scope.phases import Shown, phases_of

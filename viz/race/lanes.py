@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decoding.errors import require
-from decoding.trace import IterationTrace, RunTrace
+from decoding.common.errors import require
+from decoding.trace.records import IterationTrace, RunTrace
 from viz.scope.text_strip import iteration_spans
 
 FEWEST, MOST = 2, 4

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
-from decoding.trace import IterationTrace, KVTrace
+from decoding.trace.records import IterationTrace, KVTrace
 from viz.explain.truncation import is_cut
 from viz.theme import GREY, MARKS, style, with_alpha
 from viz.tokens import for_plotly, plural, visible

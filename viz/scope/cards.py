@@ -1,6 +1,6 @@
 """What the card of a node says: its verdict and why, both laws at its place, and the tests made there."""
 
-from decoding.trace import IterationTrace
+from decoding.trace.records import IterationTrace
 from viz.explain.absent import Absences
 from viz.explain.iteration import why_final, why_not_expanded, why_verdict
 from viz.explain.known import Known

@@ -9,7 +9,7 @@ A page shows frames of many iterations as a film (`viz.scope.film`); what belong
 
 from collections.abc import Collection, Mapping
 
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace.records import IterationTrace, RunTrace
 from viz.explain.known import Known
 from viz.explain.tested_law import sampling_words
 from viz.glossary import explain_term

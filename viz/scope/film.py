@@ -13,7 +13,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace.records import IterationTrace, RunTrace
 from viz.scope.data import frame_data, panel_terms, run_strip, run_text
 
 # Drawn nodes that a film holds at most: 40 iterations of 64 nodes, or 9 of 1,024, of which a scene draws about 300.

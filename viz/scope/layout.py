@@ -7,7 +7,7 @@ What stays empty below a bar is the probability that the draft left to tokens it
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from decoding.trace import IterationTrace, NodeTrace
+from decoding.trace.records import IterationTrace, NodeTrace
 from viz.tokens import visible
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
 
-from decoding.node_orders import NODE_ORDERS, breadth_first, depth_first
-from decoding.trace import IterationTrace
+from decoding.trace.node_orders import NODE_ORDERS, breadth_first, depth_first
+from decoding.trace.records import IterationTrace
 from viz.theme import MARKS, palette, style, with_alpha
 from viz.tokens import for_plotly
 

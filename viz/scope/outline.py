@@ -10,8 +10,8 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decoding.run_tables import csv_table
-from decoding.trace import IterationTrace, KVTrace
+from decoding.trace.records import IterationTrace, KVTrace
+from decoding.trace.tables import csv_table
 from viz.explain.iteration import iteration_summary, quote, why_final, why_verdict
 from viz.explain.known import Known
 from viz.explain.tested_law import law_words, target_shown

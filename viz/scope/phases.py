@@ -7,7 +7,7 @@ GPU, the draft has one time. What no phase claims is `other`.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from decoding.trace import PHASES, IterationTrace
+from decoding.trace.records import PHASES, IterationTrace
 from viz.explain.iteration import quote, why_final
 from viz.explain.known import Known
 from viz.explain.tested_law import is_sampled, law_words

@@ -11,7 +11,7 @@ The whole data of the component is made by `viz.scope.data`. Ids in a scene: tra
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from decoding.trace import IterationTrace
+from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
 from viz.explain.tested_law import target_shown, target_top
 from viz.scope.layout import drawn_nodes, fold_id, fold_parent, folded_nodes, important_nodes, tidy_rows

@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace.records import IterationTrace, RunTrace
 from viz.theme import MARKS
 from viz.tokens import visible
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import networkx as nx
 import plotly.graph_objects as go
 
-from decoding.trace import IterationTrace
+from decoding.trace.records import IterationTrace
 from viz.scope.scene import Scene, SceneNode
 from viz.theme import MARKS, PHASE_COLORS, outline, palette, style
 from viz.tokens import for_plotly, for_plotly_keep

@@ -17,7 +17,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from decoding.trace import RunTrace
+from decoding.trace.records import RunTrace
 from viz.component_files import scope_script, scope_style
 from viz.scope.film import film_data, make_frame, window_around
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from decoding.trace import IterationTrace
+from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
 from viz.scope.data import compact_data
 from viz.tokens import columns, number
@@ -21,7 +21,7 @@ def kept_tree_data(
     selected: int | None = None,
     unfolded: Collection[int] = (),
 ) -> dict:
-    """Data of the compact scope for an iteration as a verifier replayed it (`decoding.replay.replayed_iteration`).
+    """Data of the compact scope for an iteration as a verifier replayed it (`replay.replayed_iteration`).
 
     The node where the walk of `walker` stopped is framed. The final token is left out: it hangs on another node with
     every verifier and would move the others.

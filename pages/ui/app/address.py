@@ -14,9 +14,9 @@ from urllib.parse import parse_qs
 
 import streamlit as st
 
-from decoding.errors import NEEDS_TORCH
+from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import recorded_run, recorded_runs
-from decoding.trace import IterationTrace, PairInfo
+from decoding.trace.records import IterationTrace, PairInfo
 from pages.ui.app.links import Link, View, decode, encode
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
@@ -39,8 +39,8 @@ from viz.scope.phases import FINAL_ID
 from viz.tokens import plural
 
 if TYPE_CHECKING:
-    from decoding.method import Method
-    from decoding.sampling import Sampling
+    from decoding.methods.method import Method
+    from decoding.sampling.sampling import Sampling
     from pages.ui.common.state import PromptChoice
 
 OBEYED, GOAL, SAID = "address_obeyed", "address_goal", "address_said"
@@ -179,7 +179,7 @@ def _set_widgets(view: View) -> None:
     if view.chat is not None:
         state["prompt_chat"] = view.chat
     if view.method is not None:
-        from decoding.methods import METHODS
+        from decoding.methods.methods import METHODS
 
         set_method("method", METHODS[view.method])
         state[setting_key("method", view.method, "verifier")] = None  # left to the sampling unless the link has one
@@ -219,7 +219,7 @@ def _has_node(iteration: IterationTrace, node: int | None) -> bool:
 
 def _asked_for(asked: Asked) -> dict:
     """The part of a view that says what was decoded."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     defaults = METHODS[asked.method.name].settings()
     sample = sample_prompts().get(asked.prompt.name)

@@ -5,7 +5,7 @@ import html
 import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.menu import PAGES, ROOT
 from pages.ui.common.models import parameters

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import quote_plus, urlencode
 
-from decoding.settings import SettingInfo
-from decoding.trace import Setting
+from decoding.common.settings import SettingInfo
+from decoding.trace.records import Setting
 from pages.ui.widgets.controls import DEFAULT_METHOD, prompt_words, sample_prompts
 from pages.ui.widgets.settings import SAMPLING
 from viz.scope.phases import FINAL_ID
@@ -169,14 +169,14 @@ def _readers(recorded: Collection[str]) -> dict[str, Callable[[str], Setting]]:
 
 
 def _labels() -> dict[str, str]:
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     return {name: method.label for name, method in METHODS.items()}
 
 
 def _infos(method: str, verifier: Sequence[str]) -> dict[str, SettingInfo]:
     """The settings of a method with the verifier that the address asks for, whose own settings are then its too."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
     from decoding.verifiers import VERIFIERS
 
     known = [name for name in verifier if name in VERIFIERS]

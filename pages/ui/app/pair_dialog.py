@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import streamlit as st
 
-from decoding.engine_names import ENGINES
-from decoding.errors import DraftscopeError
-from decoding.presets import (
+from decoding.common.engine_names import ENGINES
+from decoding.common.errors import DraftscopeError
+from decoding.models.presets import (
     DEVICES,
     DTYPES,
     MAX_CONTEXT,
@@ -109,7 +109,7 @@ def precisions(device: str) -> list[str]:
     """What can be chosen on a device: a CPU without bfloat16 instructions would only be slower in it."""
     slow_on_cpu = {"float16"} if cpu_computes_bfloat16() else {"float16", "bfloat16"}
     if device == "auto":
-        from decoding.presets import choose_device
+        from decoding.models.presets import choose_device
 
         device = choose_device(device)
     return [name for name in DTYPES if device != "cpu" or name not in slow_on_cpu]

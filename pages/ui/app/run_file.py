@@ -5,12 +5,11 @@ from functools import partial
 
 import streamlit as st
 
-from decoding.diff import RunDiff, compare_runs
-from decoding.diff_words import diff_lines, parting_words
-from decoding.errors import TraceFileError
-from decoding.row_memory import trace_bytes
-from decoding.trace import RunTrace
-from decoding.trace_file import MAX_ROW_BYTES, load_run, save_run
+from decoding.common.errors import TraceFileError
+from decoding.diff import RunDiff, compare_runs, diff_lines, parting_words
+from decoding.session.limits import trace_bytes
+from decoding.trace.archive import MAX_ROW_BYTES, load_run, save_run
+from decoding.trace.records import RunTrace
 from pages.ui.app.address import link_box
 from pages.ui.app.exports import export_buttons
 from pages.ui.app.links import Link

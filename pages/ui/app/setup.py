@@ -5,7 +5,7 @@ setup("Step through")        # first call of a page; the title is one of PAGES
 
 import streamlit as st
 
-from decoding.errors import NEEDS_TORCH
+from decoding.common.errors import NEEDS_TORCH
 from pages.ui.common.downloads import page_begins
 from pages.ui.common.errors import escape_markdown, word_uncaught_errors
 from pages.ui.common.menu import LAB, PAGES, ROOT

@@ -8,7 +8,7 @@ from uuid import uuid4
 import streamlit as st
 from streamlit import error_util
 
-from decoding.errors import (
+from decoding.common.errors import (
     MEMORY_SIGNS,
     NEEDS_TORCH,
     DraftscopeError,

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError
-from decoding.interruption import check_wanted, in_one_piece
-from decoding.presets import EMBEDDED, PairSettings
-from decoding.trace import PairInfo
+from decoding.common.errors import DraftscopeError
+from decoding.common.interruption import check_wanted, in_one_piece
+from decoding.models.presets import EMBEDDED, PairSettings
+from decoding.trace.records import PairInfo
 
 if TYPE_CHECKING:
-    from decoding.cost_model import CostModel
-    from decoding.pair import Pair
+    from decoding.common.cost_model import CostModel
+    from decoding.models.pair import Pair
 
 
-LIBRARIES = ("decoding.session", "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto")
+LIBRARIES = (
+    "decoding.session.session",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+)
 
 
 class ModelManager:
@@ -92,8 +96,8 @@ class ModelManager:
         Raises:
             DraftscopeError: there is no such head, or it does not fit.
         """
-        from decoding.cost_measuring import cost_model
-        from decoding.session import unrecorded
+        from decoding.costs.measuring import cost_model
+        from decoding.session.session import unrecorded
 
         if head:
             from decoding.heads.head import with_draft
@@ -120,8 +124,8 @@ class ModelManager:
 
     def _load(self, settings: PairSettings) -> "Pair":
         _bring_libraries()
-        from decoding.kept import pair_identity
-        from decoding.opening import open_pair
+        from decoding.models.pair import pair_identity
+        from decoding.session.opening import open_pair
 
         pair, self.costs = open_pair(settings)
         self._pair, self.identity = pair, pair_identity(pair)
@@ -132,7 +136,7 @@ class ModelManager:
     def _release(self) -> None:
         if self._pair is None:
             return
-        from decoding.pair import release
+        from decoding.models.pair import release
 
         old, self._pair, self.costs, self.identity = self._pair, None, None, None
         release(old)
@@ -142,8 +146,8 @@ class ModelManager:
         """Find both models and read their configurations before anything is released."""
         if settings.target == EMBEDDED and settings.draft == EMBEDDED:
             return
-        from decoding.pair_loading import find_model
-        from decoding.presets import choose_device
+        from decoding.models.loading import find_model
+        from decoding.models.presets import choose_device
 
         choose_device(settings.device)
         for role in ("target", "draft"):

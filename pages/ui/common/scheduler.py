@@ -1,8 +1,8 @@
 """Who has the models: jobs of all browser sessions take turns, so that only one thread uses them at a time.
 
 A job's function asks `job.go_on()` between its iterations: other sessions' jobs have an iteration each first. Work that
-measures time asks more seldom and leaves the pauses out (`decoding.interruption`). Jobs of one session run one after
-the other. A job whose session has lost its browser gets no turn; it waits a while for the session to come back.
+measures time asks more seldom and leaves the pauses out (`decoding.common.interruption`). Jobs of one session run one
+after the other. A job whose session has lost its browser gets no turn; it waits a while for the session to come back.
 """
 
 import logging
@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from decoding.errors import DraftscopeError
-from decoding.interruption import CancelledError, interruptible, others_begin
+from decoding.common.errors import DraftscopeError
+from decoding.common.interruption import CancelledError, interruptible, others_begin
 from pages.ui.common.errors import UNEXPECTED, as_draftscope_error
 
 SLICE_S = 0.5  # measured work goes on for so long before others have a turn

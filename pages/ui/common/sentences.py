@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from decoding.settings import SettingInfo, settings_of
+from decoding.common.settings import SettingInfo, settings_of
 from pages.ui.common.training_fields import FIELDS
 
 # Settings of a call, whose widgets are not a method's.
@@ -18,7 +18,7 @@ CALL_LABELS = {"draft_temperature": "Draft temperature", "top_p": "Top-p", "max_
 def known_settings() -> Mapping[str, SettingInfo]:
     """Every setting of every drafter, verifier and method by name; those of one name share their words."""
     from decoding.drafters import DRAFTERS
-    from decoding.method import Method
+    from decoding.methods.method import Method
     from decoding.verifiers import VERIFIERS
 
     known: dict[str, SettingInfo] = {}

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
-from decoding.errors import PromptError
-from decoding.trace import RunTrace
-from decoding.trace_file import MAX_ROW_BYTES
+from decoding.common.errors import PromptError
+from decoding.trace.archive import MAX_ROW_BYTES
+from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
 from viz.tokens import plural
 
 if TYPE_CHECKING:
-    from decoding.method import Method
-    from decoding.pair import Pair
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession
+    from decoding.methods.method import Method
+    from decoding.models.pair import Pair
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession
     from pages.ui.common.worker import Job
 
 
@@ -104,7 +104,7 @@ def new_run(pair: "Pair", method: "Method", prompt: PromptChoice, sampling: "Sam
     Raises:
         DraftscopeError: prompt, method and length do not fit the pair or one another.
     """
-    from decoding.session import DecodeSession, Limits
+    from decoding.session.session import DecodeSession, Limits
 
     limits = Limits(max_new_tokens, rows="full", row_bytes=ROW_BYTES)
     session = DecodeSession(pair, method, encode_prompt(pair, prompt), sampling, limits)

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import streamlit as st
 
-from decoding.errors import NEEDS_TORCH
+from decoding.common.errors import NEEDS_TORCH
 from pages.ui.common.errors import escape_markdown
 
 PACKAGES = ("torch", "transformers", "safetensors")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from decoding.presets import PairSettings
+from decoding.models.presets import PairSettings
 from decoding.training.run_folder import Kind
 
 

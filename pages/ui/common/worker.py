@@ -16,7 +16,7 @@ from typing import Any
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.scheduler import Job, Worker
 from pages.ui.common.sessions import forget, free_memory, is_connected, this_browser, this_session

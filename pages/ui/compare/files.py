@@ -4,11 +4,11 @@ import json
 import shlex
 from dataclasses import asdict
 
-from decoding.contestants import format_contestant
-from decoding.metrics import RunMetrics
-from decoding.run_tables import csv_table
-from decoding.sampling import Sampling
-from decoding.scoreboard import Score, score
+from decoding.compare.contestants import format_contestant
+from decoding.compare.scoreboard import Score, score
+from decoding.sampling.sampling import Sampling
+from decoding.trace.metrics import RunMetrics
+from decoding.trace.tables import csv_table
 from pages.ui.compare.plan import Outcome
 from pages.ui.widgets.controls import OWN_TEXT
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import streamlit as st
 
-from decoding.scoreboard import Score
-from decoding.trace import IterationTrace
+from decoding.compare.scoreboard import Score
+from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.worker import run_now
 from pages.ui.compare.plan import Outcome, compute_trees, drafting

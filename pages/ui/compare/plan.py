@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError
-from decoding.presets import PairSettings
-from decoding.trace import IterationTrace, PairInfo
+from decoding.common.errors import DraftscopeError
+from decoding.models.presets import PairSettings
+from decoding.trace.records import IterationTrace, PairInfo
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
@@ -19,8 +19,8 @@ from pages.ui.widgets.settings import DEFAULT_NEW_TOKENS, picked_sampling, sampl
 from viz.tokens import plural
 
 if TYPE_CHECKING:
-    from decoding.comparison import Comparison, Contestant
-    from decoding.sampling import Sampling
+    from decoding.compare.comparison import Comparison, Contestant
+    from decoding.sampling.sampling import Sampling
 
 MOST_REPEATS, MOST_WARMUP = 20, 5
 
@@ -70,8 +70,8 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
     Raises:
         DraftscopeError: prompt, length and pair do not fit together.
     """
-    from decoding.comparison import compare
-    from decoding.hardware import describe_hardware
+    from decoding.common.hardware import describe_hardware
+    from decoding.compare.comparison import compare
 
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the pair")
@@ -113,7 +113,7 @@ def compute_trees(outcome: Outcome, length: int, job: Job) -> list[IterationTrac
     Raises:
         DraftscopeError: the pair is not in memory any more.
     """
-    from decoding.comparison import trees_on_prefix
+    from decoding.compare.comparison import trees_on_prefix
 
     models = manager()
     if models.generation != outcome.generation:

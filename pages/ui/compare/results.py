@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from decoding.scoreboard import Score
+from decoding.compare.scoreboard import Score
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import gibibytes

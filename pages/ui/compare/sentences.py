@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from decoding.comparison import Contestant
-from decoding.metrics import Spread
-from decoding.scoreboard import Score, without_prefill
+from decoding.compare.comparison import Contestant
+from decoding.compare.scoreboard import Score, without_prefill
+from decoding.trace.metrics import Spread
 from pages.ui.compare.plan import Outcome, Plan
 from pages.ui.widgets.controls import prompt_words
 from pages.ui.widgets.settings import sampling_words

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
-from decoding.errors import DraftscopeError
-from decoding.hindsight import Followed, Hindsight, hindsight, ranks_along
-from decoding.trace import RunTrace
+from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
+from decoding.analysis.hindsight import Followed, Hindsight, hindsight, ranks_along
+from decoding.common.errors import DraftscopeError
+from decoding.trace.records import RunTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
@@ -107,7 +107,7 @@ def _seen(token: Followed, index: int) -> str:
 
 
 if TYPE_CHECKING:
-    from decoding.cost_model import CostModel
+    from decoding.common.cost_model import CostModel
 
 SLOT = "why_possible"
 BUDGETS_HEIGHT, LOST_HEIGHT = 290, 190

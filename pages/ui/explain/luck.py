@@ -4,8 +4,8 @@ import html
 
 import streamlit as st
 
-from decoding.luck import REROLLS, Luck, RunLuck, luck_of, run_luck
-from decoding.trace import IterationTrace
+from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, run_luck
+from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, selected_iteration
@@ -149,7 +149,7 @@ def reroll_button(run: Run, iteration: IterationTrace, done: bool) -> None:
 
 def roll(run: Run, key: tuple, job: Job) -> tuple[tuple, dict[int, int]]:
     """The re-rolled tokens of an iteration with the key they are kept under; for the worker."""
-    from decoding.luck import rerolled
+    from decoding.analysis.luck import rerolled
 
     job.report(0, 0, f"{REROLLS:,} draws over one tree")
     return key, rerolled(trace_at(run, key[-1]), run.trace.iterations[key[-1]].index)

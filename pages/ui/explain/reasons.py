@@ -4,7 +4,7 @@ import html
 
 import streamlit as st
 
-from decoding.trace import IterationTrace, VerificationStep
+from decoding.trace.records import IterationTrace, VerificationStep
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run
 from pages.ui.explain.smallest_change import draw_change

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.trace import IterationTrace, Setting, node_paths
+from decoding.trace.records import IterationTrace, Setting, node_paths
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.sentences import info_of
 from pages.ui.common.state import Run
@@ -22,7 +22,7 @@ from viz.scope.phases import FINAL_ID
 from viz.tokens import plural
 
 if TYPE_CHECKING:
-    from decoding.smallest_change import SettingChange, SmallestChanges
+    from decoding.analysis.smallest_change import SettingChange, SmallestChanges
 
 SLOT = "why_change"
 TRIED = 3
@@ -96,7 +96,7 @@ def find(run: Run, index: int, path: tuple[int, ...], job: Job) -> "tuple[tuple,
     Raises:
         DraftscopeError: rows are missing and the run's pair is not in memory, or another method made the tree.
     """
-    from decoding.smallest_change import change_search, smallest_changes
+    from decoding.analysis.smallest_change import change_search, smallest_changes
 
     def proceed(done: int, total: int) -> bool:
         job.report(done, total, f"setting {done} of {total}")
@@ -186,7 +186,7 @@ def try_change(run: Run, iteration: IterationTrace, change: "SettingChange") -> 
 
     In a callback: the sampling's widgets are on this page too, and are only drawn afterwards.
     """
-    from decoding.stored_state import method_of
+    from decoding.replay.stored_state import method_of
 
     made = trace_at(run, iteration.index)
     method = method_of(made)

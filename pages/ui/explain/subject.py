@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from decoding.trace import IterationTrace, RunTrace
+from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, selected_iteration, selected_node
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import build_scene
 
 if TYPE_CHECKING:
-    from decoding.pair import Pair
+    from decoding.models.pair import Pair
 
 KEPT_RESULTS = 300
 NO_TORCH = (
@@ -112,7 +112,7 @@ def trace_at(run: Run, index: int) -> RunTrace:
     """
     if run.session is None:
         return run.trace
-    from decoding.stored_state import as_made  # brings torch where it is installed
+    from decoding.replay.stored_state import as_made  # brings torch where it is installed
 
     return as_made(run.trace, run.session.standing(index))
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError
-from decoding.presets import EMBEDDED
+from decoding.analysis.slowdown import DRAFT, REASONS, REBUILD, REST, TOKENS, VERIFY, Slowdown, slowdown
+from decoding.common.errors import DraftscopeError
+from decoding.models.presets import EMBEDDED
 from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals
 from decoding.recorded.criteria import tokens_per_pass
-from decoding.slowdown import DRAFT, REASONS, REBUILD, REST, TOKENS, VERIFY, Slowdown, slowdown
-from decoding.trace import IterationTrace, RunTrace, Setting
+from decoding.trace.records import IterationTrace, RunTrace, Setting
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
@@ -286,7 +286,7 @@ def _table(title: str, heads: tuple[str, ...], rows: list[tuple], marked: str = 
 
 
 if TYPE_CHECKING:
-    from decoding.pair import Pair
+    from decoding.models.pair import Pair
 
 
 def saving_pool() -> list[tuple[str, Missing]]:
@@ -377,8 +377,8 @@ def draft_again(pair: "Pair", run: RunTrace, index: int, changes: dict[str, Sett
     Raises:
         SettingsError: the settings contradict one another.
     """
-    from decoding.methods import METHODS
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.session.session import DecodeSession, Limits
 
     iteration = run.iterations[index]
     before = [token for past in run.iterations[:index] for token in past.committed_ids]

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from decoding.presets import PairSettings
+from decoding.analysis.slowdown import slowdown
+from decoding.models.presets import PairSettings
 from decoding.recorded import CHAIN, PLAIN, home_run, recorded_run, rivals, telling_iteration
 from decoding.recorded.criteria import Rescue, best_rescue, speed, threshold_moves, tokens_per_pass
-from decoding.slowdown import slowdown
-from decoding.trace import RunTrace, SamplingTrace
+from decoding.trace.records import RunTrace, SamplingTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.menu import PAGES
 from pages.ui.common.models import manager
@@ -222,7 +222,7 @@ def open_recording(card: Card) -> None:
 
 
 if TYPE_CHECKING:
-    from decoding.method import Method
+    from decoding.methods.method import Method
     from pages.ui.compare.plan import Outcome
 
 SAMPLING_KEYS = tuple(f"sampling_{field.name}" for field in fields(SamplingTrace))
@@ -250,8 +250,8 @@ def place_comparison(name: str) -> dict[str, Any]:
 
 def recorded_outcome(name: str) -> "Outcome":
     """Plain decoding, the chain and the tree of a recording as they were measured: one call each, taken in turn."""
-    from decoding.comparison import Comparison, Contestant
-    from decoding.sampling import Sampling
+    from decoding.compare.comparison import Comparison, Contestant
+    from decoding.sampling.sampling import Sampling
     from pages.ui.compare.plan import Outcome, Plan
 
     others = rivals(name)
@@ -280,9 +280,8 @@ def recorded_outcome(name: str) -> "Outcome":
 
 
 def _result(place: int, run: RunTrace):
-    from decoding.comparison import Result
-    from decoding.loops import tokens_before_loop
-    from decoding.metrics import measure_run
+    from decoding.compare.comparison import Result
+    from decoding.trace.metrics import measure_run, tokens_before_loop
 
     loop_free = tokens_before_loop(run.output_ids)
     return Result(place, 0, 0, run.output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
@@ -292,7 +291,7 @@ def method_of(run: RunTrace) -> "Method":
     """The method of a run with the settings that it began with, under the label it was recorded with."""
     from dataclasses import replace
 
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from decoding.errors import ExperimentError
+from decoding.common.errors import ExperimentError
 from decoding.experiments.homes import all_experiments, experiments_home
 from decoding.experiments.launch import seconds_per_token
 from decoding.experiments.rows import FOLDER, all_rows

@@ -8,7 +8,8 @@ from math import prod
 
 import streamlit as st
 
-from decoding.errors import NEEDS_TORCH
+from decoding.common.errors import NEEDS_TORCH
+from decoding.common.prompts import load_prompts
 from decoding.experiments.experiment import STATUS, Experiment, Status
 from decoding.experiments.homes import GRIDS, experiments_home
 from decoding.experiments.launch import LAUNCH, Stand, asked_to_stop, go_on, last_words, launch, stand
@@ -16,7 +17,6 @@ from decoding.papers.benchmark_runs import benchmark_stand, launch_benchmark, st
 from decoding.papers.exhibit import Exhibit
 from decoding.papers.registry import EXHIBITS
 from decoding.papers.stored import own_records, took
-from decoding.prompts import load_prompts
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.sentences import on_page
 from pages.ui.common.torch_there import torch_there

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError, SettingsError
-from decoding.trace import RunTrace
-from decoding.trace_file import load_run
+from decoding.common.errors import DraftscopeError, SettingsError
+from decoding.trace.archive import load_run
+from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import current_run
 from pages.ui.race.view import race_of_runs
@@ -43,7 +43,7 @@ def available() -> dict[str, RunTrace]:
         found.append((f"{run.trace.label} (Step through)", run.trace))
     outcome = st.session_state.get("comparison")
     if outcome is not None:
-        from decoding.scoreboard import score
+        from decoding.compare.scoreboard import score
 
         scores = score(outcome.comparison, loop_free=False)
         found += [(f"{entry.contestant.label} (Compare)", entry.run) for entry in scores if entry.run is not None]

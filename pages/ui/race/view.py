@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import streamlit as st
 
-from decoding.errors import SettingsError
-from decoding.trace import RunTrace
+from decoding.common.errors import SettingsError
+from decoding.trace.records import RunTrace
 from pages.ui.compare.plan import pause_words
 from pages.ui.widgets.controls import prompt_words
 from viz.component_files import component_script, component_style
@@ -49,7 +49,7 @@ def race(data: dict) -> None:
 
 
 if TYPE_CHECKING:
-    from decoding.scoreboard import Score
+    from decoding.compare.scoreboard import Score
     from pages.ui.compare.plan import Outcome
 
 
@@ -107,7 +107,7 @@ def race_of(outcome: "Outcome") -> Race:
 
 def lanes_of(outcome: "Outcome") -> tuple[tuple[Lane, ...], dict[int, str], tuple[str, ...]]:
     """Lanes of a comparison, why texts part by lane, and what is said of methods without a lane."""
-    from decoding.scoreboard import score
+    from decoding.compare.scoreboard import score
 
     scores = score(outcome.comparison, loop_free=False)
     measured = [entry for entry in scores if entry.measured]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from decoding.metrics import measure_run
-from decoding.trace import RunTrace
+from decoding.trace.metrics import measure_run
+from decoding.trace.records import RunTrace
 from pages.ui.common.charts import STYLE
 from pages.ui.common.downloads import download_button
 from pages.ui.common.state import Run, selected_iteration

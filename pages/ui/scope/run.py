@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 import streamlit as st
 
-from decoding.trace import RunTrace
+from decoding.trace.records import RunTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.state import Run, select_iteration, select_node, selected_iteration
 from pages.ui.scope.component import scope

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError, ExperimentError
+from decoding.common.errors import DraftscopeError, ExperimentError
 from decoding.experiments.followed import FollowedExperiment
 from decoding.experiments.homes import GRIDS, experiments_home
 from decoding.experiments.launch import launch, seconds_per_token, stand
-from decoding.presets import EMBEDDED, PairSettings
+from decoding.models.presets import EMBEDDED, PairSettings
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager

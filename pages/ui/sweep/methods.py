@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from decoding.errors import ExperimentError
-from decoding.trace import Setting
+from decoding.common.errors import ExperimentError
+from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown
 from pages.ui.sweep.sentences import setting_title
 from pages.ui.widgets.contestants import Field, contestant_bar, slots
@@ -23,7 +23,7 @@ from pages.ui.widgets.settings import (
 from pages.ui.widgets.trained import TRAINED, trained_choices
 
 if TYPE_CHECKING:
-    from decoding.method import Method
+    from decoding.methods.method import Method
 
 SWEEP = Field("sweep", "sweep_method", "sweep", 8, ("fixed_tree",), engines=True)
 FIRST = {"fixed_tree": {"max_depth": "4, 6, 8", "branching": "2, 3"}}  # what varies where nothing was chosen yet
@@ -80,9 +80,9 @@ def number_or_text(piece: str) -> int | float | str:
 
 def _line(key: str) -> str:
     """A contestant as a grid names it; a verifier that nobody clicked is left to the sampling."""
-    from decoding.comparison import Contestant
-    from decoding.contestants import format_contestant
-    from decoding.methods import METHODS
+    from decoding.compare.comparison import Contestant
+    from decoding.compare.contestants import format_contestant
+    from decoding.methods.methods import METHODS
 
     name = st.session_state[key]
     if name not in METHODS:
@@ -98,7 +98,7 @@ def _line(key: str) -> str:
 
 def _draw_varied(key: str) -> dict[str, list[Setting]]:
     """Which settings of one method vary, and over which values."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     name = st.session_state[key]
     if name not in METHODS:

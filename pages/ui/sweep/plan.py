@@ -5,9 +5,9 @@ from typing import Any
 
 import streamlit as st
 
-from decoding.presets import EMBEDDED
-from decoding.prompts import KINDS
-from decoding.trace import Setting
+from decoding.common.prompts import KINDS
+from decoding.models.presets import EMBEDDED
+from decoding.trace.records import Setting
 from pages.ui.common.models import manager
 from pages.ui.sweep.methods import values_of
 from pages.ui.sweep.sentences import base_label
@@ -106,8 +106,8 @@ def _prompts() -> dict[str, Any]:
 
 
 def _reference() -> str:
-    from decoding.baselines.hf_generate import BASELINES
-    from decoding.methods import METHODS
+    from decoding.compare.hf_generate import BASELINES
+    from decoding.methods.methods import METHODS
 
     key, names = _key("reference"), [*METHODS, *BASELINES]
     words = {NO_REFERENCE: "none", **{name: BASELINES.get(name, base_label(name)) for name in names}}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import streamlit as st
 
-from decoding.errors import NEEDS_TORCH
+from decoding.common.errors import NEEDS_TORCH
 from decoding.experiments.again import begin_again, kept_output, same_text
 from decoding.experiments.followed import FollowedExperiment
-from decoding.methods import METHODS
+from decoding.methods.methods import METHODS
 from pages.ui.app.address import take_over
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
@@ -23,8 +23,8 @@ from viz.charts.sweeps import told as value_told
 from viz.tokens import plural
 
 if TYPE_CHECKING:
-    from decoding.prompts import Prompt
-    from decoding.session import DecodeSession
+    from decoding.common.prompts import Prompt
+    from decoding.session.session import DecodeSession
 
 SLOT = "sweep_open"
 
@@ -55,7 +55,7 @@ def decode_again(job: Job, row: Mapping[str, Any], folder: Path, past_end: bool)
     Raises:
         DraftscopeError: another pair is in memory, or its prompt cannot be had here.
     """
-    from decoding.limits import Limits
+    from decoding.session.limits import Limits
 
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from decoding.experiments.swept import BASE, PREFIX, axes
-from decoding.methods import METHODS
+from decoding.methods.methods import METHODS
 from decoding.papers.exhibit import (
     DRAFT_FORWARDS,
     MEMORY,
@@ -20,7 +20,7 @@ from decoding.papers.exhibit import (
     TTFT,
     Figure,
 )
-from decoding.trace import Setting
+from decoding.trace.records import Setting
 from pages.ui.common.sentences import info_of
 from pages.ui.train.sentences import duration
 from viz.charts.sweeps import Axis, Measure, told

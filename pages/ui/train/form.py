@@ -6,8 +6,8 @@ from typing import Any
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError, TrainingError
-from decoding.presets import EMBEDDED, PairSettings
+from decoding.common.errors import DraftscopeError, TrainingError
+from decoding.models.presets import EMBEDDED, PairSettings
 from decoding.training.follow import Followed
 from decoding.training.launch import MODULES, launch
 from decoding.training.run_folder import Kind

@@ -7,9 +7,9 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from decoding.errors import DraftscopeError
-from decoding.trace import IterationTrace, RunTrace
-from decoding.trace_file import load_run
+from decoding.common.errors import DraftscopeError
+from decoding.trace.archive import load_run
+from decoding.trace.records import IterationTrace, RunTrace
 from decoding.training.follow import Followed
 from decoding.training.run_folder import TREES
 from pages.ui.common.charts import is_dark

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 import streamlit as st
 
-from decoding.errors import DraftscopeError
-from decoding.presets import PairSettings
+from decoding.common.errors import DraftscopeError
+from decoding.models.presets import PairSettings
 from decoding.training.follow import Followed
 from decoding.training.launch import delete, end, output, resume
 from decoding.training.run_folder import STOP
@@ -41,7 +41,7 @@ STYLE = (
 
 
 if TYPE_CHECKING:
-    from decoding.method import Method
+    from decoding.methods.method import Method
 
 RESULTS = {"head": "head", "selector": "selector", "embedded": "out/draft"}
 
@@ -101,7 +101,7 @@ def _compare_button(method_name: str, verifier: str = "", **result: str) -> None
         help=why_not("Plain decoding, the method as it is and with this result stand ready there."),
     ):  # fmt: skip
         return
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     method = METHODS[method_name]
     if verifier:

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.settings import ENGINE, GROUPS, HISTORY, VERIFICATION, SettingInfo
-from decoding.trace import Setting
+from decoding.common.settings import ENGINE, GROUPS, HISTORY, VERIFICATION, SettingInfo
+from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, current_run, selected_iteration
@@ -27,8 +27,8 @@ from pages.ui.widgets.settings import (
 from pages.ui.widgets.trained import presets
 
 if TYPE_CHECKING:
-    from decoding.method import Method
-    from decoding.sampling import Sampling
+    from decoding.methods.method import Method
+    from decoding.sampling.sampling import Sampling
 
 KEY = "tune"
 FROM_PROMPT, FROM_RUN = "Prompt", "Run in Step through"
@@ -37,7 +37,7 @@ FIRST_POSITION = 39
 
 def tree_methods() -> list[str]:
     """Methods that draft: the settings of the others change no tree."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     return [name for name, method in METHODS.items() if method.drafter.uses_draft_model]
 
@@ -59,15 +59,15 @@ def pinned_method(sampling: "Sampling") -> "Method":
 
     A verifier that does not fit the sampling chosen since gives way to NSS: the tree stays the same.
     """
-    from decoding.method import fitted
-    from decoding.methods import METHODS
+    from decoding.methods.method import fitted
+    from decoding.methods.methods import METHODS
 
     return fitted(st.session_state.setdefault("tune_pinned", METHODS[DEFAULT_METHOD]), sampling)
 
 
 def method_select() -> None:
     """Which way of drafting is tuned."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     seed(KEY, DEFAULT_METHOD, [(name, METHODS[name].label) for name in tree_methods()])
     st.selectbox(
@@ -107,7 +107,7 @@ def preset_select() -> None:
 
 def reset_all() -> None:
     """Put the paper's defaults back into all sliders."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     st.button(
         "Defaults",
@@ -224,7 +224,7 @@ def try_elsewhere(method: "Method | None") -> None:
 
 def settings_sliders() -> None:
     """Every setting of the method: widget, meaning, the default as a button that brings it back."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     method = METHODS[st.session_state[KEY]]
     defaults, infos = shown_settings(method.name, KEY), method_as_verified(method.name, KEY).infos

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from decoding.trace import IterationTrace
+from decoding.trace.records import IterationTrace
 from pages.ui.widgets.trained import DRAFT_HEAD
 from viz.charts.methods import ITERATION, WHOLE, Tried
 from viz.tokens import milliseconds, plural
 
 if TYPE_CHECKING:
-    from decoding.method import Method
+    from decoding.methods.method import Method
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | N
 
 def changed_words(method: "Method") -> str:
     """What differs from the paper's defaults: `D_max 10, τ 0.02`; empty for the defaults themselves."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     defaults = METHODS[method.name].with_settings(verifier=method.verifier.name).all_settings()
     defaults["verifier"] = METHODS[method.name].verifier.name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.trace import IterationTrace
+from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
@@ -24,7 +24,7 @@ from viz.theme import MARKS
 from viz.tokens import milliseconds, visible
 
 if TYPE_CHECKING:
-    from decoding.method import Method
+    from decoding.methods.method import Method
 
 PREFIX_CHARACTERS = 64
 GREEDY = "Greedy output never depends on these settings."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.errors import PromptError, require
+from decoding.common.errors import PromptError, require
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, Run, encode_prompt
 from pages.ui.common.worker import is_busy, start_job
@@ -22,8 +22,8 @@ from pages.ui.tune.points import Trial, first_difference, iteration_point, whole
 from viz.charts.methods import Tried
 
 if TYPE_CHECKING:
-    from decoding.pair import Pair
-    from decoding.session import DecodeSession
+    from decoding.models.pair import Pair
+    from decoding.session.session import DecodeSession
     from pages.ui.common.worker import Job
 
 TEXT_TOKENS = 64
@@ -72,8 +72,8 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
     Raises:
         DraftscopeError: the prompt does not fit the pair, or the run is another pair's.
     """
-    from decoding.methods import METHODS
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.session.session import DecodeSession, Limits
 
     if source.run is not None:
         trace = source.run.trace
@@ -96,8 +96,8 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
 
 def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
     """A session that stands at the end of a prefix with filled caches, ready to be forked."""
-    from decoding.methods import METHODS
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.methods import METHODS
+    from decoding.session.session import DecodeSession, Limits
 
     if len(prefix) < 2:
         return DecodeSession(pair, METHODS["linear"], list(prefix), limits=Limits(1, record="none"))
@@ -110,9 +110,9 @@ def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
 
 
 if TYPE_CHECKING:
-    from decoding.method import Method
-    from decoding.sampling import Sampling
-    from decoding.session import DecodeSession
+    from decoding.methods.method import Method
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession
     from pages.ui.common.worker import Job
 
 MOST_DRAFTED_DEPTH = 128
@@ -217,8 +217,8 @@ class Bench:
 
     def generate(self, method: "Method", tokens: int, job: "Job") -> None:
         """Decode the whole text from the prompt with a method and leave its point; a cancelled one leaves none."""
-        from decoding.metrics import measure_run
-        from decoding.session import DecodeSession, Limits
+        from decoding.session.session import DecodeSession, Limits
+        from decoding.trace.metrics import measure_run
 
         job.report(0, tokens, f"0 of at most {tokens} tokens")
         pair, text = manager().pair(), self.text
@@ -249,7 +249,7 @@ class Bench:
         return self.position == min(wish.position, text.last_position)
 
     def _fork(self, method: "Method", record: str) -> "DecodeSession":
-        from decoding.session import Limits
+        from decoding.session.session import Limits
 
         room = self.base.pair.context - len(self.base.tokens)
         limits = Limits(self.base.new_tokens + min(room, MOST_DRAFTED_DEPTH), record=record)

@@ -10,7 +10,7 @@ from pages.ui.verify.state import Looked, tree_in_view
 from pages.ui.widgets.settings import SAMPLING, as_widget_holds
 
 if TYPE_CHECKING:
-    from decoding.sampling import Sampling
+    from decoding.sampling.sampling import Sampling
 
 REROLLS = (100, 1000, 5000)
 DRAWN_ANEW = (

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.errors import SettingsError, require
-from decoding.interruption import pause_point
-from decoding.settings import ENGINE, GROUPS, VERIFICATION
+from decoding.common.errors import SettingsError, require
+from decoding.common.interruption import pause_point
+from decoding.common.settings import ENGINE, GROUPS, VERIFICATION
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, Run, decode_more
@@ -21,9 +21,9 @@ from pages.ui.widgets.controls import error_key
 from pages.ui.widgets.settings import SAMPLING, as_widget_holds, seed, settings_form
 
 if TYPE_CHECKING:
-    from decoding.method import Method
-    from decoding.pair import Pair
-    from decoding.sampling import Sampling
+    from decoding.methods.method import Method
+    from decoding.models.pair import Pair
+    from decoding.sampling.sampling import Sampling
 
 SLOT = "verify"
 KEY = "verify_method"
@@ -78,7 +78,7 @@ def draft_form(looked: Looked, method: "Method | None") -> None:
 
 def tree_picker() -> "Method | None":
     """A method that drafts and the settings of its tree; a contradiction is told here and gives None."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     drafting = [name for name, method in METHODS.items() if method.drafter.uses_draft_model]
     seed(KEY, FIRST_METHOD)
@@ -102,8 +102,8 @@ def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job
     Raises:
         DraftscopeError: the pair in memory is another one, or the prefix leaves no room.
     """
-    from decoding.method import fitted
-    from decoding.session import DecodeSession, Limits
+    from decoding.methods.method import fitted
+    from decoding.session.session import DecodeSession, Limits
 
     pair = _pair_of(looked.run, job)
     trace = looked.run.trace
@@ -126,8 +126,8 @@ def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job
 
 def decode_buttons(run: Run) -> None:
     """Decode the run's prompt here with every row kept: as a sampled tree, or the way the run was decoded."""
-    from decoding.methods import METHODS
-    from decoding.sampling import Sampling
+    from decoding.methods.methods import METHODS
+    from decoding.sampling.sampling import Sampling
 
     sampled = METHODS[FIRST_METHOD]
     with st.container(horizontal=True, gap="small"):
@@ -150,7 +150,7 @@ def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], j
     Raises:
         DraftscopeError: the pair in memory is another one, or the run's settings are not known here.
     """
-    from decoding.session import DecodeSession, Limits
+    from decoding.session.session import DecodeSession, Limits
 
     method, sampling = choose()
     limits = Limits(run.trace.max_new_tokens, rows="full", row_bytes=ROW_BYTES)
@@ -161,7 +161,7 @@ def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], j
 
 
 def _as_it_was(run: Run) -> tuple["Method", "Sampling"]:
-    from decoding.stored_state import method_of, sampling_of
+    from decoding.replay.stored_state import method_of, sampling_of
 
     return method_of(run.trace), sampling_of(run.trace)
 

@@ -15,8 +15,8 @@ from viz.tokens import plural
 from viz.verify.charts import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
 
 if TYPE_CHECKING:
-    from decoding.run_theory import Mean, RunTheory
-    from decoding.sampling import Sampling
+    from decoding.replay.run_theory import Mean, RunTheory
+    from decoding.sampling.sampling import Sampling
 
 SLOT = "verify_run"
 CHART_HEIGHT = 360
@@ -50,7 +50,7 @@ def run_sampling(run: Run, sampling: "Sampling") -> "Sampling":
     """The page's temperature and top-p with the draft's temperature that the run's trees were drawn with."""
     from dataclasses import replace
 
-    from decoding.stored_state import sampling_of
+    from decoding.replay.stored_state import sampling_of
 
     return replace(sampling_of(run.trace), temperature=sampling.temperature, top_p=sampling.top_p, seed=0)
 
@@ -62,7 +62,7 @@ def run_key(run: Run, sampling: "Sampling") -> tuple:
 
 def compute(run: Run, sampling: "Sampling", job: Job) -> tuple | None:
     """Aggregate the run; for the worker."""
-    from decoding.run_theory import run_theory
+    from decoding.replay.run_theory import run_theory
 
     def proceed(done: int, total: int) -> bool:
         job.report(done, total, f"tree {done} of {total}")
@@ -75,7 +75,7 @@ def compute(run: Run, sampling: "Sampling", job: Job) -> tuple | None:
 
 def draws_control() -> int:
     """How many independent draws the acceptance rates are for."""
-    from decoding.run_theory import DRAWS
+    from decoding.replay.run_theory import DRAWS
 
     seed("verify_draws", DRAWS[-1])
     return st.segmented_control(
@@ -138,8 +138,8 @@ def charts(theory: "RunTheory", draws: int) -> None:
 
 def depth_curves(theory: "RunTheory", draws: int) -> tuple[list[Curve], Curve]:
     """Acceptance rate of every solver over depth with the bound on all, and the L1 distance."""
-    from decoding.theory import LOWER_BOUNDS, SOLVERS
     from decoding.verifiers import VERIFIERS
+    from decoding.verifiers.theory import LOWER_BOUNDS, SOLVERS
 
     depths = [row.depth for row in theory.depths]
     rates = [

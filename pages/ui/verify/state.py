@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from decoding.trace import IterationTrace
+from decoding.trace.records import IterationTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, current_run, selected_iteration
 from pages.ui.explain.subject import trace_at
 
 if TYPE_CHECKING:
-    from decoding.replay import Replayed
-    from decoding.sampling import Sampling
+    from decoding.replay.replay import Replayed
+    from decoding.sampling.sampling import Sampling
 
 KEPT_RESULTS = 200
 
@@ -54,7 +54,7 @@ def tree_in_view() -> Looked | None:
     drafted = st.session_state.get("verify_drafted")
     if drafted is not None and drafted.key[:2] == (run.key, index):
         return drafted
-    from decoding.stored_state import sampling_of  # brings torch where it is installed
+    from decoding.replay.stored_state import sampling_of  # brings torch where it is installed
 
     made = trace_at(run, index)
     return Looked(
@@ -89,7 +89,7 @@ def run_texts(run: Run) -> dict[int, str]:
 
 def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
     """Every verifier on the tree, without re-rolled seeds: tens of milliseconds for 64 nodes."""
-    from decoding.replay import replay
+    from decoding.replay.replay import replay
 
     return kept(("exact", looked.key, sampling), lambda: replay(looked.iteration, sampling, rerolls=0))
 
@@ -98,7 +98,7 @@ def own_walk(looked: Looked) -> "Replayed | None":
     """What the verifier of the tree did when it was made, with its recorded draws; None if it refuses or is unknown."""
     from dataclasses import replace
 
-    from decoding.replay import recorded_outcome
+    from decoding.replay.replay import recorded_outcome
 
     trace, session = looked.run.trace, looked.run.session
     if not looked.drafted_here and session is None and looked.iteration.index < trace.own_from:
@@ -115,7 +115,7 @@ def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: b
     """
     from dataclasses import replace
 
-    from decoding.replay import replay
+    from decoding.replay.replay import replay
 
     # The re-rolled seeds are 0, 1, 2, ...: the seed on screen has no say in them.
     key = ("rolled", looked.key, replace(sampling, seed=0), rerolls)

@@ -12,9 +12,9 @@ from viz.tokens import number, plural, visible
 from viz.verify.charts import LawPanel, laws_figure
 
 if TYPE_CHECKING:
-    from decoding.replay import Replayed
-    from decoding.replay_steps import EntryStep, LawStage, NodeSteps
-    from decoding.sampling import Sampling
+    from decoding.replay.replay import Replayed
+    from decoding.replay.steps import EntryStep, LawStage, NodeSteps
+    from decoding.sampling.sampling import Sampling
 
 HOW = {
     "nss": "draws the next token from the target's law; the children only say whether the path goes on.",
@@ -75,7 +75,7 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node:
 
 def steps_at(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> "NodeSteps | None":
     """The steps at a node, kept for when they are asked for again."""
-    from decoding.replay_steps import node_steps
+    from decoding.replay.steps import node_steps
 
     key = ("steps", looked.key, sampling, replayed.verifier.name, node, walker)
     return kept(key, lambda: node_steps(looked.iteration, sampling, replayed, node, text_reader(looked)))

@@ -9,7 +9,7 @@ from viz.component_files import component_script, component_style
 from viz.tokens import plural, visible
 
 if TYPE_CHECKING:
-    from decoding.replay import Replayed
+    from decoding.replay.replay import Replayed
 
 TABLE_HEIGHT = 330
 OWN = "own"
@@ -45,7 +45,7 @@ def verifier_table(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | N
 
 def table_data(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None, chosen: str, seeds: int) -> dict:
     """What the component draws: plain texts and numbers."""
-    from decoding.luck import token_law
+    from decoding.analysis.luck import token_law
 
     fitting = {name: replayed for name, replayed in rows.items() if replayed.refusal is None}
     laws = {name: token_law(looked.iteration, each.acceptance_probability) for name, each in fitting.items()}

@@ -12,7 +12,7 @@ from viz.tokens import plural, visible
 from viz.verify.tree import kept_tree_data
 
 if TYPE_CHECKING:
-    from decoding.replay import Replayed
+    from decoding.replay.replay import Replayed
 
 TREE_HEIGHT = 330
 
@@ -23,7 +23,7 @@ def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool 
     Args:
         walker: whose draws they are. recorded: the walk is that of the record.
     """
-    from decoding.replay import replayed_iteration
+    from decoding.replay.replay import replayed_iteration
 
     iteration = looked.iteration if recorded else replayed_iteration(looked.iteration, replayed, text_reader(looked))
     opened = st.session_state.setdefault("verify_unfolded", {}).get(looked.key, ())

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
-from decoding.trace import IterationTrace
+from decoding.trace.records import IterationTrace
 from pages.ui.common.models import gibibytes
 from pages.ui.common.state import Run, current_run, selected_iteration
 from viz.branches.graph import Line
 from viz.tokens import milliseconds, plural, visible
 
 if TYPE_CHECKING:
-    from decoding.forks import Change, Fork
-    from decoding.method import Method
-    from decoding.sampling import Sampling
+    from decoding.methods.method import Method
+    from decoding.replay.forks import Change, Fork
+    from decoding.sampling.sampling import Sampling
 
 Force = Literal["force_in", "force_out", "accept", "reject"]
 FORCE_WORDS: dict[str, str] = {
@@ -61,8 +61,8 @@ class Wish:
 
     def change(self) -> "Change":
         """The change as the engine takes it."""
-        from decoding.edits import Edits
-        from decoding.forks import Change
+        from decoding.replay.forks import Change
+        from decoding.trace.edits import Edits
 
         paths = {kind: tuple(edit.path for edit in self.edits if edit.kind == kind) for kind in FORCE_WORDS}
         return Change(self.method, self.sampling, Edits(**paths))
@@ -226,7 +226,7 @@ class History:
         run = self.branches[0].run
         if run.source != "opened":
             return ""
-        from decoding.stored_state import unknown_words  # brings torch where it is installed
+        from decoding.replay.stored_state import unknown_words  # brings torch where it is installed
 
         return unknown_words(run.trace)
 

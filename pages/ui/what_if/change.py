@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.errors import SettingsError
-from decoding.trace import IterationTrace, NodeTrace
+from decoding.common.errors import SettingsError
+from decoding.trace.records import IterationTrace, NodeTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.sentences import info_of
 from pages.ui.common.torch_there import torch_there, why_not
@@ -27,8 +27,8 @@ from pages.ui.widgets.trained import TRAINED
 from viz.tokens import number, visible
 
 if TYPE_CHECKING:
-    from decoding.method import Method
-    from decoding.sampling import Sampling
+    from decoding.methods.method import Method
+    from decoding.sampling.sampling import Sampling
 
 METHOD, SAMPLED = "what_if_method", "what_if_sampling"
 EDITOR = "what_if_editor"
@@ -91,7 +91,7 @@ def seed_editor(history: History) -> None:
 
 def base_method(history: History) -> "Method":
     """The method of branch A."""
-    from decoding.stored_state import method_of
+    from decoding.replay.stored_state import method_of
 
     return method_of(history.base.run.trace)
 
@@ -110,7 +110,7 @@ def edited_method(history: History) -> "Method | None":
     """
     if history.edited != history.base.number:
         return None
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     sampling, base = _sampling(history), base_method(history)
     method = METHODS[st.session_state[METHOD]]
@@ -126,7 +126,7 @@ def edited_sampling(history: History) -> "Sampling | None":
     """The sampling in the widgets if it is not that of branch A."""
     if history.edited != history.base.number:
         return None
-    from decoding.stored_state import sampling_of
+    from decoding.replay.stored_state import sampling_of
 
     sampling = _sampling(history)
     return None if sampling == sampling_of(history.base.run.trace) else sampling
@@ -134,7 +134,7 @@ def edited_sampling(history: History) -> "Sampling | None":
 
 def _sampling(history: History) -> "Sampling":
     """What the fork samples with: where a widget was left as it was, the value of branch A, in its range or not."""
-    from decoding.stored_state import sampling_of
+    from decoding.replay.stored_state import sampling_of
 
     own, picked = sampling_of(history.base.run.trace), picked_sampling(SAMPLED)
     return replace(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import streamlit as st
 
-from decoding.trace import IterationTrace, Setting
+from decoding.trace.records import IterationTrace, Setting
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.worker import is_busy
 from pages.ui.what_if.branches import SLOT, Edit, History, Wish
@@ -73,7 +73,7 @@ def draw_starters(history: History) -> None:
 
 
 def _press(history: History, starter: Starter) -> None:
-    from decoding.stored_state import method_of
+    from decoding.replay.stored_state import method_of
 
     with guarded():
         method = method_of(history.base.run.trace).with_settings(**starter.settings) if starter.settings else None

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from decoding.errors import NEEDS_TORCH
-from decoding.trace import IterationTrace
+from decoding.common.errors import NEEDS_TORCH
+from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
 from pages.ui.common.torch_there import torch_there, why_not
@@ -335,7 +335,7 @@ def edit_marks(history: History, iteration: IterationTrace | None) -> dict[int, 
     """Words for the nodes of tree A that the next fork forces."""
     if iteration is None or not history.edits:
         return {}
-    from decoding.trace import node_paths
+    from decoding.trace.records import node_paths
 
     ids = {path: node for node, path in enumerate(node_paths(iteration))}
     marks = {}

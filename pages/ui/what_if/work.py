@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.errors import require
-from decoding.trace import RunTrace
+from decoding.common.errors import require
+from decoding.trace.records import RunTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, Asked, PromptChoice, Run, decode_more, keep_run
 from pages.ui.common.worker import Job, start_job
@@ -19,7 +19,7 @@ from pages.ui.what_if.branches import KEY, SLOT, Branch, History, Wish, mark_use
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts
 
 if TYPE_CHECKING:
-    from decoding.pair import Pair
+    from decoding.models.pair import Pair
 
 
 def start_fork(history: History, wish: Wish) -> None:
@@ -39,7 +39,7 @@ def make_fork(history: History, wish: Wish, job: Job) -> None:
     Raises:
         DraftscopeError: neither stored rows nor a model can answer, or the change does not fit.
     """
-    from decoding.forks import fork, fork_again
+    from decoding.replay.forks import fork, fork_again
 
     parent, live = history.branches[wish.branch], True if wish.live else None
     if parent.fork is None:
@@ -66,7 +66,7 @@ def go_on_with(history: History, number: int, iterations: int | None, job: Job) 
     if branch.fork is None:
         decode_more(branch.run, iterations, job)
     else:
-        from decoding.forks import go_on
+        from decoding.replay.forks import go_on
 
         def proceed(done: int, total: int) -> bool:
             job.report(done, total, f"{done} of at most {total} tokens")
@@ -90,8 +90,8 @@ def decode_again(trace: RunTrace, job: Job) -> Run:
     Raises:
         DraftscopeError: another pair is in memory, or the settings are unknown to this version.
     """
-    from decoding.session import DecodeSession, Limits
-    from decoding.stored_state import method_of, sampling_of
+    from decoding.replay.stored_state import method_of, sampling_of
+    from decoding.session.session import DecodeSession, Limits
 
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")

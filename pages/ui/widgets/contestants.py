@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.engine_names import ENGINES, SINKS, STREAMED_ROWS
-from decoding.errors import SettingsError, require
-from decoding.trace import Setting
+from decoding.common.engine_names import ENGINES, SINKS, STREAMED_ROWS
+from decoding.common.errors import SettingsError, require
+from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.sentences import info_of
 from pages.ui.widgets.controls import preset_picker, reset_button, set_method
@@ -21,8 +21,8 @@ from pages.ui.widgets.trained import SELECTOR, head_methods, head_words
 from viz.race.lanes import MOST
 
 if TYPE_CHECKING:
-    from decoding.comparison import Contestant
-    from decoding.method import Method
+    from decoding.compare.comparison import Contestant
+    from decoding.methods.method import Method
 
 FEWEST = 2
 LONGEST_LABEL, LONGEST_NAME = 44, 14
@@ -37,7 +37,7 @@ class Field:
     Attributes:
         name: begins the keys of the session. slot: begins the key of each contestant.
         event: what sentences call it. most: how many can take part.
-        defaults: who stands there at first, as `decoding.contestants` writes it.
+        defaults: who stands there at first, as `decoding.compare.contestants` writes it.
         engines: whether each contestant can have an engine of its own.
     """
 
@@ -60,7 +60,7 @@ RACE = Field(
 
 def slots(field: Field) -> list[str]:
     """Widget keys of the contestants in their order."""
-    from decoding.contestants import parse_contestant
+    from decoding.compare.contestants import parse_contestant
 
     name = f"{field.name}_slots"
     if name not in st.session_state:
@@ -85,8 +85,8 @@ def add_slot(field: Field, name: str) -> str:
 
 def contestant_bar(field: Field) -> None:
     """One button per contestant that opens its settings, and one that adds another."""
-    from decoding.baselines.hf_generate import BASELINES
-    from decoding.methods import METHODS
+    from decoding.compare.hf_generate import BASELINES
+    from decoding.methods.methods import METHODS
 
     names = {**{name: method.label for name, method in METHODS.items()}, **BASELINES}
     with st.container(key=f"{field.name}_bar", horizontal=True, gap="small", vertical_alignment="center"):
@@ -139,7 +139,7 @@ def _about_baseline() -> str:
 
 
 def _slot_form(field: Field, key: str, names: dict[str, str]) -> None:
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     left, right = st.columns(2)
     name = left.selectbox("Method", list(names), key=key, format_func=names.get, persist_state="session")
@@ -178,7 +178,7 @@ def slot_method(key: str) -> "Method | None":
     Raises:
         SettingsError: the settings contradict one another, or the verifier would bias the output.
     """
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     if st.session_state[key] not in METHODS:
         return None
@@ -190,8 +190,8 @@ def slot_method(key: str) -> "Method | None":
 
 def slot_words(key: str) -> tuple[str, str]:
     """What stands on a contestant's button: its label, or that its settings contradict one another; and an icon."""
-    from decoding.baselines.hf_generate import BASELINES
-    from decoding.methods import METHODS
+    from decoding.compare.hf_generate import BASELINES
+    from decoding.methods.methods import METHODS
 
     name = st.session_state[key]
     try:
@@ -203,7 +203,7 @@ def slot_words(key: str) -> tuple[str, str]:
 
 def short_label(method: "Method") -> str:
     """A method's name and what was changed, short enough for an axis: `DynaTree · no history, D_0 3`."""
-    from decoding.contestants import unnamed_changes
+    from decoding.compare.contestants import unnamed_changes
 
     label = method.label
     changes = [_change(name, value) for name, value in unnamed_changes(method).items()]
@@ -233,8 +233,8 @@ def chosen_contestants(field: Field) -> "list[Contestant]":
     Raises:
         SettingsError: too few, too many, twice the same, or settings that contradict one another.
     """
-    from decoding.baselines.hf_generate import BASELINES
-    from decoding.comparison import Contestant
+    from decoding.compare.comparison import Contestant
+    from decoding.compare.hf_generate import BASELINES
 
     chosen: list[Contestant] = []
     for key in slots(field):
@@ -249,7 +249,7 @@ def chosen_contestants(field: Field) -> "list[Contestant]":
 
 def check_contestants(field: Field, contestants: "Sequence[Contestant]") -> None:
     """Raise `SettingsError` unless there are as many as can take part, and none twice."""
-    from decoding.contestants import format_contestant
+    from decoding.compare.contestants import format_contestant
 
     count = len(contestants)
     are = "is 1" if count == 1 else f"are {count}"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.errors import PromptError, SettingsError
-from decoding.prompts import Prompt, load_prompts
+from decoding.common.errors import PromptError, SettingsError
+from decoding.common.prompts import Prompt, load_prompts
 from decoding.recorded import PROMPT as HOME_PROMPT
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
@@ -32,8 +32,8 @@ from pages.ui.widgets.settings import (
 from pages.ui.widgets.trained import presets
 
 if TYPE_CHECKING:
-    from decoding.method import Method
-    from decoding.sampling import Sampling
+    from decoding.methods.method import Method
+    from decoding.sampling.sampling import Sampling
 
 __all__ = [
     "error_key",
@@ -115,7 +115,7 @@ def method_picker(
 
     With a sampling given, a verifier that would bias the output under it is one, too.
     """
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     seed(key, DEFAULT_METHOD, {name: METHODS[name].label for name in METHODS})
     place, beside = st.columns(2) if presets else (st, None)
@@ -183,7 +183,7 @@ def set_method(key: str, method: "Method") -> None:
 
 def reset_button(key: str = "method", label: str = "Back to the paper's defaults") -> None:
     """A button that puts the paper's defaults into all widgets of the method picked under `key`."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     chosen = METHODS[st.session_state[key]]
     st.button(label, key=f"{key}_reset", on_click=set_method, args=(key, chosen), icon=":material/undo:")
@@ -196,7 +196,7 @@ def picked_prompt_words(key: str = "prompt") -> str:
 
 def method_words(key: str = "method") -> str:
     """What is picked under `key`, for a button: method, draft head, and how many settings differ from the paper's."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     method = METHODS[picked(key, DEFAULT_METHOD, {name: method.label for name, method in METHODS.items()})]
     defaults = method.settings()

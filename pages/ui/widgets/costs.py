@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from decoding.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
@@ -14,7 +14,7 @@ from viz.charts.costs import HEIGHT, CostLine, cost_figure
 from viz.tokens import milliseconds, plural
 
 if TYPE_CHECKING:
-    from decoding.cost_model import CostCurve, CostModel
+    from decoding.common.cost_model import CostCurve, CostModel
 
 MEASURE_HELP = "Takes a second or two. Whiskers that reach far up say that the machine was busy with other things."
 

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from decoding.errors import SettingsError
-from decoding.settings import GROUPS, VERIFICATION, SettingInfo
-from decoding.trace import Setting, TreeLaw
+from decoding.common.errors import SettingsError
+from decoding.common.settings import GROUPS, VERIFICATION, SettingInfo
+from decoding.trace.records import Setting, TreeLaw
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.widgets.trained import TRAINED, trained_choices
 
 if TYPE_CHECKING:
-    from decoding.method import Method
-    from decoding.sampling import Sampling
+    from decoding.methods.method import Method
+    from decoding.sampling.sampling import Sampling
 
 DEFAULT_NEW_TOKENS = 96
 DEFAULT_WORDS = {
@@ -58,7 +58,7 @@ def settings_form(
 
 def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = None) -> str:
     """A button per verifier: the chosen one stands out, one that would bias the output is grey and says why."""
-    from decoding.sampling import Sampling
+    from decoding.sampling.sampling import Sampling
     from decoding.verifiers import VERIFIERS
 
     sampling, widget = sampling or Sampling(), setting_key(key, method.name, "verifier")
@@ -168,7 +168,7 @@ def setting_words(value: Setting) -> str:
 
 def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
     """Temperature and top-p of the target, temperature of the draft, seed."""
-    from decoding.sampling import Sampling
+    from decoding.sampling.sampling import Sampling
 
     st.markdown("**Sampling**")
     values = {}
@@ -194,7 +194,7 @@ def as_widget_holds(name: str, value: float) -> float:
 
 def picked_sampling(key: str = "sampling") -> "Sampling":
     """What the sampling controls hold or will hold, for what is drawn before or without them."""
-    from decoding.sampling import Sampling
+    from decoding.sampling.sampling import Sampling
 
     picked = {name: st.session_state.get(f"{key}_{name}", SAMPLING[name][4]) for name in SAMPLING}
     return Sampling(**{name: as_widget_holds(name, value) for name, value in picked.items()})
@@ -236,7 +236,7 @@ def setting_key(key: str, method_name: str, name: str) -> str:
 
 def chosen_verifier(method: "Method", key: str, sampling: "Sampling") -> str:
     """The verifier clicked under `key`; until one is, the method's own, or NSS where that is greedy and cannot be."""
-    from decoding.method import fitted
+    from decoding.methods.method import fitted
 
     clicked = st.session_state.get(setting_key(key, method.name, "verifier"))
     own = fitted(method, sampling) if method.verifier.greedy_only else method
@@ -245,7 +245,7 @@ def chosen_verifier(method: "Method", key: str, sampling: "Sampling") -> str:
 
 def method_as_verified(name: str, key: str) -> "Method":
     """A method with its defaults and the verifier chosen under `key`, whose own settings are then its too."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     method = METHODS[name]
     return method.with_settings(verifier=chosen_verifier(method, key, picked_sampling()))

@@ -8,12 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decoding.presets import EMBEDDED
+from decoding.models.presets import EMBEDDED
 from pages.ui.common.models import manager
 
 if TYPE_CHECKING:
     from decoding.heads.store import HeadCard
-    from decoding.method import Method
+    from decoding.methods.method import Method
     from decoding.selector.card import SelectorCard
 
 DRAFT_HEAD, SELECTOR = "draft_head", "selector"
@@ -36,14 +36,14 @@ def trained_choices(method: "Method") -> dict[str, dict[str, str]]:
 
 def presets() -> "dict[str, Method]":
     """The configurations of the papers, and SALF with each head that fits the pair in memory: `SALF + TALF head`."""
-    from decoding.methods import METHODS, PRESETS
+    from decoding.methods.methods import METHODS, PRESETS
 
     return PRESETS | {f"{METHODS[HEAD_METHOD].label} + {head}": method for head, method in head_methods().items()}
 
 
 def head_methods() -> "dict[str, Method]":
     """The method that heads were made for with each one that fits the pair in memory, by what the head is called."""
-    from decoding.methods import METHODS
+    from decoding.methods.methods import METHODS
 
     named = _words([(card.name, card.label) for card in _heads()])
     return {words: METHODS[HEAD_METHOD].with_settings(draft_head=name) for name, words in named.items()}

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import streamlit as st
 
-from decoding.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.sentences import on_page
 

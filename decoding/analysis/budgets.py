@@ -1,0 +1,259 @@
+"""The best budget in hindsight: what parts of a drafted tree would have committed, and what they cost here.
+
+    told = budgets(run, index, costs)     # tokens and seconds for 0, 1, ... nodes of this very tree
+    told.best, told.lost                  # nodes with most tokens per second, and what the whole tree lost by them
+
+The part of b nodes are the b of highest path probability. Where tokens were drawn and are tested against the law that
+they were drawn from, choosing them by their probability would bias the output: there the part is what the first draws
+made, up to the b-th node. Tokens: what the walk committed under greedy decoding, else the exact expectation over the
+verifier's draws. Seconds are modelled from `decoding.common.cost_model`: one pass over the part, and the draft levels
+that its inner nodes need. Torch-free but for verifiers whose expectation needs the stored rows.
+
+An iteration that another verifier or temperature decided, as before a fork, can only be told with the run as it was
+then (`stored_state.as_made`); with another one it gives None.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from decoding.analysis.luck import agrees
+from decoding.common.cost_model import CostModel
+from decoding.common.interruption import pause_point
+from decoding.trace.records import IterationTrace, RunTrace
+
+# An expectation of these is the sum over the nodes of a part: what a node is accepted with does not depend on others.
+ADDITIVE = ("greedy", "nss")
+
+
+@dataclass(frozen=True, eq=False)
+class Budgets:
+    """An iteration with smaller budgets; all `[nodes + 1]`, by number of nodes from 0 on.
+
+    Attributes:
+        tokens: committed with so many nodes, the final one included; an end of the text cuts none off.
+        seconds: modelled.
+    """
+
+    tokens: np.ndarray
+    seconds: np.ndarray
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the whole tree."""
+        return len(self.tokens) - 1
+
+    @property
+    def rates(self) -> np.ndarray:
+        """Tokens per second."""
+        return self.tokens / self.seconds
+
+    @property
+    def best(self) -> int:
+        """Number of nodes with most tokens per second; the smallest of equals."""
+        return int(self.rates.argmax())
+
+    @property
+    def lost(self) -> float:
+        """Tokens per second that the whole tree is short of the best part."""
+        rates = self.rates
+        return float(rates[self.best] - rates[-1])
+
+    def capped(self, most: int) -> tuple[float, float]:
+        """Tokens and seconds with at most so many nodes."""
+        place = min(most, self.nodes)
+        return float(self.tokens[place]), float(self.seconds[place])
+
+
+@dataclass(frozen=True, eq=False)
+class RunBudgets:
+    """A run with smaller budgets, on the text as it was: another budget would have parted it elsewhere.
+
+    Attributes:
+        places: indices of the iterations counted, those without a tree included; `left_out`: how many could not be.
+        each: their budgets.
+    """
+
+    places: tuple[int, ...]
+    each: tuple[Budgets, ...]
+    left_out: int
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of the trees as they were."""
+        return self.capped_rate(max(budgets.nodes for budgets in self.each))
+
+    @property
+    def trees(self) -> int:
+        """Iterations counted that have a tree."""
+        return sum(budgets.nodes > 0 for budgets in self.each)
+
+    @property
+    def best_rate(self) -> float:
+        """Most tokens per second of the run, over all choices of a part of every tree (Dinkelbach 1967).
+
+        The part with most tokens per second of its own iteration need not be it: a slow iteration is worth its tokens
+        less what the run makes meanwhile.
+        """
+        best = 0.0
+        while (rate := self._rate([int((each.tokens - best * each.seconds).argmax()) for each in self.each])) > best:
+            best = rate
+        return best
+
+    def capped_rate(self, most: int) -> float:
+        """Tokens per second with at most so many nodes in every iteration."""
+        return self._rate([most] * len(self.each))
+
+    def _rate(self, nodes: Sequence[int]) -> float:
+        """Tokens per second with at most so many nodes in each iteration."""
+        parts = [each.capped(most) for each, most in zip(self.each, nodes, strict=True)]
+        return sum(tokens for tokens, _ in parts) / sum(seconds for _, seconds in parts)
+
+    @property
+    def best_cap(self) -> int:
+        """The one budget for all iterations with most tokens per second."""
+        most = max(budgets.nodes for budgets in self.each)
+        return max(range(most + 1), key=self.capped_rate)
+
+
+def needs_rows(run: RunTrace) -> bool:
+    """Whether the tokens of smaller budgets can only be computed from stored rows."""
+    return run.sampling.temperature > 0 and run.settings.get("verifier") not in ADDITIVE
+
+
+def can_tell(run: RunTrace, iteration: IterationTrace) -> bool:
+    """Whether the budgets of an iteration can be told: its tree was recorded, and its rows where they are needed."""
+    if not iteration.verified:
+        return True
+    rows = iteration.target_logits is not None and iteration.draft_logits is not None
+    return bool(iteration.nodes) and (rows if needs_rows(run) else _decided_by(run, iteration))
+
+
+def _decided_by(run: RunTrace, iteration: IterationTrace) -> bool:
+    """Whether the tests are of the kind that greedy decoding makes, or NSS."""
+    if run.sampling.temperature == 0:
+        return all(step.drawn is None for step in iteration.steps)
+    return all(step.kind == "choice" and step.drawn is not None for step in iteration.steps)
+
+
+def budgets(run: RunTrace, index: int, costs: CostModel) -> Budgets | None:
+    """Tokens and modelled seconds of every part of an iteration's tree; None where they cannot be told.
+
+    Without a tree there is one part, the pass that makes one token. A verifier other than greedy and NSS decides about
+    every part anew, from stored rows: a second for 64 nodes.
+    """
+    iteration = run.iterations[index]
+    if not can_tell(run, iteration):
+        return None
+    if not iteration.verified:
+        return Budgets(np.ones(1), costs.verification.seconds(np.ones(1)))
+    parts = _Parts(iteration, drawn=needs_rows(run))
+    tokens = _expected(run, iteration, parts) if needs_rows(run) else _summed(run, iteration, parts)
+    return None if tokens is None else Budgets(tokens, parts.seconds(costs))
+
+
+def run_budgets(
+    run: RunTrace,
+    costs: CostModel,
+    proceed: Callable[[int, int], bool] = lambda _done, _total: True,
+    made: Callable[[int], RunTrace] | None = None,
+) -> RunBudgets | None:
+    """The budgets of every iteration; None if `proceed`, told how many are done, says no.
+
+    Args:
+        made: the run as it was when an iteration was made, by its index; None: as it is.
+    """
+    told: dict[int, Budgets | None] = {}
+    for place in range(len(run.iterations)):
+        told[place] = budgets(made(place) if made else run, place, costs)
+        if not proceed(len(told), len(run.iterations)):
+            return None
+    known = {place: each for place, each in told.items() if each is not None}
+    return RunBudgets(tuple(known), tuple(known.values()), len(told) - len(known))
+
+
+class _Parts:
+    """The parts of a tree by number of nodes.
+
+    Args:
+        drawn: parts follow the order of draws, else path probability.
+    """
+
+    def __init__(self, iteration: IterationTrace, drawn: bool):
+        self.iteration, nodes = iteration, iteration.nodes
+        verified = [node.node_id for node in nodes[1:] if node.flat_index is not None]
+        if drawn:
+            known = set(verified)
+            self.draws = [node for node in iteration.drawn or verified if node in known]
+            self.order = list(dict.fromkeys(self.draws))
+        else:
+            self.draws = []
+            self.order = sorted(verified, key=lambda node: (-nodes[node].path_probability, nodes[node].depth, node))
+
+    def seconds(self, costs: CostModel) -> np.ndarray:
+        """Modelled time of every part, `[num_nodes + 1]`: its pass with what goes on around it, and its levels."""
+        nodes, widths = self.iteration.nodes, {}
+        inner: set[int] = set()
+        level_s = costs.level.seconds(np.arange(len(nodes) + 1))
+        drafting, seconds = 0.0, [0.0]
+        for node in self.order:
+            parent = nodes[node].parent_id
+            if parent not in inner:
+                inner.add(parent)
+                level = nodes[parent].draft_level or 0
+                width = widths.get(level, 0)
+                drafting += float(level_s[width + 1] - (level_s[width] if width else 0.0))
+                widths[level] = width + 1
+            seconds.append(drafting)
+        return np.array(seconds) + costs.verification.seconds(np.arange(len(self.order) + 1) + 1)
+
+    def part(self, count: int) -> IterationTrace:
+        """The record with only the first so many nodes verified, the draws up to the last of them."""
+        kept = {0, *self.order[:count]}
+        draws: list[int] = []
+        seen: set[int] = set()
+        for node in self.draws:
+            if count < len(self.order) and len(seen) == count:
+                break
+            draws.append(node)
+            seen.add(node)
+        order = tuple(node for node in self.iteration.flatten_order if node in kept)
+        return replace(self.iteration, flatten_order=order, drawn=tuple(draws) if self.iteration.drawn else ())
+
+
+def _summed(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.ndarray:
+    """Tokens as a sum over the nodes of a part: those of the walk when greedy, else exact acceptance."""
+    if run.sampling.temperature == 0:
+        walked = set(iteration.path(_stop(iteration)))
+        gains: Sequence[float] = [float(node in walked) for node in parts.order]
+    else:
+        gains = [iteration.nodes[node].acceptance_probability for node in parts.order]
+    return 1.0 + np.concatenate([[0.0], np.cumsum(gains)])
+
+
+def _stop(iteration: IterationTrace) -> int:
+    """The node where the verifier's walk ended."""
+    if iteration.steps:
+        return iteration.steps[-1].node_id
+    return iteration.accepted[-1] if iteration.accepted else 0
+
+
+def _expected(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.ndarray | None:
+    """Exact expected tokens of every part, from the stored rows; None where another verifier decided the record."""
+    from decoding.replay.replay import stored_tree  # brings torch
+    from decoding.replay.stored_state import method_of, sampling_of
+
+    verifier, sampling = method_of(run).verifier, sampling_of(run)
+
+    def expected(count: int) -> float:
+        pause_point()
+        return verifier.decide(stored_tree(parts.part(count), sampling)).expected_tokens
+
+    if (
+        iteration.forced_verdicts
+        or verifier.refusal(iteration.law, sampling)
+        or not agrees(iteration, whole := expected(len(parts.order)))
+    ):
+        return None
+    return np.array([*(expected(count) for count in range(len(parts.order))), whole])

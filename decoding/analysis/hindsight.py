@@ -1,0 +1,176 @@
+"""What was possible in hindsight: the best tree of this size along the text that followed. Torch-free; no model is run.
+
+The text that followed an iteration is what the run committed from there on. A tree of n nodes in the draft's own order
+takes a child only together with all likelier ones beside it; how many it takes may differ from place to place. Along
+the text it needs as many children at each depth as the draft ranks the next token there, so it goes as deep as those
+ranks sum to at most n, and no tree of that kind commits more of the text. The ceiling is a chain of the text itself.
+
+Under greedy decoding the text is what any tree leads to. When tokens are drawn, another tree may lead to another text:
+then this says how far a tree could have covered the text of this run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from decoding.trace.records import TOP_TOKENS, IterationTrace, RunTrace
+
+
+@dataclass(frozen=True)
+class Followed:
+    """One token of the text that followed.
+
+    Attributes:
+        rank: of the token in the draft's law at its place, 1 for its favourite; None where no record tells.
+        exact: False where the rank is known to be at least that.
+        probability: what the draft gave it, None where that is not recorded.
+        seen_in: index of the iteration whose record tells, None without one.
+        drafted: the iteration looked at has a verified node for it.
+    """
+
+    token_id: int
+    text: str
+    rank: int | None
+    exact: bool
+    probability: float | None
+    seen_in: int | None
+    drafted: bool
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """An iteration against the best tree of its size.
+
+    Attributes:
+        nodes: verified nodes of the iteration, the root left out.
+        committed: tokens that it committed.
+        followed: the tokens from its root on, at most one more than it has nodes.
+        best: tokens that the best tree in the draft's own order commits; a tree of drawn tokens may have done better.
+        complete: False if a rank on the way is unknown: then it is at least that many.
+        ceiling: tokens that a chain of the text commits.
+        ends: the run has no more text: both may be larger if it went on.
+    """
+
+    nodes: int
+    committed: int
+    followed: tuple[Followed, ...]
+    best: int
+    complete: bool
+    ceiling: int
+    ends: bool
+
+
+@dataclass(frozen=True)
+class SeenRank:
+    """The draft's rank and probability of the token that followed at one place of the text; `by_head` if a head's."""
+
+    rank: int | None
+    exact: bool
+    probability: float | None
+    seen_in: int
+    by_head: bool = False
+
+
+def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]] | None = None) -> Hindsight | None:
+    """The best tree in hindsight of one iteration; None where its tree was not recorded or nothing was verified.
+
+    Args:
+        known: `ranks_along(run)`, for those who ask about many iterations.
+    """
+    iteration = run.iterations[index]
+    if not iteration.nodes or not iteration.verified:
+        return None
+    known = ranks_along(run) if known is None else known
+    begins = iteration.prefix_length - len(run.prompt_ids)
+    ahead, texts = run.output_ids[begins:], output_texts(run)[begins:]
+    path = _verified_path(iteration, ahead)
+    followed = []
+    for depth, token in enumerate(ahead[: iteration.verified + 1]):
+        told = _preferred(known.get(iteration.prefix_length + depth, ()), iteration)
+        followed.append(
+            Followed(
+                token_id=token,
+                text=texts[depth],
+                rank=told.rank if told else None,
+                exact=told.exact if told else False,
+                probability=told.probability if told else None,
+                seen_in=told.seen_in if told else None,
+                drafted=depth < len(path),
+            )
+        )
+    depth, complete = _reach(followed, iteration.verified)
+    return Hindsight(
+        nodes=iteration.verified,
+        committed=len(iteration.committed_ids),
+        followed=tuple(followed),
+        best=min(depth + 1, len(ahead)),
+        complete=complete,
+        ceiling=min(iteration.verified + 1, len(ahead)),
+        ends=len(ahead) <= iteration.verified,
+    )
+
+
+def ranks_along(run: RunTrace) -> dict[int, tuple[SeenRank, ...]]:
+    """What the records tell of the draft's rank of each token of the text, by its position.
+
+    A draft model's law depends on the text before it alone, so any iteration tells that has expanded a node along the
+    text; of a draft head's, which also depends on where its tree began, only the iteration itself.
+    """
+    output, prompt = run.output_ids, len(run.prompt_ids)
+    found: dict[int, list[SeenRank]] = {}
+    for iteration in run.iterations:
+        children = {(node.parent_id, node.token_id): node.node_id for node in iteration.nodes[1:]}
+        node, position = 0, iteration.prefix_length
+        while node is not None and iteration.nodes and position - prompt < len(output):
+            token = output[position - prompt]
+            told = _seen_rank(iteration, node, token)
+            if told is not None:
+                found.setdefault(position, []).append(told)
+            node, position = children.get((node, token)), position + 1
+    return {position: tuple(told) for position, told in found.items()}
+
+
+def output_texts(run: RunTrace) -> tuple[str, ...]:
+    """Text of every committed token."""
+    return tuple(text for iteration in run.iterations for text in iteration.committed_texts)
+
+
+def _seen_rank(iteration: IterationTrace, node: int, token: int) -> SeenRank | None:
+    """What an iteration tells of a token after one of its nodes; None where the draft was not asked."""
+    top, rank = iteration.draft_top(node), iteration.draft_rank(node, token)
+    if rank is None and len(top) < TOP_TOKENS:
+        return None
+    probability = next((p for known, _, p in top if known == token), None)
+    return SeenRank(rank or TOP_TOKENS + 1, rank is not None, probability, iteration.index, bool(iteration.draft_head))
+
+
+def _preferred(told: Sequence[SeenRank], iteration: IterationTrace) -> SeenRank | None:
+    """The iteration's own word first, then an exact one."""
+    own = [each for each in told if each.seen_in == iteration.index]
+    usable = own if iteration.draft_head else [*own, *(each for each in told if not each.by_head)]
+    return min(usable, key=lambda each: (not each.exact, each.seen_in != iteration.index), default=None)
+
+
+def _verified_path(iteration: IterationTrace, ahead: Sequence[int]) -> list[int]:
+    """Verified nodes along the text."""
+    children = {(n.parent_id, n.token_id): n.node_id for n in iteration.nodes[1:] if n.flat_index is not None}
+    path, node = [], 0
+    for token in ahead:
+        node = children.get((node, token))
+        if node is None:
+            break
+        path.append(node)
+    return path
+
+
+def _reach(followed: Sequence[Followed], nodes: int) -> tuple[int, bool]:
+    """How deep so many nodes reach along the text, and whether every rank needed for the answer is known."""
+    spent = 0
+    for depth, token in enumerate(followed):
+        if token.rank is None:
+            return depth, spent >= nodes
+        spent += token.rank
+        if spent > nodes:
+            return depth, True
+        if not token.exact:
+            return depth, False
+    return len(followed), True

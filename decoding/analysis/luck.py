@@ -1,0 +1,173 @@
+"""How lucky a run was: what its verifier committed beside what it does on average over its own draws.
+
+Exact, from the recorded probability of each node of being reached and accepted; torch-free, no rows are needed. What
+happened is the verifier's walk: where the end of the text cut its path, the tokens that it would have committed.
+
+    luck_of(iteration)          # one iteration, None where nothing can be said
+    run_luck(run.iterations)    # the run: happened, expected, standard deviation
+    rerolled(run, index)        # 1,000 other draws over the same tree, from stored rows
+
+The draft's own draws are another chance, not counted here: everything is given the tree that was drafted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isclose, sqrt
+
+from decoding.common.errors import require
+from decoding.trace.records import IterationTrace, RunTrace
+
+REROLLS = 1000
+AGREES = 1e-3  # tokens: what the same verifier may differ by between devices
+
+
+@dataclass(frozen=True)
+class Luck:
+    """Tokens that one pass over one tree committed, the final one included, among what it could have.
+
+    Attributes:
+        tokens: what happened.
+        law: exact probability of each number of tokens.
+        expected, deviation: mean and standard deviation of that law.
+    """
+
+    tokens: int
+    law: Mapping[int, float]
+    expected: float
+    deviation: float
+
+    @property
+    def as_many(self) -> float:
+        """Probability of just as many tokens."""
+        return self.law.get(self.tokens, 0.0)
+
+    @property
+    def more(self) -> float:
+        """Probability of more tokens."""
+        return sum(p for tokens, p in self.law.items() if tokens > self.tokens)
+
+    @property
+    def fewer(self) -> float:
+        """Probability of fewer tokens."""
+        return sum(p for tokens, p in self.law.items() if tokens < self.tokens)
+
+    @property
+    def certain(self) -> bool:
+        """Whether every draw gives the same number of tokens, as it does under greedy decoding."""
+        return self.deviation < 1e-6
+
+
+@dataclass(frozen=True)
+class RunLuck:
+    """The same over a run.
+
+    Attributes:
+        places: indices of the iterations counted.
+        tokens, expected: of each of them.
+        variances: exact variance of the tokens of each, given its tree.
+    """
+
+    places: tuple[int, ...]
+    tokens: tuple[int, ...]
+    expected: tuple[float, ...]
+    variances: tuple[float, ...]
+
+    @property
+    def happened(self) -> int:
+        """Tokens of all iterations."""
+        return sum(self.tokens)
+
+    @property
+    def mean(self) -> float:
+        """Expected tokens of all iterations, each given its tree."""
+        return sum(self.expected)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of what happened: surprises of different iterations do not correlate."""
+        return sqrt(sum(self.variances))
+
+    @property
+    def score(self) -> float | None:
+        """By how many standard deviations more happened than was expected; None where all was certain."""
+        return (self.happened - self.mean) / self.deviation if self.deviation > 1e-6 else None
+
+
+def token_law(iteration: IterationTrace, kept: Mapping[int, float]) -> dict[int, float]:
+    """Exact probability of each number of committed tokens, the final one included, over all draws.
+
+    Args:
+        kept: probability of each verified node of being reached and accepted.
+    """
+    stops = dict(kept)
+    for node in kept:
+        if node:
+            stops[iteration.nodes[node].parent_id] -= kept[node]
+    law: dict[int, float] = {}
+    for node, chance in stops.items():
+        tokens = iteration.nodes[node].depth + 1
+        law[tokens] = law.get(tokens, 0.0) + max(chance, 0.0)
+    return dict(sorted(law.items()))
+
+
+def luck_of(iteration: IterationTrace) -> Luck | None:
+    """The luck of one iteration; None where its tree was not recorded."""
+    kept = {node.node_id: node.acceptance_probability for node in iteration.nodes if node.flat_index is not None}
+    kept[0] = 1.0  # the root is always reached
+    if not iteration.nodes or None in kept.values():
+        return None
+    law = token_law(iteration, kept)
+    mean = sum(tokens * p for tokens, p in law.items())
+    variance = sum((tokens - mean) ** 2 * p for tokens, p in law.items())
+    return Luck(walked_tokens(iteration), law, mean, sqrt(variance))
+
+
+def agrees(iteration: IterationTrace, expected_tokens: float) -> bool:
+    """Whether a verifier expects what the record does; if not, another one decided, as it may have before a fork."""
+    luck = luck_of(iteration)
+    return luck is None or isclose(luck.expected, expected_tokens, abs_tol=AGREES)
+
+
+def walked_tokens(iteration: IterationTrace) -> int:
+    """Tokens of the verifier's walk, the final one included; an end of the text cuts none of them off."""
+    if iteration.steps:
+        return iteration.nodes[iteration.steps[-1].node_id].depth + 1
+    return len(iteration.committed_ids)
+
+
+def run_luck(iterations: Sequence[IterationTrace]) -> RunLuck:
+    """The luck of a run; iterations without a recorded tree are left out."""
+    told = [(iteration.index, luck) for iteration in iterations if (luck := luck_of(iteration)) is not None]
+    return RunLuck(
+        places=tuple(place for place, _ in told),
+        tokens=tuple(luck.tokens for _, luck in told),
+        expected=tuple(luck.expected for _, luck in told),
+        variances=tuple(luck.deviation**2 for _, luck in told),
+    )
+
+
+def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int]:
+    """How many of some other draws of the run's own verifier over the same tree committed how many tokens.
+
+    Seeds 0, 1, 2, ... begin at the walk; no model is run.
+
+    Raises:
+        SettingsError: the full rows of the iteration were not kept, or another verifier decided it, before a fork.
+    """
+    # These bring torch where it is installed, which the exact figures do without.
+    from decoding.replay.replay import replay
+    from decoding.replay.stored_state import iteration_at, method_of, sampling_of
+
+    iteration = iteration_at(run, index)
+    require(
+        not iteration.forced_verdicts,
+        f"A verdict of iteration {index + 1} was forced by hand: its stored rows have the target's own law, not the "
+        "one that was tested.",
+    )
+    told = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
+    require(
+        told.refusal is None and agrees(iteration, told.expected_tokens),
+        f"Another verifier or temperature than the run's decided iteration {index + 1}, before a fork: look at the run "
+        "that it was forked from to re-roll it.",
+    )
+    return told.tokens

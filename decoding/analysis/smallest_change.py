@@ -1,0 +1,324 @@
+"""Which values of a setting are worth trying when a token is to be brought into the tree, nearest first."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from decoding.common.errors import SettingsError, require
+from decoding.common.settings import HISTORY, SettingInfo, settings_of
+from decoding.drafters.base import Drafter
+from decoding.replay.remembered_rows import AskedTooMuch, RememberedLaws, model_laws, stored_laws
+from decoding.replay.stored_rows import RowsMissing
+from decoding.replay.stored_state import draws_before, iteration_at, method_of, state_before
+from decoding.sampling.draws import GeneratorDraws
+from decoding.trace.edits import Path
+from decoding.trace.records import IterationTrace, RunTrace, Setting, node_paths
+from decoding.tree.draft import Draft
+
+STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1023)
+GRID = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8)
+SHARES = (0.75, 0.5, 0.25, 0.1, 0.03, 0.01, 0.001)
+
+
+def is_searched(info: SettingInfo) -> bool:
+    """Whether other values of a setting are worth trying: texts have no order, history works between iterations."""
+    return info.searched and info.group != HISTORY and not isinstance(info.default, str)
+
+
+def values_to_try(
+    iteration: IterationTrace, info: SettingInfo, before: Setting, path: Path
+) -> Iterator[tuple[Setting, bool]]:
+    """Values to try, nearest first, and whether nothing nearer can decide otherwise."""
+    if isinstance(before, bool):
+        yield not before, True
+        return
+    if isinstance(before, int):
+        low, high = info.offered_with(before)  # what else is accepted makes trees out of all proportion
+        for step in STEPS:
+            for value in (before + step, before - step):
+                if low <= value <= high:
+                    yield value, step <= 4
+        return
+    deciding = set(_deciding(iteration, path))
+    grid = {round(before + sign * step, 6) for step in GRID for sign in (1, -1)} | {before * share for share in SHARES}
+    ends = {info.accepted.low, info.accepted.high}
+    values = {value for value in deciding | grid | ends if value in info.accepted and value != before}
+    for value in sorted(values, key=lambda value: abs(value - before)):
+        yield value, value in deciding
+
+
+def _deciding(iteration: IterationTrace, path: Path) -> Iterator[float]:
+    """Probabilities along a path that thresholds are held against, rounded to either side."""
+    nodes, paths = iteration.nodes, node_paths(iteration)
+    by_path = {known: node for known, node in zip(paths, nodes, strict=True)}
+    for depth in range(len(path) + 1):
+        node = by_path.get(path[:depth])
+        known = [] if node is None else [node.path_probability, node.confidence]
+        if node is None and depth and (parent := by_path.get(path[: depth - 1])) is not None:
+            top = iteration.draft_top(parent.node_id)
+            known = [parent.path_probability * p for token, _, p in top if token == path[depth - 1]]
+        for value in known:
+            if value is not None and 0 < value < 1:
+                yield rounded(value, up=False)
+                yield rounded(value, up=True)
+
+
+def rounded(value: float, up: bool | None = None) -> float:
+    """A probability with three significant digits, more where it would become 1; to one side if told."""
+    for digits in range(3, 9):
+        unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+        turned = {None: round, True: math.ceil, False: math.floor}[up](value / unit)
+        result = float(f"{turned * unit:.{digits}g}")
+        if 0 < result < 1:
+            return result
+    return value
+
+
+def change_size(info: SettingInfo, before: Setting, after: Setting) -> float:
+    """How much a change is, as a share of the value before, or of the range that is offered where that is 0."""
+    if isinstance(before, bool):
+        return 1.0
+    low, high = info.offered
+    return abs(after - before) / (abs(before) or high - low)
+
+
+if TYPE_CHECKING:
+    from decoding.models.pair import Pair
+
+Asked = Literal["replayed", "live"]
+Gap = Literal["missing", "too_much", "time"]  # why a value could not be tried
+
+HALVINGS = 7
+MOST_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class SettingChange:
+    """One setting at another value, with which the token is in the verified tree.
+
+    Attributes:
+        before, after: in force in the iteration, and instead.
+        size: how much that is, as a share of the value before; of the whole range where that is 0, 1 for a switch.
+        drafted, verified: nodes of the tree with the change.
+        asked: whether stored rows told it or the draft model was run.
+        sure: False where a nearer value could not be tried.
+    """
+
+    setting: str
+    before: Setting
+    after: Setting
+    size: float
+    drafted: int
+    verified: int
+    asked: Asked
+    sure: bool = True
+
+
+@dataclass(frozen=True)
+class SmallestChanges:
+    """What a search came to.
+
+    Attributes:
+        changes: the nearest value of each setting that keeps the token, smallest change first.
+        without: settings that keep it at no value tried.
+        unknown: settings of which some values could not be tried because rows are missing and no model was at hand.
+        too_large: settings of which some values ask the model about more nodes than a search has room for.
+        untried: settings left when time ran out or somebody cancelled.
+        drafted, verified: nodes of the tree as it was.
+        trees: trees drafted on the way.
+    """
+
+    changes: tuple[SettingChange, ...]
+    without: tuple[str, ...]
+    unknown: tuple[str, ...]
+    too_large: tuple[str, ...]
+    untried: tuple[str, ...]
+    drafted: int
+    verified: int
+    trees: int
+
+
+@dataclass
+class ChangeSearch:
+    """Drafts the trees of one iteration with other settings, in the state and with the draws that it had.
+
+    Attributes:
+        drafter: with the settings in force in the iteration.
+        state: of the run's drafter before the iteration.
+        trees: trees drafted so far.
+    """
+
+    run: RunTrace
+    iteration: IterationTrace
+    drafter: Drafter
+    state: Any
+    stored: RememberedLaws
+    model: RememberedLaws | None
+    draws: GeneratorDraws
+    trees: int = 0
+    _known: dict[Drafter, tuple[Draft, Asked]] = field(default_factory=dict)
+
+    def draft(self, drafter: Drafter) -> tuple[Draft, Asked]:
+        """The tree of a drafter, and whether stored rows told it or the model.
+
+        Raises:
+            RowsMissing: stored rows cannot tell, and there is no model.
+        """
+        if drafter not in self._known:
+            self.trees += 1
+            try:
+                made = self._drafted(drafter, self.stored), "replayed"
+            except RowsMissing:
+                if self.model is None:
+                    raise
+                made = self._drafted(drafter, self.model), "live"
+            self._known[drafter] = made
+        return self._known[drafter]
+
+    def _drafted(self, drafter: Drafter, laws: RememberedLaws) -> Draft:
+        return drafter.draft(
+            drafter.taken_over(self.state), laws.source(), self.iteration.nodes[0].token_id, self.draws.fork()
+        )
+
+
+def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> ChangeSearch:
+    """Get ready to draft an iteration's tree with other settings.
+
+    Args:
+        pair: asked where stored rows cannot answer; None or another pair than the run's: they alone answer.
+
+    Raises:
+        SettingsError: nothing was drafted in the iteration, or it does not fit this program.
+    """
+    iteration = iteration_at(run, index)
+    require(iteration.drafted > 0, "Nothing was drafted in this iteration, so no setting of its tree can be changed.")
+    require(bool(iteration.nodes), "This iteration was recorded without its tree: decode it again to ask about it.")
+    method = method_of(run)
+    drafter, state = method.drafter.with_in_force(iteration.settings), state_before(run, index, method)
+    usable = pair is not None and pair.info.name == run.pair.name and not pair.draft.released
+    model = model_laws(pair, run, index) if usable else None
+    return ChangeSearch(run, iteration, drafter, state, stored_laws(run, index), model, draws_before(run, index))
+
+
+def smallest_changes(
+    search: ChangeSearch,
+    path: Path,
+    proceed: Callable[[int, int], bool] = lambda _done, _total: True,
+    most_s: float = MOST_SECONDS,
+) -> SmallestChanges:
+    """The nearest value of every setting with which a token is verified.
+
+    Args:
+        path: token ids from the root, left out, down to the token.
+        proceed: told after each setting how many of how many are done; its False ends the search.
+
+    Raises:
+        RowsMissing: not even the tree as it was can be drafted again.
+        SettingsError: it becomes another one: a fork or an edit made it.
+    """
+    ends_s = time.perf_counter() + most_s
+    now, _ = search.draft(search.drafter)
+    require(
+        len(now.order) == len(search.iteration.flatten_order)
+        and all(keeps(now, path) for path in _verified_paths(search.iteration)),
+        f"The run's method drafts another tree in iteration {search.iteration.index + 1}: an edit or, before a fork, "
+        "another method made this one, so none of its settings can be said to have kept the token out.",
+    )
+    names = [name for name, info in settings_of(type(search.drafter)).items() if is_searched(info)]
+    found: list[SettingChange] = []
+    without, unknown, too_large, done = [], [], [], 0
+    for name in names:
+        change, gaps = _nearest(search, name, path, ends_s)
+        if change is not None:
+            found.append(change)
+        elif "time" in gaps:
+            break
+        else:
+            (unknown if "missing" in gaps else too_large if gaps else without).append(name)
+        done += 1
+        if not proceed(done, len(names)) or time.perf_counter() > ends_s:
+            break
+    return SmallestChanges(
+        changes=tuple(sorted(found, key=lambda change: (change.size, change.verified))),
+        without=tuple(without),
+        unknown=tuple(unknown),
+        too_large=tuple(too_large),
+        untried=tuple(names[done:]),
+        drafted=now.tree.size - 1,
+        verified=len(now.order) - 1,
+        trees=search.trees,
+    )
+
+
+def keeps(draft: Draft, path: Path) -> bool:
+    """Whether the verified tree holds a path of tokens."""
+    tree, verified, node = draft.tree, set(draft.order.tolist()), 0
+    for token in path:
+        below = (tree.parents == node) & (tree.tokens == token)
+        places = below.nonzero()[0]
+        if not len(places) or int(places[0]) not in verified:
+            return False
+        node = int(places[0])
+    return True
+
+
+def _verified_paths(iteration: IterationTrace) -> list[Path]:
+    """Token paths of the verified nodes of a record."""
+    nodes = zip(iteration.nodes, node_paths(iteration), strict=True)
+    return [path for node, path in nodes if node.flat_index is not None]
+
+
+def _nearest(search: ChangeSearch, name: str, path: Path, ends_s: float) -> tuple[SettingChange | None, set[Gap]]:
+    """The nearest value of a setting that keeps the path, and why some values could not be tried."""
+    before = search.drafter.settings()[name]
+    info, gaps = settings_of(type(search.drafter))[name], set[Gap]()
+    nearer = {True: before, False: before}  # the last value tried in vain, upward and downward
+    for value, exact in values_to_try(search.iteration, info, before, path):
+        if time.perf_counter() > ends_s:
+            return None, {"time"}
+        change = _tried(search, name, value, path)
+        if isinstance(change, SettingChange):
+            change = change if exact else _closer(search, name, nearer[value > before], change, path)
+            return replace(change, sure=change.sure and not gaps), gaps
+        if change is not None:
+            gaps.add(change)
+        nearer[value > before] = value
+    return None, gaps
+
+
+def _tried(search: ChangeSearch, name: str, value: Setting, path: Path) -> SettingChange | Gap | None:
+    """The change if it keeps the path, None if it does not or contradicts other settings, else why nobody can tell."""
+    before = search.drafter.settings()[name]
+    try:
+        draft, asked = search.draft(search.drafter.with_settings(**{name: value}))
+    except SettingsError:
+        return None
+    except AskedTooMuch:
+        return "too_much"
+    except RowsMissing:
+        return "missing"
+    if not keeps(draft, path):
+        return None
+    size = change_size(settings_of(type(search.drafter))[name], before, value)
+    return SettingChange(name, before, value, size, draft.tree.size - 1, len(draft.order) - 1, asked)
+
+
+def _closer(search: ChangeSearch, name: str, nearer: Setting, found: SettingChange, path: Path) -> SettingChange:
+    """Halve the way between a value that does not keep the path and one that does."""
+    whole = isinstance(found.after, int)
+    for _ in range(10 if whole else HALVINGS):  # ten halvings settle any whole number of the ranges
+        far = found.after
+        if whole and abs(far - nearer) <= 1:
+            break
+        middle = (nearer + far) // 2 if whole else rounded((nearer + far) / 2)
+        if middle in (nearer, far):
+            break
+        change = _tried(search, name, middle, path)
+        if isinstance(change, SettingChange):
+            found = replace(change, sure=found.sure)
+        else:
+            nearer = middle
+            found = replace(found, sure=found.sure and change is None)
+    return found

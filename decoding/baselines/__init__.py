@@ -1,1 +1,0 @@
-"""Outside baselines: what a user would otherwise run."""

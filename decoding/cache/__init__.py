@@ -1,0 +1,1 @@
+"""Preallocated key/value rows, and the target's features beside them."""

@@ -1,0 +1,1 @@
+"""Errors, files, processes, settings, cost curves: what everything else may use."""

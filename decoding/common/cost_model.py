@@ -1,0 +1,159 @@
+"""What passes cost on this machine: target passes by number of nodes, draft levels by width, as they were measured."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from decoding.common.errors import require
+
+
+@dataclass(frozen=True)
+class CostPoint:
+    """Time of a pass of one size.
+
+    Attributes:
+        size: nodes of a target pass, the root included, or nodes of a draft level.
+        seconds: what a pass takes when nothing else slows the machine.
+        low_s, high_s: quartiles of all repeats.
+    """
+
+    size: int
+    seconds: float
+    low_s: float
+    high_s: float
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """Times of some sizes, and between them a line.
+
+    Attributes:
+        points: by size, ascending.
+        padded: passes are padded to the sizes of the points, so that one between two of them costs what the next does.
+    """
+
+    points: tuple[CostPoint, ...]
+    padded: bool = False
+
+    def seconds(self, sizes: np.ndarray | int) -> np.ndarray:
+        """Seconds of passes of these sizes: piecewise linear between the points, on past the last as before it.
+
+        A pass counts no longer than a larger one: noise only ever adds time, and the larger one would do as well.
+        """
+        known, times = self._corners
+        sizes = np.asarray(sizes, dtype=float)
+        slope = (times[-1] - times[-2]) / (known[-1] - known[-2]) if len(known) > 1 else 0.0
+        return np.interp(sizes, known, times) + slope * np.maximum(sizes - known[-1], 0.0)
+
+    def raised(self, seconds: float) -> "CostCurve":
+        """The curve with a fixed cost on top."""
+        points = (CostPoint(p.size, p.seconds + seconds, p.low_s + seconds, p.high_s + seconds) for p in self.points)
+        return CostCurve(tuple(points), self.padded)
+
+    def written(self) -> str:
+        """The line as text in milliseconds, `1:2.5 8:3.1`, as `read_curve` takes it."""
+        return " ".join(f"{int(size)}:{1000 * seconds:.4g}" for size, seconds in zip(*self._corners, strict=True))
+
+    @cached_property
+    def _corners(self) -> tuple[np.ndarray, np.ndarray]:
+        """Sizes and seconds of the ends of the line's pieces."""
+        sizes = np.array([point.size for point in self.points])
+        times = np.minimum.accumulate([point.seconds for point in self.points][::-1])[::-1]
+        if not self.padded:
+            return sizes, times
+        starts = np.append(1, sizes[:-1] + 1)  # a step begins behind the size before
+        corners = dict(zip(np.append(starts, sizes).tolist(), np.append(times, times).tolist(), strict=True))
+        return np.array(sorted(corners)), np.array([corners[size] for size in sorted(corners)])
+
+
+def read_curve(text: str, name: str) -> CostCurve:
+    """A curve from milliseconds by size, `1:2.5 8:3.1`, or from one number for every size.
+
+    Raises:
+        SettingsError: the text is no curve; `name` is the setting it stands in.
+    """
+    message = (
+        f"{name} must be milliseconds by size such as '1:2.5 8:3.1', sizes ascending from 1 or more, or one number for "
+        f"every size, not {text!r}."
+    )
+    pairs = [entry.split(":") for entry in text.split()]
+    if len(pairs) == 1 and len(pairs[0]) == 1:
+        pairs = [["1", *pairs[0]]]
+    try:
+        sizes, times = [int(size) for size, _ in pairs], [float(ms) / 1000 for _, ms in pairs]
+    except ValueError:
+        sizes = times = []
+    rising = all(before < after for before, after in zip([0, *sizes], sizes, strict=False))
+    require(bool(sizes) and rising and all(0 <= seconds < np.inf for seconds in times), message)
+    return CostCurve(tuple(CostPoint(size, s, s, s) for size, s in zip(sizes, times, strict=True)))
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Costs of one pair on one machine.
+
+    Attributes:
+        target: passes over a tree, by number of nodes with the root, from its mask to the logits of every node.
+        draft: draft levels, by width.
+        iteration_s: what an iteration takes beside drafting, mask and pass; median of `iterations` real ones.
+        level_s: what drafting takes per level beside the draft's passes; median of the same iterations.
+        prefix_length: tokens that the passes stood behind.
+        measured: when, in UTC.
+        machine: hardware, precision, engines and library versions in one line.
+    """
+
+    target: CostCurve
+    draft: CostCurve
+    iteration_s: float
+    level_s: float
+    iterations: int
+    prefix_length: int
+    measured: str
+    machine: str
+
+    @property
+    def verification(self) -> CostCurve:
+        """Cost of an iteration without its drafting, by number of nodes."""
+        return self.target.raised(self.iteration_s)
+
+    @property
+    def level(self) -> CostCurve:
+        """Cost of a draft level with what goes on around it, by width."""
+        return self.draft.raised(self.level_s)
+
+    def as_json(self) -> dict[str, Any]:
+        """The model as JSON holds it."""
+        curves = {
+            name: {"padded": curve.padded, "points": [[p.size, p.seconds, p.low_s, p.high_s] for p in curve.points]}
+            for name, curve in (("target", self.target), ("draft", self.draft))
+        }
+        rest = ("iteration_s", "level_s", "iterations", "prefix_length", "measured", "machine")
+        return curves | {name: getattr(self, name) for name in rest}
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> "CostModel":
+        """The model that `as_json` wrote.
+
+        Raises:
+            ValueError, KeyError, TypeError: the content is damaged.
+        """
+        curves = {name: _curve_from_json(content[name]) for name in ("target", "draft")}
+        seconds = {name: _checked(float(content[name])) for name in ("iteration_s", "level_s")}
+        counts = {name: int(content[name]) for name in ("iterations", "prefix_length")}
+        return CostModel(**curves, **seconds, **counts, measured=str(content["measured"]), machine=content["machine"])
+
+
+def _curve_from_json(content: dict[str, Any]) -> CostCurve:
+    points = [CostPoint(int(size), *(_checked(float(s)) for s in times)) for size, *times in content["points"]]
+    sizes = [point.size for point in points]
+    if not points or sizes != sorted(set(sizes)) or sizes[0] < 1:
+        raise ValueError("sizes of a cost curve must ascend")
+    return CostCurve(tuple(points), bool(content["padded"]))
+
+
+def _checked(seconds: float) -> float:
+    if not 0 <= seconds < np.inf:
+        raise ValueError("a time must be finite and not negative")
+    return seconds

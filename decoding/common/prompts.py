@@ -1,0 +1,86 @@
+"""Prompts by kind of text: the ones that come with the program, or a folder of one's own."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from decoding.common.errors import PromptError
+
+SAMPLE_PROMPTS = Path(__file__).resolve().parents[2] / "sample_prompts"
+KINDS = ("stories", "encyclopedia", "fiction", "mathematics", "code", "dialogue", "translation")
+MAX_FILE_BYTES = 2**20
+MAX_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt.
+
+    Attributes:
+        kind: what sort of text it starts, e.g. `stories`; the subfolder it lies in.
+        name: its file's name without `.txt`, unique within its kind.
+        text: the prompt, without white space around it.
+    """
+
+    kind: str
+    name: str
+    text: str
+
+
+def load_prompts(folder: Path | None = None) -> tuple[Prompt, ...]:
+    """Every `.txt` file of a folder as a prompt; its subfolder is its kind, or the folder itself without one.
+
+    Raises:
+        PromptError: no such folder, no prompt in it, or a file that is no UTF-8 text, empty, too large or unreadable.
+    """
+    root = SAMPLE_PROMPTS if folder is None else Path(os.path.expanduser(folder)).resolve()
+    if not root.is_dir():
+        raise PromptError(f"There is no folder {root}: choose a folder with .txt files, one prompt in each.")
+    prompts = [_read(root, path) for path in _text_files(root)]
+    if not prompts:
+        raise PromptError(f"{root} holds no .txt file: put one prompt into each file, subfolders are kinds of text.")
+    place = {kind: number for number, kind in enumerate(KINDS)}
+    return tuple(sorted(prompts, key=lambda p: (place.get(p.kind, len(KINDS)), p.kind, p.name)))
+
+
+def _text_files(root: Path) -> list[Path]:
+    """Visible `.txt` files of a folder, subfolders included."""
+    try:
+        found = [path for path in sorted(root.rglob("*.txt")) if path.is_file()]
+    except OSError as error:
+        raise PromptError(f"{root} could not be read ({error.strerror}): choose another folder.") from None
+    visible = [path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+    if len(visible) > MAX_FILES:
+        raise PromptError(f"{root} holds {len(visible)} .txt files: choose a folder with at most {MAX_FILES}.")
+    return visible
+
+
+def read_prompt(path: Path, name: Path, instead: str) -> str:
+    """The text of a file, without white space around it.
+
+    Args:
+        name: what to call the file in an error. instead: what can be done without it.
+
+    Raises:
+        PromptError: no UTF-8 text, empty, too large or unreadable.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise PromptError(f"{name} is larger than {MAX_FILE_BYTES // 2**20} MB: a prompt is a short text.")
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").strip()
+    except UnicodeDecodeError:
+        raise PromptError(f"{name} is not UTF-8 text: save it as UTF-8 or {instead}.") from None
+    except OSError as error:
+        raise PromptError(f"{name} could not be read ({error.strerror}): {instead}.") from None
+    if not text or "\0" in text:
+        raise PromptError(f"{name} holds no text: write a prompt into it or {instead}.")
+    return text
+
+
+def _read(root: Path, path: Path) -> Prompt:
+    inside = path.relative_to(root)
+    text = read_prompt(path, inside, "take it out of the folder")
+    kind, rest = (inside.parts[0], inside.parts[1:]) if len(inside.parts) > 1 else (root.name, inside.parts)
+    return Prompt(kind, "/".join(rest).removesuffix(".txt"), text)

@@ -1,0 +1,203 @@
+"""What a setting is: declared once, in the metadata of its dataclass field, beside its default.
+
+    length: int = setting(8, 1, 64, group=SHAPE, label="Length", help="Tokens in a row.", paper="DynaTree")
+
+Validation, widgets, links, sweeps and the search for the smallest change all read the declaration (`settings_of`).
+"""
+
+import dataclasses
+import reprlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from numbers import Real
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+
+from decoding.common.errors import SettingsError
+
+Source = Literal["paper", "code", "default"]
+
+SHAPE, SEARCH, BREADTH, DEPTH, SIZE = "Shape", "Search", "Breadth", "Depth", "Pruning and size"
+VERIFICATION, HISTORY, ENGINE = "Verification", "History", "Engine"
+GROUPS = (VERIFICATION, SHAPE, SEARCH, BREADTH, DEPTH, SIZE, HISTORY, ENGINE)
+
+# Logits divided by less than this leave the range of float32 and have no softmax.
+TEMPERATURES = (1e-30, 1e30)
+SEEDS = 2**63  # what every generator takes
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; an open end is not one of them."""
+
+    low: float
+    high: float
+    low_open: bool = False
+    high_open: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        above = value > self.low if self.low_open else value >= self.low
+        return above and (value < self.high if self.high_open else value <= self.high)
+
+    def __str__(self) -> str:
+        low, high = (f"{end:g}" if isinstance(end, float) else str(end) for end in (self.low, self.high))
+        if self.low_open:
+            return f"above {low} and {'below' if self.high_open else 'at most'} {high}"
+        return f"from {low} to {'below ' if self.high_open else ''}{high}"
+
+
+@dataclass(frozen=True)
+class SettingInfo:
+    """What is declared of one setting.
+
+    Attributes:
+        name: of the field.
+        default: its type is the kind of the setting: a switch, a whole number, a number, a text, or an object.
+        label, symbol, help: on the screen: words, the paper's sign (empty where it has none), one line of meaning.
+        group: heading under which the screen shows it, one of `GROUPS`.
+        accepted: numbers that are accepted; None where it is no number.
+        offered: lowest and highest number on a slider, part of `accepted`.
+        step: of the slider.
+        choices: what a text can be, with the words for it; None where it is free.
+        placeholder: what an empty text means.
+        needs: name of the switch without which it has no effect.
+        given_by: name of the text setting that decides it instead where that is not empty.
+        paper: what gives the default, empty where no paper does; `in_code`: its public code alone does.
+        searched: whether another value of it can have kept a token, with the draws that a run had.
+    """
+
+    default: Any
+    label: str
+    symbol: str = ""
+    help: str = ""
+    group: str = ENGINE
+    accepted: Range | None = None
+    offered: tuple[float, float] | None = None
+    step: float | None = None
+    choices: Mapping[str, str] | None = None
+    placeholder: str = ""
+    needs: str = ""
+    given_by: str = ""
+    paper: str = ""
+    in_code: bool = False
+    searched: bool = True
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """Label and symbol together."""
+        return f"{self.label} ({self.symbol})" if self.symbol else self.label
+
+    @property
+    def short(self) -> str:
+        """The symbol, or the label where there is none."""
+        return self.symbol or self.label.lower()
+
+    @property
+    def source(self) -> Source:
+        """Where the default comes from."""
+        return "default" if not self.paper else "code" if self.in_code else "paper"
+
+    def offered_with(self, value: float) -> tuple[float, float]:
+        """What a slider offers that stands at a value: more where that is accepted all the same."""
+        return min(self.offered[0], value), max(self.offered[1], value)
+
+    def words(self, choice: str) -> str:
+        """A choice as a person reads it."""
+        return (self.choices or {}).get(choice, choice.replace("_", " "))
+
+    def checked(self, value: Any) -> Any:
+        """The value in the type of the default; NumPy's numbers and whole ones like 64.0 are taken.
+
+        Raises:
+            SettingsError: it is of another kind or out of range.
+        """
+        if not self._accepts(value):
+            symbol = f" ({self.symbol})" if self.symbol else ""
+            shown = value if isinstance(value, Real) else reprlib.repr(value)
+            raise SettingsError(f"{self.name}{symbol} must be {self._wanted()}, not {shown}.")
+        kind = type(self.default)
+        return kind(value) if kind in (bool, int, float) else value
+
+    def _accepts(self, value: Any) -> bool:
+        kind = type(self.default)
+        if kind is bool:
+            return isinstance(value, bool | np.bool_)
+        if kind in (int, float):
+            number = isinstance(value, Real) and not isinstance(value, bool) and value in self.accepted
+            return number and (kind is float or value == int(value))
+        if kind is str:
+            return isinstance(value, str) and (not self.choices or value in self.choices)
+        return True  # an object comes from code
+
+    def _wanted(self) -> str:
+        """What is accepted, in words."""
+        if self.accepted:
+            return f"a {'whole ' if isinstance(self.default, int) else ''}number {self.accepted}"
+        if isinstance(self.default, bool):
+            return "true or false"
+        return f"one of {', '.join(self.choices)}" if self.choices else "a text"
+
+
+def setting(
+    default: Any,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    offered: tuple[float, float] | None = None,
+    **words: Any,
+) -> Any:
+    """A dataclass field that is a setting; other arguments are those of `SettingInfo`.
+
+    Args:
+        low, high: smallest and largest number accepted; `above` and `below` instead of them leave the end out.
+        offered: on a slider, where that is less than what is accepted.
+    """
+    accepted = None
+    if type(default) in (int, float):
+        ends = (low if above is None else above, high if below is None else below)
+        accepted = Range(*ends, low_open=above is not None, high_open=below is not None)
+        offered = offered or ends
+    info = SettingInfo(default, accepted=accepted, offered=offered, **words)
+    return field(default=default, metadata={"setting": info})
+
+
+@cache
+def settings_of(kind: type) -> Mapping[str, SettingInfo]:
+    """What a dataclass declares of its settings, by name."""
+    declared = {each.name: each.metadata.get("setting") for each in dataclasses.fields(kind)}
+    return MappingProxyType({name: replace(info, name=name) for name, info in declared.items() if info is not None})
+
+
+def check_settings(owner: Any) -> None:
+    """Hold every setting of a frozen dataclass against its declaration, and give it the type of its default.
+
+    Raises:
+        SettingsError: a setting is of another kind or out of range; the message names it and what is accepted.
+    """
+    for name, info in settings_of(type(owner)).items():
+        object.__setattr__(owner, name, info.checked(getattr(owner, name)))
+
+
+def wrong_sampling(sampling: Any) -> str:
+    """A sentence on what is out of its range in a `Sampling` or a record of one; empty where nothing is."""
+    low, high = TEMPERATURES
+    for name, lowest, highest, rule in (
+        ("temperature", low, high, f"0, which decodes greedily, or from {low:g} to {high:g}"),
+        ("draft_temperature", low, high, f"from {low:g} to {high:g}"),
+        ("top_p", sys.float_info.min, 1, "above 0 and at most 1"),
+    ):
+        value = getattr(sampling, name)
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not (number and (lowest <= value <= highest or (name == "temperature" and value == 0))):
+            return f"{name} must be {rule}, not {value!r}."
+    seed = sampling.seed
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEEDS:
+        return f"seed must be a whole number from 0 to {SEEDS - 1:,}, not {seed!r}."
+    return ""

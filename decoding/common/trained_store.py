@@ -1,0 +1,176 @@
+"""Trained networks on disk, a folder each: a card in JSON and weights in 6 bits. What draft heads and selectors share.
+
+Those that come with the program lie in a folder of the program, a user's in `RUN/KIND/` below the folder of trainings.
+One is named by its folder or by RUN, which is the value of a setting. Listing needs no torch.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from decoding.common.errors import DraftscopeError, PairError, SettingsError
+from decoding.common.files import training_home, write_whole
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    N = TypeVar("N", bound=nn.Module)
+
+NAME = re.compile(r"[\w.-]{1,100}")  # what an address and a line of contestants can hold
+MOST_CARD_BYTES = 1 << 20
+SPARE_BYTES = 1 << 20  # of a file of weights: its header
+
+
+class Card(Protocol):
+    """What is known of a stored network before its weights are read."""
+
+    name: str
+    created: str
+    shipped: bool
+
+
+C = TypeVar("C", bound=Card)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of trained network.
+
+    Attributes:
+        noun: what sentences call it.
+        setting: of a method, names one.
+        folder: that it has below a run; also begins the names of its files.
+        otherwise: what to do without it.
+    """
+
+    noun: str
+    setting: str
+    folder: str
+    otherwise: str
+
+    @property
+    def card(self) -> str:
+        """Name of the file that describes one."""
+        return f"{self.folder}.json"
+
+    @property
+    def weights(self) -> str:
+        """Name of the file of its weights."""
+        return f"{self.folder}.safetensors.xz"
+
+    def stored(self, shipped: Path) -> list[tuple[str, Path]]:
+        """Name and folder of every one, the program's first.
+
+        Args:
+            shipped: folder of those that come with the program.
+        """
+        mine = sorted(training_home().glob(f"*/{self.folder}/{self.card}"))
+        found = [(file.parent.name, file.parent) for file in sorted(shipped.glob(f"*/{self.card}"))]
+        found += [(file.parent.parent.name, file.parent) for file in mine]
+        return [(name, folder) for name, folder in found if NAME.fullmatch(name)]
+
+    def all(self, shipped: Path, read_card: Callable[[Path, str], C]) -> list[C]:
+        """Every one that can be read: those of the program, then the user's, the latest first.
+
+        A damaged one is left out; asking for it by name tells what is wrong with it.
+        """
+        found: dict[str, C] = {}
+        for name, folder in self.stored(shipped):
+            try:
+                found.setdefault(name, read_card(folder, name))
+            except PairError:
+                continue
+        by_name = sorted(found.values(), key=lambda card: card.name)
+        latest = sorted(by_name, key=lambda card: card.created, reverse=True)
+        return sorted(latest, key=lambda card: not card.shipped)
+
+    def find(self, name: str, shipped: Path, read_card: Callable[[Path, str], C]) -> C:
+        """The one of a name.
+
+        Raises:
+            SettingsError: there is none.
+            PairError: it is damaged.
+        """
+        folder = next((folder for known, folder in self.stored(shipped) if known == name), None)
+        if folder is not None:
+            return read_card(folder, name)
+        known = ", ".join(card.name for card in self.all(shipped, read_card))
+        there = f"choose one of {known}, or leave it empty" if known else "leave it empty, or train one"
+        raise SettingsError(f"{self.setting} is {str(name)[:100]!r}, and there is no such {self.noun}: {there}.")
+
+    def read(self, folder: Path, made_of: Callable[[Mapping[str, Any]], Any]) -> Any:
+        """The card of a folder, made of what its file holds.
+
+        Raises:
+            PairError: it is damaged.
+        """
+        try:
+            with (folder / self.card).open("rb") as file:
+                return made_of(json.loads(file.read(MOST_CARD_BYTES)))
+        except OSError as error:
+            raise self.damaged(folder, f"{self.card}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+            raise self.damaged(folder, f"{self.card} is no description of a {self.noun}") from None
+
+    def save(self, folder: Path, state: "Mapping[str, Tensor]", card: Mapping[str, Any]) -> None:
+        """Store one; one that was there is replaced, each file whole.
+
+        Raises:
+            TrainingError: the weights are no numbers, or the disk does not take them.
+        """
+        from decoding.common.files import disk_errors
+        from decoding.common.packed_weights import packed_bytes
+
+        weights, text = packed_bytes(state), json.dumps(card, indent=1, allow_nan=False)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / self.weights, weights)
+        write_whole(folder / self.card, text.encode())  # last: it is there once its card is
+
+    def load(self, folder: Path, build: "Callable[[], N]") -> "N":
+        """The network of a folder with its trained weights, float32 on the CPU.
+
+        Args:
+            build: makes a network of the right shape.
+
+        Raises:
+            PairError: the weights are damaged or not those of such a network.
+        """
+        import torch
+
+        from decoding.common.packed_weights import load_packed
+
+        try:
+            with torch.device("meta"):
+                network = build()
+            most = 4 * sum(w.numel() for w in network.parameters()) + SPARE_BYTES
+            size = (folder / self.weights).stat().st_size
+            if size > most:
+                raise self.damaged(folder, f"{self.weights} holds {size:,} bytes, and its network at most {most:,}")
+            state = load_packed(folder / self.weights, most)
+            network.load_state_dict(state, assign=True)
+        except OSError as error:
+            raise self.damaged(folder, f"{self.weights}: {error.strerror}") from None
+        except PairError:
+            raise
+        except DraftscopeError as error:
+            raise PairError(str(error)) from None
+        except (RuntimeError, TypeError, KeyError):
+            raise self.damaged(folder, f"the weights are not those that {self.card} tells of") from None
+        if not all(torch.isfinite(weight).all() for weight in state.values()):
+            raise self.damaged(folder, f"{self.weights} holds weights that are no numbers")
+        return network
+
+    def stamp(self, folder: Path) -> int:
+        """Changes when the weights do."""
+        try:
+            return (folder / self.weights).stat().st_mtime_ns
+        except OSError as error:
+            raise self.damaged(folder, f"{self.weights}: {error.strerror}") from None
+
+    def damaged(self, folder: Path, what: str) -> PairError:
+        """The sentence about one that cannot be used."""
+        return PairError(f"The {self.noun} in {folder} is damaged ({what}): train it again, or {self.otherwise}.")

@@ -1,0 +1,293 @@
+"""Several ways to decode the same prompts, interleaved in one run: warm-up, repeats, identity, medians."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from decoding.common.engine_names import ENGINES, is_engine, same_engine, streamed_rows
+from decoding.common.errors import OutOfMemoryError, require
+from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.interruption import CancelledError, pause_point
+from decoding.compare.hf_generate import BASELINES, Baseline, run_baseline
+from decoding.compare.identity import Difference, MarginJudge, explain_difference
+from decoding.engines.static import StaticEngine
+from decoding.methods.method import Method
+from decoding.models.pair import Pair
+from decoding.sampling.sampling import Sampling
+from decoding.session.limits import Limits, check_prompt
+from decoding.session.session import DecodeSession, prepared
+from decoding.trace.metrics import RunMetrics, measure_run, measure_timeline, tokens_before_loop
+from decoding.trace.records import IterationTrace, RunTrace
+
+# Calls for one figure: in the first a pass of a new size runs as it is, in the second it becomes a CUDA graph.
+MOST_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to decode: a method of ours, or an outside baseline.
+
+    Attributes:
+        engine: what runs the models of a method, one of `presets.ENGINES`; None leaves it to the pair.
+    """
+
+    label: str
+    method: Method | None = None
+    baseline: Baseline | None = None
+    engine: str | None = None
+
+    def __post_init__(self):
+        require(
+            self.engine is None or is_engine(self.engine),
+            f"unknown engine {self.engine!r}: choose {', '.join(ENGINES)} or streaming.",
+        )
+        require(self.engine is None or self.method is not None, f"{self.label}: a baseline has no engine to choose.")
+        require((self.method is None) != (self.baseline is None), f"{self.label}: give either a method or a baseline.")
+        require(
+            self.baseline is None or self.baseline in BASELINES,
+            f"unknown baseline {self.baseline!r}: choose {', '.join(BASELINES)}.",
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measured call.
+
+    Attributes:
+        prompt, repeat: which prompt (index) and which repeat (0-based).
+        loop_free_tokens: output tokens before the first repeated 16-gram.
+        metrics, loop_free: figures of the whole call and of what came before the loop (None if nothing did).
+        run: the trace (summary record) of a method of ours.
+        failure: one sentence if the call could not be made; then the figures are None.
+        cold: passes of the call that were no replays of CUDA graphs though others of their size are; 0 elsewhere.
+    """
+
+    contestant: int
+    prompt: int
+    repeat: int
+    output_ids: tuple[int, ...]
+    loop_free_tokens: int
+    metrics: RunMetrics | None
+    loop_free: RunMetrics | None
+    run: RunTrace | None
+    failure: str | None = None
+    cold: int = 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out: every call, and where outputs part from the reference (contestant 0, or the first that is AR).
+
+    Sampled outputs part by chance: then there are no differences to tell.
+    """
+
+    contestants: tuple[Contestant, ...]
+    prompts: tuple[str, ...]
+    results: tuple[Result, ...]
+    differences: tuple[tuple[int, int, Difference], ...]
+    reference: int
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def reference_of(self, contestant: int) -> int | None:
+        """Whose output a contestant's has to be; None where that of nobody here.
+
+        A window of attention is another law: it is compared with decoding token by token with the same window.
+        """
+        return _reference_of(self.contestants, contestant, self.reference)
+
+    def of(self, contestant: int) -> list[Result]:
+        """Measured calls of one contestant."""
+        return [result for result in self.results if result.contestant == contestant]
+
+
+def compare(
+    pair: Pair,
+    contestants: Sequence[Contestant],
+    prompts: Sequence[tuple[str, list[int]]],
+    max_new_tokens: int = 128,
+    repeats: int = 3,
+    warmup: int = 1,
+    sampling: Sampling | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Comparison:
+    """Run every contestant on every prompt, one after another within each repeat, so that drift hits all alike.
+
+    Args:
+        prompts: (name, token ids) each.
+        warmup: unmeasured rounds on the first prompt before the measured ones.
+        progress: called with calls done, calls in all, and what runs now.
+        cancelled: asked between iterations; when True, what was measured so far is returned.
+    """
+    for _, ids in prompts:
+        check_prompt(pair, ids, max_new_tokens)
+    plan = [(c, 0, None) for _ in range(warmup) for c in range(len(contestants))]
+    plan += [(c, p, r) for r in range(repeats) for p in range(len(prompts)) for c in range(len(contestants))]
+    results: list[Result] = []
+    pairs = [pair.with_engine(contestant.engine) if contestant.engine else pair for contestant in contestants]
+    for done, (c, p, repeat) in enumerate(plan):
+        if progress:
+            progress(
+                done,
+                len(plan),
+                f"{contestants[c].label}: {prompts[p][0]}" + ("" if repeat is not None else " (warm-up)"),
+            )
+        limits = Limits(max_new_tokens=max_new_tokens, record="summary")
+        call = partial(measured_call, pairs[c], contestants[c], prompts[p][1], limits, sampling, cancelled)
+        try:
+            result = call() if repeat is None else warm_call(pairs[c], call)
+        except CancelledError:
+            if cancelled is None or not cancelled():
+                raise  # nobody asked for what was measured so far
+            break
+        if repeat is not None:
+            results.append(replace(result, contestant=c, prompt=p, repeat=repeat))
+    reference = _reference(contestants)
+    sampling = sampling or Sampling()
+    differences = _differences(pair, contestants, prompts, results, reference) if sampling.greedy else ()
+    names = tuple(name for name, _ in prompts)
+    return Comparison(tuple(contestants), names, tuple(results), differences, reference, sampling)
+
+
+def trees_on_prefix(
+    pair: Pair, methods: Sequence[Method], token_ids: list[int], sampling: Sampling | None = None
+) -> list[IterationTrace]:
+    """Every method's first iteration on the same committed text, recorded in full."""
+    room = pair.context - len(token_ids)
+    limits = Limits(max_new_tokens=max(1, min(64, room)))
+    trees = []
+    for method in methods:
+        pause_point()
+        trees.append(DecodeSession(pair, method, token_ids, sampling, limits).step())
+    return trees
+
+
+def warm_call(pair: Pair, call: Callable[[], Result]) -> Result:
+    """The result of a call, made again where a CUDA graph was made during it: that one says little about the others."""
+    for _ in range(MOST_TRIES):
+        before = cold_calls(pair)
+        result = call()
+        cold = cold_calls(pair) - before
+        if not cold or result.failure:
+            break
+    return replace(result, cold=cold)
+
+
+def cold_calls(pair: Pair) -> int:
+    """Passes of a pair so far that warmed up or captured a CUDA graph, instead of replaying one."""
+    engines = (pair.target.engine, pair.draft.engine)
+    return sum(engine.graphs.cold for engine in engines if isinstance(engine, StaticEngine))
+
+
+def measured_call(
+    pair: Pair,
+    contestant: Contestant,
+    prompt_ids: list[int],
+    limits: Limits,
+    sampling: Sampling | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Result:
+    """One call, timed; its contestant, prompt and repeat are numbered 0. What cannot be run tells so in `failure`.
+
+    Raises:
+        CancelledError: `cancelled` said so between two iterations.
+    """
+    try:
+        return _call(pair, contestant, prompt_ids, limits, sampling, cancelled)
+    except (OutOfMemoryError, RuntimeError, MemoryError) as error:
+        if not isinstance(error, OutOfMemoryError) and not is_out_of_memory(error):
+            raise
+        # One contestant too large for the device must not cost the others their figures.
+        return _failed(f"{contestant.label} ran out of memory: lower node_budget or max_new_tokens.")
+
+
+def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampling, cancelled) -> Result:
+    if contestant.baseline:
+        try:
+            call = run_baseline(
+                pair,
+                contestant.baseline,
+                prompt_ids,
+                limits.max_new_tokens,
+                limits.ignore_end_of_text,
+                cancelled,
+                sampling,
+            )
+        except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
+            return _failed(f"{contestant.label} refused this pair: {error}")
+        loop_free = tokens_before_loop(call.output_ids)
+        return Result(
+            contestant=0,
+            prompt=0,
+            repeat=0,
+            output_ids=call.output_ids,
+            loop_free_tokens=loop_free,
+            metrics=measure_timeline(call.timeline, call.peak_memory_bytes),
+            loop_free=measure_timeline(call.timeline.until(loop_free), call.peak_memory_bytes),
+            run=None,
+        )
+    run, output_ids = _run_method(pair, contestant, prompt_ids, limits, sampling, cancelled)
+    loop_free = tokens_before_loop(output_ids)
+    return Result(0, 0, 0, output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
+
+
+def _failed(sentence: str) -> Result:
+    return Result(0, 0, 0, (), 0, None, None, None, sentence)
+
+
+def _run_method(pair, contestant, prompt_ids, limits, sampling, cancelled) -> tuple[RunTrace, tuple[int, ...]]:
+    """One call of ours, timed from the outside: the clock runs from the call to each iteration's end.
+
+    It stands while others have a turn between two iterations.
+    """
+    method = prepared(contestant.method, pair, sampling or Sampling())  # may measure for seconds what it has to know
+    started = time.perf_counter()
+    session = DecodeSession(pair, method, prompt_ids, sampling, limits)
+    ends = []
+    for _ in session:
+        ends.append(time.perf_counter() - started)
+        if cancelled is not None and cancelled():
+            raise CancelledError
+        started += pause_point(timed=True)
+    run = session.trace()
+    # Wall time, the writing of the summary included, replaces the sum of the phases.
+    iterations = tuple(
+        replace(iteration, ended_s=end, started_s=ends[i - 1] if i else run.totals.prefill_s)
+        for i, (iteration, end) in enumerate(zip(run.iterations, ends, strict=True))
+    )
+    totals = replace(run.totals, wall_s=ends[-1], ttft_s=ends[0])
+    return replace(run, label=contestant.label, iterations=iterations, totals=totals), run.output_ids
+
+
+def _reference(contestants: Sequence[Contestant]) -> int:
+    for index, contestant in enumerate(contestants):
+        if contestant.method and contestant.method.name == "autoregressive":
+            return index
+    return 0
+
+
+def _reference_of(contestants: Sequence[Contestant], index: int, reference: int) -> int | None:
+    engine = contestants[index].engine
+    if engine is None or streamed_rows(engine) is None:
+        return reference
+    alike = [place for place, each in enumerate(contestants) if each.engine and same_engine(each.engine, engine)]
+    return next((place for place in alike if contestants[place].method.name == "autoregressive"), None)
+
+
+def _differences(
+    pair: Pair, contestants: Sequence[Contestant], prompts, results: list[Result], reference: int
+) -> tuple[tuple[int, int, Difference], ...]:
+    """(contestant, prompt, first difference) wherever an output is not that of its reference."""
+    outputs = {(each.contestant, each.prompt): each.output_ids for each in results if not each.failure}
+    references = [_reference_of(contestants, number, reference) for number in range(len(contestants))]
+    different = [(c, p) for (c, p), output in outputs.items() if output != outputs.get((references[c], p), output)]
+    judges: dict[str | None, MarginJudge] = {}
+    found = []
+    for c, p in different:
+        engine = contestants[c].engine if references[c] != reference else None
+        if engine not in judges:
+            judges[engine] = MarginJudge(pair.with_engine(engine).target if engine else pair.target)
+        expected = outputs[references[c], p]
+        found.append((c, p, explain_difference(pair, prompts[p][1], outputs[c, p], expected, judges[engine])))
+    return tuple(found)

@@ -1,0 +1,109 @@
+"""What takes part in a comparison as one line of text: `dynatree@lean:base_depth=3,history=false`, and back."""
+
+from difflib import get_close_matches
+
+from decoding.common.engine_names import ENGINES, is_engine
+from decoding.common.errors import SettingsError, require
+from decoding.compare.comparison import Contestant
+from decoding.compare.hf_generate import BASELINES
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS, PRESETS
+from decoding.trace.records import Setting
+
+_SWITCH = {"true": True, "on": True, "false": False, "off": False}
+
+
+def parse_contestant(text: str) -> Contestant:
+    """`NAME[@ENGINE][:setting=value,...]` as a contestant; NAME is a key of METHODS, PRESETS or BASELINES.
+
+    Raises:
+        SettingsError: an unknown name, setting or value, in one sentence.
+    """
+    named, _, listed = (part.strip() for part in text.partition(":"))
+    name, at, engine = (part.strip() for part in named.partition("@"))
+    known = ", ".join((*ENGINES, "streaming"))
+    require(not at or is_engine(engine), f"There is no engine {engine!r}: choose {known}, or streaming-N for N rows.")
+    if name in BASELINES:
+        require(not listed and not at, f"{name} has no settings here: write {name} alone instead of {text!r}.")
+        return Contestant(BASELINES[name], baseline=name)
+    method = METHODS.get(name) or PRESETS.get(name)
+    if method is None:
+        raise SettingsError(_unknown(name))
+    parts = listed.split(",") if listed else []
+    # A verifier may have settings of its own, wherever in the line it is named.
+    pieces = [[piece.strip() for piece in part.partition("=")] for part in parts]
+    verifier = next((value for key, _, value in pieces if key == "verifier" and value), None)
+    settled = method.with_settings(verifier=verifier)
+    changes = dict(_assignment(settled, part, text) for part in parts)
+    changed = method.with_settings(**changes) if changes else method
+    label = contestant_label(changed)
+    return Contestant(f"{label} ({engine})" if at else label, method=changed, engine=engine or None)
+
+
+def format_contestant(contestant: Contestant) -> str:
+    """The text that `parse_contestant` reads; only settings that differ from those of the name are written."""
+    if contestant.baseline:
+        return contestant.baseline
+    changes = changed_settings(contestant.method)
+    written = ",".join(f"{name}={_write(value)}" for name, value in changes.items())
+    base = _base_name(contestant.method) + (f"@{contestant.engine}" if contestant.engine else "")
+    return f"{base}:{written}" if written else base
+
+
+def changed_settings(method: Method) -> dict[str, Setting]:
+    """Settings that differ from the method or preset that its label names, from the method's defaults otherwise."""
+    base = _base_name(method)
+    named = METHODS.get(base) or PRESETS[base]
+    # Settings of a verifier that was put in another's place differ from the defaults of that one.
+    defaults = named.with_settings(verifier=method.verifier.name).all_settings() | {"verifier": named.verifier.name}
+    return {name: value for name, value in method.all_settings().items() if value != defaults[name]}
+
+
+def contestant_label(method: Method) -> str:
+    """What to call a method whose settings may have been changed: `DynaTree · history false`."""
+    changes = ", ".join(f"{name} {_write(value)}" for name, value in unnamed_changes(method).items())
+    return f"{method.label} · {changes}" if changes else method.label
+
+
+def unnamed_changes(method: Method) -> dict[str, Setting]:
+    """Changed settings that the label does not tell; of a draft head it does: `SALF + TALF head`."""
+    return {name: value for name, value in changed_settings(method).items() if name != "draft_head"}
+
+
+def _base_name(method: Method) -> str:
+    preset = PRESETS.get(method.label)
+    return method.label if preset is not None and preset.name == method.name else method.name
+
+
+def _assignment(method: Method, part: str, text: str) -> tuple[str, Setting]:
+    name, equals, value = (piece.strip() for piece in part.partition("="))
+    require(bool(name and equals and value), f"{part.strip()!r} in {text!r} is no setting: write setting=value.")
+    defaults = method.all_settings()
+    known = ", ".join(defaults)
+    require(name in defaults, f"{method.label} has no setting {name!r}; it has {known}.")
+    return name, _read(name, value, defaults[name])
+
+
+def _read(name: str, value: str, default: Setting) -> Setting:
+    """A value in the type of its default."""
+    if isinstance(default, str):
+        return value
+    if isinstance(default, bool):
+        require(value.lower() in _SWITCH, f"{name} is true or false, not {value!r}.")
+        return _SWITCH[value.lower()]
+    kind, words = (int, "a whole number") if isinstance(default, int) else (float, "a number")
+    try:
+        return kind(value)
+    except ValueError:
+        raise SettingsError(f"{name} is {words}, not {value!r}.") from None
+
+
+def _write(value: Setting) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unknown(name: str) -> str:
+    names = [*METHODS, *BASELINES, *PRESETS]
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose {', '.join([*METHODS, *BASELINES])} or a preset."
+    return f"There is no method {name!r}: {hint}"

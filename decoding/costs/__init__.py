@@ -1,0 +1,1 @@
+"""What is measured of a pair on this machine and kept: times, acceptance, a selector's latencies."""

@@ -1,0 +1,194 @@
+"""How the draft's confidence and acceptance go together, measured once per pair and kept.
+
+Sequoia needs how often each child in draw order is accepted, the hardware-aware tree how far the odds of acceptance are
+from those that the draft gives.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.cache.feature_rows import FeatureRows
+from decoding.common.errors import require
+from decoding.common.interruption import pause_point
+from decoding.common.prompts import load_prompts
+from decoding.costs.kept import keep, recall
+from decoding.models.pair import Model, Pair, match_vocabulary
+from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.sampling.draws import Draws, GeneratorDraws
+from decoding.sampling.sampling import Sampling, exact_dtype, target_law
+
+RANKS = 16
+POSITIONS = 1024  # the standard error of a rate is then at most 0.016
+ROWS_AT_ONCE = 64  # both laws of a wide vocabulary fill the memory where all positions are looked at together
+SEED = 0
+NEWTON_STEPS = 30
+
+
+def calibrated(pair: Pair, sampling: Sampling) -> tuple[float, ...]:
+    """Acceptance rates of a pair at these sampling settings, `[RANKS]`: kept ones, or measured now and kept.
+
+    They lie in `draftscope/calibration/` of the user's cache folder, one file per pair.
+    """
+    rates = recall(pair, "", _entry(sampling), _are_rates)
+    if rates is None:
+        rates = acceptance_by_rank(pair, sampling)
+        keep(pair, "", _entry(sampling), list(rates), _are_rates)
+    return tuple(rates)
+
+
+@torch.inference_mode()
+def acceptance_by_rank(
+    pair: Pair, sampling: Sampling, prompts: Sequence[str] | None = None, ranks: int = RANKS
+) -> tuple[float, ...]:
+    """Measure how often the b-th child drawn without replacement is the one accepted, `[ranks]`.
+
+    Both models read each text in one causal pass. After positions spread over it, children are drawn from the draft's
+    law and the chance of each to be accepted by SpecInfer verification without replacement is computed; the rates are
+    means over all positions.
+
+    Args:
+        prompts: texts to measure on; the sample prompts by default.
+    """
+    draws, total, rows = GeneratorDraws(SEED), np.zeros(ranks), 0
+    for target, draft in _laws(pair, sampling, prompts):
+        total += accepted_by_rank(target, draft, ranks, draws)
+        rows += len(target)
+    return tuple((total / rows).tolist())
+
+
+def calibrated_odds(pair: Pair, sampling: Sampling, children: int) -> tuple[float, float]:
+    """`acceptance_odds` of a pair at these sampling settings: kept ones, or measured now and kept."""
+    entry = f"{_entry(sampling)}, {children} children"
+    odds = recall(pair, "odds", entry, _are_odds)
+    if odds is None:
+        odds = acceptance_odds(pair, sampling, children)
+        keep(pair, "odds", entry, list(odds), _are_odds)
+    return odds[0], odds[1]
+
+
+@torch.inference_mode()
+def acceptance_odds(
+    pair: Pair, sampling: Sampling, children: int, prompts: Sequence[str] | None = None
+) -> tuple[float, float]:
+    """Measure by how much the odds of acceptance exceed those of the draft probability: of first children, of others.
+
+    A token of draft probability q is accepted where the target draws it (or has it first, when greedy). The odds of
+    that are taken to be a factor times q / (1 - q), and the factor is the likeliest one over the `children` likeliest
+    tokens at places of each text.
+
+    Args:
+        prompts: texts to measure on; the sample prompts by default.
+    """
+    drafted, accepted = [], []
+    for target, draft in _laws(pair, sampling, prompts):
+        likeliest = draft.topk(min(children, draft.shape[-1]), dim=-1)
+        drafted.append(likeliest.values.double().cpu().numpy())
+        accepted.append(target.gather(-1, likeliest.indices).double().cpu().numpy())
+    probs, chances = np.concatenate(drafted), np.concatenate(accepted)
+    return odds_factor(probs[:, :1], chances[:, :1]), odds_factor(probs[:, 1:], chances[:, 1:])
+
+
+def odds_factor(probs: np.ndarray, chances: np.ndarray) -> float:
+    """The likeliest factor between the odds of `probs` and those of events with these chances, `[any shape]`.
+
+    One more event, as likely as its probability of one half says, keeps it finite where all or none came true.
+    """
+    probs = np.append(np.clip(probs, 1e-9, 1 - 1e-9), 0.5)
+    chances, log_odds, shift = np.append(chances, 0.5), np.log(probs / (1 - probs)), 0.0
+    for _ in range(NEWTON_STEPS):
+        expected = 1 / (1 + np.exp(-(log_odds + shift)))
+        step = (chances - expected).sum() / (expected * (1 - expected)).sum()
+        shift += float(np.clip(step, -1.0, 1.0))
+    return float(np.exp(shift))
+
+
+def _laws(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Laws of target and draft, `[num_places, vocab_size]` each, at places spread over texts that both read."""
+    texts = [prompt.text for prompt in load_prompts()] if prompts is None else prompts
+    first = 0 if pair.head is None else 1  # a head says nothing after the first token of a text
+    encoded = [pair.vocabulary.encode(text)[: pair.context] for text in texts]
+    encoded = [tokens for tokens in encoded if len(tokens) > first]
+    require(bool(encoded), "Acceptance needs a text to be measured on: give at least one that is not empty.")
+    for tokens in encoded:
+        count = min(len(tokens) - first, -(-POSITIONS // len(texts)))
+        places = torch.from_numpy(np.linspace(first, len(tokens) - 1, count).round().astype(np.int64))
+        pause_point()
+        target_logits, draft_logits = _both_logits(pair, tokens, places)
+        draft_logits = match_vocabulary(draft_logits.to(target_logits.device), pair.logits_size)
+        for some in torch.arange(count).split(ROWS_AT_ONCE):
+            target = target_law(target_logits[some].to(exact_dtype(target_logits.device)), sampling)
+            yield target, torch.softmax(draft_logits[some].to(target.dtype) / sampling.draft_temperature, -1)
+
+
+def accepted_by_rank(target: Tensor, draft: Tensor, ranks: int, draws: Draws) -> np.ndarray:
+    """Sum over positions of the chance that the b-th child drawn is accepted, `[ranks]`.
+
+    With a_j the acceptance of the j-th child drawn once those before it are rejected, that is
+    a_b prod_{j<b} (1 - a_j): a rejection takes the draft's law from the target's and the token from the draft's.
+
+    Args:
+        target, draft: laws, `[num_positions, vocab_size]`.
+    """
+    chances, left = np.zeros(ranks), torch.ones(len(target), 1, dtype=target.dtype, device=target.device)
+    for rank in range(ranks):
+        pause_point()
+        tokens = torch.tensor(draws.choose_each(draft), device=draft.device)[:, None]
+        passes = (target.gather(1, tokens) / draft.gather(1, tokens)).clamp(max=1)
+        chances[rank] = float((left * passes).sum())
+        left = left * (1 - passes)
+        residual, draft = (target - draft).clamp(min=0), draft.scatter(1, tokens, 0.0)
+        going_on = ((left > 0) & (draft.sum(-1, True) > 0) & (residual.sum(-1, True) > 0))[:, 0]
+        if not bool(going_on.any()):
+            break
+        left, residual, draft = left[going_on], residual[going_on], draft[going_on]
+        target, draft = residual / residual.sum(-1, True), draft / draft.sum(-1, True)
+    return chances
+
+
+def _both_logits(pair: Pair, tokens: list[int], places: Tensor) -> tuple[Tensor, Tensor]:
+    """Raw logits of target and draft after some places of a text, `[len(places), vocab_size]` each.
+
+    A head reads the target's true features here, as it does for the first level of a tree.
+    """
+    if pair.head is None:
+        return _causal_logits(pair.target, tokens, places), _causal_logits(pair.draft, tokens, places)
+    features = FeatureRows(len(tokens))
+    target, head = _causal_logits(pair.target, tokens, places, features), pair.head
+    predicted = head.read(head.engine.new_cache(len(tokens)), features, tokens)
+    return target, head.logits(predicted[places.to(predicted.device) - 1])
+
+
+def _causal_logits(model: Model, tokens: list[int], places: Tensor, features: FeatureRows | None = None) -> Tensor:
+    """Raw logits after some places of a text, `[len(places), vocab_size]`."""
+    count, cache = len(tokens), model.engine.new_cache(len(tokens))
+    logits = tree_forward(model, cache, tokens, np.arange(count), causal_visibility(0, count), features=features)
+    return logits[places.to(logits.device)]
+
+
+def _entry(sampling: Sampling) -> str:
+    return (
+        f"temperature {sampling.temperature:.2f}, top_p {sampling.top_p:.2f}, "
+        f"draft_temperature {sampling.draft_temperature:.2f}"
+    )
+
+
+def _are_rates(rates: object) -> bool:
+    """Whether these can be acceptance rates: `RANKS` probabilities of disjoint events."""
+    return (
+        isinstance(rates, list)
+        and len(rates) == RANKS
+        and all(isinstance(rate, float) and 0 <= rate <= 1 for rate in rates)
+        and sum(rates) <= 1.001
+    )
+
+
+def _are_odds(odds: object) -> bool:
+    """Whether these can be the two factors of `acceptance_odds`."""
+    return (
+        isinstance(odds, list)
+        and len(odds) == 2
+        and all(isinstance(factor, float) and 0 < factor < np.inf for factor in odds)
+    )

@@ -1,0 +1,267 @@
+"""Measures what passes of a pair cost on this machine, in a second or two, and keeps it.
+
+costs = cost_model(pair)  # kept, or measured now
+costs = cost_model(pair, again=True)
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import median, quantiles
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.common.cost_model import CostCurve, CostModel, CostPoint
+from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.hardware import describe_hardware
+from decoding.common.interruption import check_wanted, pause_point
+from decoding.common.prompts import load_prompts
+from decoding.costs.kept import keep, recall
+from decoding.engines.base import Visibility
+from decoding.engines.static_shapes import BUCKETS
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
+from decoding.models.pair import DraftHead, Model, Pair
+from decoding.models.tree_attention import tree_forward
+from decoding.trace.records import IterationTrace
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+FEW_SIZES = (1, 16, 64)
+PREFIX_LENGTH, SHORT_PREFIX = 256, 16
+# A model whose single-token pass takes longer is measured at a few sizes behind a short prefix.
+SLOW_PASS_S = 0.1
+# No tree is worth a pass that takes so many times one of a single node.
+MOST_RATIO = 10
+BUDGET_S = 1.5
+MOST_ROUNDS, BLOCKS = 40, 4
+WARM_UPS = 3  # of static engines the first pass of a size runs plainly and the second captures a graph
+DECODE_S, MOST_ITERATIONS = 0.4, 40
+KIND = "costs"
+# A session over a pair, a method, a prompt and so many new tokens that records nothing.
+Decoder = Callable[[Pair, Method, list[int], int], Any]
+
+
+def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
+    """The costs of a pair here: kept ones, or measured now and kept.
+
+    Args:
+        decoder: decodes, to measure what an iteration takes beside its passes. again: measure even where some are kept.
+    """
+    known = None if again else known_costs(pair)
+    if known is not None:
+        return known
+    costs = measure_costs(pair, decoder)
+    keep(pair, KIND, machine_words(pair), costs.as_json(), _is_cost_model)
+    return costs
+
+
+def known_costs(pair: Pair) -> CostModel | None:
+    """The kept costs of a pair with this hardware, precision, engines and versions; None before they are measured."""
+    content = recall(pair, KIND, machine_words(pair), _is_cost_model)
+    return None if content is None else CostModel.from_json(content)
+
+
+def machine_words(pair: Pair) -> str:
+    """What a measured time depends on beside the pair, in one line."""
+    target, draft = pair.target.info, pair.drafting.info
+    hardware = describe_hardware(pair.target.device)
+    places = dict.fromkeys(f"{info.device} {info.dtype} {info.engine} {info.attention}" for info in (target, draft))
+    count = torch.get_num_threads()
+    threads = f"{count} thread{'s' if count > 1 else ''}"
+    versions = f"torch {hardware['torch']}, transformers {hardware['transformers']}"
+    return ", ".join([hardware.get("gpu") or hardware["processor"], *places, threads, versions])
+
+
+def measure_costs(pair: Pair, decoder: Decoder, budget_s: float = BUDGET_S) -> CostModel:
+    """Measure the curves of both models, in turn so that what slows the machine hits all sizes alike.
+
+    Raises:
+        RuntimeError, MemoryError: there is no memory even for passes of one node.
+    """
+    probes = (Probe(pair, pair.target, level=False), Probe(pair, pair.drafting, level=True))
+    samples: dict[tuple[Probe, int], list[float]] = {(probe, size): [] for probe in probes for size in probe.sizes}
+    started = time.perf_counter()
+    for _ in range(MOST_ROUNDS):
+        for probe in probes:
+            started += pause_point()
+            for _ in range(WARM_UPS if not probe.slow else 0):
+                probe.pass_s(1)  # the other model's passes have filled the processor's caches
+            for size in probe.sizes:
+                check_wanted()
+                samples[probe, size].append(probe.pass_s(size))
+        if time.perf_counter() - started > budget_s:
+            break
+    target, draft = (
+        CostCurve(tuple(_point(size, samples[probe, size]) for size in probe.sizes), probe.padded) for probe in probes
+    )
+    iteration_s, level_s, iterations = _overheads(pair, decoder, target, draft)
+    measured = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return CostModel(
+        target, draft, iteration_s, level_s, iterations, probes[0].prefix_length, measured, machine_words(pair)
+    )
+
+
+class Probe:
+    """Passes of one model, of any size, behind one prefix.
+
+    Args:
+        level: a pass is a level of siblings that see the prefix and themselves; else a tree, two children per node.
+
+    Attributes:
+        sizes: those worth measuring, found while warming up.
+        padded: the engine pads passes to just these sizes.
+        slow: a pass takes so long that few can be measured.
+        prefix_length: tokens in the cache.
+    """
+
+    def __init__(self, pair: Pair, model: Model | DraftHead, level: bool):
+        self._model, self._ids = model, np.arange(max(PREFIX_LENGTH, *SIZES)) * 97 % pair.logits_size
+        self._last_position = pair.context - 1
+        self.padded = model.engine.name.startswith("static")
+        self.prefix_length = 0
+        self._cache = model.engine.new_cache(PREFIX_LENGTH + max(SIZES))
+        self._seen, self._depths = _siblings(max(SIZES)) if level else binary_tree(max(SIZES))
+        self.pass_s(1)
+        self.slow = self.pass_s(1) > SLOW_PASS_S
+        self._fill(min(SHORT_PREFIX if self.slow else PREFIX_LENGTH, pair.context // 2))
+        buckets = tuple(size for size in BUCKETS if size <= max(SIZES))
+        self.sizes = self._affordable(FEW_SIZES if self.slow else buckets if self.padded else SIZES)
+
+    @torch.inference_mode()
+    def pass_s(self, size: int) -> float:
+        """Seconds of one pass, its mask included, until its logits are there."""
+        past, among = self.prefix_length, self._seen[:size, :size]
+        positions = np.minimum(past + self._depths[:size], self._last_position)
+        _settle(self._model.device)
+        started = time.perf_counter()
+        logits = self._forward(self._ids[:size], positions, Visibility(past, among))
+        _settle(logits.device)
+        taken = time.perf_counter() - started
+        self._cache.rollback(past)
+        return taken
+
+    @torch.inference_mode()
+    def _fill(self, count: int) -> None:
+        seen = Visibility(0, np.tri(count, dtype=bool))
+        self._forward(self._ids[:count], np.arange(count), seen, keep=1)
+        self.prefix_length = count
+
+    def _forward(self, ids: np.ndarray, positions: np.ndarray, seen: Visibility, keep: int = 0) -> Tensor:
+        """Logits of a pass; a head reads features of 0, which cost what all others do."""
+        if isinstance(self._model, Model):
+            return tree_forward(self._model, self._cache, ids, positions, seen, keep)
+        engine = self._model.engine
+        features = torch.zeros(len(ids), self._model.info.hidden_size, dtype=engine.dtype, device=engine.device)
+        return self._model.logits(engine.run(self._cache, ids, positions, seen, features)[-keep:])
+
+    def _affordable(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        """Warm up size by size, up to the first that takes too long or more memory than there is."""
+        found: list[int] = []
+        first_s = 0.0
+        for size in sizes:
+            check_wanted()
+            try:
+                taken = min(self.pass_s(size) for _ in range(WARM_UPS if self.padded else 1))
+            except (RuntimeError, MemoryError) as error:
+                if not found or not is_out_of_memory(error):
+                    raise
+                break
+            found.append(size)
+            first_s = first_s or taken
+            if taken > MOST_RATIO * first_s:
+                break
+        return tuple(found)
+
+
+def binary_tree(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Who sees whom `[count, count]` and depths `[count]` of a tree whose first nodes are smaller trees of its kind."""
+    seen, depths = np.eye(count, dtype=bool), np.zeros(count, dtype=np.int64)
+    for node in range(1, count):
+        parent = (node - 1) // 2
+        seen[node] |= seen[parent]
+        depths[node] = depths[parent] + 1
+    return seen, depths
+
+
+def _siblings(count: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.eye(count, dtype=bool), np.zeros(count, dtype=np.int64)
+
+
+def _point(size: int, times: list[float]) -> CostPoint:
+    """The least of the medians of a few stretches of time: a machine under load is quiet in some of them."""
+    blocks = [block.tolist() for block in np.array_split(times, BLOCKS) if len(block)]
+    low, _, high = quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    return CostPoint(size, min(median(block) for block in blocks), low, high)
+
+
+def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve) -> tuple[float, float, int]:
+    """Seconds per iteration and per draft level that a short real decode takes beside its passes, and iterations.
+
+    Where passes are so slow that nothing beside them counts, nothing is decoded.
+    """
+    method = METHODS["hardware_aware"].with_settings(
+        verify_ms=target.written(), level_ms=draft.written(), odds="1 1", learn=False
+    )
+    method = replace(method, draft_head="" if pair.head is None else pair.head.name)
+    prompt = pair.vocabulary.encode(load_prompts()[0].text)[: max(pair.context // 4, 1)]
+    tokens = min(MOST_ITERATIONS * 4, pair.context - len(prompt))
+    if not prompt or target.seconds(1) > SLOW_PASS_S:
+        return 0.0, 0.0, 0
+    session = decoder(pair, method, prompt, tokens)
+    session.step()
+    levels: list[int] = []
+    drafting: list[float] = []
+    rest: list[float] = []
+    started = time.perf_counter()
+    while not session.finished and len(rest) < MOST_ITERATIONS and time.perf_counter() - started < DECODE_S:
+        started += pause_point()
+        begun = time.perf_counter()
+        iteration = session.step()
+        taken, times = time.perf_counter() - begun, iteration.times
+        rest.append(taken - times.draft_s - times.mask_s - times.verify_s)
+        levels.append(iteration.draft_forwards)
+        drafting.append(times.draft_s - _passes_s(iteration, draft))
+    if not rest:
+        return 0.0, 0.0, 0
+    fixed_s, level_s = _line(np.array(levels), np.array(drafting))
+    return max(median(rest) + fixed_s, 0.0), level_s, len(rest)
+
+
+def _passes_s(iteration: IterationTrace, draft: CostCurve) -> float:
+    """What the draft's passes of an iteration take by themselves."""
+    levels = iteration.draft_forwards
+    if levels < 2:
+        return levels * float(draft.seconds(1))
+    drafted = sum(node > 0 for node in iteration.kv_draft.row_nodes)
+    return float(draft.seconds(1) + (levels - 1) * draft.seconds(drafted / (levels - 1)))
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Ordinate and slope, neither negative: medians over all pairs and points, which a few slow ones do not move."""
+    first, second = np.triu_indices(len(x), 1)
+    apart = x[first] != x[second]
+    if apart.any():
+        slope = float(np.median(((y[first] - y[second])[apart]) / ((x[first] - x[second])[apart])))
+    else:
+        slope = float(np.median(y / np.maximum(x, 1)))
+    slope = max(slope, 0.0)
+    return max(float(np.median(y - slope * x)), 0.0), slope
+
+
+def _settle(device: torch.device) -> None:
+    """Wait until a device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def _is_cost_model(content: Any) -> bool:
+    try:
+        CostModel.from_json(content)
+    except (ValueError, KeyError, TypeError):
+        return False
+    return True

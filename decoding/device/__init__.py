@@ -1,0 +1,1 @@
+"""Whole iterations on a GPU: drafted, verified and committed without asking the host."""

@@ -1,0 +1,208 @@
+"""A draft tree that lives on the device: tensors of fixed size, and the functions that grow and verify it there.
+
+No function here waits for the host or makes a tensor whose size depends on data; all may be captured in a CUDA graph.
+The last place of every array is a bin: what a padded lane writes goes there, and nothing in it is ever used.
+"""
+
+import torch
+from torch import Tensor
+
+from decoding.device.rules import MOST_FORWARDS, REASONS, WIDTHS, Rule
+from decoding.engines.static_shapes import bucket
+from decoding.tree.token_tree import GROWTH_CODE, NOT_DRAFTED
+
+# Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` those from `growth` to `level`.
+COLUMNS = (
+    "tokens", "parents", "depths", "draft_probs", "path_probs",
+    "growth", "confidence", "branching", "level",
+    "order", "preferred", "path", "counters",
+)  # fmt: skip
+FLOATS = ("draft_probs", "path_probs", "confidence")
+# Places in the array of counters: nodes, nodes to expand next, nodes to verify, draft forwards, rows of the draft, and
+# accepted nodes.
+SIZE, FRONTIER, VERIFIED, FORWARDS, ROWS, ACCEPTED = range(6)
+EXPANDED = GROWTH_CODE["expanded"]
+PENDING = 8  # committed tokens that the draft may not have seen yet
+MOST_READ = 4  # counters that the host reads after a level
+LEAST_PLACES = 16  # the counters need some of them
+
+
+def places_for(node_budget: int) -> int:
+    """Places of a tree that may draft so many nodes: for them, the root and the bin."""
+    return bucket(max(node_budget + 2, LEAST_PLACES))
+
+
+class TreeInputs:
+    """What an iteration needs from the host, in one piece of memory.
+
+    Attributes:
+        buffer: the memory, int64; the numbers below are views of it, `[1]` where nothing else is said.
+        pending, pending_count: committed tokens that the draft has not seen, the root last, `[PENDING]`; their number.
+        draft_past, target_past: rows that both caches hold.
+        root_position: position of the root.
+        node_budget, codes, budget_reason, prune, confidences, table: see `LevelRule`; the last three are floats.
+    """
+
+    def __init__(self, device: torch.device | None = None, buffer: Tensor | None = None):
+        sizes = (PENDING, 1, 1, 1, 1, 1, REASONS, REASONS, 1, 2, MOST_FORWARDS * (REASONS + WIDTHS))
+        self.buffer = torch.zeros(sum(sizes), dtype=torch.int64, device=device) if buffer is None else buffer
+        self.pending, self.pending_count, self.draft_past, self.target_past, self.root_position, *rule = (
+            self.buffer.split(sizes)
+        )
+        self.node_budget, self.codes, self.budget_reason = rule[:3]
+        self.prune, self.confidences, table = (part.view(torch.float64) for part in rule[3:])
+        self.table = table.view(MOST_FORWARDS, REASONS + WIDTHS)
+
+    def fill(self, pending: list[int], draft_past: int, target_past: int, root_position: int, rule: Rule) -> None:
+        """Write the inputs of one iteration, on the host."""
+        for part, value in (
+            (self.pending, pending + [0] * (PENDING - len(pending))),
+            (self.pending_count, len(pending)),
+            (self.draft_past, draft_past),
+            (self.target_past, target_past),
+            (self.root_position, root_position),
+            (self.node_budget, rule.node_budget),
+            (self.codes, rule.codes),
+            (self.budget_reason, rule.budget_reason),
+            (self.prune, rule.prune_probability),
+            (self.confidences, (rule.confidence_low, rule.confidence_high)),
+            (self.table, rule.table),
+        ):
+            part.numpy()[...] = value
+
+
+class DeviceTree:
+    """The tree of one iteration; every iteration starts it anew.
+
+    Args:
+        capacity: places, one of them the bin; nodes that are not taken stand there too.
+        top: children looked at per node.
+
+    Attributes:
+        report: int64 `[len(COLUMNS), capacity]`, everything that the host reads; floats stand there bit by bit.
+        ancestors: bool `[capacity, capacity]`, row i marks what node i sees: its ancestors and itself.
+        frontier: nodes to expand next, `counters[FRONTIER]` of them.
+        flat_of: place of each node in the verification pass.
+        row_of, row_nodes: row of each node behind the draft's committed ones, and the node of each such row.
+        top_tokens, top_probs: children of the nodes of a level, best first, `[capacity, top]`.
+        among: bool `[capacity, capacity]`, who sees whom among the verified nodes.
+        inputs: what comes from the host.
+        finishes: whether `finish` follows the last `grow`.
+    """
+
+    finishes = False
+
+    def __init__(self, capacity: int, top: int, device: torch.device):
+        def integers(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.int64, device=device)
+
+        self.capacity, self.bin, self.top, self.device = capacity, capacity - 1, top, device
+        self.report, self._blank = integers(len(COLUMNS), capacity), integers(len(COLUMNS), capacity)
+        self.frontier, self.flat_of, self.row_of, self.row_nodes = (integers(capacity) for _ in range(4))
+        self.ids, self.positions = integers(capacity), integers(capacity)
+        self.top_tokens = integers(capacity, top)
+        self.top_probs = torch.zeros((capacity, top), dtype=torch.float64, device=device)
+        self.ancestors = torch.eye(capacity, dtype=torch.bool, device=device)
+        self.among = torch.zeros((capacity, capacity), dtype=torch.bool, device=device)
+        self.inputs = TreeInputs(device)
+        self._lanes = torch.arange(capacity, device=device)
+        # Constants on the device: a number of the host in `where` would be copied there, which no graph may do.
+        self._zero, self._bin = integers(), torch.full((), capacity - 1, device=device)
+        self._masks: dict[tuple[int, int], Tensor] = {}
+        self._fill_blank()
+
+    def column(self, name: str, of: Tensor | None = None) -> Tensor:
+        """One array of the report, `[capacity]`."""
+        array = (self.report if of is None else of)[COLUMNS.index(name)]
+        return array.view(torch.float64) if name in FLOATS else array
+
+    def counter(self, which: int) -> Tensor:
+        """One counter, `[1]`."""
+        return self.column("counters")[which : which + 1]
+
+    @property
+    def level_counters(self) -> Tensor:
+        """Nodes, nodes to expand next and nodes to verify: what the host may read after a level."""
+        return self.column("counters")[:MOST_READ]
+
+    def mask_for(self, queries: int, rows: int, dtype: torch.dtype) -> Tensor:
+        """Where the mask of the verification pass stands, `[1, 1, queries, rows]`; made when first asked for."""
+        if (queries, rows) not in self._masks:
+            self._masks[queries, rows] = torch.zeros((1, 1, queries, rows), dtype=dtype, device=self.device)
+        return self._masks[queries, rows]
+
+    def start(self) -> None:
+        """The root alone."""
+        self.report.copy_(self._blank)
+        self.frontier.zero_()
+        root = self.inputs.pending.index_select(0, self.inputs.pending_count - 1)
+        self.column("tokens")[:1].copy_(root)
+
+    def lanes(self, count: int) -> Tensor:
+        """0, 1, 2, ..., `[count]`."""
+        return self._lanes[:count]
+
+    def or_bin(self, real: Tensor, nodes: Tensor) -> Tensor:
+        """The nodes, the bin where they are not real."""
+        return torch.where(real, nodes, self._bin)
+
+    def or_zero(self, real: Tensor, numbers: Tensor) -> Tensor:
+        """The numbers, 0 where they are not real."""
+        return torch.where(real, numbers, self._zero)
+
+    def level_nodes(self, queries: int) -> Tensor:
+        """The nodes to expand, `[queries]`, the bin where padded."""
+        return self.or_bin(self.lanes(queries) < self.counter(FRONTIER), self.frontier[:queries])
+
+    def enter_level(self) -> None:
+        """Make the frontier that the next forward is about, where `grow` has not made it."""
+
+    def grow(self, queries: int) -> None:
+        """Use what the draft says after the nodes of the frontier: `top_tokens` and `top_probs`."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Choose what is verified, in trees with `finishes`."""
+        raise NotImplementedError
+
+    def kept(self) -> Tensor:
+        """Which nodes are verified, bool `[capacity]`."""
+        likely = self.column("path_probs") >= self.inputs.prune
+        return likely & (self.lanes(self.capacity) < self.counter(SIZE))
+
+    def breadth_first(self, kept: Tensor) -> Tensor:
+        """Place of each verified node in the verification pass, the bin for the others; ids go level by level."""
+        return self.or_bin(kept, kept.cumsum(0) - 1)
+
+    def note_expanded(self, nodes: Tensor, confidence: Tensor, branching: Tensor) -> None:
+        """Write what became of the nodes that a forward was about, all `[num_nodes]`."""
+        growth, level = torch.full_like(nodes, EXPANDED), self.counter(FORWARDS).expand_as(nodes)
+        facts = [growth, confidence.view(torch.int64), branching, level]
+        first = COLUMNS.index("growth")
+        self.report[first : first + len(facts)].index_copy_(1, nodes, torch.stack(facts))
+
+    def append(self, ids: Tensor, parents: Tensor, tokens: Tensor, probs: Tensor, path: Tensor, growth: Tensor) -> None:
+        """Write new nodes, all `[num_nodes]`; those that are none have the id of the bin."""
+        depths = self.column("depths").index_select(0, parents) + 1
+        facts = [tokens, parents, depths, probs.view(torch.int64), path.view(torch.int64), growth]
+        self.report[: len(facts)].index_copy_(1, ids, torch.stack(facts))
+        seen = self.ancestors.index_select(0, parents) | (self.lanes(self.capacity) == ids[:, None])
+        self.ancestors.index_copy_(0, ids, seen)
+
+    def _fill_blank(self) -> None:
+        """The report of a tree that has only its root, whose token is still open."""
+        for name, everywhere, root in (
+            ("parents", 0, -1),
+            ("draft_probs", 0.0, 1.0),
+            ("path_probs", 0.0, 1.0),
+            ("growth", NOT_DRAFTED, NOT_DRAFTED),
+            ("confidence", torch.nan, torch.nan),
+            ("branching", -1, -1),
+            ("level", -1, -1),
+        ):
+            column = self.column(name, self._blank)
+            column.fill_(everywhere)
+            column[:1].fill_(root)
+        counters = self.column("counters", self._blank)
+        for which in (SIZE, FRONTIER, VERIFIED):
+            counters[which : which + 1].fill_(1)

@@ -1,0 +1,64 @@
+"""Time of each phase: marks on the host clock, or on the device's own timeline where the device runs ahead."""
+
+import time
+
+import torch
+
+from decoding.trace.records import PhaseTimes
+
+
+class PhaseClock:
+    """Adds up intervals by name; every mark closes the interval since the mark before it.
+
+    On CUDA a mark is an event in the stream, read only in `durations`, so that timing adds no synchronisation in
+    between; elsewhere it is the host's performance counter.
+    """
+
+    def __init__(self, device: torch.device):
+        self._cuda = device.type == "cuda"
+        self._stamps: list[tuple[str, object]] = [("", self._now())]
+
+    def mark(self, name: str) -> None:
+        """Close the interval since the last mark and count it as `name`."""
+        self._stamps.append((name, self._now()))
+
+    def durations(self) -> list[tuple[str, float]]:
+        """Every interval in order as (name, seconds); waits for the device once."""
+        if self._cuda:
+            self._stamps[-1][1].synchronize()
+        return [
+            (name, self._between(before, after))
+            for (_, before), (name, after) in zip(self._stamps, self._stamps[1:], strict=False)
+        ]
+
+    def _now(self):
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, before, after) -> float:
+        return before.elapsed_time(after) / 1000 if self._cuda else after - before
+
+
+def phase_times(clock: PhaseClock, prune_s: float) -> PhaseTimes:
+    """Times of one iteration from its marks; pruning happens inside drafting and is taken out of it."""
+    intervals = clock.durations()
+    sums: dict[str, float] = {}
+    for name, seconds in intervals:
+        sums[name] = sums.get(name, 0.0) + seconds
+    drafting = sums.get("draft_logic", 0.0) + sums.get("draft_level", 0.0)
+    return PhaseTimes(
+        draft_s=max(drafting - prune_s, 0.0),
+        prune_s=prune_s,
+        mask_s=sums["mask"],
+        verify_s=sums["verify"],
+        select_s=sums["select"],
+        commit_s=sums["commit"],
+        rebuild_s=sums.get("rebuild", 0.0),
+        adapt_s=sums["adapt"],
+        record_s=0.0,
+        total_s=sum(sums.values()),
+        draft_levels_s=tuple(seconds for name, seconds in intervals if name == "draft_level"),
+    )

@@ -1,0 +1,1 @@
+"""The papers' methods by name: drafter, verifier, cache policy and defaults."""

@@ -1,0 +1,149 @@
+"""A way to decode: a drafter, a verifier and a cache policy, and what may be put together."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from decoding.common.errors import SettingsError, require
+from decoding.common.settings import VERIFICATION, SettingInfo, check_settings, setting, settings_of
+from decoding.drafters.base import Drafter, Measured
+from decoding.sampling.sampling import Sampling
+from decoding.trace.node_orders import ORDER_NAMES, NodeOrder
+from decoding.trace.records import Setting, TreeLaw
+from decoding.verifiers import VERIFIERS, GreedyVerifier, NSSVerifier, Verifier
+
+CachePolicy = Literal["compaction", "rebuild"]
+CACHE_POLICIES: tuple[CachePolicy, ...] = ("compaction", "rebuild")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to decode.
+
+    Attributes:
+        name: key of the method it is or was made from.
+        label: what the screen calls it.
+        summary: one sentence on what it does.
+        paper: where it comes from.
+        cache_policy: `compaction` moves the accepted rows; `rebuild` drops all and runs the committed tokens again.
+        draft_head: name of the trained head that drafts (see `decoding.heads.store`); empty: the pair's draft model.
+        node_order: of the rows of a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
+    """
+
+    name: str
+    label: str
+    summary: str
+    paper: str
+    drafter: Drafter
+    verifier: Verifier = setting(
+        GreedyVerifier(), group=VERIFICATION, label="Verifier", help="How drafted tokens are accepted."
+    )
+    cache_policy: CachePolicy = setting(
+        "compaction", label="KV cache", choices={policy: policy for policy in CACHE_POLICIES},
+        help="compaction moves the accepted rows; rebuild drops the tree's rows and runs the committed tokens again.",
+    )  # fmt: skip
+    draft_head: str = setting(
+        "", label="Draft",
+        help="What drafts: the pair's draft model, or a head that was trained on the target's features.",
+    )  # fmt: skip
+    node_order: NodeOrder = setting(
+        "breadth", label="Row order", choices=ORDER_NAMES,
+        help="How the tree's nodes stand in the rows of a verification pass. Tokens are the same; the mask is not.",
+    )  # fmt: skip
+
+    def __post_init__(self):
+        check_settings(self)
+        require(
+            not self.draft_head or self.drafter.uses_draft_model,
+            f"The method {self.name} drafts nothing, so draft_head must be empty, not {self.draft_head!r}.",
+        )
+
+    @property
+    def infos(self) -> dict[str, SettingInfo]:
+        """What is declared of every setting, by name."""
+        return {**settings_of(type(self.drafter)), **settings_of(type(self.verifier)), **settings_of(Method)}
+
+    def drafts_like(self, other: "Method") -> bool:
+        """Whether what another method's drafter has learned holds for this one's: the same drafter and draft."""
+        return (self.drafter, self.draft_head) == (other.drafter, other.draft_head)
+
+    def settings(self) -> dict[str, Setting]:
+        """Every setting by name; `optional` ones, `draft_head` and `node_order` only where they are not as usual."""
+        own = {"verifier": self.verifier.name, **self.verifier.settings(), "cache_policy": self.cache_policy}
+        usual = {"draft_head": "", "node_order": "breadth"}
+        return self.drafter.settings() | own | {n: v for n in usual if (v := getattr(self, n)) != usual[n]}
+
+    def all_settings(self) -> dict[str, Setting]:
+        """Every setting by name, those included that `settings` leaves out where they are as usual."""
+        left_out: dict[str, Setting] = dict.fromkeys(self.drafter.optional, "")
+        if self.drafter.uses_draft_model:
+            left_out |= {"draft_head": "", "node_order": "breadth"}
+        return self.settings() | {name: value for name, value in left_out.items() if name not in self.settings()}
+
+    def drafting(self, pair: Any) -> Any:
+        """A pair (`decoding.models.pair.Pair`) with the draft that this method uses: its draft model, or a head.
+
+        Raises:
+            SettingsError: there is no head of that name.
+            PairError: it is damaged or was trained for another target.
+        """
+        if not self.draft_head and pair.head is None:
+            return pair
+        from decoding.heads.head import with_draft  # brings torch
+
+        return with_draft(pair, self.draft_head)
+
+    def prepared(self, measured: Measured) -> "Method":
+        """The same method with what its drafter has to know of a pair filled in; of `drafting(pair)`, not another."""
+        return replace(self, drafter=self.drafter.prepared(measured))
+
+    def with_settings(self, **changes: Setting) -> "Method":
+        """The same method with some settings changed."""
+        changes = dict(changes)
+        verifier, policy = changes.pop("verifier", None), changes.pop("cache_policy", self.cache_policy)
+        head, order = changes.pop("draft_head", self.draft_head), changes.pop("node_order", self.node_order)
+        require(
+            verifier is None or verifier in VERIFIERS, f"unknown verifier {verifier!r}: choose {', '.join(VERIFIERS)}."
+        )
+        chosen = self.verifier if verifier in (None, self.verifier.name) else VERIFIERS[verifier]()
+        of_verifier = {name: changes.pop(name) for name in chosen.settings() if name in changes}
+        known = self.drafter.settings()
+        for name in changes:
+            require(
+                name in known or name in self.drafter.optional,
+                f"{self.label} has no setting {name!r}; it has {', '.join(known) or 'none of its own'}.",
+            )
+        return replace(
+            self,
+            label=self.label if head == self.draft_head else _renamed(self.label, self.draft_head, head),
+            drafter=self.drafter.with_settings(**changes),
+            verifier=chosen.with_settings(**of_verifier),
+            cache_policy=policy,
+            draft_head=head,
+            node_order=order,
+        )
+
+    def check(self, sampling: Sampling) -> None:
+        """Raise `SettingsError` if the verifier would bias the output of this drafter's trees."""
+        refusal = self.verifier.refusal(self.drafter.law, sampling)
+        if refusal:
+            raise SettingsError(f"{refusal} Verifiers that fit: {', '.join(fitting(self.drafter.law, sampling))}.")
+        self.drafter.check_verifier(self.verifier.name)
+
+
+def _renamed(label: str, before: str, after: str) -> str:
+    """A label that tells another draft head: `SALF` becomes `SALF + TALF head`."""
+    from decoding.heads.store import head_label
+
+    bare = label.removesuffix(f" + {head_label(before)}") if before else label
+    return f"{bare} + {head_label(after)}" if after else bare
+
+
+def fitted(method: Method, sampling: Sampling) -> Method:
+    """The method, with NSS in the place of a verifier that would bias its output: NSS fits every tree."""
+    refused = method.verifier.refusal(method.drafter.law, sampling) is not None
+    return replace(method, verifier=NSSVerifier()) if refused else method
+
+
+def fitting(law: TreeLaw, sampling: Sampling) -> list[str]:
+    """Names of the verifiers that keep the target's law on trees of this kind."""
+    return [name for name, kind in VERIFIERS.items() if kind().refusal(law, sampling) is None]

@@ -1,0 +1,189 @@
+"""The papers' methods by name, with their defaults, and the configurations that the papers report."""
+
+from dataclasses import replace
+
+from decoding.drafters import (
+    DelayedDrafter,
+    DynaTreeDrafter,
+    DySpecDrafter,
+    DySpecThresholdDrafter,
+    Eagle2Drafter,
+    FixedTreeDrafter,
+    HardwareAwareDrafter,
+    IIDPathsDrafter,
+    LinearDrafter,
+    NoDrafter,
+    OptTreeDrafter,
+    SalfDrafter,
+    SequoiaDrafter,
+    SpecExecDrafter,
+    SpecInferWidthsDrafter,
+)
+from decoding.methods.method import Method
+from decoding.verifiers import NSSVerifier, SpecInferVerifier, SpecInferWithoutReplacementVerifier, TraversalVerifier
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            name="autoregressive",
+            label="Autoregressive",
+            summary="The target alone, one token per pass: the baseline of every comparison.",
+            paper="baseline",
+            drafter=NoDrafter(),
+        ),
+        Method(
+            name="linear",
+            label="Linear chain",
+            summary="The draft proposes one chain of K tokens; the longest prefix that agrees is kept.",
+            paper="Leviathan et al. 2023; baseline of both DynaTree papers",
+            drafter=LinearDrafter(),
+        ),
+        Method(
+            name="fixed_tree",
+            label="Fixed tree",
+            summary="Every node gets B children down to depth D; improbable paths are pruned before verification.",
+            paper="DynaTree, earlier version (adaptive pruning); baseline of the later one",
+            drafter=FixedTreeDrafter(),
+        ),
+        Method(
+            name="dynatree",
+            label="DynaTree",
+            summary="Breadth follows the draft's confidence, depth its path probability, thresholds the recent past.",
+            paper="DynaTree: confidence-aware adaptive tree speculative decoding",
+            drafter=DynaTreeDrafter(),
+        ),
+        Method(
+            name="dyspec",
+            label="DySpec greedy",
+            summary="Draws each node where one more is likeliest to be accepted; the paper sets draft temperature 0.6.",
+            paper="DySpec, Algorithm 1",
+            drafter=DySpecDrafter(),
+            verifier=SpecInferWithoutReplacementVerifier(),
+        ),
+        Method(
+            name="dyspec_threshold",
+            label="DySpec threshold",
+            summary="Level by level, draws siblings while one more is worth it; the paper sets draft temperature 0.6.",
+            paper="DySpec, Algorithm 2",
+            drafter=DySpecThresholdDrafter(),
+            verifier=SpecInferWithoutReplacementVerifier(),
+        ),
+        Method(
+            name="specinfer",
+            label="SpecInfer widths",
+            summary="Every level has its own number of children per node, drawn independently or the likeliest ones.",
+            paper="Miao et al. 2023; baseline of DySpec",
+            drafter=SpecInferWidthsDrafter(),
+            verifier=SpecInferVerifier(),
+        ),
+        Method(
+            name="sequoia",
+            label="Sequoia",
+            summary="The best shape for the pair's measured acceptance by child rank, drawn without replacement.",
+            paper="Chen et al. 2024; baseline of DySpec",
+            drafter=SequoiaDrafter(),
+            verifier=SpecInferWithoutReplacementVerifier(),
+        ),
+        Method(
+            name="opt_tree",
+            label="OPT-Tree",
+            summary="Grows level by level and keeps the N likeliest nodes, until a level adds too little.",
+            paper="Wang et al. 2025",
+            drafter=OptTreeDrafter(),
+            verifier=NSSVerifier(),
+        ),
+        Method(
+            name="eagle2",
+            label="EAGLE-2 beam",
+            summary="A beam of the k likeliest nodes per level, re-ranked to the N likeliest of all.",
+            paper="Li et al. 2024; baseline of SALF & TALF",
+            drafter=Eagle2Drafter(),
+            verifier=NSSVerifier(),
+        ),
+        Method(
+            name="specexec",
+            label="SpecExec optimal",
+            summary="Searches the N likeliest nodes, the B best unexpanded ones per draft forward.",
+            paper="Svirschevski et al. 2024; baseline of SALF & TALF",
+            drafter=SpecExecDrafter(),
+            verifier=NSSVerifier(),
+        ),
+        Method(
+            name="salf",
+            label="SALF",
+            summary="The optimal search, stopped as soon as the next batch promises too little.",
+            paper="SALF & TALF, Algorithm 2",
+            drafter=SalfDrafter(),
+            verifier=NSSVerifier(),
+        ),
+        Method(
+            name="hardware_aware",
+            label="Hardware-aware",
+            summary="Depth, width and size that make the most expected tokens per second at this machine's own costs.",
+            paper="Draftscope: measured costs in place of fixed settings",
+            drafter=HardwareAwareDrafter(),
+        ),
+        Method(
+            name="iid_paths",
+            label="i.i.d. paths",
+            summary="K independent paths of L tokens that share their beginnings.",
+            paper="Dynamic delayed tree expansion, Section 4",
+            drafter=IIDPathsDrafter(),
+            verifier=TraversalVerifier(),
+        ),
+        Method(
+            name="delayed",
+            label="Delayed expansion",
+            summary="A trunk of L1 tokens, and K independent paths of L2 tokens only below its end.",
+            paper="Dynamic delayed tree expansion, Definition 5.2",
+            drafter=DelayedDrafter(),
+            verifier=SpecInferVerifier(),
+        ),
+    )
+}
+
+_PRESETS: dict[str, Method] = {
+    "linear K=8 (WikiText-2)": METHODS["linear"],
+    "linear K=5 (PG-19)": METHODS["linear"].with_settings(length=5),
+    "linear K=6 (earlier version)": METHODS["linear"].with_settings(length=6),
+    "linear K=7 (earlier version)": METHODS["linear"].with_settings(length=7),
+    "fixed tree D8 B3 (main table)": METHODS["fixed_tree"],
+    "fixed tree D8 B3 tau 0.03 (best of the sweep)": METHODS["fixed_tree"].with_settings(prune_probability=0.03),
+    "fixed tree D5 B2 (ablation)": METHODS["fixed_tree"].with_settings(max_depth=5, branching=2),
+    "fixed tree D6 B2 tau 0.05 (earlier version)": METHODS["fixed_tree"].with_settings(
+        max_depth=6, branching=2, prune_probability=0.05
+    ),
+    "fixed tree D7 B2 tau 0.05 (earlier version)": METHODS["fixed_tree"].with_settings(
+        max_depth=7, branching=2, prune_probability=0.05
+    ),
+    "DynaTree breadth only (ablation)": METHODS["dynatree"].with_settings(dynamic_depth=False, history=False),
+    "DynaTree breadth + depth (ablation)": METHODS["dynatree"].with_settings(history=False),
+    "DynaTree (main table)": METHODS["dynatree"],
+    "DynaTree, first level may branch": METHODS["dynatree"].with_settings(branch_first_level=True),
+    "DynaTree as published, rollback + rebuild": METHODS["dynatree"].with_settings(
+        cache_policy="rebuild", history_statistic="committed_over_drafted"
+    ),
+    "linear K=8, sampled": METHODS["linear"].with_settings(sampled=True, verifier="naive"),
+    "linear K=8, sampled, block verification": METHODS["linear"].with_settings(sampled=True, verifier="block"),
+    "DySpec tree of 64": METHODS["dyspec"],
+    "DySpec threshold 1/64": METHODS["dyspec_threshold"],
+    "DySpec threshold 0.001, tree of 768 (offloading)": METHODS["dyspec_threshold"].with_settings(
+        threshold=0.001, node_budget=768
+    ),
+    "SpecInfer <1,1,3,1,1,1,1,1>": METHODS["specinfer"],
+    "Sequoia tree of 64": METHODS["sequoia"],
+    "EAGLE-2 N=60 k=10 depth 7 (baseline of SALF)": METHODS["eagle2"],
+    "optimal search N=60 B=10 (baseline of SALF)": METHODS["specexec"],
+    "SALF th 0.6": METHODS["salf"],
+    "SALF th 0.5 (fastest mean)": METHODS["salf"].with_settings(gain_threshold=0.5),
+    "hardware-aware, 64 nodes at most": METHODS["hardware_aware"].with_settings(node_budget=64),
+    "hardware-aware, nothing learned on the way": METHODS["hardware_aware"].with_settings(learn=False),
+    "i.i.d. K=4 L=8, traversal": METHODS["iid_paths"].with_settings(length=8),
+    "i.i.d. K=4 L=8, SpecInfer": METHODS["iid_paths"].with_settings(length=8, verifier="specinfer"),
+    "i.i.d. K=4 L=8, SpecTr": METHODS["iid_paths"].with_settings(length=8, verifier="spectr"),
+    "delayed K=4 L1=2 L2=4, SpecInfer": METHODS["delayed"],
+    "delayed K=4 L1=2 L2=4, Khisti": METHODS["delayed"].with_settings(verifier="khisti"),
+}
+
+PRESETS: dict[str, Method] = {name: replace(method, label=name) for name, method in _PRESETS.items()}

@@ -1,0 +1,281 @@
+"""Which pair to load and how: settings, ready-made pairs and the memory they need. Torch-free."""
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from decoding.common.engine_names import ENGINES, is_engine
+from decoding.common.errors import PairError, require
+from decoding.models.folder import CONFIG, check_values, read_object, stored_parameters
+
+EMBEDDED = "embedded"
+EMBEDDED_FOLDER = Path(__file__).resolve().parents[1] / "embedded_pair"
+
+DEVICES = ("auto", "cuda", "mps", "cpu")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+ATTENTIONS = ("auto", "sdpa", "eager")
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+MIN_CONTEXT, MAX_CONTEXT = 16, 1_048_576
+# Logits of this many rows are held at once beside weights and caches: a tree and both models' distributions of it.
+LOGIT_ROWS = 128
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """What to load: two Hugging Face ids or local folders, and how to place them.
+
+    Attributes:
+        target, draft: `EMBEDDED`, a local folder or a Hugging Face id.
+        device: auto takes cuda, then mps, then cpu.
+        dtype: auto takes float32 on cpu and for the embedded pair, bfloat16 on a GPU that has it, float16 elsewhere.
+        split: spread a target that is larger than one GPU over all of them (`device_map="auto"`).
+        max_memory_gib: what the target's weights may take of its device (with split, of each GPU), in GiB; the rest
+            waits in CPU memory, or on disk where the device is the CPU, and comes over for every pass.
+        context_length: most tokens of prompt and output together; the models' own limits cut it.
+        chat: use the chat template and its stop tokens.
+        attention: auto takes sdpa, or eager where the model has no sdpa.
+        engine: library runs the forward of transformers; lean runs our own with packed weights (a CPU); static runs
+            fixed shapes that CUDA replays as graphs; auto takes the fastest that fits.
+    """
+
+    target: str = EMBEDDED
+    draft: str = EMBEDDED
+    device: str = "auto"
+    dtype: str = "auto"
+    split: bool = False
+    max_memory_gib: float | None = None
+    context_length: int = 2048
+    chat: bool = False
+    attention: str = "auto"
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        for role in ("target", "draft"):
+            name = getattr(self, role)
+            require(
+                isinstance(name, str) and bool(name.strip()),
+                f"The {role} is empty; give a local folder or a Hugging Face id such as EleutherAI/pythia-70m.",
+            )
+        require(self.device in DEVICES, f"device is {self.device!r}; choose one of {', '.join(DEVICES)}.")
+        require(self.dtype in DTYPES, f"dtype is {self.dtype!r}; choose one of {', '.join(DTYPES)}.")
+        require(
+            not str(self.attention).startswith(("flash", "flex", "paged")),
+            f"attention {self.attention!r} cannot take a tree mask as a tensor; choose auto, sdpa or eager.",
+        )
+        require(self.attention in ATTENTIONS, f"attention is {self.attention!r}; choose auto, sdpa or eager.")
+        require(is_engine(self.engine), f"engine is {self.engine!r}; choose one of {', '.join(ENGINES)}.")
+        require(
+            isinstance(self.context_length, int) and MIN_CONTEXT <= self.context_length <= MAX_CONTEXT,
+            f"context_length is {self.context_length}; choose {MIN_CONTEXT} to {MAX_CONTEXT} tokens.",
+        )
+        require(
+            not (self.split and self.device in ("cpu", "mps")),
+            f"split spreads the target over GPUs, but device is {self.device!r}; choose device auto or cuda.",
+        )
+        require(
+            self.max_memory_gib is None or self.max_memory_gib > 0,
+            f"max_memory_gib is {self.max_memory_gib}; give the GiB that weights may take, or None for no limit.",
+        )
+        require(
+            self.max_memory_gib is None or self.device != "mps",
+            "max_memory_gib needs a device beside CPU memory, which an Apple GPU shares; choose device cuda or cpu.",
+        )
+
+    @property
+    def places_layers(self) -> bool:
+        """Whether the target is placed layer by layer instead of as a whole."""
+        return self.split or self.max_memory_gib is not None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers of a model that decide its memory."""
+
+    parameters: int
+    layers: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_context: int
+
+    def weight_bytes(self, dtype: str) -> int:
+        """Bytes of the weights when computed in `dtype`."""
+        return self.parameters * DTYPE_BYTES[dtype]
+
+    def cache_bytes(self, dtype: str, context_length: int) -> int:
+        """Bytes of keys and values of `context_length` rows over all layers."""
+        rows = min(context_length, self.max_context)
+        return 2 * self.layers * self.kv_heads * self.head_dim * rows * DTYPE_BYTES[dtype]
+
+    def total_bytes(self, dtype: str, context_length: int) -> int:
+        """Weights, cache and the float32 logits of a tree."""
+        return self.weight_bytes(dtype) + self.cache_bytes(dtype, context_length) + LOGIT_ROWS * self.vocab_size * 4
+
+
+# Parameters, layers, key/value heads, head size, vocabulary, longest context, from the published configurations.
+MODEL_SHAPES: dict[str, Shape] = {
+    "EleutherAI/pythia-2.8b": Shape(2_775_208_960, 32, 32, 80, 50_304, 2_048),
+    "EleutherAI/pythia-1.4b": Shape(1_414_647_808, 24, 16, 128, 50_304, 2_048),
+    "EleutherAI/pythia-70m": Shape(70_426_624, 6, 8, 64, 50_304, 2_048),
+    "Qwen/Qwen2.5-7B-Instruct": Shape(7_615_616_512, 28, 4, 128, 152_064, 32_768),
+    "Qwen/Qwen2.5-0.5B-Instruct": Shape(494_032_768, 24, 2, 64, 151_936, 32_768),
+    "meta-llama/Llama-3.2-3B-Instruct": Shape(3_212_749_824, 28, 8, 128, 128_256, 131_072),
+    "meta-llama/Llama-3.2-1B-Instruct": Shape(1_235_814_400, 16, 8, 64, 128_256, 131_072),
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": Shape(1_711_376_384, 24, 32, 64, 49_152, 8_192),
+    "HuggingFaceTB/SmolLM2-135M-Instruct": Shape(134_515_008, 30, 3, 64, 49_152, 8_192),
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A ready-made pair: what to call it, its settings and a sentence on what it is."""
+
+    label: str
+    settings: PairSettings
+    note: str
+
+
+def _preset(label: str, target: str, draft: str, note: str, chat: bool = False) -> Preset:
+    return Preset(label, PairSettings(target=target, draft=draft, chat=chat), note)
+
+
+PRESETS: dict[str, Preset] = {
+    "embedded": _preset(
+        "Embedded pair", EMBEDDED, EMBEDDED, "A miniature Pythia pair that comes with the program; needs no network."
+    ),
+    "pythia-2.8b": _preset(
+        "Pythia 2.8B + 70M", "EleutherAI/pythia-2.8b", "EleutherAI/pythia-70m", "The papers' family; continues text."
+    ),
+    "pythia-1.4b": _preset(
+        "Pythia 1.4B + 70M", "EleutherAI/pythia-1.4b", "EleutherAI/pythia-70m", "The papers' family, half the memory."
+    ),
+    "qwen2.5-7b": _preset(
+        "Qwen2.5 7B + 0.5B Instruct",
+        "Qwen/Qwen2.5-7B-Instruct",
+        "Qwen/Qwen2.5-0.5B-Instruct",
+        "A chat pair with grouped-query attention and vocabularies padded to different sizes.",
+        chat=True,
+    ),
+    "llama-3.2-3b": _preset(
+        "Llama 3.2 3B + 1B Instruct",
+        "meta-llama/Llama-3.2-3B-Instruct",
+        "meta-llama/Llama-3.2-1B-Instruct",
+        "A chat pair; its licence must be accepted on the Hugging Face Hub first.",
+        chat=True,
+    ),
+    "smollm2-1.7b": _preset(
+        "SmolLM2 1.7B + 135M Instruct",
+        "HuggingFaceTB/SmolLM2-1.7B-Instruct",
+        "HuggingFaceTB/SmolLM2-135M-Instruct",
+        "A small chat pair that runs on a laptop.",
+        chat=True,
+    ),
+}
+
+
+def choose_device(asked: str) -> str:
+    """The device to use: the one asked for if it is there, or the best there is."""
+    import torch  # only where a device is to be chosen: Home draws without it
+
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if asked == "auto":
+        return "cuda" if cuda else "mps" if mps else "cpu"
+    if (asked == "cuda" and not cuda) or (asked == "mps" and not mps):
+        kind = "CUDA GPU" if asked == "cuda" else "Apple GPU (mps)"
+        raise PairError(f"This machine has no {kind} that PyTorch can use; choose device auto or cpu.")
+    return asked
+
+
+def choose_dtype(settings: PairSettings, device: str) -> str:
+    """The dtype to compute in: the one asked for, or what suits the device."""
+    if settings.dtype != "auto":
+        return settings.dtype
+    if device == "cpu" or settings.target == EMBEDDED:
+        return "float32"
+    import torch
+
+    return "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float16"
+
+
+def memory_estimate(settings: PairSettings, dtype: str | None = None) -> int | None:
+    """Bytes that a pair will need: weights in its dtype, caches of the context and logits of a tree.
+
+    Known without a network for presets, the embedded pair, local folders and cached models; None for the others.
+    """
+    if dtype is None:
+        dtype = settings.dtype
+    if dtype == "auto":
+        device = "cpu" if settings.device == "cpu" else choose_device(settings.device)
+        dtype = choose_dtype(settings, device)
+    shapes = (model_shape(settings.target, "target"), model_shape(settings.draft, "draft"))
+    if any(shape is None for shape in shapes):
+        return None
+    return sum(shape.total_bytes(dtype, settings.context_length) for shape in shapes)
+
+
+@lru_cache
+def cpu_computes_bfloat16() -> bool:
+    """Whether this processor has instructions for bfloat16 (AVX-512 BF16, AMX, or Arm's); False where unknown."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split()
+    except OSError:
+        return False
+    return not BFLOAT16_FLAGS.isdisjoint(flags)
+
+
+def model_folder(name: str, role: str) -> Path | None:
+    """Folder of a model that is on this machine: the embedded pair, a local folder, or the Hub's cache; else None."""
+    if name == EMBEDDED:
+        return EMBEDDED_FOLDER / role
+    return local_folder(name) or _cached_folder(name)
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder that a name stands for, None if there is none; a name that no file system takes is not an error."""
+    folder = os.path.expanduser(name)  # unlike pathlib's, this and isdir never raise: names are typed by hand
+    return Path(folder) if os.path.isdir(folder) else None
+
+
+def model_shape(name: str, role: str) -> Shape | None:
+    """The shape of a model without loading it, None if it is neither known nor on this machine."""
+    if name in MODEL_SHAPES:
+        return MODEL_SHAPES[name]
+    folder = model_folder(name, role)
+    if folder is None or not os.path.isfile(folder / CONFIG):
+        return None
+    try:
+        return _shape_in_folder(folder)
+    except (PairError, TypeError, ZeroDivisionError):
+        return None  # loading will say what is wrong with it
+
+
+def _cached_folder(name: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _shape_in_folder(folder: Path) -> Shape:
+    config = read_object(folder / CONFIG, folder.name)
+    check_values(config, folder.name)
+    config = {**config, **(config.get("text_config") or {})}
+
+    def first(*names: str) -> int | None:
+        return next((config[name] for name in names if config.get(name) is not None), None)
+
+    heads = first("num_attention_heads", "n_head", "num_heads")
+    return Shape(
+        parameters=stored_parameters(folder),
+        layers=first("num_hidden_layers", "n_layer", "num_layers"),
+        kv_heads=first("num_key_value_heads") or heads,
+        head_dim=first("head_dim") or first("hidden_size", "n_embd", "d_model") // heads,
+        vocab_size=first("vocab_size"),
+        max_context=first("max_position_embeddings", "n_positions") or MAX_CONTEXT,
+    )

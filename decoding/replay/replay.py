@@ -1,0 +1,231 @@
+"""Walk one tree with many seeds, as fast as its long laws allow."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from decoding.common.errors import SettingsError
+from decoding.common.interruption import pause_point
+from decoding.common.optional_torch import Tensor, torch
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling, TargetRows, exact_dtype
+from decoding.trace.records import IterationTrace, VerificationStep
+from decoding.trace.verdicts import Verdicts
+from decoding.tree.draft import Draft
+from decoding.tree.token_tree import TokenTree
+from decoding.verifiers import VERIFIERS, Verifier
+from decoding.verifiers.base import Decision, Verification
+from decoding.verifiers.verified_tree import VerifiedTree
+
+LONG_LAW = 256  # shorter laws are summed sooner than looked up
+
+
+def reroll(decision: Decision, seeds: Sequence[int]) -> list[Verification]:
+    """Walk the same tree once per seed."""
+    sums: dict[int, _KeptSum] = {}
+    walks = []
+    for seed in seeds:
+        pause_point(timed=True)  # a walk is too short for others to have a turn after each
+        walks.append(decision.walk(_QuickDraws(seed, sums)))
+    return walks
+
+
+@dataclass(frozen=True)
+class _KeptSum:
+    """Running sums of a law; the law itself is held so that its identity stays taken."""
+
+    law: Tensor
+    sums: np.ndarray
+    last: int
+
+
+class _QuickDraws(GeneratorDraws):
+    """The very draws of `GeneratorDraws` for many walks over one tree: running sums of long laws are shared."""
+
+    def __init__(self, seed: int, kept: dict[int, _KeptSum]):
+        super().__init__(seed)
+        self._kept = kept
+
+    def choose(self, weights: Tensor) -> int:
+        if len(weights) < LONG_LAW:
+            return super().choose(weights)
+        known = self._kept.get(id(weights))
+        if known is None:
+            sums = weights.to(exact_dtype(weights.device)).cumsum(-1).cpu().numpy()
+            known = self._kept[id(weights)] = _KeptSum(weights, sums, int(np.searchsorted(sums, sums[-1])))
+        self.last_uniform = self._uniforms(1)[0]
+        point = known.sums.dtype.type(self.last_uniform) * known.sums[-1]
+        return min(int(np.searchsorted(known.sums, point, side="right")), known.last)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one walk came to.
+
+    Attributes:
+        tokens: tokens committed, the final one included.
+        stop_node: the last accepted node, 0 if none was.
+        final_token, final_kind: -1 and `none` where a recorded walk was cut by the end of the text.
+    """
+
+    tokens: int
+    stop_node: int
+    accepted: tuple[int, ...]
+    final_token: int
+    final_kind: str
+    steps: tuple[VerificationStep, ...]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One verifier in front of a recorded tree.
+
+    Attributes:
+        refusal: why it would bias the output of this tree; then everything else is None or empty.
+        expected_tokens: exact expected tokens of this tree, over all draws.
+        acceptance_probability: exact probability of being reached and accepted, by node id.
+        outcome: what happened with one seed.
+        tokens: how many of the re-rolled seeds committed how many tokens.
+        stops: how many of them stopped at which node.
+    """
+
+    verifier: Verifier
+    refusal: str | None
+    expected_tokens: float | None = None
+    acceptance_probability: dict[int, float] | None = None
+    outcome: Outcome | None = None
+    tokens: dict[int, int] | None = None
+    stops: dict[int, int] | None = None
+
+
+def has_rows(iteration: IterationTrace) -> bool:
+    """Whether the full rows of both models are there."""
+    needs_draft = iteration.drafted > 0
+    return iteration.target_logits is not None and (iteration.draft_logits is not None or not needs_draft)
+
+
+def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
+    """The verified tree of a recorded iteration as its verifier saw it, under the sampling given.
+
+    Temperature and top-p may differ from the run's: the tree does not depend on them. The draft's temperature may not,
+    since the tree was drawn with it.
+
+    Raises:
+        SettingsError: the iteration was recorded without its full rows.
+    """
+    if not has_rows(iteration):
+        raise SettingsError("The full rows of this iteration were not kept: decode it again to look at its verifiers.")
+    tree = TokenTree(iteration.nodes[0].token_id, len(iteration.nodes))
+    rest = iteration.nodes[1:]
+    tree.append(
+        np.array([node.parent_id for node in rest], dtype=np.int64),
+        np.array([node.token_id for node in rest], dtype=np.int64),
+        np.array([node.draft_probability for node in rest], dtype=np.float64),
+    )
+    order = np.array(iteration.flatten_order)
+    rows = ()
+    if iteration.draft_logits is not None:
+        asked = np.flatnonzero(~np.isnan(iteration.draft_logits).any(axis=1))
+        if not {iteration.nodes[node].parent_id for node in iteration.flatten_order[1:]} <= set(asked.tolist()):
+            raise SettingsError("The draft's rows of this iteration do not fit its tree: decode it again.")
+        logits = torch.from_numpy(iteration.draft_logits[asked]) / sampling.draft_temperature
+        rows = ((asked, torch.softmax(logits, -1)),) if len(asked) else ()
+    drawn = np.array(iteration.drawn, dtype=np.int64) if iteration.drawn else None
+    draft = Draft(tree, order, iteration.law, None, rows, dict(iteration.settings), drawn=drawn)
+    return VerifiedTree(draft, TargetRows(torch.from_numpy(iteration.target_logits[order]), sampling))
+
+
+def replay(
+    iteration: IterationTrace,
+    sampling: Sampling,
+    verifiers: Sequence[Verifier] | None = None,
+    rerolls: int = 1000,
+) -> tuple[Replayed, ...]:
+    """All verifiers on the same tree: exact expectation, one walk with the sampling's seed, and re-rolled seeds.
+
+    No model is run. The walk is what a run whose draws begin here with that seed would do; re-roll i takes seed i.
+    """
+    tree = stored_tree(iteration, sampling)
+    chosen = [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers
+    return tuple(_replayed(verifier, tree, iteration, sampling, rerolls) for verifier in chosen)
+
+
+def recorded_outcome(iteration: IterationTrace) -> Outcome:
+    """The walk that the run itself made, with the draws that it made, as the record tells it."""
+    return Outcome(
+        tokens=len(iteration.committed_ids),
+        stop_node=iteration.accepted[-1] if iteration.accepted else 0,
+        accepted=iteration.accepted,
+        final_token=-1 if iteration.final_kind == "none" else iteration.committed_ids[-1],
+        final_kind=iteration.final_kind,
+        steps=iteration.steps,
+    )
+
+
+def outcome_of(verification: Verification) -> Outcome:
+    """A walk without the tensors behind it."""
+    return Outcome(
+        tokens=len(verification.accepted) + 1,
+        stop_node=verification.accepted[-1] if verification.accepted else 0,
+        accepted=verification.accepted,
+        final_token=verification.final_token,
+        final_kind=verification.final_kind,
+        steps=verification.steps,
+    )
+
+
+def _replayed(
+    verifier: Verifier, tree: VerifiedTree, iteration: IterationTrace, sampling: Sampling, rerolls: int
+) -> Replayed:
+    refusal = verifier.refusal(iteration.law, sampling)
+    if refusal:
+        return Replayed(verifier, refusal)
+    decision = verifier.decide(tree)
+    walks = reroll(decision, range(rerolls))
+    return Replayed(
+        verifier=verifier,
+        refusal=None,
+        expected_tokens=decision.expected_tokens,
+        acceptance_probability=dict(zip(tree.order, decision.acceptance_probability.tolist(), strict=True)),
+        outcome=outcome_of(decision.walk(GeneratorDraws(sampling.seed))),
+        tokens=dict(sorted(Counter(len(walk.accepted) + 1 for walk in walks).items())),
+        stops=dict(sorted(Counter(walk.accepted[-1] if walk.accepted else 0 for walk in walks).items())),
+    )
+
+
+def replayed_iteration(
+    iteration: IterationTrace, replayed: Replayed, text_of: Callable[[int], str] | None = None
+) -> IterationTrace:
+    """The record as it would read had this verifier made this walk: verdicts, path, tests, final token.
+
+    What the run did before and after verification (times, cache rows, draws) is left as it was.
+
+    Args:
+        text_of: text of a token id that the record does not hold.
+    """
+    outcome = replayed.outcome
+    left_out = iteration.rule.left_out
+    path, first_path = outcome.accepted, replayed.verifier.tests_first_path
+    verdicts = Verdicts(outcome.steps, iteration.flatten_order, path, path, left_out, first_path)
+    nodes = []
+    for node in iteration.nodes:
+        chance = replayed.acceptance_probability.get(node.node_id)
+        if node.flat_index is not None:
+            verdict, reason = verdicts.of(node.node_id, node.parent_id, node.token_id)
+            node = replace(node, verdict=verdict, reason=reason)
+        nodes.append(replace(node, acceptance_probability=chance))
+    tokens = [step.token_id for step in outcome.steps] + [outcome.final_token]
+    texts = {token: text_of(token) if text_of else f"<{token}>" for token in tokens} | dict(iteration.texts)
+    committed = [iteration.nodes[node].text for node in outcome.accepted] + [texts[outcome.final_token]]
+    return replace(
+        iteration,
+        nodes=tuple(nodes),
+        steps=outcome.steps,
+        accepted=outcome.accepted,
+        committed_ids=(*(iteration.nodes[node].token_id for node in outcome.accepted), outcome.final_token),
+        committed_texts=tuple(committed),
+        final_kind=outcome.final_kind,
+        texts=texts,
+    )

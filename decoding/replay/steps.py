@@ -1,0 +1,182 @@
+"""One node under one verifier, step by step: its entries, what each test sees, what a rejection leaves."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from decoding.common.optional_torch import torch
+from decoding.replay.replay import Outcome, Replayed, stored_tree
+from decoding.sampling.sampling import Sampling
+from decoding.trace.records import IterationTrace
+from decoding.verifiers.base import IID_LAWS
+from decoding.verifiers.theory import LOWER_BOUNDS, SOLVERS, acceptance_rate, best_acceptance, tests_at
+from decoding.verifiers.top_down import TestLaws
+
+MOST_STAGES = 6
+SHOWN_TOKENS, LEAST_SHOWN = 11, 1e-3
+
+Result = Literal["passed", "failed", "picked", "below", ""]
+
+
+@dataclass(frozen=True)
+class EntryStep:
+    """One entry of a node's list of children.
+
+    Attributes:
+        child, text: the node and its token; a child drawn twice has two entries.
+        draft, target: what both laws after the node give the token, before any test.
+        passes: probability that its test passes once all tests before it have failed; None if it is never tested.
+        wins: chance that its token wins the tournament and is the one tested; None where there is no tournament.
+        taken: exact chance that the path goes on through it, given that it comes through the node.
+        tested_at, drawn, result: what this seed did: the probability it was tested with (SpecInfer tests in an order
+            of its own), the number drawn, and whether the test `passed` or `failed`, the token was `picked`, drawn
+            from a law, or a node `below` it passed; empty if the walk never came to it.
+    """
+
+    child: int
+    text: str
+    draft: float
+    target: float
+    passes: float | None
+    wins: float | None
+    taken: float
+    tested_at: float | None
+    drawn: float | None
+    result: Result
+
+
+@dataclass(frozen=True)
+class LawStage:
+    """Both laws as one test sees them, or the law of the final token.
+
+    Attributes:
+        rejected: tests that have failed before.
+        tested: places in the list of entries that are tested against these laws; empty for the final token.
+        target: what is left of the target's law, for each of `NodeSteps.texts`.
+        draft: what the entries are tested against; None for the final token.
+        target_rest, draft_rest: probability of all other tokens together.
+    """
+
+    rejected: int
+    tested: tuple[int, ...]
+    target: tuple[float, ...]
+    draft: tuple[float, ...] | None
+    target_rest: float
+    draft_rest: float | None
+
+
+@dataclass(frozen=True)
+class NodeSteps:
+    """What a verifier does at one node.
+
+    Attributes:
+        reached: exact probability that the path comes through the node.
+        entries: in draw order, with repeats.
+        texts: the tokens that the stages speak of: those tested one by one, the first entries, then the likeliest.
+        rows: where each entry's token stands among them, None if it does not.
+        stages: in the order of the tests, every one after all before it failed; of many the first and the last ones.
+        hidden_stages: how many were left out before the last one.
+        ends: bottom-up verifiers: chance that the path ends here once everything below was rejected, else None.
+        factor: SpecTr's common division factor, else None.
+        rate, best_rate: chance that this solver, and that the best one possible, picks one of as many independent
+            draws, before they are known; None on trees of another kind. `rate_is_bound`: it is at least that.
+    """
+
+    node: int
+    reached: float
+    entries: tuple[EntryStep, ...]
+    texts: tuple[str, ...]
+    rows: tuple[int | None, ...]
+    stages: tuple[LawStage, ...]
+    hidden_stages: int
+    ends: float | None
+    factor: float | None
+    rate: float | None
+    best_rate: float | None
+    rate_is_bound: bool
+
+
+def node_steps(
+    iteration: IterationTrace, sampling: Sampling, replayed: Replayed, node: int, text_of: Callable[[int], str]
+) -> NodeSteps | None:
+    """What a verifier that was replayed on an iteration does at a node; None if no child of it was verified."""
+    tree = stored_tree(iteration, sampling)
+    entries = tree.entries.get(node)
+    if not entries:
+        return None
+    tokens = [tree.tokens[child] for child in entries]
+    target, draft = tree.target_law(node), tree.draft_law(node)
+    tests = tests_at(replayed.verifier, tree, node)
+    kept, seen = replayed.acceptance_probability, _seen(entries, replayed.outcome, node)
+    made = [
+        EntryStep(
+            child=child,
+            text=text_of(token),
+            draft=float(draft[token]),
+            target=float(target[token]),
+            passes=tests.passes.get(place),
+            wins=None if tests.wins is None else tests.wins[token],
+            taken=kept[child] / kept[node] if kept[node] > 0 else 0.0,
+            tested_at=seen[place][0],
+            drawn=seen[place][1],
+            result=seen[place][2],
+        )
+        for place, (child, token) in enumerate(zip(entries, tokens, strict=True))
+    ]
+    shown = tests.laws if len(tests.laws) <= MOST_STAGES else [*tests.laws[: MOST_STAGES - 1], tests.laws[-1]]
+    ids = _shown_tokens(tokens, shown)
+    name = replayed.verifier.name
+    rated = iteration.law in IID_LAWS and name in SOLVERS
+    return NodeSteps(
+        node=node,
+        reached=kept[node],
+        entries=tuple(made),
+        texts=tuple(text_of(token) for token in ids),
+        rows=tuple(ids.index(token) if token in ids else None for token in tokens),
+        stages=tuple(_stage(laws, ids) for laws in shown),
+        hidden_stages=len(tests.laws) - len(shown),
+        ends=tests.ends,
+        factor=tests.factor,
+        rate=acceptance_rate(name, target, draft, len(entries)) if rated else None,
+        best_rate=best_acceptance(target, draft, len(entries)) if rated else None,
+        rate_is_bound=name in LOWER_BOUNDS,
+    )
+
+
+def _seen(entries: list[int], outcome: Outcome, node: int) -> list[tuple]:
+    """`tested_at`, `drawn`, `result` of each entry: the j-th test of a child belongs to its j-th entry."""
+    seen: list[tuple] = [(None, None, "")] * len(entries)
+    for step in outcome.steps:
+        if step.node_id != node or step.child_id is None or step.kind == "match":
+            continue
+        places = [place for place, child in enumerate(entries) if child == step.child_id]
+        place = next((place for place in places if not seen[place][2]), places[-1])
+        result = "picked" if step.kind == "choice" else "passed" if step.accepted else "failed"
+        seen[place] = step.acceptance_probability, step.drawn, result
+    for child in set(entries) & set(outcome.accepted):
+        if all(seen[place][2] in ("", "failed") for place, entry in enumerate(entries) if entry == child):
+            seen[entries.index(child)] = None, None, "below"
+    return seen
+
+
+def _shown_tokens(tokens: list[int], laws: list[TestLaws]) -> list[int]:
+    """Tokens tested one by one in the stages shown, the first entries, then the likeliest of any law."""
+    alone = [tokens[law.tested[0]] for law in laws if len(law.tested) == 1]
+    seen = [law for laws_of_one in laws for law in (laws_of_one.target, laws_of_one.draft) if law is not None]
+    best = torch.stack(seen).amax(0)
+    likeliest = best.topk(min(SHOWN_TOKENS, best.numel()))
+    likely = likeliest.indices[likeliest.values >= LEAST_SHOWN].tolist()
+    return list(dict.fromkeys([*alone, *tokens[:MOST_STAGES], *likely]))[:SHOWN_TOKENS]
+
+
+def _stage(laws: TestLaws, ids: list[int]) -> LawStage:
+    target = tuple(laws.target[ids].tolist())
+    draft = None if laws.draft is None else tuple(laws.draft[ids].tolist())
+    return LawStage(
+        rejected=laws.rejected,
+        tested=laws.tested,
+        target=target,
+        draft=draft,
+        target_rest=max(0.0, float(laws.target.sum()) - sum(target)),
+        draft_rest=None if draft is None else max(0.0, float(laws.draft.sum()) - sum(draft)),
+    )

@@ -1,0 +1,174 @@
+"""What stood behind an iteration of a recorded run: method, sampling, the drafter's state, the draws."""
+
+from dataclasses import replace
+from itertools import accumulate, takewhile
+from typing import Any
+
+from decoding.common.errors import SettingsError
+from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling
+from decoding.session.checkpoints import Standing
+from decoding.trace.records import IterationTrace, RunTrace
+
+
+def iteration_at(run: RunTrace, index: int) -> IterationTrace:
+    """The iteration of a run with this index.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    found = next((each for each in run.iterations if each.index == index), None)
+    if found is None:
+        known = [each.index + 1 for each in run.iterations]  # counted as the screen does
+        there = f"it has {known[0]} to {known[-1]}" if known else "it has none"
+        raise SettingsError(f"This run has no iteration {index + 1}: {there}.")
+    return found
+
+
+def method_of(run: RunTrace) -> Method:
+    """The method of a run with its settings, the measured ones included.
+
+    Raises:
+        SettingsError: this program does not know it.
+    """
+    if run.method not in METHODS:
+        raise SettingsError(f"This program has no method {run.method!r}: choose one of {', '.join(METHODS)}.")
+    try:
+        return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
+    except TypeError:
+        named = METHODS[run.method].label
+        raise SettingsError(f"This run has text where {named} takes a number, or the other way round.") from None
+
+
+def unknown_words(run: RunTrace) -> str:
+    """What this program does not know of a run, which it can show but neither change nor go on with; empty if nothing.
+
+    Files of other versions may name methods, settings and values that this one does not have.
+    """
+    try:
+        method_of(run), sampling_of(run)
+    except SettingsError as error:
+        return str(error)
+    return ""
+
+
+def method_at(run: RunTrace, index: int) -> Method:
+    """The method that made an iteration of a run.
+
+    Raises:
+        SettingsError: there is no such iteration, this program does not know the method, or the record does not tell.
+    """
+    method, iteration = method_of(run), iteration_at(run, index)
+    if index < run.own_from or not _made_by(method, iteration):
+        raise SettingsError(_of_parent(run, index))
+    return method
+
+
+def sampling_of(run: RunTrace) -> Sampling:
+    """The sampling of a run."""
+    kept = run.sampling
+    return Sampling(kept.temperature, kept.top_p, kept.draft_temperature, kept.seed)
+
+
+def as_made(run: RunTrace, standing: Standing) -> RunTrace:
+    """The record of a run with method and sampling as they stood at one iteration.
+
+    What was decoded before a fork was made by the settings of the fork's parent.
+    """
+    method, sampling = standing.method, standing.sampling.trace()
+    return replace(
+        run, method=method.name, label=method.label, settings=method.settings(), sampling=sampling, own_from=0
+    )
+
+
+def filled_in(method: Method, known: Method) -> Method:
+    """The method with what was measured for another one of its kind, where its own is left empty to be measured.
+
+    What was measured of one draft says nothing of another: where that differs, it is left to be measured.
+    """
+    if type(method.drafter) is not type(known.drafter):
+        return method
+    if method.draft_head != known.draft_head:
+        return _unmeasured(method, known)
+    measured = {
+        name: value
+        for name, value in known.drafter.settings().items()
+        if isinstance(value, str) and value and method.drafter.settings()[name] == ""
+    }
+    return replace(method, drafter=method.drafter.with_settings(**measured)) if measured else method
+
+
+def _unmeasured(method: Method, known: Method) -> Method:
+    """The method without what was measured for another one: settings that are empty at first, and now as in that."""
+    first, other = type(method.drafter)().settings(), known.drafter.settings()
+    taken = {
+        name: "" for name, value in method.drafter.settings().items() if first.get(name) == "" and value == other[name]
+    }
+    return replace(method, drafter=method.drafter.with_settings(**taken))
+
+
+def standing_before(run: RunTrace, index: int) -> Standing:
+    """How an iteration was made, as the record alone tells.
+
+    Raises:
+        SettingsError: there is no such iteration, this program does not know the method, or another one made it.
+    """
+    method, sampling = method_at(run, index), sampling_of(run)
+    return Standing(method, sampling, state_before(run, index, method), draws_before(run, index))
+
+
+def draws_before(run: RunTrace, index: int) -> GeneratorDraws:
+    """The draws as they stood before an iteration: the run's seed, gone on by what was drawn since.
+
+    A fork with another seed begins its draws anew, so the recorded numbers decide from which iteration on to count.
+
+    Raises:
+        SettingsError: there is no such iteration, or its numbers are not those of the run's seed.
+    """
+    first, recorded = GeneratorDraws(run.sampling.seed), iteration_at(run, index).draws
+    counts = [len(each.draws) for each in reversed(run.iterations) if each.index < index]
+    since = [*accumulate(counts, initial=0)]  # draws taken, by how many iterations before this one began them
+    if not recorded or recorded[0].uniform is None:
+        return first.fork(since[-1])
+    numbers = first.ahead(since[-1] + 1)
+    taken = next((count for count in reversed(since) if numbers[count] == recorded[0].uniform), None)
+    if taken is None:
+        raise SettingsError(_of_parent(run, index))
+    return first.fork(taken)
+
+
+def _of_parent(run: RunTrace, index: int) -> str:
+    """What to do about an iteration that the run's own method, settings and seed did not make."""
+    later = f"iteration {max(run.own_from, index + 1) + 1} or a later one"
+    return (
+        f"Iteration {index + 1} was made by another method, other settings or another seed than this run names, which "
+        f"its record does not tell: choose {later}, or open the run that this one was forked from."
+    )
+
+
+def state_before(run: RunTrace, index: int, method: Method) -> Any:
+    """The state of the drafter of the run's own method before an iteration, as its record tells."""
+    drafter = method.drafter
+    state = drafter.start(list(run.prompt_ids))
+    for iteration in _own_iterations(run, index, method):
+        state = drafter.resumed(state, iteration)
+    return state
+
+
+def _own_iterations(run: RunTrace, index: int, method: Method) -> list[IterationTrace]:
+    """The iterations before `index` that the run's drafter made: those of a fork's parent may be another's."""
+    before = reversed([each for each in run.iterations if each.index < index])
+    return [*takewhile(lambda iteration: _made_by(method, iteration), before)][::-1]
+
+
+def _made_by(method: Method, iteration: IterationTrace) -> bool:
+    """Whether the settings in force in an iteration are those of a method's drafter, but for what history moves."""
+    drafter = method.drafter
+    own = drafter.settings() | ({"draft_head": method.draft_head} if method.draft_head else {})
+    mine, theirs = (
+        {name: value for name, value in each.items() if name not in drafter.moving}
+        for each in (own, iteration.settings)
+    )
+    return mine == theirs

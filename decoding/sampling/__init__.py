@@ -1,0 +1,1 @@
+"""Temperature and top-p, and randomness as an object."""

@@ -1,0 +1,210 @@
+"""Uniform numbers by seed, the same with and without torch: those of PyTorch's generator on the host.
+
+That one is the Mersenne Twister (MT19937) begun at the low 32 bits of its seed; a float64 takes two of its outputs, the
+first above the second, and of these the lowest 53 bits. numpy's `RandomState`, whose numbers are frozen, is the same.
+"""
+
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from decoding.common.optional_torch import Tensor, torch
+from decoding.sampling.sampling import exact_dtype
+from decoding.trace.records import DrawTrace
+
+FIRST = 64  # most walks over a tree need fewer
+LOWEST_BITS = 53
+
+# Begun anew for each reading: making one costs as much as thousands of draws.
+_twister = np.random.RandomState(0)
+_lock = Lock()
+
+
+class Uniforms:
+    """The numbers of one seed in their order; whoever reads them keeps the place."""
+
+    def __init__(self, seed: int):
+        self._seed = seed
+        self._numbers = np.empty(0)
+
+    def read(self, place: int, count: int) -> list[float]:
+        """`count` numbers from a place on, each at least 0 and below 1."""
+        numbers, end = self._numbers, place + count
+        if end > len(numbers):
+            numbers = self._numbers = uniform_numbers(self._seed, max(FIRST, 2 * len(numbers), end))
+        return numbers[place:end].tolist()
+
+
+def uniform_numbers(seed: int, count: int) -> np.ndarray:
+    """The first `count` numbers of a seed in float64, as `torch.rand` gives them."""
+    with _lock:
+        _twister.seed(seed & 0xFFFFFFFF)
+        words = _twister.randint(0, 2**32, (count, 2), dtype=np.uint32)
+    high, low = words.astype(np.uint64).T
+    return ((high << np.uint64(32) | low) & np.uint64(2**LOWEST_BITS - 1)) * 2.0**-LOWEST_BITS
+
+
+T = TypeVar("T")
+
+
+class Draws(Protocol):
+    """Every random decision of drafters and verifiers goes through one of these, one uniform number each.
+
+    A drafter draws first, level by level and in each level as it documents; then the verifier, test by test, and last
+    the final token. The record of these decisions replays the iteration.
+
+    Attributes:
+        last_uniform: the number behind the latest decision, None where none was drawn.
+    """
+
+    last_uniform: float | None
+
+    def accept(self, probability: float) -> bool:
+        """True with the given probability."""
+        ...
+
+    def choose(self, weights: Tensor) -> int:
+        """Index i with probability `weights[i]` / their sum; `[num_choices]`, not all 0."""
+        ...
+
+    def choose_each(self, weights: Tensor) -> list[int]:
+        """One index per row of `[num_rows, num_choices]`: the same as `choose` row by row."""
+        ...
+
+
+class GeneratorDraws:
+    """Draws with the numbers of a seed; keeps a record of every decision."""
+
+    def __init__(self, seed: int):
+        # Neighbouring seeds of the generator begin with numbers that are alike: seeds are scattered first.
+        scattered = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+        self._numbers, self._place = Uniforms(scattered >> 1), 0
+        self.record: list[DrawTrace] = []
+        self.last_uniform: float | None = None
+
+    def accept(self, probability: float) -> bool:
+        uniform = self.last_uniform = self._uniforms(1)[0]
+        outcome = uniform < probability
+        self.record.append(DrawTrace("accept", float(probability), int(outcome), uniform))
+        return outcome
+
+    def choose(self, weights: Tensor) -> int:
+        return self.choose_each(weights[None])[0]
+
+    def choose_each(self, weights: Tensor) -> list[int]:
+        uniforms = self._uniforms(len(weights))
+        on_host = weights.device.type == "cpu"
+        indices, probabilities = (_invert_on_host if on_host else _invert)(weights, uniforms)
+        self.record.extend(map(DrawTrace, ["choose"] * len(indices), probabilities, indices, uniforms))
+        self.last_uniform = uniforms[-1]
+        return indices
+
+    def fork(self, skipped: int = 0) -> "GeneratorDraws":
+        """A copy that continues with the same numbers, some decisions further on, and an empty record."""
+        copy = GeneratorDraws(0)
+        copy._numbers, copy._place = self._numbers, self._place + skipped
+        return copy
+
+    def ahead(self, count: int) -> list[float]:
+        """The numbers of the next decisions, none of which is taken."""
+        return self._numbers.read(self._place, count)
+
+    def _uniforms(self, count: int) -> list[float]:
+        numbers = self.ahead(count)
+        self._place += count
+        return numbers
+
+
+def _invert(weights: Tensor, uniforms: list[float]) -> tuple[list[int], list[float]]:
+    """Per row the first index whose cumulative weight exceeds the uniform's share of the total, and its probability."""
+    cumulative = weights.to(exact_dtype(weights.device)).cumsum(-1)
+    totals = cumulative[:, -1:].contiguous()
+    points = torch.tensor(uniforms, dtype=cumulative.dtype, device=weights.device)[:, None] * totals
+    # Rounding may lift a point to the total, past every weight: it belongs to the last one that is not 0.
+    last = torch.searchsorted(cumulative, totals)
+    outcomes = torch.minimum(torch.searchsorted(cumulative, points, right=True), last)
+    return outcomes[:, 0].tolist(), (weights.gather(1, outcomes) / totals)[:, 0].tolist()
+
+
+def _invert_on_host(weights: Tensor, uniforms: list[float]) -> tuple[list[int], list[float]]:
+    """The same with numpy's search, which takes half the time for a row: drafters that draw node by node live on it."""
+    indices, probabilities = [], []
+    sums = weights.double().cumsum(-1).numpy()
+    for row, cumulative, uniform in zip(weights.numpy(), sums, uniforms, strict=True):
+        total = cumulative[-1]
+        index = int(cumulative.searchsorted(uniform * total, side="right"))
+        if index == len(row):
+            index = int(cumulative.searchsorted(total))
+        indices.append(index)
+        probabilities.append(float(row[index] / total))
+    return indices, probabilities
+
+
+class ReplayDraws:
+    """Repeats recorded decisions in order; raises `ValueError` when asked for other ones."""
+
+    def __init__(self, record: tuple[DrawTrace, ...]):
+        self._left = iter(record)
+        self.last_uniform: float | None = None
+
+    def accept(self, probability: float) -> bool:
+        return bool(self._next("accept").outcome)
+
+    def choose(self, weights: Tensor) -> int:
+        return self._next("choose").outcome
+
+    def choose_each(self, weights: Tensor) -> list[int]:
+        return [self.choose(row) for row in weights]
+
+    def _next(self, kind: str) -> DrawTrace:
+        draw = next(self._left, None)
+        if draw is None or draw.kind != kind:
+            raise ValueError(
+                f"the recorded draws do not fit: asked to {kind}, recorded {draw.kind if draw else 'none'}"
+            )
+        self.last_uniform = draw.uniform
+        return draw
+
+
+class _ScriptedDraws:
+    """Follows a list of outcomes, then takes the first possible one; notes what else was possible."""
+
+    def __init__(self, script: tuple[int, ...]):
+        self.script = script
+        self.taken: list[int] = []
+        self.branches: list[list[int]] = []
+        self.probability = 1.0
+        self.last_uniform = None
+
+    def accept(self, probability: float) -> bool:
+        probability = min(max(float(probability), 0.0), 1.0)
+        return bool(self._take([1.0 - probability, probability]))
+
+    def choose(self, weights: Tensor) -> int:
+        weights = weights.double()
+        return self._take((weights / weights.sum()).tolist())
+
+    def choose_each(self, weights: Tensor) -> list[int]:
+        return [self.choose(row) for row in weights]
+
+    def _take(self, law: list[float]) -> int:
+        possible = [i for i, p in enumerate(law) if p > 0]
+        position = len(self.taken)
+        outcome = self.script[position] if position < len(self.script) else possible[0]
+        self.taken.append(outcome)
+        self.branches.append([i for i in possible if i > outcome] if position >= len(self.script) else [])
+        self.probability *= law[outcome]
+        return outcome
+
+
+def enumerate_draws(run: Callable[[Draws], T]) -> Iterator[tuple[T, float]]:
+    """Every outcome of `run` with its probability: each decision with more than one possibility is taken all ways."""
+    scripts: list[tuple[int, ...]] = [()]
+    while scripts:
+        draws = _ScriptedDraws(scripts.pop())
+        result = run(draws)
+        for position, others in enumerate(draws.branches):
+            scripts.extend((*draws.taken[:position], other) for other in others)
+        yield result, draws.probability

@@ -1,0 +1,1 @@
+"""DecodeSession: one iteration at a time, recorded; it forks, rewinds and resumes."""

@@ -1,0 +1,146 @@
+"""What an iteration commits: the accepted path and the final token, cut at end of text or length."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from decoding.device.choice import DeviceIteration, NextToken, choose_iteration
+from decoding.engines.clock import PhaseClock
+from decoding.sampling.sampling import TargetRows
+from decoding.session.cache_update import keep_committed_rows
+from decoding.session.cached_models import CachedModels
+from decoding.session.checkpoints import Standing
+from decoding.session.edited_tree import edit_draft, edit_rows
+from decoding.session.recorder import Step
+from decoding.sources.draft_head import HeadSource
+from decoding.sources.draft_model import ModelSource, NoSource
+from decoding.trace.edits import Edits
+from decoding.trace.records import FinalKind
+from decoding.tree.draft import Draft, in_order
+from decoding.verifiers.base import Verification
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is left of an accepted path.
+
+    Attributes:
+        committed: tokens in order, the final one last if it is among them.
+        kept: accepted nodes whose tokens are committed.
+        final_kind: what the last token is, `none` where the path was cut.
+    """
+
+    committed: tuple[int, ...]
+    kept: tuple[int, ...]
+    final_kind: FinalKind
+
+
+def cut_path(draft: Draft, verification: Verification, room: int, stops: Container[int]) -> Cut:
+    """Cut an accepted path at the first stop token and after `room` tokens."""
+    tokens = [int(token) for token in draft.tree.tokens[list(verification.accepted)]] + [verification.final_token]
+    length = min(len(tokens), room)
+    ends = next((place + 1 for place, token in enumerate(tokens[:length]) if token in stops), None)
+    length = length if ends is None else ends
+    kind: FinalKind = "none" if length < len(tokens) else verification.final_kind
+    return Cut(tuple(tokens[:length]), verification.accepted[:length], kind)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """An iteration that is about to be made.
+
+    Attributes:
+        models: with the rows of the text.
+        standing: method and sampling, the drafter's state, and the draws, which it takes from.
+        tokens: the text, prompt and all; what is committed is appended.
+        room: tokens that may still be committed.
+        stops: tokens that end the text.
+        edits: to the tree and its verdicts.
+        record: whether laws and logits are wanted.
+    """
+
+    models: CachedModels
+    standing: Standing
+    tokens: list[int]
+    room: int
+    stops: Container[int]
+    edits: Edits
+    record: bool
+
+    def run(self, step: Step, clock: PhaseClock) -> Any:
+        """Make it, fill `step` in, and return the drafter's next state."""
+        # Steps 1 to 3: draft a tree below the last committed token, one target pass over it, the verifier's walk.
+        step.target_rows_before = self.models.target_cache.length
+        step.method = self.standing.method
+        on_device = self._on_device()
+        if on_device is not None:
+            step.source, step.draft, step.logits, step.verification = on_device.run(clock)
+        else:
+            self._draft_and_verify(step, clock)
+
+        # Step 4: commit, cut at end of text, and bring both caches to the committed text.
+        cut = cut_path(step.draft, step.verification, self.room, self.stops)
+        step.committed, step.kept, step.final_kind = cut.committed, cut.kept, cut.final_kind
+        self.tokens.extend(step.committed)
+        self._update_caches(step, on_device is not None, clock)
+
+        # Step 5: the drafter learns from the outcome.
+        state, step.history = self.standing.method.drafter.observe(step.draft.state, step.outcome())
+        clock.mark("adapt")
+        return state
+
+    def draft(self, clock: PhaseClock) -> tuple[Draft, ModelSource | HeadSource | NoSource]:
+        """Step 1: a tree below the last committed token, and the source that was asked about it."""
+        # No node may be deeper than the last whose token could be committed with one behind it.
+        sampling = self.standing.sampling
+        source = self.models.source(self.tokens, self.room - 1, clock, sampling.draft_temperature, sampling)
+        drafter, state = self.standing.method.drafter, self.standing.state
+        draft = drafter.draft(state, source, self.tokens[-1], self.standing.draws)
+        if self.edits:
+            draft = edit_draft(draft, source, self.edits, self.models.pair.vocabulary.text)
+        draft = in_order(draft, self.standing.method.node_order)
+        clock.mark("draft_logic")
+        return draft, source
+
+    def verified_rows(self, draft: Draft, clock: PhaseClock) -> tuple[Tensor, Tensor]:
+        """Step 2: the target's logits of the verified nodes, and as the verifier is to see them after edits."""
+        logits = self.models.verify(draft, self.tokens, clock)
+        return logits, edit_rows(logits, draft, self.edits)
+
+    def _draft_and_verify(self, step: Step, clock: PhaseClock) -> None:
+        """Steps 1 to 3 with the drafter's and the verifier's own code."""
+        step.draft, step.source = self.draft(clock)
+        step.logits, edited = self.verified_rows(step.draft, clock)
+        target = TargetRows(edited, self.standing.sampling)
+        step.verification = self.standing.method.verifier.verify(step.draft, target, self.standing.draws)
+        clock.mark("select")
+
+    def _on_device(self) -> DeviceIteration | NextToken | None:
+        """Steps 1 to 3 as they run without the host, None where this method or pair cannot, or somebody interferes."""
+        if self.edits or self.models.features is not None:  # the device knows draft models alone, and keeps no features
+            return None
+        models, standing = self.models, self.standing
+        return choose_iteration(
+            models.pair,
+            standing.method,
+            standing.state,
+            self.tokens,
+            (models.target_cache, models.draft_cache),
+            self.room - 1,
+            standing.sampling.draft_temperature,
+            self.record,
+        )
+
+    def _update_caches(self, step: Step, moved: bool, clock: PhaseClock) -> None:
+        """Both caches end up holding every committed token but the last one."""
+        models, method = self.models, self.standing.method
+        rebuild = method.cache_policy == "rebuild" and method.drafter.uses_draft_model
+        caches, head = (models.target_cache, models.draft_cache), models.pair.head is not None
+        keep_committed_rows(step, len(self.tokens), *caches, rebuild, moved, head)
+        models.keep_features(step.kv_target)
+        clock.mark("commit")
+        if rebuild:
+            models.fill_target(self.tokens)
+            clock.mark("rebuild")

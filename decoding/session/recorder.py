@@ -1,0 +1,276 @@
+"""What a law of the target gives to the tokens of a draft tree and to tokens already picked out."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from decoding.common.optional_torch import Tensor, torch
+from decoding.drafters.base import Outcome
+from decoding.methods.method import Method
+from decoding.models.vocabulary import Vocabulary
+from decoding.sampling.sampling import Sampling, target_law, topk_rows
+from decoding.trace.records import (
+    GROWTHS,
+    TOP_TOKENS,
+    DrawTrace,
+    FinalKind,
+    HistoryTrace,
+    IterationTrace,
+    KVTrace,
+    NodeTrace,
+    PhaseTimes,
+    Record,
+    Setting,
+)
+from decoding.trace.verdicts import Verdicts
+from decoding.tree.draft import Draft
+from decoding.verifiers.base import Verification
+
+
+def tested_law(logits: Tensor, sampling: Sampling, probs: Tensor) -> Tensor | None:
+    """The law that the verifier used, `[num_rows, vocab_size]`; None under greedy decoding, which asks for no law.
+
+    Args:
+        logits: raw logits after each verified node. probs: their softmax at temperature 1.
+    """
+    if sampling.greedy:
+        return None
+    return probs if sampling.temperature == 1 and sampling.top_p == 1 else target_law(logits, sampling)
+
+
+def token_probabilities(draft: Draft, law: Tensor) -> np.ndarray:
+    """What a law gives each verified node after its parent, `[num_nodes]`; nan for the root and where not verified.
+
+    Args:
+        law: one row per entry of `draft.order`, `[num_rows, vocab_size]`.
+    """
+    tree, order = draft.tree, draft.order
+    result = np.full(tree.size, np.nan)
+    if len(order) > 1:
+        row_of = np.zeros(tree.size, dtype=np.int64)
+        row_of[order] = np.arange(len(order))
+        result[order[1:]] = _at(law, row_of[tree.parents[order[1:]]], tree.tokens[order[1:]])
+    return result
+
+
+def top_probabilities(draft: Draft, law: Tensor, ids: np.ndarray) -> np.ndarray:
+    """What a law gives tokens picked out after each node, `[num_nodes, count]`; nan where the id is -1.
+
+    Args:
+        ids: token ids `[num_nodes, count]`, -1 where there is none.
+    """
+    row_of = np.full(len(ids), -1, dtype=np.int64)
+    row_of[draft.order] = np.arange(len(draft.order))
+    result = np.full(ids.shape, np.nan, dtype=np.float32)
+    filled = (ids >= 0) & (row_of >= 0)[:, None]
+    rows = np.broadcast_to(row_of[:, None], ids.shape)[filled]
+    result[filled] = _at(law, rows, ids[filled].astype(np.int64))
+    return result
+
+
+def _at(law: Tensor, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Single entries of a law, read on its device and brought over together."""
+    places = torch.from_numpy(np.ascontiguousarray(rows)).to(law.device)
+    picked = law[places, torch.from_numpy(np.ascontiguousarray(tokens)).to(law.device)]
+    return picked.double().cpu().numpy()
+
+
+@dataclass
+class Step:
+    """What one iteration leaves behind, filled as it runs."""
+
+    index: int
+    prefix_length: int
+    in_loop: bool
+    started_s: float
+    ended_s: float = 0.0
+    target_rows_before: int = 0
+    source: Any = None
+    method: Method | None = None
+    draft: Draft | None = None
+    logits: Tensor | None = None
+    verification: Verification | None = None
+    committed: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    final_kind: FinalKind = "none"
+    kv_target: KVTrace | None = None
+    kv_draft: KVTrace | None = None
+    history: HistoryTrace | None = None
+    times: PhaseTimes | None = None
+    draws: tuple[DrawTrace, ...] = ()
+
+    @property
+    def tree_depth(self) -> int:
+        """Depth of the verified tree."""
+        return int(self.draft.tree.depths[self.draft.order].max())
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Settings in force, the draft head among them where one drafted."""
+        head = self.method.draft_head
+        return self.draft.settings | ({"draft_head": head} if head else {})
+
+    def outcome(self) -> Outcome:
+        """What the drafter may learn from this iteration."""
+        return Outcome(
+            accepted=len(self.verification.accepted),
+            committed=len(self.committed),
+            drafted=self.draft.tree.size - 1,
+            verified=len(self.draft.order) - 1,
+            depth=self.tree_depth,
+            path=tuple(self.verification.accepted),
+            tree=self.draft.tree,
+            order=self.draft.order,
+        )
+
+
+def write_iteration(
+    step: Step, vocabulary: Vocabulary, sampling: Sampling, record: Record, full_rows: bool
+) -> IterationTrace:
+    """Write the record of an iteration; what the writing takes is noted and is no part of the iteration's time."""
+    started = time.perf_counter()
+    full = {"nodes": (), "steps": ()}
+    if record == "full":
+        full = {"steps": step.verification.steps, **_full_record(step, vocabulary, sampling, full_rows)}
+    committed_texts = tuple(vocabulary.text(token) for token in step.committed)
+    times = replace(step.times, record_s=time.perf_counter() - started)
+    return IterationTrace(
+        index=step.index,
+        prefix_length=step.prefix_length,
+        settings=step.settings,
+        flatten_order=tuple(step.draft.order.tolist()),
+        accepted=step.kept,
+        committed_ids=step.committed,
+        committed_texts=committed_texts,
+        final_kind=step.final_kind,
+        draws=step.draws,
+        law=step.draft.law,
+        drawn=() if step.draft.drawn is None else tuple(step.draft.drawn.tolist()),
+        kv_target=step.kv_target,
+        kv_draft=step.kv_draft,
+        times=times,
+        started_s=step.started_s,
+        ended_s=step.ended_s,
+        drafted=step.draft.tree.size - 1,
+        verified=len(step.draft.order) - 1,
+        tree_depth=step.tree_depth,
+        draft_forwards=step.source.forwards,
+        target_passes=1 + step.kv_target.rebuilt,
+        in_loop=step.in_loop,
+        history=step.history,
+        sampling=sampling.trace(),
+        rule=step.method.drafter.rule(step.settings),
+        **full,
+    )
+
+
+@dataclass(frozen=True)
+class Tops:
+    """Top tokens of a law after each node, `[num_nodes, 20]`; -1 / nan where it was not computed."""
+
+    ids: np.ndarray
+    probs: np.ndarray
+
+
+def _full_record(step: Step, vocabulary: Vocabulary, sampling: Sampling, full_rows: bool) -> dict[str, Any]:
+    """The fields of `IterationTrace` that only a full record has."""
+    draft, target_logits = step.draft, step.logits
+    size = draft.tree.size
+    target_probs = torch.softmax(target_logits.float(), -1)
+    draft_tops = _tops(size, list(draft.rows))
+    target_tops = _tops(size, [(draft.order, target_probs)])
+    ids = {*draft_tops.ids.ravel().tolist(), *target_tops.ids.ravel().tolist(), *draft.tree.tokens.tolist()}
+    texts = {i: vocabulary.text(i) for i in sorted(ids | {step.verification.final_token}) if i >= 0}
+    for test in step.verification.steps:
+        for token in (test.token_id, *test.residual_ids):
+            if token not in texts:
+                texts[token] = vocabulary.text(token)
+    law = tested_law(target_logits, sampling, target_probs)
+    tested = np.full(size, np.nan) if law is None else token_probabilities(draft, law)
+    fields = {
+        "nodes": _nodes(step, token_probabilities(draft, target_probs), tested, target_tops, texts),
+        "texts": texts,
+        "draft_top_ids": draft_tops.ids,
+        "draft_top_probs": draft_tops.probs,
+        "target_top_ids": target_tops.ids,
+        "target_top_probs": target_tops.probs,
+        "tested_top_probs": None if law is None else top_probabilities(draft, law, target_tops.ids),
+    }
+    if full_rows:
+        width = target_logits.shape[-1]
+        levels = [(nodes, rows) for (nodes, _), rows in zip(draft.rows, step.source.logits, strict=True)]
+        fields["draft_logits"] = _full_rows(size, width, levels)
+        fields["target_logits"] = _full_rows(size, width, [(draft.order, target_logits)])
+    return fields
+
+
+def _tops(size: int, levels: list[tuple[np.ndarray, Tensor]]) -> Tops:
+    ids = np.full((size, TOP_TOKENS), -1, dtype=np.int32)
+    probs = np.full((size, TOP_TOKENS), np.nan, dtype=np.float32)
+    for nodes, rows in levels:
+        best_probs, best_ids = topk_rows(rows, min(TOP_TOKENS, rows.shape[-1]))
+        width = best_ids.shape[-1]
+        ids[nodes, :width] = best_ids.cpu().numpy()
+        probs[nodes, :width] = best_probs.float().cpu().numpy()
+    return Tops(ids, probs)
+
+
+def _full_rows(size: int, width: int, levels: list[tuple[np.ndarray, Tensor]]) -> np.ndarray:
+    rows = np.full((size, width), np.nan, dtype=np.float32)
+    for nodes, logits in levels:
+        rows[nodes] = logits.float().cpu().numpy()
+    return rows
+
+
+def _nodes(
+    step: Step, child_probs: np.ndarray, tested: np.ndarray, target_tops: Tops, texts: Mapping[int, str]
+) -> tuple[NodeTrace, ...]:
+    draft, verification, tree = step.draft, step.verification, step.draft.tree
+    flat = {int(node): row for row, node in enumerate(draft.order)}
+    left_out = step.method.drafter.rule(step.settings).left_out
+    first_path = step.method.verifier.tests_first_path
+    verdicts = Verdicts(verification.steps, flat, verification.accepted, step.kept, left_out, first_path)
+    breadths = step.method.drafter.breadths(draft)
+    columns = {name: getattr(tree, name).tolist() for name, _ in tree._COLUMNS}  # plain numbers: each is read once
+    child_probs, tested, best_ids = child_probs.tolist(), tested.tolist(), target_tops.ids[:, 0].tolist()
+    best_probs, passes = target_tops.probs[:, 0].tolist(), verification.acceptance_probability.tolist()
+    nodes = []
+    for i in range(tree.size):
+        parent, row = columns["parents"][i], flat.get(i)
+        verdict, reason = verdicts.of(i, parent, columns["tokens"][i])
+        argmax = best_ids[i] if row is not None else None
+        nodes.append(
+            NodeTrace(
+                node_id=i,
+                parent_id=parent,
+                depth=columns["depths"][i],
+                token_id=columns["tokens"][i],
+                text=texts[columns["tokens"][i]],
+                multiplicity=columns["multiplicity"][i],
+                draft_probability=None if i == 0 else columns["draft_probs"][i],
+                path_probability=columns["path_probs"][i],
+                confidence=_or_none(columns["confidence"][i]),
+                branching=None if columns["branching"][i] < 0 else columns["branching"][i],
+                growth=GROWTHS[columns["growth"][i]],
+                pruned=row is None,
+                target_probability=None if row is None else _or_none(child_probs[i]),
+                target_argmax=argmax,
+                target_argmax_text=None if argmax is None else texts[argmax],
+                target_argmax_probability=None if row is None else best_probs[i],
+                acceptance_probability=None if row is None else passes[row],
+                verdict=verdict,
+                flat_index=row,
+                draft_level=None if columns["level"][i] < 0 else columns["level"][i],
+                tested_probability=_or_none(tested[i]),
+                breadth=breadths[i],
+                reason=reason,
+            )
+        )
+    return tuple(nodes)
+
+
+def _or_none(value: float) -> float | None:
+    return None if value != value else value  # nan

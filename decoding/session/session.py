@@ -1,0 +1,349 @@
+"""What a session has done so far as one record."""
+
+import copy
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from decoding.common.errors import OutOfMemoryError, PairError, require
+from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.hardware import describe_hardware
+from decoding.costs.measured import MeasuredPair
+from decoding.engines.clock import PhaseClock, phase_times
+from decoding.methods.method import Method
+from decoding.models.loading import drop_frames
+from decoding.models.pair import Pair
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.session.cached_models import CachedModels
+from decoding.session.checkpoints import Checkpoint, Checkpoints, Standing
+from decoding.session.edited_tree import explain_edits
+from decoding.session.iteration import Iteration
+from decoding.session.limits import Limits, check_prompt, drop_old_rows, trace_bytes
+from decoding.session.recorder import Step, write_iteration
+from decoding.trace.edits import Edits, edits_at
+from decoding.trace.metrics import LoopDetector
+from decoding.trace.records import FORMAT_VERSION, IterationTrace, RunTrace, Totals
+from decoding.tree.draft import Draft
+
+if TYPE_CHECKING:
+    pass
+
+
+def session_trace(session: "DecodeSession", own_from: int, peak_memory_bytes: int | None) -> RunTrace:
+    """The trace of a session up to the iteration it has reached."""
+    pair, method, sampling, text = session.pair, session.method, session.sampling, session.pair.vocabulary.text
+    return RunTrace(
+        format_version=FORMAT_VERSION,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        method=method.name,
+        label=method.label,
+        settings=method.settings(),
+        pair=pair.info,
+        sampling=sampling.trace(),
+        max_new_tokens=session.limits.max_new_tokens,
+        prompt_ids=session.prompt_ids,
+        prompt_texts=tuple(text(token) for token in session.prompt_ids),
+        hardware=describe_hardware(pair.target.device),
+        iterations=tuple(session.iterations),
+        totals=Totals(
+            new_tokens=session.new_tokens,
+            prefill_s=session.prefill_s,
+            ttft_s=session.ttft_s,
+            wall_s=session.elapsed_s,
+            stopped=session.stopped,
+            peak_memory_bytes=peak_memory_bytes,
+        ),
+        own_from=own_from,
+    )
+
+
+__all__ = ["DecodeSession", "Limits", "decode"]
+
+
+class DecodeSession:
+    """One call: prompt -> iterations. Models are shared between sessions; caches, draws and state belong to one."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        method: Method,
+        prompt_ids: list[int],
+        sampling: Sampling | None = None,
+        limits: Limits | None = None,
+    ):
+        self.pair, self.method = method.drafting(pair), method
+        self.sampling, self.limits = sampling or Sampling(), limits or Limits()
+        self.method.check(self.sampling)
+        prompt_ids = check_prompt(self.pair, prompt_ids, self.limits.max_new_tokens)
+        self.method = self._prepared(self.method)
+        self.prompt_ids = tuple(prompt_ids)
+        self.tokens = list(self.prompt_ids)
+        self.iterations: list[IterationTrace] = []
+        self.stopped: Literal["length", "end_of_text", "unfinished"] = "unfinished"
+        self.prefill_s = self.ttft_s = self.elapsed_s = 0.0
+        self._count = 0
+        self._state: Any = self.method.drafter.start(prompt_ids)
+        self._begin_draws(GeneratorDraws(self.sampling.seed))
+        self._loops = LoopDetector()
+        self._checkpoints = Checkpoints()
+        self._edits = Edits()
+        capacity = len(prompt_ids) + self.limits.max_new_tokens + 128
+        drafter = self.method.drafter
+        self._models = CachedModels(self.pair, capacity, drafter.uses_draft_model, drafter.needs_past)
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens committed so far, the prompt left out."""
+        return len(self.tokens) - len(self.prompt_ids)
+
+    @property
+    def finished(self) -> bool:
+        """True once the end of text or the length limit is reached."""
+        return self.stopped != "unfinished"
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether the text has begun to repeat itself."""
+        return self._loops.in_loop
+
+    def __iter__(self) -> Iterator[IterationTrace]:
+        while not self.finished:
+            yield self.step()
+
+    @torch.inference_mode()
+    def step(self) -> IterationTrace:
+        """Run one iteration: draft, prune, mask, verify, select, commit, adapt; record it."""
+        require(not self.finished, "This run has ended: start a new one or raise max_new_tokens.")
+        committed = len(self.tokens)
+        try:
+            if not self._models.prefilled:
+                self._prefill()
+            return self._iteration()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            # What the unfinished iteration may have committed goes too: tokens and iterations must tell one story.
+            del self.tokens[committed:]
+            self.stopped = "unfinished"
+            self.release()
+            drop_frames(error)
+            raise OutOfMemoryError(
+                f"{self.pair.target.info.device} ran out of memory: shorten the prompt, lower node_budget or "
+                "max_new_tokens, or load a smaller pair."
+            ) from None
+
+    def fork(
+        self,
+        method: Method | None = None,
+        limits: Limits | None = None,
+        sampling: Sampling | None = None,
+        edits: Edits | None = None,
+        draws_go_on: bool = False,
+    ) -> "DecodeSession":
+        """An independent session that continues from here, with what is given changed; no forward is run.
+
+        Without another sampling the draws go on where they are; with one they begin at its seed, unless `draws_go_on`.
+
+        Args:
+            edits: changes to the first iteration of the fork alone, in place of those that are to be made here.
+        """
+        other = copy.copy(self)
+        other.method = method or self.method
+        other.sampling = sampling or self.sampling
+        other.limits = limits or self.limits
+        other.method.check(other.sampling)
+        other.pair = other.method.drafting(self.pair)
+        other.method = other._prepared(other.method)
+        other.tokens, other.iterations = list(self.tokens), list(self.iterations)
+        other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
+        other._loops = self._loops.copy()
+        other._checkpoints, other._edits = self._checkpoints.before(), self._edits if edits is None else edits
+        drafter = other.method.drafter
+        other._models = self._models.clone(other.pair, drafter.uses_draft_model, drafter.needs_past)
+        if not other.method.drafts_like(self.method):
+            other._state = other.method.drafter.start(list(self.prompt_ids))
+        if other.new_tokens < other.limits.max_new_tokens and other.stopped == "length":
+            other.stopped = "unfinished"
+        return other
+
+    def rewind(self, index: int) -> "DecodeSession":
+        """An independent session that stands before iteration `index`: text, caches, drafter state and draws as then.
+
+        It decodes on as this one did, to the bit; `index` may be the next iteration. Where the caches were released
+        meanwhile, its first step fills them again.
+
+        Raises:
+            SettingsError: the iteration is not among those recorded.
+            PairError: the pair was released.
+        """
+        if self.pair.target.released:
+            raise PairError(f"{self.pair.target.info.name} was released from memory: load the pair and decode again.")
+        if index == self._count:
+            return self.fork()
+        point = self._checkpoints.at(index)
+        other = copy.copy(self)
+        other.method, other.sampling, other._state = point.method, point.sampling, point.state
+        other.pair = point.method.drafting(self.pair)
+        other.tokens = self.tokens[: point.tokens]
+        other.iterations = [iteration for iteration in self.iterations if iteration.index < index]
+        other._checkpoints = self._checkpoints.before(index)
+        other._begin_draws(point.draws.fork(point.drawn))
+        other._loops = LoopDetector.after(other.tokens[len(self.prompt_ids) :])
+        other._count, other.stopped, other._edits = index, "unfinished", edits_at(self.iterations, index)
+        other.prefill_s, other.ttft_s, other.elapsed_s = point.prefill_s, point.ttft_s, point.elapsed_s
+        needs_past = point.method.drafter.needs_past
+        other._models = self._models.cut_clone(other.pair, point.target_rows, point.draft_rows, needs_past)
+        return other
+
+    def standing(self, index: int) -> Standing:
+        """How an iteration was, or the next one will be, made; of the caches nothing is copied.
+
+        Raises:
+            SettingsError: the iteration is not among those recorded.
+        """
+        if index == self._count:
+            return Standing(self.method, self.sampling, self._state, self._draws.fork())
+        point = self._checkpoints.at(index)
+        return Standing(point.method, point.sampling, point.state, point.draws.fork(point.drawn))
+
+    def own_from(self, index: int, standing: Standing) -> int:
+        """The first iteration since which all before `index` were made in this way; `index` where none was."""
+        return self._checkpoints.before(index).made_by(standing.method, standing.sampling, index)
+
+    def _begin_draws(self, draws: GeneratorDraws) -> None:
+        """Draw from here on; where the draws began is kept, so that a rewound session can find its place."""
+        self._draws, self._first_draws = draws, draws.fork()
+
+    def _prepared(self, method: Method) -> Method:
+        """The method with what it has to know of the pair, which may be measured here."""
+        try:
+            return prepared(method, self.pair, self.sampling)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            drop_frames(error)
+            raise OutOfMemoryError(
+                f"{self.pair.target.info.device} ran out of memory while {method.label} was calibrated: load a smaller "
+                "pair or choose another method."
+            ) from None
+
+    @torch.inference_mode()
+    def peek(self) -> tuple[Draft, TargetRows]:
+        """Draft a tree here and run the target over it; nothing is committed, drawn or learned by it."""
+        other = self.fork()
+        if not other._models.prefilled:
+            other._prefill()
+        clock = PhaseClock(other.pair.target.device)
+        following = other._next()
+        draft, _ = following.draft(clock)
+        _, edited = following.verified_rows(draft, clock)
+        return draft, TargetRows(edited, other.sampling)
+
+    def release(self) -> None:
+        """Give the caches back; the trace so far stays readable."""
+        self._models.release()
+
+    def trace(self) -> RunTrace:
+        """Everything so far as one record."""
+        own_from = self._checkpoints.made_by(self.method, self.sampling, self._count)
+        return session_trace(self, own_from, self._models.peak_memory())
+
+    def _prefill(self) -> None:
+        """Fill the caches; reading the text again after they were released is no part of the call."""
+        took_s = self._models.prefill(self.tokens, again=self._count > 0)
+        if not self._count:
+            self.prefill_s = took_s
+            self.elapsed_s += took_s
+
+    def _next(self) -> Iteration:
+        """The iteration that comes next."""
+        return Iteration(
+            models=self._models,
+            standing=Standing(self.method, self.sampling, self._state, self._draws),
+            tokens=self.tokens,
+            room=self.limits.max_new_tokens - self.new_tokens,
+            stops=() if self.limits.ignore_end_of_text else self.pair.vocabulary.stop_ids,
+            edits=self._edits,
+            record=self.limits.record == "full",
+        )
+
+    def _iteration(self) -> IterationTrace:
+        step = Step(self._count, len(self.tokens), self._loops.in_loop, started_s=self.elapsed_s)
+        checkpoint, iteration = self._here(), self._next()
+        draws_before = len(self._draws.record)
+        clock = PhaseClock(self.pair.target.device)
+        self._state = iteration.run(step, clock)
+        if step.committed[-1] in iteration.stops:
+            self.stopped = "end_of_text"
+        elif len(step.committed) >= iteration.room:
+            self.stopped = "length"
+        step.times = phase_times(clock, step.draft.prune_s)
+        step.draws = tuple(self._draws.record[draws_before:])
+        self._loops.push(step.committed)
+        self.elapsed_s += step.times.total_s
+        step.ended_s = self.elapsed_s
+        if self._count == 0:
+            self.ttft_s = self.elapsed_s
+            if self._models.draft_cache is None:
+                self.prefill_s = step.times.verify_s
+        self._count += 1
+        trace = write_iteration(
+            step, self.pair.vocabulary, self.sampling, self.limits.record, self.limits.rows != "top"
+        )
+        trace = explain_edits(trace, self._edits, self.method.verifier, self.sampling)
+        self._edits = Edits()
+        self._keep(trace, checkpoint)
+        return trace
+
+    def _here(self) -> Checkpoint:
+        """Where the session stands, for a way back."""
+        draft_cache = self._models.draft_cache
+        return Checkpoint(
+            index=self._count,
+            tokens=len(self.tokens),
+            target_rows=self._models.target_cache.length,
+            draft_rows=None if draft_cache is None else draft_cache.length,
+            method=self.method,
+            sampling=self.sampling,
+            state=self._state,
+            draws=self._first_draws,
+            drawn=len(self._draws.record),
+            prefill_s=self.prefill_s,
+            ttft_s=self.ttft_s,
+            elapsed_s=self.elapsed_s,
+        )
+
+    def _keep(self, trace: IterationTrace, checkpoint: Checkpoint) -> None:
+        if self.limits.record == "none":
+            return
+        self.iterations.append(trace)
+        self._checkpoints.keep(checkpoint)
+        room = trace_bytes(trace) if self.limits.rows == "open" else self.limits.row_bytes
+        if self.limits.rows != "top" and room is not None:
+            drop_old_rows(self.iterations, room)
+
+
+def decode(
+    pair: Pair,
+    method: Method,
+    prompt_ids: list[int],
+    sampling: Sampling | None = None,
+    limits: Limits | None = None,
+) -> Iterator[IterationTrace]:
+    """Decode a prompt, one `IterationTrace` at a time."""
+    yield from DecodeSession(pair, method, prompt_ids, sampling, limits)
+
+
+def prepared(method: Method, pair: Pair, sampling: Sampling) -> Method:
+    """The method with what it has to know of a pair filled in, which may be measured for seconds here."""
+    return method.prepared(MeasuredPair(method.drafting(pair), sampling, unrecorded))
+
+
+def unrecorded(pair: Pair, method: Method, prompt_ids: list[int], max_new_tokens: int) -> DecodeSession:
+    """A session that goes on beyond the end of text and records nothing, for what decodes to be timed."""
+    return DecodeSession(
+        pair, method, prompt_ids, limits=Limits(max_new_tokens, ignore_end_of_text=True, record="none")
+    )

@@ -1,0 +1,1 @@
+"""The contract: records of what a run did, their file, and all that reads only them. Torch-free."""

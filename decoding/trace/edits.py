@@ -1,0 +1,140 @@
+"""What a person changes by hand in one iteration: nodes put in or taken out, verdicts forced; and what that costs."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from decoding.common.errors import SettingsError
+from decoding.trace.records import IterationTrace, NodeTrace, Reason, node_paths
+
+Path = tuple[int, ...]
+# By path of the row: the only token left, or None, and the tokens removed.
+ChangedRows = dict[Path, tuple[int | None, tuple[int, ...]]]
+
+# What each kind of edit is called after the token it is about.
+WORDS = {"force_in": "forced in", "force_out": "forced out", "accept": "forced to pass", "reject": "forced to fail"}
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Changes to one iteration; a node is named by its path of token ids from the root, the root left out.
+
+    Attributes:
+        force_in: the last token of the path is added below the rest, which must be there; a drafted node that was
+            pruned is verified all the same.
+        force_out: the node and all below it leave the tree before verification.
+        accept: as if the target gave this token, and each before it, probability 1 at its parent.
+        reject: as if the target gave this token probability 0 at its parent.
+
+    Raises:
+        SettingsError: a path is empty, or two edits contradict each other.
+    """
+
+    force_in: tuple[Path, ...] = ()
+    force_out: tuple[Path, ...] = ()
+    accept: tuple[Path, ...] = ()
+    reject: tuple[Path, ...] = ()
+
+    def __post_init__(self):
+        for _, path in self:
+            if not path:
+                raise SettingsError("The root cannot be edited: it is committed; choose a node below it.")
+        wanted: dict[Path, int] = {}
+        for parent, token in accepted_steps(self.accept):
+            if wanted.setdefault(parent, token) != token:
+                raise SettingsError("Two siblings cannot both be forced to pass: keep one of them.")
+        for path in self.reject:
+            if wanted.get(path[:-1]) == path[-1]:
+                raise SettingsError("A node cannot be forced to pass and to fail: keep one of the two.")
+        for kind in ("force_in", "accept"):
+            for path in getattr(self, kind):
+                if any(path[: len(out)] == out for out in self.force_out):
+                    raise SettingsError(
+                        f"A node {WORDS[kind]} lies in what is forced out: take one of the two edits back."
+                    )
+
+    def __bool__(self) -> bool:
+        return bool(self.force_in or self.force_out or self.accept or self.reject)
+
+    def __iter__(self) -> Iterator[tuple[str, Path]]:
+        """Every edit as its kind and its path."""
+        for kind in WORDS:
+            for path in getattr(self, kind):
+                yield kind, path
+
+    @property
+    def rows(self) -> ChangedRows:
+        """What changes in the target's rows."""
+        changed: ChangedRows = {}
+        for parent, token in accepted_steps(self.accept):
+            changed[parent] = token, ()
+        for path in self.reject:
+            only, removed = changed.get(path[:-1], (None, ()))
+            changed[path[:-1]] = only, (*removed, path[-1])
+        return changed
+
+    def words(self, text_of: Callable[[int], str]) -> str:
+        """The edits in words: `' cat' forced in · ' dog' forced to fail`."""
+        return " · ".join(f"{text_of(path[-1])!r} {WORDS[kind]}" for kind, path in self)
+
+
+def edits_of(forced: Iterable[tuple[str, Path]]) -> Edits:
+    """The edits of these kinds and paths, each once however often it is named.
+
+    Raises:
+        SettingsError: they contradict each other.
+    """
+    named = dict.fromkeys(forced)
+    return Edits(**{kind: tuple(path for of, path in named if of == kind) for kind in WORDS})
+
+
+def edits_at(iterations: Iterable[IterationTrace], index: int) -> Edits:
+    """What was changed by hand in the iteration with this index; nothing where it is yet to come."""
+    return edits_of((each.kind, each.path) for it in iterations if it.index == index for each in it.forced)
+
+
+def accepted_steps(accepted: Iterable[Path]) -> Iterator[tuple[Path, int]]:
+    """Parent's path and token of each step on the way to accepted nodes."""
+    for path in accepted:
+        for depth in range(len(path)):
+            yield path[:depth], path[depth]
+
+
+def edited_nodes(iteration: IterationTrace, edits: Edits) -> tuple[NodeTrace, ...]:
+    """The nodes of a record, with reasons and breadths that say what was edited."""
+    rows, put_in_below = edits.rows, {path[:-1] for path in edits.force_in}
+    nodes = []
+    for node, path in zip(iteration.nodes, node_paths(iteration), strict=True):
+        # A node is added to those that the drafter has allowed, so their number is no longer its doing alone.
+        breadth = "forced" if path in put_in_below else node.breadth
+        nodes.append(replace(node, reason=_reason(node, path, edits, rows), breadth=breadth))
+    return tuple(nodes)
+
+
+def _reason(node: NodeTrace, path: Path, edits: Edits, rows: ChangedRows) -> Reason | None:
+    """Why a node of an edited iteration has its verdict; what was forced in vain is not why."""
+    if any(path[: len(out)] == out for out in edits.force_out):
+        return "forced_out" if path in edits.force_out else "below_forced_out"
+    only, removed = rows.get(path[:-1], (None, ())) if path else (None, ())
+    if path and path[-1] in removed:
+        return "forced_fail" if node.verdict == "rejected" else node.reason
+    if path and path[-1] == only:
+        return "forced_pass" if node.verdict == "accepted" else node.reason
+    if (only is None and not removed) or node.verdict not in ("accepted", "rejected"):
+        return node.reason
+    return "sibling_forced_fail" if only is None else "sibling_forced_pass"
+
+
+def touches_first_child(iteration: IterationTrace, edits: Edits) -> bool:
+    """Whether a node put in or taken out of a recorded iteration is the first verified child of its parent."""
+    paths = node_paths(iteration)
+    edited = {path for kind, path in edits if kind in ("force_in", "force_out")}
+    seen: set[int] = set()
+    for node in iteration.drawn or range(1, len(iteration.nodes)):
+        parent, path = iteration.nodes[node].parent_id, paths[node]
+        verified = iteration.nodes[node].flat_index is not None
+        if parent in seen or not (verified or path in edited):
+            continue
+        seen.add(parent)
+        if path in edited:
+            return True
+    return False

@@ -1,0 +1,214 @@
+"""Throughput, acceptance, block efficiency, latency, memory: one definition each.
+
+* throughput: new tokens / wall time of the call, prefill included; without prefill beside it.
+* TTFT: from the call to the first committed token, both prefills included.
+* TPOT: (time of the last token - TTFT) / (tokens - tokens of the first iteration); for one token per iteration this is
+  the usual (tokens - 1).
+* acceptance: accepted drafted tokens / drafted nodes, and / verified nodes; never with the bonus token.
+* block efficiency (tokens per iteration): committed tokens / verification passes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from decoding.trace.records import PHASES, IterationTrace, RunTrace
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When tokens appeared: seconds since the call and tokens committed by then, one entry per iteration."""
+
+    seconds: tuple[float, ...]
+    tokens: tuple[int, ...]
+
+    def until(self, tokens: int) -> "Timeline":
+        """The entries that end at or before a number of tokens."""
+        count = sum(1 for reached in self.tokens if reached <= tokens)
+        return Timeline(self.seconds[:count], self.tokens[:count])
+
+
+@dataclass(frozen=True)
+class RunMetrics:
+    """What one call reached; None where a method has no such thing.
+
+    Attributes:
+        throughput, decode_throughput: tokens per second with and without prefill; like `tpot_s` None where an
+            iteration was replayed from stored rows, so that its time is not known.
+        tokens_per_iteration: block efficiency.
+        accepted_mean: accepted drafted tokens per iteration.
+        acceptance_drafted, acceptance_verified: accepted / drafted nodes, accepted / verified nodes.
+        accepted_lengths: accepted drafted tokens of each iteration.
+        draft_passes_s: seconds of `phase_s["draft"]` in the draft's forward passes; None where they were not timed.
+        phase_s: seconds per phase, summed over the run; the prefill is none of them.
+    """
+
+    new_tokens: int
+    wall_s: float
+    prefill_s: float | None
+    throughput: float | None
+    decode_throughput: float | None
+    ttft_s: float
+    tpot_s: float | None
+    iterations: int
+    tokens_per_iteration: float
+    drafted: int | None
+    verified: int | None
+    accepted: int | None
+    accepted_mean: float | None
+    acceptance_drafted: float | None
+    acceptance_verified: float | None
+    accepted_lengths: tuple[int, ...] | None
+    draft_forwards: int | None
+    draft_passes_s: float | None
+    target_passes: int | None
+    phase_s: dict[str, float] | None
+    peak_memory_bytes: int | None
+    timeline: Timeline
+
+
+def timeline_of(iterations: Sequence[IterationTrace]) -> Timeline:
+    """When the tokens of a run appeared."""
+    tokens, total = [], 0
+    for iteration in iterations:
+        total += len(iteration.committed_ids)
+        tokens.append(total)
+    return Timeline(tuple(iteration.ended_s for iteration in iterations), tuple(tokens))
+
+
+def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | None:
+    """Metrics of a run; `until_tokens` leaves out iterations that end beyond that many tokens (loops).
+
+    Returns None if no iteration is left.
+    """
+    timeline = timeline_of(run.iterations)
+    if until_tokens is not None:
+        timeline = timeline.until(until_tokens)
+    iterations = run.iterations[: len(timeline.tokens)]
+    if not iterations:
+        return None
+    drafts = run.settings.get("verifier") is not None and any(i.drafted for i in iterations)
+    accepted = sum(len(i.accepted) for i in iterations)
+    drafted, verified = sum(i.drafted for i in iterations), sum(i.verified for i in iterations)
+    phases = {phase: sum(i.phase_s[phase] for i in iterations) for phase in PHASES}
+    if iterations[0].kv_draft is None:  # without a draft the first pass reads the prompt: it is the prefill
+        phases["verify"] = max(0.0, phases["verify"] - run.totals.prefill_s)
+    return _metrics(
+        timeline,
+        timed=all(each.timed for each in iterations),
+        prefill_s=run.totals.prefill_s,
+        drafted=drafted if drafts else None,
+        verified=verified if drafts else None,
+        accepted=accepted if drafts else None,
+        accepted_lengths=tuple(len(i.accepted) for i in iterations) if drafts else None,
+        draft_forwards=sum(i.draft_forwards for i in iterations),
+        draft_passes_s=sum(sum(i.times.draft_levels_s) for i in iterations) or None,
+        target_passes=sum(i.target_passes for i in iterations),
+        phase_s=phases,
+        peak_memory_bytes=run.totals.peak_memory_bytes,
+    )
+
+
+def measure_timeline(timeline: Timeline, peak_memory_bytes: int | None) -> RunMetrics | None:
+    """Metrics of a call of which only the times of its tokens are known (Hugging Face `generate`)."""
+    if not timeline.tokens:
+        return None
+    return _metrics(timeline, peak_memory_bytes=peak_memory_bytes)
+
+
+def _metrics(
+    timeline: Timeline,
+    timed: bool = True,
+    prefill_s: float | None = None,
+    peak_memory_bytes: int | None = None,
+    **counts,
+) -> RunMetrics:
+    tokens, wall_s, iterations = timeline.tokens[-1], timeline.seconds[-1], len(timeline.tokens)
+    after_first = tokens - timeline.tokens[0]
+    after_prefill_s = 0.0 if prefill_s is None else wall_s - prefill_s  # totals of a file may contradict its iterations
+    accepted, drafted, verified = (counts.get(name) for name in ("accepted", "drafted", "verified"))
+    return RunMetrics(
+        new_tokens=tokens,
+        wall_s=wall_s,
+        prefill_s=prefill_s,
+        throughput=tokens / wall_s if timed else None,
+        decode_throughput=tokens / after_prefill_s if timed and after_prefill_s > 0 else None,
+        ttft_s=timeline.seconds[0],
+        tpot_s=(wall_s - timeline.seconds[0]) / after_first if timed and after_first else None,
+        iterations=iterations,
+        tokens_per_iteration=tokens / iterations,
+        drafted=drafted,
+        verified=verified,
+        accepted=accepted,
+        accepted_mean=None if accepted is None else accepted / iterations,
+        acceptance_drafted=accepted / drafted if drafted else None,
+        acceptance_verified=accepted / verified if verified else None,
+        accepted_lengths=counts.get("accepted_lengths"),
+        draft_forwards=counts.get("draft_forwards"),
+        draft_passes_s=counts.get("draft_passes_s"),
+        target_passes=counts.get("target_passes"),
+        phase_s=counts.get("phase_s"),
+        peak_memory_bytes=peak_memory_bytes,
+        timeline=timeline,
+    )
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median of repeated measurements with the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median and quartiles (nearest rank) of at least one value."""
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return Spread(median(ordered), ordered[round(last * 0.25)], ordered[round(last * 0.75)], len(ordered))
+
+
+NGRAM = 16
+
+
+class LoopDetector:
+    """Watches the output; `in_loop` is True while its last 16 tokens have been seen before."""
+
+    def __init__(self):
+        self._tail: list[int] = []
+        self._seen: set[tuple[int, ...]] = set()
+        self.in_loop = False
+
+    def push(self, tokens: tuple[int, ...]) -> None:
+        """Add committed tokens."""
+        for token in tokens:
+            self._tail = [*self._tail[-(NGRAM - 1) :], token]
+            if len(self._tail) == NGRAM:
+                ngram = tuple(self._tail)
+                self.in_loop = ngram in self._seen
+                self._seen.add(ngram)
+
+    @classmethod
+    def after(cls, output_ids: list[int]) -> "LoopDetector":
+        """A detector that has watched some output."""
+        detector = cls()
+        detector.push(tuple(output_ids))
+        return detector
+
+    def copy(self) -> "LoopDetector":
+        """An independent copy."""
+        copy = LoopDetector()
+        copy._tail, copy._seen, copy.in_loop = list(self._tail), set(self._seen), self.in_loop
+        return copy
+
+
+def tokens_before_loop(output_ids: list[int] | tuple[int, ...]) -> int:
+    """Number of output tokens up to the first that completes a repeated 16-gram; all of them if none does."""
+    detector = LoopDetector()
+    for count, token in enumerate(output_ids):
+        detector.push((token,))
+        if detector.in_loop:
+            return count
+    return len(output_ids)

@@ -1,0 +1,145 @@
+"""What records of format 1 leave unsaid: the drafter, by the settings that it alone had, and codes of its reasons.
+
+Those records hold a sentence where the present ones hold a code, and coarser codes of why a node was not expanded.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from decoding.common.errors import SettingsError
+from decoding.trace.codec import RecordError
+from decoding.trace.edits import edited_nodes, edits_of
+from decoding.trace.records import Breadth, Growth, IterationTrace, NodeTrace, RuleTrace, RunTrace, Setting
+from decoding.trace.verdicts import recorded_verdicts
+
+IMPROBABLE = {"threshold_setting": "prune_probability", "left_out": "improbable", "first_depth": 0}
+RANKED = {"depth_setting": "max_depth", "left_out": "outranked", "value": "path"}
+# A setting that only this drafter had: the first that is there tells.
+TELLING: tuple[tuple[str, RuleTrace], ...] = (
+    ("base_depth", RuleTrace("dynatree", depth_setting="max_depth", breadth_setting="branch_mid", **IMPROBABLE)),
+    ("branching", RuleTrace("fixed_tree", depth_setting="max_depth", breadth_setting="branching", **IMPROBABLE)),
+    ("widths", RuleTrace("specinfer", breadth_setting="widths")),
+    ("trunk", RuleTrace("delayed")),
+    ("paths", RuleTrace("iid_paths", depth_setting="length")),
+    ("length", RuleTrace("linear", depth_setting="length")),
+    ("acceptance", RuleTrace("sequoia", depth_setting="max_depth")),
+    ("threshold", RuleTrace("dyspec_threshold", depth_setting="max_depth", threshold_setting="threshold")),
+    ("beam_width", RuleTrace("eagle2", children_setting="beam_width", **RANKED)),
+    ("decay", RuleTrace("specexec", children_setting="children", **RANKED)),
+    ("top_up", RuleTrace("salf", **RANKED)),
+    ("gain_threshold", RuleTrace("opt_tree", **RANKED)),
+    ("level_ms", RuleTrace("hardware_aware", **RANKED | {"left_out": "unprofitable", "value": "chance"}, children=8)),
+)
+BREADTHS: dict[str, Breadth] = {
+    "linear": "chain", "fixed_tree": "fixed", "specinfer": "level", "delayed": "level", "iid_paths": "level",
+    "sequoia": "shape", "dyspec": "outdrawn", "dyspec_threshold": "worth", "eagle2": "ranked", "specexec": "ranked",
+    "salf": "ranked", "opt_tree": "ranked", "hardware_aware": "ranked",
+}  # fmt: skip
+# What a coarser code meant of each drafter.
+BUDGETS: dict[str, Growth] = {
+    "eagle2": "beam", "specexec": "outranked", "salf": "outranked", "opt_tree": "outranked", "sequoia": "shape",
+    "dyspec": "outdrawn",
+}  # fmt: skip
+EARLY: dict[str, Growth] = {"salf": "low_promise", "opt_tree": "low_gain", "hardware_aware": "unprofitable"}
+
+
+def drop_sentences(document: Any) -> None:
+    """Take the sentences out of the JSON of a run of format 1, whatever it is otherwise."""
+    iterations = document.get("iterations") if type(document) is dict else None
+    tables = iterations.get("nodes") if type(iterations) is dict else None
+    for table in tables if type(tables) is list else ():
+        if type(table) is dict:
+            table.pop("reason", None)
+
+
+def upgraded(run: RunTrace) -> RunTrace:
+    """A run of format 1 with its drafters named and its reasons told; its values have been checked.
+
+    Raises:
+        RecordError: edits of an iteration contradict each other.
+    """
+    first_path = run.settings.get("verifier") == "block"  # no other verifier of those files tests the first path alone
+    return replace(run, iterations=tuple(_upgraded(iteration, first_path) for iteration in run.iterations))
+
+
+def rule_of(settings: Mapping[str, Setting]) -> RuleTrace:
+    """The rule behind some settings in force, as far as they tell it."""
+    found = next((rule for name, rule in TELLING if name in settings), None)
+    if found is None:
+        known = "none" if not settings else "dyspec" if set(settings) == {"node_budget", "max_depth"} else ""
+        return RuleTrace(known, depth_setting="max_depth" if known == "dyspec" else "")
+    if found.drafter == "dynatree" and settings.get("dynamic_depth") is False:
+        found = replace(found, depth_setting="base_depth")
+    if found.children_setting:
+        children = settings.get(found.children_setting)
+        limited = type(children) is int and children > 0
+        found = replace(found, children=children) if limited else replace(found, children_setting="")
+    if 0 < _number(settings, "decay", 1.0) < 1 and found.drafter == "specexec":
+        found = replace(found, decay=_number(settings, "decay", 1.0))
+    return replace(found, factors=_factors(settings)) if found.value == "chance" else found
+
+
+def _factors(settings: Mapping[str, Setting]) -> tuple[float, ...]:
+    words = str(settings.get("odds", "")).split()
+    try:
+        factors = tuple(float(word) for word in words)
+    except ValueError:
+        factors = ()
+    return factors if len(factors) == 2 and all(0 < factor < 1e6 for factor in factors) else (1.0, 1.0)
+
+
+def _upgraded(iteration: IterationTrace, first_path: bool) -> IterationTrace:
+    rule = rule_of({name: value for name, value in iteration.settings.items() if name != "draft_head"})
+    iteration = replace(iteration, rule=rule)
+    if not iteration.nodes:
+        return iteration
+    verdicts = recorded_verdicts(iteration, first_path)
+    left = [1.0] * len(iteration.nodes)
+    for node in iteration.nodes[1:]:
+        left[node.parent_id] -= node.draft_probability or 0.0
+    full = iteration.verified >= _number(iteration.settings, "node_budget", float("inf"))
+    values = {n.node_id: n.path_probability * rule.decay**n.depth for n in iteration.nodes}
+    last = min((values[node] for node in iteration.flatten_order if node), default=0.0) if full else 0.0
+    nodes = []
+    for node in iteration.nodes:
+        growth, path = node.growth, values[node.node_id]
+        if growth == "budget":
+            growth = BUDGETS.get(rule.drafter, growth)
+        elif growth == "early_stop":
+            growth = EARLY.get(rule.drafter, growth)
+            growth = "outranked" if growth in ("low_gain", "low_promise") and full and path <= last else growth
+        _, reason = verdicts.of(node.node_id, node.parent_id, node.token_id)
+        breadth = _breadth(rule, node, iteration.settings)
+        if breadth == "worth" and left[node.node_id] * path >= _number(iteration.settings, "threshold", 1.0):
+            breadth = "budget"
+        nodes.append(replace(node, growth=growth, reason=reason, breadth=breadth))
+    iteration = replace(iteration, nodes=tuple(nodes))
+    try:
+        edits = edits_of((each.kind, each.path) for each in iteration.forced)
+    except SettingsError as error:
+        raise RecordError(str(error)) from None
+    return replace(iteration, nodes=edited_nodes(iteration, edits)) if edits else iteration
+
+
+def _breadth(rule: RuleTrace, node: NodeTrace, settings: Mapping[str, Setting]) -> Breadth | None:
+    """Why a node has as many children as it has, by the rules as they were."""
+    if node.growth != "expanded":
+        return None
+    adaptive = rule.drafter == "dynatree"
+    if node.node_id == 0 and (adaptive or rule.drafter == "fixed_tree") and settings.get("branch_first_level") is False:
+        return "first_level"
+    if not adaptive:
+        return BREADTHS.get(rule.drafter)
+    if settings.get("adaptive_breadth") is False:
+        return "fixed"
+    if node.confidence is None:
+        return None
+    if node.confidence >= _number(settings, "confidence_high", 1.0):
+        return "confident"
+    return "unsure" if node.confidence < _number(settings, "confidence_low", 0.0) else "between"
+
+
+def _number(settings: Mapping[str, Setting], name: str, otherwise: float) -> float:
+    value = settings.get(name)
+    return value if isinstance(value, int | float) else otherwise

@@ -1,0 +1,566 @@
+"""The codes in which a record tells its reasons; `viz` words them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+# Why a node was expanded or not. It was not because it is on the deepest level (max_depth, length_limit); its path is
+# too improbable (early_stop, depth_gate, below_threshold); the node budget was used up before its turn (budget); it is
+# not among the best of its level (beam); the shape of the tree ends there (shape); no child could be among the best
+# nodes (outranked); draws elsewhere were worth more (outdrawn); the last level added too little (low_gain); the next
+# batch promises too little (low_promise); going on did not pay (unprofitable); the method drafts nothing (not_drafted).
+Growth = Literal[
+    "expanded", "max_depth", "early_stop", "depth_gate", "budget", "below_threshold", "length_limit", "not_drafted",
+    "beam", "shape", "outranked", "outdrawn", "low_gain", "low_promise", "unprofitable",
+]  # fmt: skip
+# Why an expanded node has as many children as it has: the first level takes one (first_level), a chain does (chain), a
+# setting gives a number to every node (fixed) or every level (level); the draft's confidence is high (confident), in
+# the middle (between) or low (unsure); as many won a place (ranked). Of draws: the others were worth more (outdrawn) or
+# one more was worth too little (worth), the budget ended them (budget), the shape of the tree says so (shape), or no
+# token is left (all_drawn). A person forced a node in below it (forced).
+Breadth = Literal[
+    "first_level", "chain", "fixed", "level", "confident", "between", "unsure", "ranked", "outdrawn", "worth", "budget",
+    "shape", "all_drawn", "forced",
+]  # fmt: skip
+# Why drafted nodes are not verified: the path is too improbable, others have higher values, or it would not pay.
+LeftOut = Literal["improbable", "outranked", "unprofitable"]
+# Why a node has its verdict. Accepted: the target's favourite, a test that passed, drawn, or a node below it passed.
+# Rejected: not the favourite, a test that failed, another token was drawn, a match that was lost. Not reached: an
+# ancestor was not accepted, a sibling was before, the path was settled before, only the first path is looked at, the
+# text ended. The last ones say what a person forced.
+Reason = Literal[
+    "root", "improbable", "outranked", "unprofitable", "favourite", "test_passed", "drawn", "kept_below",
+    "not_favourite", "test_failed", "not_drawn", "match_lost", "ancestor_lost", "sibling_taken", "path_settled",
+    "first_path_only", "text_ended", "forced_out", "below_forced_out", "forced_pass", "forced_fail",
+    "sibling_forced_pass", "sibling_forced_fail",
+]  # fmt: skip
+# What tokens that compete for places are ranked by: nothing, path probability, chance of acceptance.
+Value = Literal["none", "path", "chance"]
+
+GROWTHS: tuple[str, ...] = get_args(Growth)
+
+
+FORMAT_VERSION = 2
+TOP_TOKENS = 20
+
+Verdict = Literal["root", "accepted", "rejected", "not_reached", "not_verified"]
+FinalKind = Literal["bonus", "recovered", "fallback", "none"]
+TreeLaw = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
+StepKind = Literal["test", "match", "choice"]
+ForceKind = Literal["force_in", "force_out", "accept", "reject"]
+Record = Literal["none", "summary", "full"]
+Setting = int | float | bool | str
+
+VERDICTS: tuple[str, ...] = ("root", "accepted", "rejected", "not_reached", "not_verified")
+FINAL_KINDS: tuple[str, ...] = ("bonus", "recovered", "fallback", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTrace:
+    """One node of the draft tree.
+
+    Attributes:
+        node_id: index into `IterationTrace.nodes`; 0 is the root.
+        parent_id: id of the parent, -1 for the root.
+        depth: number of drafted tokens on the path, the root has 0.
+        token_id, text: the token and its text; bytes that are not a whole character read `<0xE2>`.
+        multiplicity: how often the node was drawn (more than 1 only in i.i.d. trees).
+        draft_probability: draft's probability of the token after its parent; None for the root.
+        path_probability: product of `draft_probability` along the path; 1 for the root.
+        confidence: largest probability of the draft's distribution after this node, None if never computed.
+        branching: number of children that the rule allowed, None if the node was not expanded.
+        growth: why the node was expanded or not.
+        pruned: drafted, but removed before verification.
+        target_probability: target's probability (temperature 1) of the token after its parent, None if not verified.
+        target_argmax, target_argmax_text, target_argmax_probability: what the target prefers after this node.
+        acceptance_probability: exact probability, over the verifier's draws, of being reached and accepted.
+        verdict: what the verifier decided.
+        flat_index: row in the verification pass, None if the node was not verified.
+        draft_level: which draft forward (0-based) processed this node, None if none did.
+        tested_probability: target's probability of the token in the law that the verifier used, after temperature and
+            top-p, forced verdicts left out; None under greedy decoding, where not verified, and in a record that does
+            not tell.
+        breadth: why it has as many children as `branching` says, None if it was not expanded.
+        reason: why it has its verdict, None in a record that does not tell.
+    """
+
+    node_id: int
+    parent_id: int
+    depth: int
+    token_id: int
+    text: str
+    multiplicity: int
+    draft_probability: float | None
+    path_probability: float
+    confidence: float | None
+    branching: int | None
+    growth: Growth
+    pruned: bool
+    target_probability: float | None
+    target_argmax: int | None
+    target_argmax_text: str | None
+    target_argmax_probability: float | None
+    acceptance_probability: float | None
+    verdict: Verdict
+    flat_index: int | None
+    draft_level: int | None
+    tested_probability: float | None = None
+    breadth: Breadth | None = None
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationStep:
+    """One test of the verifier, in order. A node may be tested several times.
+
+    Attributes:
+        node_id: the node at whose context the test takes place.
+        child_id: the child tested, None where the final token is chosen.
+        token_id: the token tested or chosen.
+        acceptance_probability: probability that the test passes.
+        drawn: the uniform number it was compared with, None for a decision without a draw.
+        accepted: outcome.
+        weight: the running weight of block and traversal verification, else None.
+        residual_ids, residual_probs: top tokens of what is left of the target's law after a rejection.
+        kind: `test` of a child; `match` between two children before it (tournaments); `choice`: a token drawn from a
+            law, `acceptance_probability` being what that law gives it - a child's token or the final one.
+        rival_id: the child it was matched against, None but for a match.
+    """
+
+    node_id: int
+    child_id: int | None
+    token_id: int
+    acceptance_probability: float
+    drawn: float | None
+    accepted: bool
+    weight: float | None = None
+    residual_ids: tuple[int, ...] = ()
+    residual_probs: tuple[float, ...] = ()
+    kind: StepKind = "test"
+    rival_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DrawTrace:
+    """One random decision: `accept` tested a probability, `choose` picked one of several weights."""
+
+    kind: Literal["accept", "choose"]
+    probability: float
+    outcome: int
+    uniform: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class KVTrace:
+    """What one iteration did to one model's key/value rows.
+
+    Attributes:
+        rows_before: rows held before the iteration; row r is position r of the text.
+        rows_written: rows written by the passes of this iteration.
+        row_nodes: node id of each written row, in order; -1 for committed tokens that were still missing.
+        kept_from: for each kept written row, the row it was read from; it now stands at `rows_before` + index.
+        rows_freed: written rows that were dropped.
+        rebuilt: True if the kept rows were recomputed by a second forward instead of moved.
+        bytes_per_row: bytes of keys and values of one row over all layers.
+        bytes_moved: bytes copied by compaction.
+    """
+
+    rows_before: int
+    rows_written: int
+    row_nodes: tuple[int, ...]
+    kept_from: tuple[int, ...]
+    rows_freed: int
+    rebuilt: bool
+    bytes_per_row: int
+    bytes_moved: int
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTimes:
+    """Seconds of each phase of an iteration, measured; `total_s` is wall time of the step without recording.
+
+    `draft_levels_s` holds the draft's forward passes one by one and is part of `draft_s`; `rebuild_s` is the second
+    target pass of rollback + rebuild. `record_s` is what writing the trace itself cost, not part of `total_s`.
+    """
+
+    draft_s: float
+    prune_s: float
+    mask_s: float
+    verify_s: float
+    select_s: float
+    commit_s: float
+    rebuild_s: float
+    adapt_s: float
+    record_s: float
+    total_s: float
+    draft_levels_s: tuple[float, ...] = ()
+
+
+PHASES: tuple[str, ...] = ("draft", "prune", "mask", "verify", "select", "commit", "rebuild", "adapt")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTrace:
+    """History adaptation after an iteration: the window it looked at and what it changed.
+
+    Attributes:
+        statistic: name of the acceptance statistic, e.g. `accepted_over_depth`.
+        window: its last values, oldest first, this iteration included.
+        mean: mean of the window.
+        target, dead_band: the mean is steered to `target` +- `dead_band`.
+        before, after: adapted settings in force in this iteration and in the next.
+        decision: `too_few`, `hold`, `bolder`, `more_careful` or `off`.
+    """
+
+    statistic: str
+    window: tuple[float, ...]
+    mean: float
+    target: float
+    dead_band: float
+    before: Mapping[str, Setting]
+    after: Mapping[str, Setting]
+    decision: str
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingTrace:
+    """Sampling of the call; temperature 0 is greedy decoding."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    draft_temperature: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedTrace:
+    """A node that a person forced (see `trace.edits.Edits`): its token ids from the root, the root left out."""
+
+    kind: ForceKind
+    path: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTrace:
+    """The drafter of an iteration, and what explanations need to know of its rule; a setting is told by its name.
+
+    Attributes:
+        drafter: its name, empty where a record does not tell.
+        depth_setting: what ends the tree downwards, empty where no single setting does.
+        first_depth: depth that this setting gives the first drafted token, 0 or 1.
+        threshold_setting: what `below_threshold` and `worth` are about.
+        breadth_setting: what gives a node its children where the breadth is `fixed` or `level`.
+        left_out: why drafted nodes may be left out of verification; None: all are verified.
+        value: what tokens that compete for places are ranked by: path probability times `decay` per level; chance of
+            acceptance, the product along the path of f q / (1 - q + f q), q the draft probability and f one of
+            `factors`; or they do not compete.
+        factors: of the odds of acceptance to those of the draft, for the first child of a node and for the others.
+        children: of a node that compete at most, 0: as many as can be of use.
+        children_setting: what limits them, empty where no setting does.
+    """
+
+    drafter: str = ""
+    depth_setting: str = ""
+    first_depth: int = 1
+    threshold_setting: str = ""
+    breadth_setting: str = ""
+    left_out: LeftOut | None = None
+    value: Value = "none"
+    decay: float = 1.0
+    factors: tuple[float, ...] = ()
+    children: int = 0
+    children_setting: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterationTrace:
+    """One iteration: one verification pass of the target and everything around it.
+
+    Attributes:
+        index: 0-based number of the iteration.
+        prefix_length: committed tokens before it, the root (last of them) included.
+        settings: the drafter's settings in force; history adaptation moves them.
+        nodes: the draft tree with its root; empty unless recorded in full.
+        flatten_order: node ids in the order of the verification pass, `[num_verified + 1]`, root first.
+        steps: the verifier's tests in order; empty unless recorded in full.
+        accepted: ids of accepted nodes from the root down, the root left out; after an early end (`none`) only the
+            nodes whose tokens were committed.
+        committed_ids, committed_texts: tokens committed, accepted ones first, then the final token if any.
+        final_kind: what the last committed token is; `none` when the path was cut by end of text or length.
+        draws: the random decisions in order.
+        law: how the tree's tokens were chosen; decides which verifiers keep the target's law on it.
+        drawn: node ids in the order in which they were drawn, one entry per draw; empty where every node was drawn
+            once, in the order of ids.
+        kv_target, kv_draft: row movement of both caches; `kv_draft` is None without a draft model.
+        times: seconds per phase; all 0 where the iteration was replayed from stored rows, so that none was measured.
+        started_s, ended_s: wall-clock offsets from the start of the call.
+        drafted, verified: nodes drafted and nodes given to the target, roots not counted.
+        tree_depth: depth of the verified tree.
+        draft_forwards, target_passes: forward passes made.
+        in_loop: the last 16 output tokens had been seen before when the iteration began.
+        history: history adaptation, None if the method has none.
+        texts: text of every token id that occurs in this record.
+        draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the law the draft drew from after each node, -1 / nan
+            where it was not computed; None unless recorded in full.
+        target_top_ids, target_top_probs: the same for the target, at temperature 1.
+        tested_top_probs: `[num_nodes, 20]`, what the law that the verifier used, after temperature and top-p and
+            without forced verdicts, gives `target_top_ids`; None under greedy decoding and in a record that does
+            not tell.
+        draft_logits, target_logits: `[num_nodes, vocab_size]` raw float32 logits (nan rows where not computed), only
+            with `rows="full"`.
+        forced: what a person changed by hand in it.
+        bias: one sentence on why the text from here on no longer follows the target's law, empty where it does.
+        sampling: sampling of this iteration, which in a fork may differ from the run's; None where it was not noted.
+        rule: the drafter that made the tree, which in a fork may differ from the run's.
+    """
+
+    index: int
+    prefix_length: int
+    settings: Mapping[str, Setting]
+    nodes: tuple[NodeTrace, ...]
+    flatten_order: tuple[int, ...]
+    steps: tuple[VerificationStep, ...]
+    accepted: tuple[int, ...]
+    committed_ids: tuple[int, ...]
+    committed_texts: tuple[str, ...]
+    final_kind: FinalKind
+    draws: tuple[DrawTrace, ...]
+    kv_target: KVTrace
+    kv_draft: KVTrace | None
+    times: PhaseTimes
+    started_s: float
+    ended_s: float
+    drafted: int
+    verified: int
+    tree_depth: int
+    draft_forwards: int
+    target_passes: int
+    in_loop: bool
+    history: HistoryTrace | None = None
+    texts: Mapping[int, str] = field(default_factory=dict)
+    law: TreeLaw = "deterministic"
+    drawn: tuple[int, ...] = ()
+    draft_top_ids: np.ndarray | None = None
+    draft_top_probs: np.ndarray | None = None
+    target_top_ids: np.ndarray | None = None
+    target_top_probs: np.ndarray | None = None
+    draft_logits: np.ndarray | None = None
+    target_logits: np.ndarray | None = None
+    forced: tuple[ForcedTrace, ...] = ()
+    bias: str = ""
+    tested_top_probs: np.ndarray | None = None
+    sampling: SamplingTrace | None = None
+    rule: RuleTrace = RuleTrace()
+
+    @property
+    def timed(self) -> bool:
+        """Whether its times were measured; those of a replayed iteration were not."""
+        return self.times.total_s > 0
+
+    @property
+    def phase_s(self) -> dict[str, float]:
+        """Seconds by phase (`PHASES`), 0 for a phase that it did not have; together they may be less than its time.
+
+        Without a draft there is one row and nothing to draft, prune, flatten or adapt: the code that finds this out
+        takes microseconds, which belong to no phase.
+        """
+        seconds = {phase: getattr(self.times, f"{phase}_s") for phase in PHASES}
+        idle = () if self.drafted or self.draft_forwards else ("draft", "prune", "mask")
+        if idle and self.history is None:
+            idle += ("adapt",)
+        return seconds | dict.fromkeys(idle, 0.0)
+
+    @property
+    def final_text(self) -> str | None:
+        """Text of the final token, None when the iteration has none."""
+        return None if self.final_kind == "none" else self.committed_texts[-1]
+
+    @property
+    def forced_verdicts(self) -> frozenset[int]:
+        """Ids of the nodes that were tested against a law in which a person had forced a verdict."""
+        changed = {each.path[:-1] for each in self.forced if each.kind == "reject"}
+        for each in self.forced:
+            if each.kind == "accept":
+                changed.update(each.path[:depth] for depth in range(len(each.path)))
+        if not changed:
+            return frozenset()
+        told = zip(self.nodes, node_paths(self), strict=True)
+        tested = ("accepted", "rejected")
+        return frozenset(n.node_id for n, path in told if path and path[:-1] in changed and n.verdict in tested)
+
+    @property
+    def forced_in(self) -> frozenset[int]:
+        """Ids of the nodes that a person had verified though the drafter had not chosen them."""
+        put_in = {each.path for each in self.forced if each.kind == "force_in"}
+        if not put_in:
+            return frozenset()
+        return frozenset(node for node, path in enumerate(node_paths(self)) if path in put_in)
+
+    @property
+    def forced_out(self) -> frozenset[int]:
+        """Ids of the nodes that a person took out of the tree before verification, those below them included."""
+        out = {each.path for each in self.forced if each.kind == "force_out"}
+        if not out:
+            return frozenset()
+        gone: set[int] = set()
+        for node, path in zip(self.nodes, node_paths(self), strict=True):
+            if path in out or node.parent_id in gone:
+                gone.add(node.node_id)
+        return frozenset(gone)
+
+    @property
+    def draft_head(self) -> str:
+        """Name of the head that drafted here, empty where the pair's draft model did."""
+        return str(self.settings.get("draft_head", ""))
+
+    def children(self, node_id: int) -> tuple[int, ...]:
+        """Ids of the children of a node in draft order."""
+        return tuple(node.node_id for node in self.nodes if node.parent_id == node_id)
+
+    def path(self, node_id: int) -> tuple[int, ...]:
+        """Ids from the root down to a node, both included."""
+        path = [node_id]
+        while self.nodes[path[-1]].parent_id >= 0:
+            path.append(self.nodes[path[-1]].parent_id)
+        return tuple(reversed(path))
+
+    def draft_top(self, node_id: int) -> tuple[tuple[int, str, float], ...]:
+        """Top of the draft's distribution after a node as (token id, text, probability), empty if not computed."""
+        return self._top(self.draft_top_ids, self.draft_top_probs, node_id)
+
+    def target_top(self, node_id: int) -> tuple[tuple[int, str, float], ...]:
+        """Top of the target's distribution after a node as (token id, text, probability), empty if not computed."""
+        return self._top(self.target_top_ids, self.target_top_probs, node_id)
+
+    def tested_top(self, node_id: int) -> tuple[tuple[int, str, float], ...]:
+        """The same in the law that the verifier used, after temperature and top-p; empty if not recorded."""
+        return self._top(self.target_top_ids, self.tested_top_probs, node_id)
+
+    def draft_rank(self, node_id: int, token_id: int) -> int | None:
+        """Rank of a token in the draft's law after a node, 1 for its favourite; None where the record does not tell."""
+        top = [known for known, _, _ in self.draft_top(node_id)]
+        if token_id in top:
+            return 1 + top.index(token_id)
+        if not top or self.draft_logits is None:
+            return None
+        row = self.draft_logits[node_id]
+        return 1 + int((row > row[token_id]).sum())
+
+    def _top(self, ids: np.ndarray | None, probs: np.ndarray | None, node: int) -> tuple[tuple[int, str, float], ...]:
+        if ids is None or probs is None:
+            return ()
+        pairs = zip(ids[node].tolist(), probs[node].tolist(), strict=True)
+        return tuple((i, self.texts.get(i, f"<{i}>"), p) for i, p in pairs if i >= 0)
+
+
+def node_paths(iteration: IterationTrace) -> list[tuple[int, ...]]:
+    """Tokens from the first drafted one down to each node, by id; the root's path is empty."""
+    paths: list[tuple[int, ...]] = []
+    for node in iteration.nodes:
+        paths.append((*paths[node.parent_id], node.token_id) if node.node_id else ())
+    return paths
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """One model of a pair as it was loaded.
+
+    Attributes:
+        engine, engine_reason: what runs it (see `decoding.engines`), and why, in words; empty where not noted.
+    """
+
+    name: str
+    architecture: str
+    parameters: int
+    layers: int
+    hidden_size: int
+    vocab_size: int
+    context: int
+    device: str
+    dtype: str
+    attention: str
+    weight_bytes: int
+    engine: str = "library"
+    engine_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PairInfo:
+    """A draft/target pair as it was loaded."""
+
+    name: str
+    target: ModelInfo
+    draft: ModelInfo
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the whole call took.
+
+    Attributes:
+        new_tokens: committed tokens, the prompt left out.
+        prefill_s: both prefills, before the first iteration; without a draft the first pass, which reads the prompt.
+        ttft_s: from the call to the first committed tokens, prefill included.
+        wall_s: wall time of the call, prefill included, writing of traces left out.
+        stopped: `length`, `end_of_text` or `unfinished`.
+        peak_memory_bytes: peak memory of the device (CUDA), or of caches and weights (other devices).
+    """
+
+    new_tokens: int
+    prefill_s: float
+    ttft_s: float
+    wall_s: float
+    stopped: Literal["length", "end_of_text", "unfinished"]
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunTrace:
+    """One whole call: what was asked, on what, and every iteration.
+
+    Attributes:
+        method: key in `METHODS`, e.g. `dynatree`.
+        label: what to call it on screen, settings that differ from the defaults included.
+        settings: every setting of the method, drafter, verifier and cache policy by name.
+        hardware: processor, GPU, cores, memory; versions of the libraries.
+        own_from: index of the first iteration made by this method and sampling; earlier ones of a fork are its
+            parent's, which may have had others.
+    """
+
+    format_version: int
+    created: str
+    method: str
+    label: str
+    settings: Mapping[str, Setting]
+    pair: PairInfo
+    sampling: SamplingTrace
+    max_new_tokens: int
+    prompt_ids: tuple[int, ...]
+    prompt_texts: tuple[str, ...]
+    hardware: Mapping[str, str]
+    iterations: tuple[IterationTrace, ...]
+    totals: Totals
+    own_from: int = 0
+
+    @property
+    def timed(self) -> bool:
+        """Whether every iteration was measured; where one was replayed, no rate can be told."""
+        return all(iteration.timed for iteration in self.iterations)
+
+    @property
+    def bias(self) -> str:
+        """Why the text no longer follows the target's law, empty while it does."""
+        return next((iteration.bias for iteration in self.iterations if iteration.bias), "")
+
+    @property
+    def output_ids(self) -> tuple[int, ...]:
+        """Committed tokens after the prompt, `[new_tokens]`."""
+        return tuple(token for iteration in self.iterations for token in iteration.committed_ids)
+
+    def without_rows(self) -> "RunTrace":
+        """The same run without the raw logits of both models."""
+        iterations = (replace(each, draft_logits=None, target_logits=None) for each in self.iterations)
+        return replace(self, iterations=tuple(iterations))

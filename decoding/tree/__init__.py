@@ -1,0 +1,1 @@
+"""The draft tree, and the draft that a drafter hands over."""

@@ -1,0 +1,134 @@
+"""What theory says exactly: how far two laws are apart, what a solver accepts, what a verifier gets out of a tree.
+
+Laws are `[vocab_size]`; everything that the app calls "expected" or "exact" is computed here or by `Decision`.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from decoding.common.optional_torch import Tensor, torch
+from decoding.sampling.sampling import TargetRows
+from decoding.tree.draft import Draft
+from decoding.verifiers import VERIFIERS
+from decoding.verifiers.base import Verifier
+from decoding.verifiers.bottom_up import BottomUp
+from decoding.verifiers.specinfer_wor import without
+from decoding.verifiers.top_down import Solver, TestLaws, TopDown, TopDownVerifier
+from decoding.verifiers.verified_tree import VerifiedTree
+
+# Verifiers with an acceptance rate for k independent draws (Definition 5.1), and whether it is exact or a lower bound.
+SOLVERS: tuple[str, ...] = ("nss", "naive_tree", "spectr", "specinfer", "khisti")
+LOWER_BOUNDS: tuple[str, ...] = ("khisti",)
+
+
+def l1_distance(target: Tensor, draft: Tensor) -> float:
+    """Sum of the absolute differences, from 0 to 2; naive verification accepts one draw with 1 - half of it."""
+    return float((target - draft).abs().sum())
+
+
+def entropy(law: Tensor) -> float:
+    """Shannon entropy in nats."""
+    return float(torch.special.entr(law).sum())
+
+
+def acceptance_rate(name: str, target: Tensor, draft: Tensor, draws: int) -> float:
+    """Probability that a solver's token is among `draws` independent draws from the draft (Algorithms 6 to 10).
+
+    Raises:
+        ValueError: the verifier is no solver for independent draws, or `draws` is less than 1.
+    """
+    if name not in SOLVERS:
+        raise ValueError(f"{name} has no acceptance rate for independent draws: choose {', '.join(SOLVERS)}.")
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, not {draws}.")
+    return VERIFIERS[name]().acceptance_rate(target, draft, draws)
+
+
+def best_acceptance(target: Tensor, draft: Tensor, draws: int) -> float:
+    """alpha_opt = min over token sets S of target(S) + 1 - draft(S)^k: no solver for k draws accepts more.
+
+    The least set is one of those that begin the order by target / draft: for a given draft(S) these have the least
+    target(S), and between two of them the bound is concave.
+    """
+    ratio = torch.where(draft > 0, target / draft, torch.inf)
+    order = ratio.argsort()
+    outside = torch.cat([target.new_zeros(1), target[order].cumsum(0)])
+    inside = torch.cat([draft.new_zeros(1), draft[order].cumsum(0)]).clamp(max=1.0)
+    return float((outside + 1 - inside**draws).min())
+
+
+def branching(verifier: TopDownVerifier, target: Tensor, draft: Tensor, tokens: list[int]) -> dict[int, float]:
+    """Probability that a solver picks each of the tokens, given all of them in draw order (Algorithms 11 to 15)."""
+    return verifier.solve(target, draft, tokens).branching()
+
+
+def expected_tokens(verifier: Verifier, draft: Draft, target: TargetRows) -> float:
+    """Exact expected tokens, the final one included, that a verifier gets out of a given tree: E[tau + 1 | tree]."""
+    return verifier.decide(VerifiedTree(draft, target)).expected_tokens
+
+
+@dataclass
+class NodeTests:
+    """A verifier's tests at one node, in order.
+
+    Attributes:
+        passes: probability that an entry's test passes once all before it have failed, by place; untested ones are
+            missing.
+        laws: what each test sees.
+        wins: chance to win the tournament by token, None where there is none.
+        ends: bottom-up verifiers: chance that the path ends here once everything below was rejected, else None.
+        factor: SpecTr's common division factor, else None.
+    """
+
+    passes: dict[int, float] = field(default_factory=dict)
+    laws: list[TestLaws] = field(default_factory=list)
+    wins: dict[int, float] | None = None
+    ends: float | None = None
+    factor: float | None = None
+
+    def see(self, laws: TestLaws) -> None:
+        """Note the laws that the next test sees, the target's normalised."""
+        self.laws.append(replace(laws, target=laws.target / laws.target.sum()))
+
+
+def tests_at(verifier: Verifier, tree: VerifiedTree, node: int) -> NodeTests:
+    """The tests of a verifier at a node that has verified children."""
+    decision = verifier.decide(tree)
+    if isinstance(decision, TopDown):
+        return _top_down(decision.solver(node))
+    if isinstance(decision, BottomUp):
+        return _bottom_up(decision, node)
+    wanted = tree.preferred[tree.row_of[node]]  # greedy: every child is compared with the target's favourite
+    tests = NodeTests({place: float(tree.tokens[child] == wanted) for place, child in enumerate(tree.entries[node])})
+    tests.see(TestLaws(0, (), tree.target_law(node), None))
+    return tests
+
+
+def _top_down(solver: Solver) -> NodeTests:
+    tests = NodeTests(wins=solver.winner_chances(), factor=solver.factor)
+    for laws in solver.test_laws():
+        tests.passes |= {place: solver.acceptance(laws.rejected, place) for place in laws.tested}
+        tests.see(laws)
+    return tests
+
+
+def _bottom_up(decision: BottomUp, node: int) -> NodeTests:
+    """Children are tested after everything below them."""
+    tree, tests, rejected = decision.tree, NodeTests(), 0
+    target, draft = tree.target_law(node), tree.draft_law(node)
+    entries, replaced = tree.entries[node], decision.replaced
+    first = [place for place, child in enumerate(entries) if child not in entries[:place]]
+    places = iter(range(len(entries)) if replaced else first)
+    for stop in decision.stops():
+        if stop.node and tree.parents[stop.node] == node:
+            place = next(places)
+            tests.passes[place] = stop.passes
+            tests.see(TestLaws(rejected, (place,), target, draft))
+            rejected += 1
+            target = target if stop.residual is None else stop.residual
+            draft = draft if replaced else without(draft, tree.tokens[stop.node])
+        elif stop.node == node:
+            tests.ends = stop.passes
+            tests.see(TestLaws(rejected, (), stop.final_law, None))
+    if not tests.laws:
+        tests.see(TestLaws(0, (), target, draft))
+    return tests
