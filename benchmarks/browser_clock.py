@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.browser.app import SETTLED
+from benchmarks.browser_app import SETTLED
 
 # Components stand in shadow roots; the watcher looks into them in every frame until the condition holds, and walks
 # through no drawing, which would take much of the frame that it times.

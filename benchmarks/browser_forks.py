@@ -3,8 +3,8 @@
 from urllib.parse import urlencode
 
 from benchmarks.answer_times import FULL_TREE
+from benchmarks.browser_app import SETTLED
 from benchmarks.browser_clock import open_page, timed
-from tests.browser.app import SETTLED
 
 TREES = [f".st-key-what_if_tree_{side} .ds-root[data-drawn-scene]" for side in "ab"]
 KIND_OF_B = ".st-key-what_if_history li.row.b .kind"

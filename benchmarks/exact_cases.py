@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 
+from benchmarks.enumeration import Law, Tables
 from decoding.drafters import (
     DelayedDrafter,
     DynaTreeDrafter,
@@ -22,7 +23,6 @@ from decoding.drafters import (
     SpecInferWidthsDrafter,
 )
 from decoding.drafters.base import Drafter
-from tests.enumeration import Law, Tables
 
 # By vocabulary size: drafters by the name they have in METHODS. The first of each list is what --quick takes.
 DRAFTERS_3: dict[str, list[Drafter]] = {

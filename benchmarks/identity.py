@@ -118,7 +118,7 @@ def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quic
 
 def tiny_pairs(folder: Path) -> dict[str, Pair]:
     """Small random targets of four architectures, each with a noised copy of itself as draft."""
-    from tests.fakes import make_checkpoint
+    from benchmarks.fakes import make_checkpoint
 
     pairs = {}
     for seed, architecture in enumerate(TINY_ARCHITECTURES):

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.answer_times import SIZES, full_tree, goal_words, verdicts
+from benchmarks.browser_app import SETTLED, find_chromium, launched_chromium, running_app
 from benchmarks.browser_clock import NODE_PLACES, open_page, timed
 from benchmarks.browser_forks import measure_forks
 from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
@@ -19,7 +20,6 @@ from decoding.models.pair import embedded_pair
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import save_run
 from decoding.trace.metrics import spread
-from tests.browser.app import SETTLED, find_chromium, launched_chromium, running_app
 
 # Steps over which the browser's heap is watched, and what it may grow by.
 HEAP_STEPS = 200

@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 import torch
 from playwright.sync_api import Error as PlaywrightError
 
+from benchmarks.browser_app import SETTLED, find_chromium, launched_chromium
 from benchmarks.common import ROOT, arguments, choose_prompts, print_table, run_main, save_figures
 from decoding.common.errors import DraftscopeError
 from decoding.methods.methods import METHODS
@@ -30,7 +31,6 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run
 from decoding.trace.metrics import spread
 from decoding.trace.records import IterationTrace, RunTrace
-from tests.browser.app import SETTLED, find_chromium, launched_chromium
 
 TOKENS, LONGER = 96, 400  # the longer ones for pages that are reloaded while they decode
 # Methods by browser; those that measure the pair before they draft come first. Each with temperature and seed.

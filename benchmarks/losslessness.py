@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.common import arguments, print_table, run_main, save_figures
+from benchmarks.enumeration import SAMPLED, Path, Tables, all_drafts, bias, block_law
 from benchmarks.exact_cases import DRAFTERS_BY_SIZE, all_tables
 from decoding.drafters.base import Drafter
 from decoding.verifiers import VERIFIERS
-from tests.enumeration import SAMPLED, Path, Tables, all_drafts, bias, block_law
 
 EXACT, BIASED = 1e-9, 1e-3
 # On one chain every solver that looks at the draft is naive, and traversal is block verification.

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.tables import path_tokens
 from decoding.models.pair import Model
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.tree.token_tree import TokenTree
-from tests.tables import path_tokens
 
 MOST_ROWS = 20_000  # 330 MB for the vocabulary of the embedded pair, for each model of each process
 ROOM = 64  # cache rows for the paths of one forward

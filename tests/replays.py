@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.enumeration import Tables, all_drafts
+from benchmarks.tables import path_tokens
 from decoding.analysis.luck import rerolled
 from decoding.analysis.smallest_change import change_search, smallest_changes
 from decoding.common.errors import DraftscopeError
@@ -33,8 +35,6 @@ from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.theory import entropy
 from decoding.verifiers.verified_tree import VerifiedTree
-from tests.enumeration import Tables, all_drafts
-from tests.tables import path_tokens
 
 LAWS = Tables("small", {(): [0.6, 0.3, 0.1]}, {(): [0.2, 0.3, 0.5]}, [0.1, 0.4, 0.5], [0.5, 0.25, 0.25])
 REPLAYED, FORKED, REROLLS = (0, 1, 2), 1, 200

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import decoding.session.iteration as iteration_module
+from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PairError, SettingsError
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
@@ -12,7 +13,6 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.edits import Edits
 from decoding.trace.validation import check_run
-from tests.fakes import make_checkpoint
 from viz.explain.verdict import why_verdict
 
 WIDE = METHODS["dynatree"].with_settings(branch_first_level=True, stop_probability=0.01, prune_probability=0.005)

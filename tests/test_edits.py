@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.enumeration import SAMPLED, Tables, all_drafts, bias, block_law
 from benchmarks.exact_cases import all_tables
+from benchmarks.tables import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import (
     FixedTreeDrafter,
@@ -25,8 +27,6 @@ from decoding.session.edited_tree import bias as bias_of_edits
 from decoding.session.edited_tree import edit_draft, edit_rows, nodes_by_path
 from decoding.trace.edits import Edits, touches_first_child
 from decoding.verifiers import VERIFIERS
-from tests.enumeration import SAMPLED, Tables, all_drafts, bias, block_law
-from tests.tables import TableSource, path_tokens
 
 SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
 # Four tokens: where two of three are drawn without replacement, the third one follows from them.

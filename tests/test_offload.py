@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from benchmarks import offload as benchmark
+from benchmarks.fakes import make_pair
 from decoding.common.errors import OutOfMemoryError, PairError, SettingsError
 from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import MarginJudge
@@ -22,7 +23,6 @@ from decoding.models.grouped_attention import GROUPED_SDPA
 from decoding.models.offload import drop_offloaded, fetch_weight, is_offloaded, placement
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, pair_identity, release
 from decoding.session.session import DecodeSession, Limits
-from tests.fakes import make_pair
 
 MOSTLY_OFF_GIB = 0.0104  # room for the embedding beside one layer of the embedded target
 NEW_TOKENS = 6

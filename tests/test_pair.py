@@ -12,6 +12,7 @@ from safetensors.torch import load, save_file
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.fakes import copy_checkpoint, edit_json, make_checkpoint, make_pair, make_tokenizer
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, SettingsError
 from decoding.models import checks, loading
 from decoding.models import pair as pair_module
@@ -19,7 +20,6 @@ from decoding.models.folder import check_values
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, match_vocabulary, release
 from decoding.models.presets import EMBEDDED, EMBEDDED_FOLDER, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
 from decoding.models.vocabulary import Vocabulary
-from tests.fakes import copy_checkpoint, edit_json, make_checkpoint, make_pair, make_tokenizer
 from tests.process import printed
 
 PRESET_ARCHITECTURES = ("gpt_neox", "qwen2", "llama", "smollm2", "gpt2", "gemma3")

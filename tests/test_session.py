@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PromptError, SettingsError
 from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import TIE_MARGIN, MarginJudge, explain_difference
@@ -16,7 +17,6 @@ from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from decoding.models.tree_attention import causal_visibility, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, decode
-from tests.fakes import make_checkpoint
 
 VARIANTS = {
     "autoregressive": METHODS["autoregressive"],

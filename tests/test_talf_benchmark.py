@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.fakes import make_pair
 from benchmarks.talf import method_of, search_of, ways
 from benchmarks.talf_ranks import (
     BINS,
@@ -35,7 +36,6 @@ from decoding.heads.store import find_head, load_network, save_head
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair, pair_identity
 from decoding.training.trees import text_features
-from tests.fakes import make_pair
 
 
 def test_an_interval_holds_the_mean_and_narrows_with_prompts():

@@ -10,7 +10,9 @@ import torch
 import decoding.drafters
 from benchmarks import embedded_cases, memo_rows, transform_test
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
+from benchmarks.enumeration import Tables
 from benchmarks.memo_rows import KeptLaws, MemoRows
+from benchmarks.tables import TableSource
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
 from decoding.models.pair import embedded_pair
@@ -21,8 +23,6 @@ from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.naive_tree import NaiveSolver
 from decoding.verifiers.verified_tree import VerifiedTree
-from tests.enumeration import Tables
-from tests.tables import TableSource
 
 IID = IIDPathsDrafter(paths=2, length=2)
 WITHOUT_REPLACEMENT = SequoiaDrafter(node_budget=5, max_depth=2, acceptance="0.5,0.3")

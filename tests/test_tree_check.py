@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPTNeoConfig, GPTNeoForCausalLM
 
+from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PairError
 from decoding.models.tree_check import check_tree_attention, let_masks_decide
-from tests.fakes import make_checkpoint
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.app import ROOT
+from benchmarks.browser_app import ROOT
 
 VERSION = "4.14.1"
 PACKAGE = ROOT / "node_modules" / "axe-core"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.app import SETTLED, find_chromium, launched_chromium, running_app
+from benchmarks.browser_app import SETTLED, find_chromium, launched_chromium, running_app
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

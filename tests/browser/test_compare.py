@@ -3,7 +3,7 @@
 import csv
 import re
 
-from tests.browser.app import SETTLED
+from benchmarks.browser_app import SETTLED
 
 WAIT_MS = 90_000
 

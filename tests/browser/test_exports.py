@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import expect
 
+from benchmarks.browser_app import SETTLED
 from decoding.trace.archive import load_run, save_run
-from tests.browser.app import SETTLED
 from tests.traces import run_mixed
 
 ROOT = ".ds-root"

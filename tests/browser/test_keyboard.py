@@ -2,7 +2,7 @@
 
 import re
 
-from tests.browser.app import SETTLED
+from benchmarks.browser_app import SETTLED
 
 ROOT = ".ds-root"
 WAIT_MS = 60_000

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import expect
 
-from tests.browser.app import SETTLED
+from benchmarks.browser_app import SETTLED
 
 ROOT = ".ds-root"
 

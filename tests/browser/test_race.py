@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
+from benchmarks.browser_app import SETTLED
 from decoding.recorded.race import race_runs
-from tests.browser.app import SETTLED
 from viz.race.data import readable
 
 ROOT = ".race-root"

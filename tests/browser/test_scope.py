@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from benchmarks.browser_app import SETTLED
 from decoding.recorded import recorded_run
 from decoding.trace.archive import save_run
 from tests import traces
-from tests.browser.app import SETTLED
 
 SCOPE = ".ds-root"
 

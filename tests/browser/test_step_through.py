@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.app import SETTLED
+from benchmarks.browser_app import SETTLED
 
 ROOT_ELEMENT = ".ds-root"
 

@@ -4,9 +4,9 @@ import re
 
 from playwright.sync_api import expect
 
+from benchmarks.browser_app import SETTLED
 from pages.ui.common.menu import PAGES
 from pages.ui.learn.tour import all_steps
-from tests.browser.app import SETTLED
 
 STOPS = "[data-tour]"
 ROOT_ELEMENT = ".ds-root"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.app import SETTLED
+from benchmarks.browser_app import SETTLED
 
 NOW = ".st-key-tune_tree_now .ds-root[data-drawn-scene]"
 PINNED = ".st-key-tune_tree_pinned .ds-root[data-drawn-scene]"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.browser.app import SETTLED
+from benchmarks.browser_app import SETTLED
 
 WAIT_MS = 90_000
 TREE = ".st-key-verify_tree .ds-root[data-drawn-scene]"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.browser.app import SETTLED
+from benchmarks.browser_app import SETTLED
 
 A = ".st-key-what_if_tree_a .ds-root[data-drawn-scene]"
 B = ".st-key-what_if_tree_b .ds-root[data-drawn-scene]"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.browser_app import SETTLED, running_app
 from decoding.trace.archive import save_run
-from tests.browser.app import SETTLED, running_app
 from tests.traces import run_mixed
 from tests.without_torch import environment_without_torch
 

@@ -2,7 +2,7 @@
 
 import re
 
-from tests.browser.app import SETTLED
+from benchmarks.browser_app import SETTLED
 from tests.browser.test_compare import set_plan
 
 WAIT_MS = 90_000

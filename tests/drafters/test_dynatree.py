@@ -5,12 +5,12 @@ from itertools import product
 
 import pytest
 
+from benchmarks.tables import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.common.settings import settings_of
 from decoding.drafters import DynaTreeDrafter
 from decoding.drafters.base import Outcome
 from decoding.trace.records import GROWTHS
-from tests.tables import TableSource, path_tokens, paths
 from tests.traces import bonus
 
 SURE = [0.95, 0.03, 0.01, 0.01]

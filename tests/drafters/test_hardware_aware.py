@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.enumeration import SAMPLED, Tables, bias
+from benchmarks.tables import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.costs import calibration
 from decoding.drafters import HardwareAwareDrafter
@@ -24,8 +26,6 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.edits import Edits
 from decoding.trace.records import GROWTHS, node_paths
 from decoding.verifiers import NSSVerifier
-from tests.enumeration import SAMPLED, Tables, bias
-from tests.tables import TableSource, path_tokens, paths
 
 CONVEX = "1:1 2:1.1 4:1.4 8:2.2 16:4.5"
 FLAT, MILD, STEPS = "1", "1:1 9:1.5 16:2.1", "1:1 4:1 5:1.6 8:1.6 9:2.2 16:2.2"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.tables import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import drawing
 from decoding.drafters.delayed import DelayedDrafter
@@ -18,7 +19,6 @@ from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.drafters.specinfer_widths import SpecInferWidthsDrafter
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws, enumerate_draws
 from decoding.trace.records import GROWTHS, DrawTrace
-from tests.tables import TableSource, path_tokens
 
 LAW = [0.6, 0.3, 0.1]
 TABLE = {(): [0.5, 0.3, 0.2], (0,): [0.1, 0.6, 0.3], (1,): [0.7, 0.3, 0.0], (2,): [0.2, 0.2, 0.6]}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.tables import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.drafters.base import Growing
 from decoding.drafters.candidates import best_children
@@ -16,7 +17,6 @@ from decoding.drafters.opt_tree import OptTreeDrafter
 from decoding.drafters.salf import SalfDrafter
 from decoding.drafters.specexec import SpecExecDrafter
 from decoding.trace.records import GROWTHS
-from tests.tables import TableSource, path_tokens, paths
 
 SEEDS = range(40)
 SHAPES = [(3, 5), (4, 4), (7, 3), (12, 3), (50, 2)]

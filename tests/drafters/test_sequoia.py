@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.tables import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.common.prompts import load_prompts
 from decoding.costs import calibration, kept
@@ -22,7 +23,6 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
 from decoding.trace.records import GROWTHS, DrawTrace
 from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
-from tests.tables import TableSource, path_tokens
 
 FALLING, RISING, WITH_GAP = (0.6, 0.2, 0.1), (0.1, 0.2, 0.5), (0.4, 0.0, 0.3)
 ONCE = Sampling(temperature=1.0)

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import decoding.session.iteration
+from benchmarks.fakes import make_checkpoint, make_pair
 from decoding.cache.kv_cache import KVBlocks
 from decoding.common.errors import OutOfMemoryError
 from decoding.device import iteration as device_iteration
@@ -33,7 +34,6 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from tests.engines.same_traces import differences
 from tests.engines.tape import TapeGraphs
-from tests.fakes import make_checkpoint, make_pair
 
 PROMPTS = ("Once upon a time there was a cat who had two friends, a dog and", "The little girl said")
 LINEAR, FIXED, DYNATREE = (METHODS[name] for name in ("linear", "fixed_tree", "dynatree"))

@@ -5,13 +5,13 @@ import pytest
 import torch
 import transformers
 
+from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PairError
 from decoding.engines.base import Visibility
 from decoding.engines.eager import EagerEngine, LibraryForward
 from decoding.engines.output_head import OutputHead, watched
 from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from tests.engines.tape import TapeGraphs
-from tests.fakes import make_checkpoint
 
 TREE = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]], dtype=bool)
 # Architectures of transformers that do something to the product of their output head.

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError, SettingsError
 from decoding.engines import choose
 from decoding.engines.lean_neox import NeoXForward
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
-from tests.fakes import make_pair
 
 TREE = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], dtype=bool)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError
 from decoding.engines import choose
 from decoding.engines.eager import LibraryForward
@@ -20,7 +21,6 @@ from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 from decoding.session.session import DecodeSession, Limits
 from tests.engines.tape import TapeGraphs
-from tests.fakes import make_pair
 
 LEAN = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM")
 PROMPT = "Once upon a time there was a cat who had two friends, a dog and"

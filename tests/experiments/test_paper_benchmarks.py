@@ -13,6 +13,7 @@ import torch
 
 from benchmarks import action_times, depth_divergence, draft_acceptance, sweep
 from benchmarks.offline_trees import Tree
+from benchmarks.tables import TableSource, path_tokens
 from decoding.common.errors import ExperimentError
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.rows import all_rows
@@ -23,7 +24,6 @@ from decoding.selector.actions import ACTIONS, Action
 from decoding.verifiers.theory import SOLVERS
 from tests.experiments.test_papers import BY_KEY, row
 from tests.selector.some_selectors import LATENCY
-from tests.tables import TableSource, path_tokens
 from tests.traces import DYNATREE, dynatree_recovered, iteration_of
 
 DRAFT = {(): [0.5, 0.3, 0.2]}

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from benchmarks.enumeration import Tables, bias
 from decoding.engines.clock import PhaseClock
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Loaded, Model, Pair
@@ -19,7 +20,6 @@ from decoding.session.iteration import Iteration
 from decoding.session.recorder import Step
 from decoding.trace.edits import Edits
 from decoding.trace.records import ModelInfo, PairInfo
-from tests.enumeration import Tables, bias
 from tests.heads.some_heads import NAME, random_network, with_network
 
 VOCABULARY, TEXT = 3, [0, 2, 1, 1]

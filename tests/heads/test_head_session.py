@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PairError, SettingsError
 from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import TIE_MARGIN, MarginJudge, explain_difference
@@ -19,7 +20,6 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import node_paths
 from decoding.trace.validation import check_run
-from tests.fakes import make_checkpoint
 from tests.heads.some_heads import NAME, fitted_network, random_network, true_features, with_network
 from tests.test_checkpoints import told
 

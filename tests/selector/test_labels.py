@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.enumeration import SAMPLED
 from decoding.common.optional_torch import torch
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import TargetRows
@@ -12,7 +13,6 @@ from decoding.training.selector_trees import SuperTrees, draw_super_trees
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.theory import expected_tokens
-from tests.enumeration import SAMPLED
 
 
 class RandomLaws:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.enumeration import Tables, bias, emitted_law
 from decoding.analysis.smallest_change import change_search
 from decoding.common.errors import PairError, SettingsError
 from decoding.drafters import DelayedDrafter
@@ -22,7 +23,6 @@ from decoding.selector.features import divergences
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.verifiers import SpecInferVerifier, TraversalVerifier
-from tests.enumeration import Tables, bias, emitted_law
 from tests.heads.some_heads import random_network
 from tests.selector.some_selectors import LATENCY, WARM, store
 
@@ -64,7 +64,7 @@ class TableChooser:
 @pytest.mark.parametrize("past", range(3))
 def test_lossless_whatever_the_selector_chooses(verifier, past, monkeypatch):
     """For each text the selector says some action: over every draft and draw the output keeps the target's law."""
-    from tests.tables import TableSource
+    from benchmarks.tables import TableSource
 
     monkeypatch.setattr(TableSource, "past", lambda self: past, raising=False)
     tables = Tables("near", {(): [0.6, 0.3, 0.1]}, {(): [0.2, 0.3, 0.5]}, [0.1, 0.4, 0.5], [0.5, 0.25, 0.25])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.fakes import make_pair
 from decoding.common.errors import DraftscopeError, SettingsError, TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import find_head, load_network
@@ -21,7 +22,6 @@ from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, 
 from decoding.training.prepared import SHARD_WINDOWS, open_prepared, prepare_text, prepare_trees
 from decoding.training.run_folder import RunFolder
 from decoding.training.windows import Texts, WindowPlan, continue_texts, windows_of
-from tests.fakes import make_pair
 
 WORDS = ("the cat sat on a mat and looked at the rain", "one day a small boat went out to sea", "two and two is four")
 TEXTS = Texts({"a": (" ".join(WORDS * 20),), "b": (" ".join(WORDS[::-1] * 20),)}, {"a": (" ".join(WORDS * 9),)})

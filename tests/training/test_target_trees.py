@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.fakes import make_pair
 from decoding.models.pair import PairSettings, load_pair
 from decoding.training.trees import ROOTS_TOGETHER, target_trees, text_features
-from tests.fakes import make_pair
 
 TOP_K, LEVELS = 3, 3
 

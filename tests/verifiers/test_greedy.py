@@ -2,10 +2,10 @@
 
 import torch
 
+from benchmarks.tables import TableSource
 from decoding.drafters import FixedTreeDrafter, LinearDrafter
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.verifiers import VERIFIERS, GreedyVerifier
-from tests.tables import TableSource
 
 
 def rows(*argmaxes, vocab=4):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.enumeration import SAMPLED, Tables, all_drafts, bias, block_law, emitted_law
 from benchmarks.exact_cases import all_tables
 from decoding.common.errors import SettingsError
 from decoding.drafters import (
@@ -24,7 +25,6 @@ from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS, KhistiVerifier, traversal
 from decoding.verifiers.specinfer_wor import without
 from decoding.verifiers.verified_tree import VerifiedTree
-from tests.enumeration import SAMPLED, Tables, all_drafts, bias, block_law, emitted_law
 
 SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
 TABLES = all_tables(3, count_random=1)

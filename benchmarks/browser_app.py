@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 60.0
 # Before the first run of a page begins nothing runs either: its menu tells that there was one.
 SETTLED = "[data-testid=stApp][data-test-script-state=notRunning]:has(.st-key-menu)"
