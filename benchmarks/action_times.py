@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.common import add_pair_arguments, pair_from, print_table, run_main, save_figures
+from benchmarks.common import add_pair_arguments, pair_from, print_table, save_figures
+from decoding.common.commands import run_main
 from decoding.common.errors import ExperimentError
 from decoding.costs.latency import latency_model
 from decoding.costs.measuring import machine_words

@@ -22,8 +22,9 @@ import transformers
 from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from benchmarks.common import RESULTS, ROOT, arguments, choose_prompts, print_table, run_main, save_figures
+from benchmarks.common import RESULTS, ROOT, arguments, choose_prompts, print_table, save_figures
 from benchmarks.tiny_checkpoints import CONTEXT, LAYERS, VARIANTS, causal_types, tiny_config, write_pair
+from decoding.common.commands import run_main
 from decoding.common.errors import PairError
 from decoding.compare.identity import MarginJudge, explain_difference
 from decoding.methods.methods import METHODS

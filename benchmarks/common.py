@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-import transformers
 
-from decoding.common.errors import DraftscopeError
 from decoding.common.hardware import describe_hardware
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.experiments.circumstances import code_version
@@ -167,14 +165,3 @@ def typed_command() -> str:
         elif not word.startswith("--json="):
             kept.append(re.sub(r"^(--[\w-]+=)?/(?:[^/]*/)*", r"\1", word))
     return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *kept])
-
-
-def run_main(main) -> None:
-    """Run a benchmark; what a user can do wrong is said in one sentence, with exit code 2."""
-    transformers.logging.set_verbosity_error()
-    try:
-        code = main()
-    except DraftscopeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = 2
-    sys.exit(code)

@@ -19,10 +19,10 @@ from benchmarks.common import (
     encode,
     pair_from,
     print_table,
-    run_main,
     save_figures,
 )
 from benchmarks.offline_trees import Root, roots
+from decoding.common.commands import run_main
 from decoding.common.errors import PromptError
 from decoding.experiments.bootstrap import estimate
 from decoding.methods.methods import METHODS

@@ -18,17 +18,11 @@ from pathlib import Path
 import torch
 
 from benchmarks.budget import Budget
-from benchmarks.common import (
-    arguments,
-    choose_prompts,
-    encode,
-    engine_lines,
-    run_main,
-    save_figures,
-)
+from benchmarks.common import arguments, choose_prompts, encode, engine_lines, save_figures
 from benchmarks.methods import figures_of, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
 from benchmarks.tuning import chains, large_trees, suited, trees, tune
+from decoding.common.commands import run_main
 from decoding.common.engine_names import STATIC_HOST
 from decoding.common.errors import DraftscopeError, PairError
 from decoding.common.forward_errors import FORWARD_ERRORS

@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.common import arguments, choose_prompts, print_table, run_main, save_figures
+from benchmarks.common import arguments, choose_prompts, print_table, save_figures
+from decoding.common.commands import run_main
 from decoding.common.engine_names import ENGINES
 from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import HALF_PRECISION_MARGIN, MarginJudge, explain_difference

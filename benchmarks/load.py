@@ -21,7 +21,8 @@ import torch
 from playwright.sync_api import Error as PlaywrightError
 
 from benchmarks.browser_app import SETTLED, find_chromium, launched_chromium
-from benchmarks.common import ROOT, arguments, choose_prompts, print_table, run_main, save_figures
+from benchmarks.common import ROOT, arguments, choose_prompts, print_table, save_figures
+from decoding.common.commands import run_main
 from decoding.common.errors import DraftscopeError
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair

@@ -22,9 +22,9 @@ from benchmarks.common import (
     encode,
     pair_from,
     print_table,
-    run_main,
     save_figures,
 )
+from decoding.common.commands import run_main
 from decoding.common.errors import PromptError
 from decoding.experiments.bootstrap import Estimate, estimate
 from decoding.methods.methods import METHODS

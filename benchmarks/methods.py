@@ -16,10 +16,10 @@ from benchmarks.common import (
     encode,
     pair_from,
     print_table,
-    run_main,
     sampling_from,
     save_figures,
 )
+from decoding.common.commands import run_main
 from decoding.common.errors import PromptError
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, Contestant, Result, compare

@@ -20,7 +20,8 @@ from xml.etree import ElementTree
 
 import torch
 
-from benchmarks.common import ROOT, arguments, print_table, run_main, save_figures
+from benchmarks.common import ROOT, arguments, print_table, save_figures
+from decoding.common.commands import run_main
 from decoding.common.errors import DraftscopeError
 
 OTHER = {

@@ -9,16 +9,9 @@ weight files before every pass, as memory too small for them would.
 import os
 import time
 
-from benchmarks.common import (
-    add_pair_arguments,
-    arguments,
-    choose_prompts,
-    encode,
-    print_table,
-    run_main,
-    save_figures,
-)
+from benchmarks.common import add_pair_arguments, arguments, choose_prompts, encode, print_table, save_figures
 from benchmarks.methods import TUNED
+from decoding.common.commands import run_main
 from decoding.common.errors import PromptError, require
 from decoding.compare.comparison import Comparison, Contestant, compare
 from decoding.compare.contestants import format_contestant, parse_contestant

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.common import print_table, run_main
+from benchmarks.common import print_table
+from decoding.common.commands import run_main
 from decoding.common.errors import ExperimentError
 from decoding.experiments.bootstrap import FEWEST, Estimate
 from decoding.experiments.homes import all_experiments

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 
 from benchmarks import reason_rules
-from benchmarks.common import arguments, print_table, run_main, save_figures
+from benchmarks.common import arguments, print_table, save_figures
 from benchmarks.reason_rates import hardware_aware, learn
 from benchmarks.reason_rules import Case, Path
+from decoding.common.commands import run_main
 from decoding.common.errors import SettingsError
 from decoding.drafters import DRAFTERS
 from decoding.drafters.base import Drafter

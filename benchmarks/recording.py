@@ -9,9 +9,9 @@ from benchmarks.common import (
     encode,
     pair_from,
     print_table,
-    run_main,
     save_figures,
 )
+from decoding.common.commands import run_main
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.session.session import DecodeSession, Limits

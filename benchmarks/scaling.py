@@ -23,10 +23,10 @@ from benchmarks.common import (
     encode,
     pair_from,
     print_table,
-    run_main,
     save_figures,
 )
 from benchmarks.random_pair import random_pair
+from decoding.common.commands import run_main
 from decoding.common.errors import PromptError, require
 from decoding.common.settings import setting
 from decoding.drafters.base import Drafter, Growing

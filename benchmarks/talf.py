@@ -13,15 +13,7 @@ from collections.abc import Container
 
 import numpy as np
 
-from benchmarks.common import (
-    add_pair_arguments,
-    arguments,
-    choose_prompts,
-    encode,
-    pair_from,
-    run_main,
-    save_figures,
-)
+from benchmarks.common import add_pair_arguments, arguments, choose_prompts, encode, pair_from, save_figures
 from benchmarks.offline_trees import roots
 from benchmarks.talf_ranks import conditioned, rank_shares, written_text
 from benchmarks.talf_tables import (
@@ -37,6 +29,7 @@ from benchmarks.talf_tables import (
     table_3,
     table_4,
 )
+from decoding.common.commands import run_main
 from decoding.common.errors import PromptError
 from decoding.compare.comparison import Contestant, compare
 from decoding.heads.store import all_heads, find_head

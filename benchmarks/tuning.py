@@ -17,10 +17,10 @@ from benchmarks.common import (
     encode,
     pair_from,
     print_table,
-    run_main,
     sampling_from,
     save_figures,
 )
+from decoding.common.commands import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Contestant, compare
 from decoding.compare.contestants import parse_contestant

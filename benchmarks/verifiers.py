@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from benchmarks.common import arguments, print_table, run_main, save_figures
+from benchmarks.common import arguments, print_table, save_figures
+from decoding.common.commands import run_main
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.drafters.base import Drafter
 from decoding.models.presets import EMBEDDED_FOLDER

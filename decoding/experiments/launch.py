@@ -1,6 +1,6 @@
 """Start grids, each in a process of its own that outlives the app; where they stand; how long they take. Torch-free.
 
-folder = launch("dynatree_main")      # python -m benchmarks.sweep benchmarks/grids/dynatree_main.toml
+folder = launch("dynatree_main")      # python -m decoding.experiments.sweep benchmarks/grids/...
 stand(folder).state                   # starting, running, finished, stopped, failed or kept
 go_on(folder)
 
@@ -73,7 +73,7 @@ def launch(grid: str | Path, *more: str, folder: Path | None = None) -> Path:
     """
     file = Path(grid) if str(grid).endswith(".toml") else GRIDS / f"{grid}.toml"
     folder = experiments_home() / file.stem if folder is None else folder
-    begin(folder, ("-m", "benchmarks.sweep", str(file), "--out", str(folder), *more))
+    begin(folder, ("-m", "decoding.experiments.sweep", str(file), "--out", str(folder), *more))
     return folder
 
 

@@ -12,11 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import sweep
-from benchmarks.common import run_main
+from decoding.common.commands import run_main
 from decoding.common.errors import ExperimentError, PromptError
 from decoding.compare.comparison import Contestant
-from decoding.experiments import runner
+from decoding.experiments import runner, sweep
 from decoding.experiments.columns import MEASURED, SERIES
 from decoding.experiments.crews import DeviceCrew, OwnCrew, devices_here
 from decoding.experiments.experiment import STATUS, Experiment, Status
