@@ -1,10 +1,35 @@
 """Tree speculative decoding, one iteration at a time.
 
-Importing this package loads neither torch nor transformers, so that a recorded trace opens without them.
+    from decoding import METHODS, DecodeSession, PairSettings, Sampling, load_pair, load_run, save_run
+
+Importing this package loads neither torch nor transformers, so that a recorded trace opens without them: a name is
+loaded when it is first asked for.
 """
 
 import os
 from collections.abc import MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from decoding.methods.methods import METHODS
+    from decoding.models.pair import load_pair
+    from decoding.models.presets import PairSettings
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession
+    from decoding.trace.archive import load_run, save_run
+
+__all__ = ["METHODS", "DecodeSession", "PairSettings", "Sampling", "load_pair", "load_run", "save_run"]
+
+HOMES = {
+    "METHODS": "decoding.methods.methods",
+    "DecodeSession": "decoding.session.session",
+    "PairSettings": "decoding.models.presets",
+    "Sampling": "decoding.sampling.sampling",
+    "load_pair": "decoding.models.pair",
+    "load_run": "decoding.trace.archive",
+    "save_run": "decoding.trace.archive",
+}
 
 SPIN_COUNT = "1000"
 PRIMITIVES = "128"
@@ -32,3 +57,9 @@ def keep_few_primitives(environment: MutableMapping[str, str]) -> None:
 
 spin_briefly(os.environ)
 keep_few_primitives(os.environ)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(HOMES[name]), name)

@@ -1,10 +1,12 @@
 """Imports go one way: pages -> viz -> decoding.trace, pages -> decoding; and a recorded run opens without torch."""
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import decoding
 from tests.process import ROOT, printed
 
 ROOMS = ("decoding", "viz", "pages", "benchmarks", "sample_prompts")
@@ -121,7 +123,7 @@ def test_a_wrong_import_is_found(path: str, source: str):
     [
         (
             "viz/x.py",
-            "from decoding.trace.records import RunTrace\nfrom decoding import trace\nfrom .theme import COLORS",
+            "from decoding.trace.records import RunTrace\nfrom decoding.trace import records\nfrom .theme import COLORS",
         ),
         (
             "pages/ui/x.py",
@@ -143,6 +145,15 @@ def loaded_by(modules: list[str]) -> set[str]:
 
 def test_a_recorded_run_opens_without_torch():
     assert loaded_by(list(TORCH_FREE)) == set()
+
+
+def test_the_front_door_gives_what_it_names_and_is_cheap_to_open():
+    assert set(decoding.__all__) == set(decoding.HOMES)
+    for name, home in decoding.HOMES.items():
+        assert getattr(decoding, name) is getattr(import_module(home), name)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        decoding.Nothing  # noqa: B018
+    assert loaded_by(["decoding"]) == set()
 
 
 def test_figures_load_without_torch_and_streamlit():
