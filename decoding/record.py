@@ -131,8 +131,8 @@ def record(
     Raises:
         TraceFileError: the raw logits outgrow what a file holds; decoding ends there.
     """
-    from decoding.session.limits import trace_bytes
     from decoding.session.session import DecodeSession
+    from decoding.trace.logits_retention import trace_bytes
 
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
     row_bytes = 0

@@ -123,7 +123,7 @@ def test_a_wrong_import_is_found(path: str, source: str):
     [
         (
             "viz/x.py",
-            "from decoding.trace.records import RunTrace\nfrom decoding.trace import records\nfrom .theme import COLORS",
+            "from decoding.trace.records import RunTrace\nfrom decoding.trace import tables\nfrom .theme import X",
         ),
         (
             "pages/ui/x.py",

@@ -13,10 +13,10 @@ from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.cache_update import keep_committed_rows
 from decoding.session.checkpoints import Standing
 from decoding.session.edited_tree import edit_rows, explain_edits, nodes_by_path
-from decoding.session.iteration import cut_path
 from decoding.session.recorder import Step, write_iteration
 from decoding.trace.edits import Edits
 from decoding.trace.records import KVTrace, PhaseTimes, RunTrace, Totals
+from decoding.verifiers.base import cut_path
 
 if TYPE_CHECKING:
     from decoding.session.session import DecodeSession

@@ -2,12 +2,12 @@
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from decoding.common.errors import PromptError, require
 from decoding.models.pair import Pair
-from decoding.trace.records import IterationTrace, Record
+from decoding.trace.records import Record
 
 Rows = Literal["top", "open", "full"]
 
@@ -75,19 +75,3 @@ def _token_ids(given: Iterable[Any], size: int) -> list[int]:
     if wrong is not None:
         raise PromptError(f"{rule}; at place {wrong} stands {ids[wrong]:,}.")
     return ids
-
-
-def trace_bytes(trace: IterationTrace) -> int:
-    """Bytes of the raw logits that an iteration holds."""
-    return sum(rows.nbytes for rows in (trace.draft_logits, trace.target_logits) if rows is not None)
-
-
-def drop_old_rows(iterations: list[IterationTrace], room: int) -> None:
-    """Drop the raw logits of the oldest iterations until what is left fits into `room` bytes."""
-    for place in range(len(iterations) - 1, -1, -1):
-        held = iterations[place]
-        if held.target_logits is None:  # rows go from the oldest on, so nothing older has any
-            break
-        room -= trace_bytes(held)
-        if room < 0:
-            iterations[place] = replace(held, draft_logits=None, target_logits=None)

@@ -21,9 +21,10 @@ from decoding.session.cached_models import CachedModels
 from decoding.session.checkpoints import Checkpoint, Checkpoints, Standing
 from decoding.session.edited_tree import explain_edits
 from decoding.session.iteration import Iteration
-from decoding.session.limits import Limits, check_prompt, drop_old_rows, trace_bytes
+from decoding.session.limits import Limits, check_prompt
 from decoding.session.recorder import Step, write_iteration
 from decoding.trace.edits import Edits, edits_at
+from decoding.trace.logits_retention import drop_old_rows, trace_bytes
 from decoding.trace.metrics import LoopDetector
 from decoding.trace.records import FORMAT_VERSION, IterationTrace, RunTrace, Totals
 from decoding.tree.draft import Draft

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import action_times, depth_divergence, draft_acceptance, sweep
+from benchmarks import action_times, depth_divergence, draft_acceptance
 from benchmarks.offline_trees import Tree
 from benchmarks.tables import TableSource, path_tokens
 from decoding.common.errors import ExperimentError
+from decoding.experiments import sweep
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.rows import all_rows
 from decoding.papers.judge import grid_name, judge

@@ -194,6 +194,6 @@ def test_a_target_without_features_is_told_before_anything_is_decoded(pair, home
     monkeypatch.setattr(type(bare.target.network), "get_output_embeddings", lambda self: torch.nn.Identity())
     monkeypatch.setattr(store, "require_fit", lambda card, identity: None)
     monkeypatch.setattr("decoding.heads.head.require_fit", lambda card, identity: None)
-    monkeypatch.setattr("decoding.costs.kept._model_identity", lambda model: {})
+    monkeypatch.setattr("decoding.models.pair._model_identity", lambda model: {})
     with pytest.raises(PairError, match="embedded-target is a target without hidden states that its output head"):
         DecodeSession(bare, METHODS["salf"].with_settings(draft_head="talf"), [1, 2, 3], limits=Limits(4))

@@ -7,8 +7,8 @@ import streamlit as st
 
 from decoding.common.errors import TraceFileError
 from decoding.diff import RunDiff, compare_runs, diff_lines, parting_words
-from decoding.session.limits import trace_bytes
 from decoding.trace.archive import MAX_ROW_BYTES, load_run, save_run
+from decoding.trace.logits_retention import trace_bytes
 from decoding.trace.records import RunTrace
 from pages.ui.app.address import link_box
 from pages.ui.app.exports import export_buttons
