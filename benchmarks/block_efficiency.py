@@ -15,12 +15,20 @@ from functools import lru_cache
 
 import torch
 
-from benchmarks.common import arguments, choose_prompts, print_table, save_figures
-from benchmarks.offline_trees import GRID_LENGTH, GRID_PATHS, Root, Tree, grid_trees, methods_at_budget, roots
 from decoding.common.commands import run_main
+from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import fitting
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair
+from decoding.papers.measured.offline_trees import (
+    GRID_LENGTH,
+    GRID_PATHS,
+    Root,
+    Tree,
+    grid_trees,
+    methods_at_budget,
+    roots,
+)
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import measure_run

@@ -8,8 +8,8 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from benchmarks.common import arguments, choose_prompts, print_table, save_figures
 from decoding.common.commands import run_main
+from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair

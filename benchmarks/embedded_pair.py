@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import add_pair_arguments, arguments, pair_from, print_table, save_figures
 from decoding.common.commands import run_main
 from decoding.common.prompts import load_prompts
+from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
 from decoding.models.pair import Pair, load_pair, release
 from decoding.models.presets import EMBEDDED, PairSettings, model_folder
 from decoding.training.corpus import Corpus, read_corpus

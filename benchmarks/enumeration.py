@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from benchmarks.tables import TableSource, path_tokens
 from decoding.common.optional_torch import torch
 from decoding.drafters.base import Drafter
 from decoding.sampling.draws import enumerate_draws
 from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sources.table import TableSource, path_tokens
 from decoding.tree.draft import Draft
 from decoding.verifiers.base import Verifier
 from decoding.verifiers.verified_tree import VerifiedTree

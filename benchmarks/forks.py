@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from benchmarks.answer_times import SIZES, full_tree, goal_words, verdicts
-from benchmarks.common import arguments, choose_prompts, print_table, save_figures
 from decoding.common.commands import run_main
+from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.models.pair import Pair, embedded_pair
 from decoding.replay.forks import Change, fork
 from decoding.session.session import DecodeSession, Limits

@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 
 from benchmarks.budget import Budget
-from benchmarks.common import arguments, choose_prompts, encode, engine_lines, save_figures
 from benchmarks.methods import figures_of, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
 from benchmarks.tuning import chains, large_trees, suited, trees, tune
@@ -30,6 +29,7 @@ from decoding.compare.comparison import Comparison, Contestant, compare, measure
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
 from decoding.engines.graphs import Graphs
+from decoding.experiments.command import arguments, choose_prompts, encode, engine_lines, save_figures
 from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.limits import Limits

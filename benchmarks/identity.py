@@ -10,11 +10,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.common import arguments, choose_prompts, print_table, save_figures
 from decoding.common.commands import run_main
 from decoding.common.engine_names import ENGINES
 from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import HALF_PRECISION_MARGIN, MarginJudge, explain_difference
+from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import CACHE_POLICIES, Method
 from decoding.methods.methods import METHODS, PRESETS
 from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair

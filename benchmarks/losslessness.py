@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.common import arguments, print_table, save_figures
 from benchmarks.enumeration import SAMPLED, Path, Tables, all_drafts, bias, block_law
 from benchmarks.exact_cases import DRAFTERS_BY_SIZE, all_tables
 from decoding.common.commands import run_main
 from decoding.drafters.base import Drafter
+from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.verifiers import VERIFIERS
 
 EXACT, BIASED = 1e-9, 1e-3

@@ -8,7 +8,12 @@ of the machine cancels.
 import time
 from dataclasses import replace
 
-from benchmarks.common import (
+from decoding.common.commands import run_main
+from decoding.common.errors import PromptError
+from decoding.common.prompts import load_prompts
+from decoding.compare.comparison import Comparison, Contestant, Result, compare
+from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.experiments.command import (
     add_pair_arguments,
     add_sampling_arguments,
     arguments,
@@ -19,11 +24,6 @@ from benchmarks.common import (
     sampling_from,
     save_figures,
 )
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError
-from decoding.common.prompts import load_prompts
-from decoding.compare.comparison import Comparison, Contestant, Result, compare
-from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.methods.method import fitted
 from decoding.models.pair import Pair
 from decoding.trace.metrics import Spread, spread

@@ -20,9 +20,10 @@ from xml.etree import ElementTree
 
 import torch
 
-from benchmarks.common import ROOT, arguments, print_table, save_figures
 from decoding.common.commands import run_main
 from decoding.common.errors import DraftscopeError
+from decoding.common.processes import ROOT
+from decoding.experiments.command import arguments, print_table, save_figures
 
 OTHER = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -21,11 +21,11 @@ from random import Random
 
 import torch
 
-from benchmarks.common import arguments, save_figures
 from benchmarks.damage import sound_folder
 from benchmarks.damage_kinds import KINDS, Kind
 from decoding.common.commands import run_main
 from decoding.common.errors import DraftscopeError
+from decoding.experiments.command import arguments, save_figures
 from decoding.models.loading import find_model
 from decoding.models.pair import release
 from decoding.models.presets import PairSettings, memory_estimate

@@ -9,12 +9,19 @@ weight files before every pass, as memory too small for them would.
 import os
 import time
 
-from benchmarks.common import add_pair_arguments, arguments, choose_prompts, encode, print_table, save_figures
 from benchmarks.methods import TUNED
 from decoding.common.commands import run_main
 from decoding.common.errors import PromptError, require
 from decoding.compare.comparison import Comparison, Contestant, compare
 from decoding.compare.contestants import format_contestant, parse_contestant
+from decoding.experiments.command import (
+    add_pair_arguments,
+    arguments,
+    choose_prompts,
+    encode,
+    print_table,
+    save_figures,
+)
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.models.presets import choose_device, choose_dtype, model_folder, model_shape
 from decoding.trace.metrics import RunMetrics, spread

@@ -1,6 +1,6 @@
 """Every table and figure of the papers from stored rows: ours beside theirs, and whether the ordering holds here.
 
-Rows come from `python -m benchmarks.sweep benchmarks/grids/NAME.toml`, some figures from what a benchmark stored with
+Rows come from `python -m benchmarks.sweep GRID.toml`, some figures from what a benchmark stored with
 `--save`; nothing here decodes. The manifest tells which exhibits were run, on what and when.
 """
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.common import print_table
 from decoding.common.commands import run_main
 from decoding.common.errors import ExperimentError
 from decoding.experiments.bootstrap import FEWEST, Estimate
+from decoding.experiments.command import print_table
 from decoding.experiments.homes import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.papers.exhibit import Exhibit, Way

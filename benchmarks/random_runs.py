@@ -27,12 +27,12 @@ from pathlib import Path
 import torch
 import transformers
 
-from benchmarks.common import arguments, print_table, save_figures
 from benchmarks.random_cases import PAIRS, draw_case
 from benchmarks.random_player import Player
 from benchmarks.tiny_models import PairPlan, load_tiny_pair
 from decoding.common.commands import run_main
 from decoding.common.errors import DraftscopeError
+from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.models.pair import release
 
 RUNS, QUICK_RUNS = 10_000, 60

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.readme_table`: write the README's performance section from benchmarks/results.
+"""`python -m benchmarks.readme_table`: write the README's performance section from decoding/experiments/results.
 
 `--check` writes nothing and ends with code 1 where the README holds something else. A table of contestants is what
 `benchmarks.methods` stores: `figures`, and lines on what is reached in `goals`; `benchmarks.gpu` stores one such part
@@ -10,7 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.common import RESULTS, ROOT
+from decoding.common.processes import ROOT
+from decoding.experiments.homes import RESULTS
 
 README = ROOT / "README.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"

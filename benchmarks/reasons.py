@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from benchmarks import reason_rules
-from benchmarks.common import arguments, print_table, save_figures
 from benchmarks.reason_rates import hardware_aware, learn
 from benchmarks.reason_rules import Case, Path
 from decoding.common.commands import run_main
 from decoding.common.errors import SettingsError
 from decoding.drafters import DRAFTERS
 from decoding.drafters.base import Drafter
+from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.methods.method import Method, fitting
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows

@@ -2,7 +2,8 @@
 
 import time
 
-from benchmarks.common import (
+from decoding.common.commands import run_main
+from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
     choose_prompts,
@@ -11,7 +12,6 @@ from benchmarks.common import (
     print_table,
     save_figures,
 )
-from decoding.common.commands import run_main
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.session.session import DecodeSession, Limits

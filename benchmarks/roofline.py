@@ -8,8 +8,8 @@ from statistics import median
 import numpy as np
 import torch
 
-from benchmarks.common import print_table
 from decoding.compare.comparison import MOST_TRIES, cold_calls
+from decoding.experiments.command import print_table
 from decoding.methods.method import Method
 from decoding.models.pair import Model, Pair
 from decoding.models.tree_attention import causal_visibility, tree_forward

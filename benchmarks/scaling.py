@@ -16,7 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import (
+from benchmarks.random_pair import random_pair
+from decoding.common.commands import run_main
+from decoding.common.errors import PromptError, require
+from decoding.common.settings import setting
+from decoding.drafters.base import Drafter, Growing
+from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
     choose_prompts,
@@ -25,11 +30,6 @@ from benchmarks.common import (
     print_table,
     save_figures,
 )
-from benchmarks.random_pair import random_pair
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError, require
-from decoding.common.settings import setting
-from decoding.drafters.base import Drafter, Growing
 from decoding.methods.method import Method
 from decoding.models.pair import Pair
 from decoding.session.session import DecodeSession, Limits

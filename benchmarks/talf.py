@@ -13,8 +13,6 @@ from collections.abc import Container
 
 import numpy as np
 
-from benchmarks.common import add_pair_arguments, arguments, choose_prompts, encode, pair_from, save_figures
-from benchmarks.offline_trees import roots
 from benchmarks.talf_ranks import conditioned, rank_shares, written_text
 from benchmarks.talf_tables import (
     LOSSES,
@@ -32,10 +30,12 @@ from benchmarks.talf_tables import (
 from decoding.common.commands import run_main
 from decoding.common.errors import PromptError
 from decoding.compare.comparison import Contestant, compare
+from decoding.experiments.command import add_pair_arguments, arguments, choose_prompts, encode, pair_from, save_figures
 from decoding.heads.store import all_heads, find_head
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
+from decoding.papers.measured.offline_trees import roots
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import RunMetrics
 

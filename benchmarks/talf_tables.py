@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.common import print_table
 from benchmarks.talf_ranks import (
     RANKS,
     Conditioned,
@@ -16,6 +15,7 @@ from benchmarks.talf_ranks import (
     rank_names,
 )
 from decoding.experiments.bootstrap import Estimate, difference, estimate, middle, verdict
+from decoding.experiments.command import print_table
 
 LOSSES = {"eagle": "EAGLE", "hass": "HASS", "talf": "TALF"}
 SEARCHES = {"beam": "Beam search", "optimal": "Optimal search", "salf": "SALF"}

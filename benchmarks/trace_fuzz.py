@@ -207,7 +207,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the table to FILE")
     args = parser.parse_args()
-    from benchmarks.common import print_table
+    from decoding.experiments.command import print_table
 
     count, started, outcomes = args.count or (QUICK_COUNT if args.quick else COUNT), time.perf_counter(), []
     try:

@@ -21,11 +21,11 @@ import torch
 from scipy.special import chdtrc
 from torch import Tensor
 
-from benchmarks.common import choose_prompts, print_table, save_figures
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
-from benchmarks.memo_rows import KeptLaws, MemoRows, MemoSource
 from decoding.drafters.base import ProbabilitySource
+from decoding.experiments.command import choose_prompts, print_table, save_figures
 from decoding.models.pair import Pair, embedded_pair
+from decoding.papers.measured.memo_rows import KeptLaws, MemoRows, MemoSource
 from decoding.sampling.draws import GeneratorDraws
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
@@ -220,7 +220,7 @@ def test_embedded(args) -> int:
     """Test every allowed combination on the embedded pair; returns the exit code.
 
     Args:
-        args: `quick`, `json`, `save` and `prompts` as `benchmarks.common.arguments` gives them.
+        args: `quick`, `json`, `save` and `prompts` as `decoding.experiments.command.arguments` gives them.
     """
     started = time.perf_counter()
     tasks = tasks_for(args)

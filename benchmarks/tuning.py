@@ -9,7 +9,11 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from statistics import median
 
-from benchmarks.common import (
+from decoding.common.commands import run_main
+from decoding.common.prompts import load_prompts
+from decoding.compare.comparison import Contestant, compare
+from decoding.compare.contestants import parse_contestant
+from decoding.experiments.command import (
     EMBEDDED_KINDS,
     add_pair_arguments,
     add_sampling_arguments,
@@ -20,10 +24,6 @@ from benchmarks.common import (
     sampling_from,
     save_figures,
 )
-from decoding.common.commands import run_main
-from decoding.common.prompts import load_prompts
-from decoding.compare.comparison import Contestant, compare
-from decoding.compare.contestants import parse_contestant
 from decoding.methods.method import Method, fitted
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling

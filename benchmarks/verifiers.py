@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from benchmarks.common import arguments, print_table, save_figures
 from decoding.common.commands import run_main
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.drafters.base import Drafter
+from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.models.presets import EMBEDDED_FOLDER
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows

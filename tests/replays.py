@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.enumeration import Tables, all_drafts
-from benchmarks.tables import path_tokens
 from decoding.analysis.luck import rerolled
 from decoding.analysis.smallest_change import change_search, smallest_changes
 from decoding.common.errors import DraftscopeError
@@ -28,6 +27,7 @@ from decoding.replay.steps import node_steps
 from decoding.replay.stored_state import method_of, sampling_of
 from decoding.sampling.draws import GeneratorDraws, enumerate_draws
 from decoding.sampling.sampling import Sampling
+from decoding.sources.table import path_tokens
 from decoding.trace.archive import load_run
 from decoding.trace.edits import Edits
 from decoding.trace.records import IterationTrace, RunTrace, node_paths

@@ -9,8 +9,8 @@ import pytest
 import decoding.session.cached_models as models_module
 from benchmarks import identity, methods, recording
 from benchmarks.answer_times import full_tree, goal_ms, verdicts
-from benchmarks.common import choose_prompts
 from benchmarks.interaction import percentile_95
+from decoding.experiments.command import choose_prompts
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
 from decoding.models.tree_attention import tree_forward

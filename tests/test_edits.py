@@ -13,7 +13,6 @@ import torch
 
 from benchmarks.enumeration import SAMPLED, Tables, all_drafts, bias, block_law
 from benchmarks.exact_cases import all_tables
-from benchmarks.tables import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import (
     FixedTreeDrafter,
@@ -25,6 +24,7 @@ from decoding.drafters import (
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.edited_tree import bias as bias_of_edits
 from decoding.session.edited_tree import edit_draft, edit_rows, nodes_by_path
+from decoding.sources.table import TableSource, path_tokens
 from decoding.trace.edits import Edits, touches_first_child
 from decoding.verifiers import VERIFIERS
 

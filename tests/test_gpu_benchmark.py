@@ -6,14 +6,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import common, gpu, roofline, tuning
+from benchmarks import gpu, roofline, tuning
 from benchmarks.budget import Budget
-from benchmarks.common import encode
 from decoding.common.errors import PairError
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
 from decoding.device.drafters import device_rule
 from decoding.engines.static_shapes import bucket
+from decoding.experiments import command
+from decoding.experiments.command import encode
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
@@ -252,7 +253,7 @@ def test_at_temperature_0_every_contestant_is_verified_greedily():
 
 
 def test_each_sampling_is_saved_by_itself(monkeypatch, tmp_path):
-    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
     for part in ("greedy", "T=1", None):
-        common.save_figures(SimpleNamespace(json=None, save=True), "gpu", {}, torch.device("cpu"), part)
+        command.save_figures(SimpleNamespace(json=None, save=True), "gpu", {}, torch.device("cpu"), part)
     assert {file.name for file in tmp_path.iterdir()} == {"gpu-cpu-greedy.json", "gpu-cpu-T1.json", "gpu-cpu.json"}

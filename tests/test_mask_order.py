@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import mask_order
-from benchmarks.mask_order import ORDERS, blocks_of, kernel_ways, random_tree, tree_mask
-from viz.scope.mask import count_blocks
+from decoding.papers.measured import mask_order
+from decoding.papers.measured.mask_order import ORDERS, blocks_of, kernel_ways, random_tree, tree_mask
+from decoding.trace.tree_mask import count_blocks
 
 PARENTS = {0: -1, 1: 0, 2: 0, 3: 1, 4: 2, 5: 2, 6: 5}
 

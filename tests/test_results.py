@@ -9,10 +9,11 @@ import sys
 import pytest
 import torch
 
-from benchmarks import common, readme_table
-from benchmarks.common import RESULTS, arguments, code_version, save_figures, typed_command
+from benchmarks import readme_table
 from benchmarks.readme_table import BEGIN, END, README, load_results, rewritten, section
-from decoding.experiments import circumstances
+from decoding.experiments import circumstances, command
+from decoding.experiments.command import arguments, code_version, save_figures, typed_command
+from decoding.experiments.homes import RESULTS
 
 ABSOLUTE = re.compile(r"(^|[\s\"'=])/\w+/\w+")
 SPREAD = {"median": 61.25, "low": 50.4, "high": 71.0, "count": 6}
@@ -39,7 +40,7 @@ RECORD = {
 
 
 def test_a_result_says_where_it_comes_from(monkeypatch, tmp_path):
-    monkeypatch.setattr(common, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(sys, "argv", ["benchmarks/methods.py", "--target", "/home/me/models/wide", "--json", "/tmp/x"])
     args = argparse.Namespace(json=tmp_path / "own.json", save=True)
     save_figures(args, "methods", {"figures": [1]}, torch.device("cpu"))
@@ -53,7 +54,7 @@ def test_a_result_says_where_it_comes_from(monkeypatch, tmp_path):
 
 
 def test_nothing_is_kept_unasked(monkeypatch, tmp_path):
-    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
     save_figures(argparse.Namespace(json=None, save=False), "methods", {}, torch.device("cpu"))
     assert not list(tmp_path.iterdir())
 

@@ -8,17 +8,18 @@ import pytest
 import torch
 
 import decoding.drafters
-from benchmarks import embedded_cases, memo_rows, transform_test
+from benchmarks import embedded_cases, transform_test
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
 from benchmarks.enumeration import Tables
-from benchmarks.memo_rows import KeptLaws, MemoRows
-from benchmarks.tables import TableSource
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
 from decoding.models.pair import embedded_pair
 from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.papers.measured import memo_rows
+from decoding.papers.measured.memo_rows import KeptLaws, MemoRows
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
+from decoding.sources.table import TableSource
 from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.naive_tree import NaiveSolver

@@ -18,10 +18,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.common import ROOT, print_table
 from benchmarks.first_contact.report import Report, Step
 from benchmarks.roofline import median_s
+from decoding.common.processes import ROOT
 from decoding.engines.transfers import Transfers
+from decoding.experiments.command import print_table
 
 # What models and benchmarks need, beside torch. The app and its figures need more, and are not run here.
 NEEDED = ("transformers", "safetensors", "numpy", "scipy", "pandas", "pyarrow", "accelerate", "psutil", "pytest")

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from benchmarks.common import choose_prompts, encode
 from benchmarks.first_contact.report import Kind, Report, Step
 from benchmarks.first_contact.widened import loaded_pair
 from benchmarks.gpu import contestants_for, graphs_of, measure
@@ -13,6 +12,7 @@ from benchmarks.gpu import report as tell_figures
 from decoding.compare.comparison import Comparison
 from decoding.compare.identity import HALF_PRECISION_MARGIN
 from decoding.engines.graphs import Graphs
+from decoding.experiments.command import choose_prompts, encode
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import torch
 
 from benchmarks.budget import Budget
-from benchmarks.common import RESULTS, typed_command, write_json
+from decoding.experiments.command import typed_command, write_json
+from decoding.experiments.homes import RESULTS
 
 Kind = Literal["wrong", "slow", "works"]
 MINUTES, LINES = 8.0, 10

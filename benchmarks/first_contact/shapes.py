@@ -9,12 +9,12 @@ import torch
 from torch.profiler import DeviceType, ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.common import print_table
 from benchmarks.first_contact.report import Report, Step
 from benchmarks.first_contact.widened import loaded_pair
 from benchmarks.roofline import median_s
 from decoding.cache.kv_cache import KVCache
 from decoding.costs.measuring import binary_tree
+from decoding.experiments.command import print_table
 from decoding.models.pair import Model, Pair
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 

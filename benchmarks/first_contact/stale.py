@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from benchmarks.common import ROOT
 from benchmarks.first_contact.report import Report, Step, first_line
+from decoding.common.processes import ROOT
 from decoding.engines.graphs import Graphs
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair, release

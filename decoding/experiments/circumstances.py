@@ -37,7 +37,7 @@ def code_version() -> str | None:
     commit = _git("rev-parse", "HEAD")
     if commit is None:
         return os.environ.get("DRAFTSCOPE_COMMIT")
-    return commit + ("-dirty" if _git("status", "--porcelain", "--", ".", ":!benchmarks/results") else "")
+    return commit + ("-dirty" if _git("status", "--porcelain", "--", ".", ":!decoding/experiments/results") else "")
 
 
 def _git(*words: str) -> str | None:

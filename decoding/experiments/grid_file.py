@@ -49,7 +49,7 @@ def read_grid(path: Path) -> Grid:
     except OSError as error:
         raise ExperimentError(f"{path} cannot be read ({error.strerror}): give a grid as a .toml file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path} is no TOML file ({error}): see the grids in benchmarks/grids.") from None
+        raise ExperimentError(f"{path} is no TOML file ({error}): see decoding/experiments/grids.") from None
 
 
 def grid_from(content: Mapping[str, Any], name: str) -> Grid:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from decoding.experiments.rows import FOLDER
 
-ROOT = Path(__file__).resolve().parents[2] / "benchmarks"
-SHIPPED, GRIDS = ROOT / "results" / "experiments", ROOT / "grids"
+HERE = Path(__file__).parent
+GRIDS, RESULTS = HERE / "grids", HERE / "results"
+SHIPPED = RESULTS / "experiments"
 
 
 def experiments_home() -> Path:
@@ -19,3 +20,8 @@ def experiments_home() -> Path:
 def all_experiments() -> list[Path]:
     """Folders of all experiments with rows, the user's own first: of the same run theirs counts."""
     return [file.parent for home in (experiments_home(), SHIPPED) for file in sorted(home.glob(f"*/{FOLDER}"))]
+
+
+def records_beside(file: Path) -> Path:
+    """Where the records lie that belong to a `.json`."""
+    return file.with_suffix(".csv.gz")

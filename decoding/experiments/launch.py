@@ -1,6 +1,6 @@
 """Start grids, each in a process of its own that outlives the app; where they stand; how long they take. Torch-free.
 
-folder = launch("dynatree_main")      # python -m decoding.experiments.sweep benchmarks/grids/...
+folder = launch("dynatree_main")      # python -m decoding.experiments.sweep .../grids/dynatree_main.toml
 stand(folder).state                   # starting, running, finished, stopped, failed or kept
 go_on(folder)
 
@@ -62,7 +62,7 @@ class Stand:
 
 
 def launch(grid: str | Path, *more: str, folder: Path | None = None) -> Path:
-    """Run a grid, by its name in `benchmarks/grids` or its file; returns the folder of the experiment.
+    """Run a grid, by its name in `decoding/experiments/grids` or its file; returns the folder of the experiment.
 
     Args:
         more: arguments of the command, such as `"--count", "2"`.

@@ -29,9 +29,9 @@ EVERY_S = 2.0  # between two lines of progress where stderr is no terminal
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
     made = argparse.ArgumentParser(prog="python -m decoding.experiments.sweep", description=__doc__.splitlines()[0])
-    made.add_argument("grid", type=Path, metavar="GRID.toml", help="what to run: see benchmarks/grids")
+    made.add_argument("grid", type=Path, metavar="GRID.toml", help="what to run: see decoding/experiments/grids")
     made.add_argument("--out", type=Path, metavar="DIR", help="where rows are kept (default: the user's cache)")
-    made.add_argument("--save", action="store_true", help="keep them in benchmarks/results, for benchmarks.papers")
+    made.add_argument("--save", action="store_true", help="keep them with the program, for benchmarks.papers")
     made.add_argument(
         "--prompts", metavar="SET", help="a folder of .txt files or a data set by name, in place of what the grid says"
     )

@@ -141,7 +141,7 @@ EQUATION_11 = Exhibit(
     (Way("Measured", "measured"), Way("Modelled, passes priced by their rows", "rows"),
      Way("Modelled, Eq. 11 as printed", "paper")),
     by="nodes", stored="action_times", axis="nodes of the tree",
-    needs="runs of benchmarks/grids/action_times.toml on the same machine",
+    needs="runs of decoding/experiments/grids/action_times.toml on the same machine",
 )  # fmt: skip
 
 EXHIBITS = (*TABLES, *SELECTORS, *FIGURE_1, EQUATION_11)

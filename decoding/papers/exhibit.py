@@ -79,13 +79,13 @@ class Exhibit:
 
     Attributes:
         key: such as `dynatree/table-1`. paper, title: what it is.
-        grid: file in `benchmarks/grids` whose rows it is made of; empty where it is made of what a benchmark stored.
+        grid: file in `decoding/experiments/grids` whose rows it is made of; empty for what a benchmark stored.
         protocol: how the paper measured, in a line.
         figures: columns; the first is the one that is drawn.
         by: column of the rows that a figure's axis is; empty for a table.
         only: values that columns of the rows must have to count.
         view: what is made of the rows first, one of `views.VIEWS`.
-        stored: benchmark whose records in `benchmarks/results` it is made of; empty for a grid.
+        stored: benchmark whose records in `decoding/experiments/results` it is made of; empty for a grid.
         axis: what the axis is called.
         needs: what has to be given for the command to measure this; empty where the samples will do.
     """
@@ -110,4 +110,4 @@ class Exhibit:
         """What measures it."""
         if self.stored:
             return f"python -m benchmarks.{self.stored} --save"
-        return f"python -m benchmarks.sweep benchmarks/grids/{self.grid}.toml"
+        return f"python -m benchmarks.sweep decoding/experiments/grids/{self.grid}.toml"

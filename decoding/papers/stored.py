@@ -1,4 +1,4 @@
-"""Records that benchmarks keep in `benchmarks/results` for an exhibit, as `judge` takes them. Torch-free.
+"""Records that benchmarks keep in `decoding/experiments/results` for an exhibit, as `judge` takes them. Torch-free.
 
 A benchmark that feeds one writes `pair` into its `.json` and its records into a `.csv.gz` beside that: each names its
 way in `line` and what was measured in `sample`, has a value on the axis where there is one, and one number per figure.
@@ -11,9 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from decoding.common.errors import ExperimentError
-from decoding.experiments.homes import ROOT, experiments_home
-
-RESULTS = ROOT / "results"
+from decoding.experiments.homes import RESULTS, experiments_home, records_beside
 
 
 def own_records(benchmark: str) -> Path:
@@ -24,11 +22,6 @@ def own_records(benchmark: str) -> Path:
 def record_files(benchmark: str) -> list[Path]:
     """All files that a benchmark has kept, those that came with the program and the user's own."""
     return [file for folder in (RESULTS, own_records(benchmark)) for file in sorted(folder.glob(f"{benchmark}-*.json"))]
-
-
-def records_beside(file: Path) -> Path:
-    """Where the records lie that belong to a `.json`."""
-    return file.with_suffix(".csv.gz")
 
 
 def stored_records(benchmark: str) -> pd.DataFrame:

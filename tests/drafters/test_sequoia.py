@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.tables import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.common.prompts import load_prompts
 from decoding.costs import calibration, kept
@@ -21,6 +20,7 @@ from decoding.models.pair import embedded_pair
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
+from decoding.sources.table import TableSource, path_tokens
 from decoding.trace.records import GROWTHS, DrawTrace
 from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
 

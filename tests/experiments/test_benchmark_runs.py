@@ -9,7 +9,7 @@ import pytest
 from decoding.common import processes
 from decoding.common.errors import ExperimentError
 from decoding.papers import stored
-from decoding.papers.benchmark_runs import CUT_SHORT, benchmark_stand, launch_benchmark, stop_benchmark
+from decoding.papers.measured.launch import CUT_SHORT, benchmark_stand, launch_benchmark, stop_benchmark
 from decoding.papers.stored import own_records, stored_records, took
 
 NAME = "depth_divergence"

@@ -74,7 +74,7 @@ def test_a_process_is_known_before_it_has_said_a_word(python, home):
     assert folder == home / "dynatree_main" and stand(folder).state == "starting" and stand(folder).running
     command = last_launch(folder).command
     assert command[:2] == ("-m", "decoding.experiments.sweep")
-    assert command[2].endswith("benchmarks/grids/dynatree_main.toml")
+    assert command[2].endswith("decoding/experiments/grids/dynatree_main.toml")
     assert command[3:] == ("--out", str(folder), "--count", "2")
     with pytest.raises(ExperimentError, match="dynatree_main is at work: stop it before it is started again"):
         launch("dynatree_main")

@@ -11,17 +11,17 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import action_times, depth_divergence, draft_acceptance
-from benchmarks.offline_trees import Tree
-from benchmarks.tables import TableSource, path_tokens
 from decoding.common.errors import ExperimentError
 from decoding.experiments import sweep
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.rows import all_rows
 from decoding.papers.judge import grid_name, judge
+from decoding.papers.measured import action_times, depth_divergence, draft_acceptance
+from decoding.papers.measured.offline_trees import Tree
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.selector.actions import ACTIONS, Action
+from decoding.sources.table import TableSource, path_tokens
 from decoding.verifiers.theory import SOLVERS
 from tests.experiments.test_papers import BY_KEY, row
 from tests.selector.some_selectors import LATENCY

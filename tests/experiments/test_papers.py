@@ -81,7 +81,7 @@ def test_every_way_is_run_by_its_grid(exhibit):
             assert alike and all(name in each for name in way.best for each in alike), way.words
         else:
             assert format_contestant(wanted) == way.line and way.line in lines, way.line
-    assert grid_name(exhibit.grid) and exhibit.command.endswith(f"benchmarks/grids/{exhibit.grid}.toml")
+    assert grid_name(exhibit.grid) and exhibit.command.endswith(f"decoding/experiments/grids/{exhibit.grid}.toml")
 
 
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
@@ -216,7 +216,7 @@ def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, caps
     assert papers.main() == 0
     said = capsys.readouterr().out
     assert "DynaTree over Fixed tree, D = 8, B = 3, tokens/s: holds +28.6%" in said and ", paper +9.4%" in said
-    assert "not run: python -m benchmarks.sweep benchmarks/grids/dynatree_ablation.toml" in said
+    assert "not run: python -m benchmarks.sweep decoding/experiments/grids/dynatree_ablation.toml" in said
     written = json.loads(file.read_text())["exhibits"]
     assert written["dynatree/table-1"]["run"] and not written["dynatree/table-4"]["run"]
     with pytest.raises(ExperimentError, match="There is no exhibit 'figure-99': choose dynatree/table-1"):

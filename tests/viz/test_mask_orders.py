@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from decoding.trace.tree_mask import count_blocks, tree_mask
 from tests import traces
-from viz.scope.mask import breadth_first, count_blocks, depth_first, row_orders, tree_mask
+from viz.scope.mask import breadth_first, depth_first, row_orders
 
 #        0
 #      /   \

@@ -9,11 +9,11 @@ from io import StringIO
 import plotly.graph_objects as go
 import pytest
 
+from decoding.trace.tree_mask import tree_mask
 from tests import traces
 from viz.charts.description import chart_sentence, chart_table
 from viz.charts.hindsight import run_luck_figure
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
-from viz.scope.mask import tree_mask
 from viz.scope.outline import (
     Table,
     cache_table,

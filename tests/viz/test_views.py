@@ -13,11 +13,12 @@ import pytest
 from PIL import Image
 
 from decoding.recorded import home_run
+from decoding.trace.tree_mask import tree_mask
 from tests import traces
 from viz.charts import methods
 from viz.charts import run as charts
 from viz.scope.cache import MAX_CELLS, cache_figure, cache_strip, cache_strips
-from viz.scope.mask import mask_figure, mask_png, tree_mask
+from viz.scope.mask import mask_figure, mask_png
 from viz.scope.scene import build_scene
 from viz.scope.text_strip import provenance_counts, text_html, text_spans
 from viz.scope.tree_figure import to_graphml, tree_figure, tree_graph

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, NodeTrace, RunTrace
+from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import phase_seconds, quote, why_verdict
-from viz.scope.mask import tree_mask
 from viz.scope.phases import Shown, phases_of
 from viz.tokens import milliseconds, number, plural
 

@@ -10,13 +10,14 @@ A page shows frames of many iterations as a film (`viz.scope.film`); what belong
 from collections.abc import Collection, Mapping
 
 from decoding.trace.records import IterationTrace, RunTrace
+from decoding.trace.tree_mask import tree_mask
 from viz.explain.known import Known
 from viz.explain.tested_law import sampling_words
 from viz.glossary import explain_term
 from viz.scope.cache import CacheStrip, cache_strips
 from viz.scope.cards import cards, laws
 from viz.scope.layout import overview_data
-from viz.scope.mask import ORDER_WORDS, row_orders, tree_mask
+from viz.scope.mask import ORDER_WORDS, row_orders
 from viz.scope.phases import time_rows
 from viz.scope.scene import Scene, build_scene, scene_to_json
 from viz.scope.text_strip import iteration_spans

@@ -17,52 +17,11 @@ from PIL import Image
 
 from decoding.trace.node_orders import NODE_ORDERS, breadth_first, depth_first
 from decoding.trace.records import IterationTrace
+from decoding.trace.tree_mask import BLOCK, Blocks, TreeMask, count_blocks, tree_mask
 from viz.theme import MARKS, palette, style, with_alpha
 from viz.tokens import for_plotly
 
 MAX_POINTS = 20_000
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TreeMask:
-    """The mask among the rows of one verification pass.
-
-    Attributes:
-        allowed: `[rows, rows]`, True where the row's node may attend to the column's node (itself or an ancestor).
-        order: node id of each row and column.
-        prefix_columns: columns of the text before the root, which every row sees.
-    """
-
-    allowed: np.ndarray
-    order: tuple[int, ...]
-    prefix_columns: int
-
-    @property
-    def cells(self) -> int:
-        """Allowed cells among the tree's rows."""
-        return int(self.allowed.sum())
-
-    def stats(self) -> str:
-        """One line with the numbers of this mask."""
-        rows = len(self.order)
-        return (
-            f"{rows} x {self.prefix_columns + rows:,}: {self.prefix_columns:,} prefix columns folded, "
-            f"{self.cells} of {rows * rows:,} tree cells allowed"
-        )
-
-
-def tree_mask(iteration: IterationTrace) -> TreeMask:
-    """Mask of the verification pass from parents and flatten order: row sees itself and its ancestors."""
-    order = iteration.flatten_order or (0,)
-    row_of = {node_id: row for row, node_id in enumerate(order)}
-    allowed = np.eye(len(order), dtype=bool)
-    if iteration.nodes:
-        # Parents come before children in ids though not always in rows, so ids set the order of inheritance.
-        for node_id in sorted(order):
-            parent = iteration.nodes[node_id].parent_id
-            if parent in row_of:
-                allowed[row_of[node_id]] |= allowed[row_of[parent]]
-    return TreeMask(allowed, order, iteration.kv_target.rows_before)
 
 
 def mask_png(allowed: np.ndarray, color: str = MARKS["accepted"].color, scale: int = 1) -> str:
@@ -124,8 +83,6 @@ def mask_figure(iteration: IterationTrace, dark: bool = False, selected: int | N
     return figure
 
 
-BLOCK = 32
-
 ORDER_WORDS: dict[str, str] = {
     "run": "run",
     "breadth": "BFS",
@@ -133,20 +90,6 @@ ORDER_WORDS: dict[str, str] = {
     "heavy": "heavy path",
 }
 ORDER_TOLD: dict[str, str] = {"run": "The order of the verification pass.", **NODE_ORDERS}
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """Blocks of `BLOCK` x `BLOCK` cells of the mask `[rows, prefix + rows]` in which some cell is allowed.
-
-    Attributes:
-        total: non-empty blocks of the whole mask. possible: all of its blocks.
-        tree: non-empty blocks among those that hold at least one column of the tree.
-    """
-
-    total: int
-    possible: int
-    tree: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +125,3 @@ def row_orders(iteration: IterationTrace, mask: TreeMask | None = None) -> tuple
     named = usual if used != "run" else {"run": mask.order} | usual
     cells = np.nonzero(mask.allowed)
     return tuple(RowOrder(name, rows, count_blocks(mask, rows, cells), name == used) for name, rows in named.items())
-
-
-def count_blocks(mask: TreeMask, rows: tuple[int, ...], cells: tuple | None = None, block: int = BLOCK) -> Blocks:
-    """Non-empty blocks of the mask `[rows, prefix + rows]` when its tree rows and columns stand in this order.
-
-    `cells` are the rows and columns of the allowed cells of `mask`, where they are known already.
-    """
-    place_of = {node: place for place, node in enumerate(rows)}
-    places = np.array([place_of[node] for node in mask.order])
-    seeing, seen = np.nonzero(mask.allowed) if cells is None else cells
-    count, prefix = len(rows), mask.prefix_columns
-    row_blocks, column_blocks = -(-count // block), -(-(prefix + count) // block)
-    with_prefix = -(-prefix // block)
-    allowed = np.zeros((row_blocks, column_blocks), dtype=bool)
-    allowed[:, :with_prefix] = True
-    allowed[places[seeing] // block, (prefix + places[seen]) // block] = True
-    return Blocks(int(allowed.sum()), allowed.size, int(allowed[:, prefix // block :].sum()))

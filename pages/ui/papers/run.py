@@ -13,8 +13,8 @@ from decoding.common.prompts import load_prompts
 from decoding.experiments.experiment import STATUS, Experiment, Status
 from decoding.experiments.homes import GRIDS, experiments_home
 from decoding.experiments.launch import LAUNCH, Stand, asked_to_stop, go_on, last_words, launch, stand
-from decoding.papers.benchmark_runs import benchmark_stand, launch_benchmark, stop_benchmark
 from decoding.papers.exhibit import Exhibit
+from decoding.papers.measured.launch import benchmark_stand, launch_benchmark, stop_benchmark
 from decoding.papers.registry import EXHIBITS
 from decoding.papers.stored import own_records, took
 from pages.ui.common.errors import escape_markdown

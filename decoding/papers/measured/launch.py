@@ -1,6 +1,6 @@
 """Benchmarks that exhibits are made of, run from the app: each in a process of its own that outlives it. Torch-free.
 
-    launch_benchmark("depth_divergence")      # python -m benchmarks.depth_divergence --json ...
+    launch_benchmark("depth_divergence")      # python -m decoding.papers.measured.depth_divergence --json ...
     benchmark_stand("depth_divergence").state
 
 The figures go to the user's own folder, beside what was printed, where `stored` finds them.
@@ -39,7 +39,7 @@ def launch_benchmark(name: str) -> Path:
         ExperimentError: it is at work, the folder cannot be made, or no process can be started.
     """
     file = _figures(name)
-    begin(file.parent, ("-m", f"benchmarks.{name}", "--json", str(file)))
+    begin(file.parent, ("-m", f"decoding.papers.measured.{name}", "--json", str(file)))
     return file.parent
 
 

@@ -15,13 +15,10 @@ import torch
 from decoding.common.hardware import describe_hardware
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.experiments.circumstances import code_version
+from decoding.experiments.homes import RESULTS, records_beside
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.models.presets import EMBEDDED
-from decoding.papers.stored import records_beside
 from decoding.sampling.sampling import Sampling
-
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 
 # Kinds of text that the embedded pair was trained on; on others its output says little about methods.
 EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")
@@ -33,7 +30,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     how = parser.add_mutually_exclusive_group()  # what is kept is a whole run
     how.add_argument("--quick", action="store_true", help="end within 45 seconds on two cores")
-    how.add_argument("--save", action="store_true", help="keep the figures in benchmarks/results, for the README")
+    how.add_argument("--save", action="store_true", help="keep the figures for the README")
     parser.add_argument("--prompts", type=Path, metavar="DIR", help="a folder of .txt files instead of the samples")
     return parser
 
@@ -164,4 +161,4 @@ def typed_command() -> str:
             next(words, None)
         elif not word.startswith("--json="):
             kept.append(re.sub(r"^(--[\w-]+=)?/(?:[^/]*/)*", r"\1", word))
-    return shlex.join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *kept])
+    return f"python -m benchmarks.{Path(sys.argv[0]).stem} {shlex.join(kept)}".rstrip()

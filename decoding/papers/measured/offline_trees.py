@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from benchmarks.memo_rows import MemoRows, MemoSource
 from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
+from decoding.papers.measured.memo_rows import MemoRows, MemoSource
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.session import DecodeSession, Limits
 from decoding.tree.draft import Draft

@@ -1,0 +1,111 @@
+"""The latency model of delayed trees (Eq. 11) against what their passes took: `python -m benchmarks.action_times`.
+
+Times come from rows of the grid action_times, made on this machine; the model is that which selectors are trained and
+asked with. It is measured in two ways: as printed, with passes of one row behind a context that has
+grown by the tree, and with passes priced by their rows. Both see the same contexts as the passes that were timed. The
+first iteration, which reads the prompt, is left out.
+"""
+
+import argparse
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from decoding.common.commands import run_main
+from decoding.common.errors import ExperimentError
+from decoding.costs.latency import latency_model
+from decoding.costs.measuring import machine_words
+from decoding.experiments.bootstrap import estimate
+from decoding.experiments.command import add_pair_arguments, pair_from, print_table, save_figures
+from decoding.experiments.homes import all_experiments
+from decoding.experiments.rows import all_rows
+from decoding.models.pair import Pair
+from decoding.papers.judge import grid_name
+from decoding.selector.actions import ACTIONS, Action
+from decoding.selector.latency import WAYS, LatencyModel
+from decoding.session.session import unrecorded
+
+GRID = "action_times"
+MEASURED = "measured"
+LEAST = 3  # iterations of a run behind its first one
+
+
+def rows_here(pair: Pair, folders: Iterable[Path]) -> pd.DataFrame:
+    """The rows of the grid that were made with this pair on this machine.
+
+    Raises:
+        ExperimentError: there are none.
+    """
+    rows = all_rows(folders)
+    own = rows["experiment"] == grid_name(GRID)
+    here = (rows["machine"] == machine_words(pair)) & (rows["pair"] == pair.info.name)
+    found = rows[own & here & rows["failure"].isna() & (rows["method"] == "delayed")].drop_duplicates("key")
+    if found.empty:
+        said = "are of another machine or pair" if own.any() else "are there"
+        raise ExperimentError(
+            f"{'All' if own.any() else 'No'} rows of {GRID} {said}: run "
+            f"python -m benchmarks.sweep decoding/experiments/grids/{GRID}.toml here first."
+        )
+    return found
+
+
+def records_of(row: pd.Series, model: LatencyModel) -> list[dict[str, Any]]:
+    """What the passes of one run took and what the model says of them, medians; too few passes give none."""
+    action = Action(*(int(row[f"settings.{name}"]) for name in Action._fields))
+    taken = 1e-6 * np.asarray(row["pass_us"])[1:]
+    if len(taken) < LEAST:
+        return []
+    lengths = row["prompt_tokens"] + np.asarray(row["committed_tokens"])[:-1]
+    place, measured = ACTIONS.index(action), median(taken)
+    modelled = {way: float(np.median(model.action_s(lengths, way)[:, place])) for way in WAYS}
+    shape = " ".join(map(str, action))
+    return [
+        {"line": line, "sample": f"{shape} {row['kind']}/{row['prompt']}", "action": shape, "nodes": action.nodes,
+         "pass_ms": 1000 * seconds, "of_measured": seconds / measured}
+        for line, seconds in {MEASURED: measured, **modelled}.items()
+    ]  # fmt: skip
+
+
+def table(records: list[dict[str, Any]]) -> None:
+    """Print means over prompts and shapes by number of nodes."""
+    rows = []
+    for nodes in sorted({each["nodes"] for each in records}):
+        here = [each for each in records if each["nodes"] == nodes]
+        times = [estimate([each["pass_ms"] for each in here if each["line"] == line]) for line in (MEASURED, *WAYS)]
+        shares = [estimate([100 * each["of_measured"] for each in here if each["line"] == way]) for way in WAYS]
+        shapes = ", ".join(sorted({each["action"] for each in here}))
+        rows.append((nodes, *times, *(f"{share.value:.0f}%" for share in shares), shapes))
+    header = ("nodes", "measured, ms", "by rows, ms", "as printed, ms", "by rows", "as printed", "K L1 L2")
+    print_table(header, rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--save", action="store_true", help="keep the figures in decoding/experiments/results")
+    add_pair_arguments(parser)
+    parser.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are kept)")
+    parser.add_argument("--again", action="store_true", help="measure the model anew where one is kept")
+    args = parser.parse_args()
+    started = time.perf_counter()
+    pair = pair_from(args)
+    rows = rows_here(pair, args.rows or all_experiments())
+    model = latency_model(pair, unrecorded, args.again)
+    records = [record for _, row in rows.iterrows() for record in records_of(row, model)]
+    print(f"{pair.info.name} on {machine_words(pair)}, {len(rows)} runs\n")
+    table(records)
+    took_s = time.perf_counter() - started
+    print(f"{took_s:.0f} s")
+    save_figures(
+        args, "action_times", {"pair": pair.info.name, "took_s": took_s, "records": records}, pair.target.device
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,132 @@
+"""How far target and draft part with depth, and what each solver accepts there (delayed expansion, Figure 1).
+
+At roots along text that the target writes, paths are drawn from the draft; after each of their nodes both laws are
+known in full, so that their L1 distance and the acceptance of every solver at 1 to 4 draws (Algorithms 6 to 10) are
+exact. Only texts, roots and paths are sampled. Khisti's acceptance is a lower bound. Roots in text that repeats itself
+are left out.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import mean
+from typing import Any
+
+from decoding.common.commands import run_main
+from decoding.common.errors import PromptError
+from decoding.experiments.bootstrap import estimate
+from decoding.experiments.command import (
+    add_pair_arguments,
+    arguments,
+    choose_prompts,
+    encode,
+    pair_from,
+    print_table,
+    save_figures,
+)
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair
+from decoding.papers.measured.offline_trees import Root, roots
+from decoding.sampling.sampling import Sampling
+from decoding.verifiers.theory import SOLVERS, acceptance_rate, l1_distance
+from decoding.verifiers.verified_tree import VerifiedTree
+
+SAMPLINGS = tuple(Sampling(temperature) for temperature in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)) + tuple(
+    Sampling(1.0, top_p) for top_p in (0.9, 0.99)
+)
+DEPTHS, DRAWS, SPACING = 8, (1, 2, 3, 4), 16
+LAWS = "laws"  # the line of figures that no solver has a part in
+Figures = dict[tuple[str, int], dict[str, float]]  # by line and depth
+
+
+def figures_along(root: Root, paths: int, solvers: Sequence[str]) -> Figures:
+    """Means over some paths below a root, by depth: the distance of both laws, and what solvers accept.
+
+    A node that several paths share counts once for each.
+    """
+    found = root.tree(METHODS["iid_paths"].with_settings(paths=paths, length=DEPTHS))
+    tree, depths = VerifiedTree(found.draft, found.target), found.draft.tree.depths
+    # Every path begins at the root; a node drawn m times stands m times in `drawn`. After a leaf nothing was drawn.
+    nodes = [node for node in [0] * paths + found.draft.drawn.tolist() if depths[node] < DEPTHS]
+    figures = {node: _at(tree, node, solvers) for node in set(nodes)}
+    return {
+        (line, depth): _means([figures[node][line] for node in nodes if depths[node] == depth])
+        for depth in range(max(int(depths[node]) for node in nodes) + 1)
+        for line in (LAWS, *solvers)
+    }
+
+
+def _means(figures: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: mean(each[name] for each in figures) for name in figures[0]}
+
+
+def _at(tree: VerifiedTree, node: int, solvers: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The figures after one node, by line."""
+    target, draft = tree.target_law(node), tree.draft_law(node)
+    accepted = {
+        name: {f"accepted_of_{draws}": acceptance_rate(name, target, draft, draws) for draws in DRAWS}
+        for name in solvers
+    }
+    return {LAWS: {"l1_distance": l1_distance(target, draft)}, **accepted}
+
+
+def records_of(
+    pair: Pair, name: str, ids: list[int], count: int, paths: int, samplings: Sequence[Sampling], solvers: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The records of one prompt: means over its roots under all samplings."""
+    positions = tuple(8 + SPACING * place for place in range(count))
+    found: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
+    for sampling in samplings:
+        for root in roots(pair, ids, sampling, positions):
+            if not root.in_loop:
+                for key, figures in figures_along(root, paths, solvers).items():
+                    found[key].append(figures)
+    return [
+        {"line": line, "sample": name, "depth": depth, **_means(figures)} for (line, depth), figures in found.items()
+    ]
+
+
+def table(records: list[dict[str, Any]]) -> None:
+    """Print means over prompts by depth."""
+    most = f"accepted_of_{DRAWS[-1]}"
+    columns = [(LAWS, "l1_distance"), *((name, most) for name in SOLVERS)]
+    columns = [(line, name) for line, name in columns if any(each["line"] == line for each in records)]
+    rows = []
+    for depth in sorted({each["depth"] for each in records}):
+        here = [each for each in records if each["depth"] == depth]
+        rows.append((depth, *(estimate([e[name] for e in here if e["line"] == line]) for line, name in columns)))
+    print_table(("depth", "L1 distance", *(line for line, _ in columns[1:])), rows)
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    parser.add_argument("--count", type=int, metavar="N", help="prompts (24; 2 with --quick)")
+    parser.add_argument("--roots", type=int, metavar="N", help="roots per prompt and sampling (3; 1 with --quick)")
+    args = parser.parse_args()
+    started = time.perf_counter()
+    pair = pair_from(args)
+    prompts = choose_prompts(args.prompts, args.count or (2 if args.quick else 24))
+    if not prompts:
+        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
+    count, paths = args.roots or (1 if args.quick else 3), 1 if args.quick else 2
+    samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
+    solvers = [name for name in SOLVERS if not (args.quick and name == "khisti")]
+    records = []
+    for prompt in prompts:
+        ids = encode(pair, prompt.text)
+        records += records_of(pair, f"{prompt.kind}/{prompt.name}", ids, count, paths, samplings, solvers)
+    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {paths} paths, "
+          f"{len(samplings)} samplings of the target, draft temperature 1; acceptance at {DRAWS[-1]} draws; exact on "
+          "every path, means over prompts\n")  # fmt: skip
+    table(records)
+    took_s = time.perf_counter() - started
+    print(f"{took_s:.0f} s")
+    save_figures(
+        args, "depth_divergence", {"pair": pair.info.name, "took_s": took_s, "records": records}, pair.target.device
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

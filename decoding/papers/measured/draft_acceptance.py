@@ -1,0 +1,108 @@
+"""Draft probability against acceptance, node by node (DySpec, Figure 2): is what the draft finds likely accepted?
+
+Nodes of DySpec's trees that the verifier tested, by tenths of the probability that the draft gives them after their
+parent: the share of tests that passed, and the target's probability of the same tokens. Iterations inside text that
+repeats itself are left out. Runs are recorded in full, which rows of a sweep are not, as recording takes time.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import mean
+from typing import Any
+
+from decoding.common.commands import run_main
+from decoding.common.errors import PromptError
+from decoding.experiments.bootstrap import estimate
+from decoding.experiments.command import (
+    add_pair_arguments,
+    arguments,
+    choose_prompts,
+    encode,
+    pair_from,
+    print_table,
+    save_figures,
+)
+from decoding.methods.methods import METHODS
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.records import IterationTrace
+
+TEMPERATURES, DRAFT_TEMPERATURE = (0.0, 0.6), 0.6
+BINS = 10
+
+
+def middle(probability: float) -> float:
+    """The middle of the tenth that a probability lies in."""
+    return round((min(int(probability * BINS), BINS - 1) + 0.5) / BINS, 2)
+
+
+def tests_by_bin(iterations: Iterable[IterationTrace]) -> dict[float, dict[str, float]]:
+    """Tests of drafted nodes by the middle of their draft probability's tenth.
+
+    Returns:
+        `tested`, the number of tests; of them the share `accepted`; the mean `target_probability` at temperature 1.
+    """
+    tests: dict[float, list[tuple[bool, float]]] = defaultdict(list)
+    for iteration in iterations:
+        if iteration.in_loop:
+            continue
+        for step in iteration.steps:
+            if step.kind == "test" and step.child_id is not None:
+                node = iteration.nodes[step.child_id]
+                tests[middle(node.draft_probability)].append((step.accepted, node.target_probability))
+    return {
+        place: {
+            "tested": len(found),
+            "accepted": mean(accepted for accepted, _ in found),
+            "target_probability": mean(probability for _, probability in found),
+        }
+        for place, found in sorted(tests.items())
+    }
+
+
+def table(records: list[dict[str, Any]]) -> None:
+    """Print means over prompts by temperature and tenth."""
+    rows = []
+    for line, place in sorted({(each["line"], each["draft_probability"]) for each in records}):
+        here = [each for each in records if (each["line"], each["draft_probability"]) == (line, place)]
+        cells = [estimate([100 * each[name] for each in here]) for name in ("accepted", "target_probability")]
+        low, high = place - 0.5 / BINS, place + 0.5 / BINS
+        rows.append((line, f"{low:.1f} to {high:.1f}", sum(each["tested"] for each in here), *cells))
+    header = ("temperature", "draft probability", "tests", "accepted, %", "target's probability, %")
+    print_table(header, rows)
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    parser.add_argument("--count", type=int, metavar="N", help="prompts (16; 4 with --quick)")
+    parser.add_argument("--max-new-tokens", type=int, metavar="N", help="per prompt (128; 32 with --quick)")
+    args = parser.parse_args()
+    started = time.perf_counter()
+    pair = pair_from(args)
+    prompts = choose_prompts(args.prompts, args.count or (4 if args.quick else 16))
+    if not prompts:
+        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
+    limits = Limits(args.max_new_tokens or (32 if args.quick else 128), ignore_end_of_text=True, record="full")
+    records = []
+    for temperature in TEMPERATURES:
+        sampling = Sampling(temperature, draft_temperature=DRAFT_TEMPERATURE)
+        for prompt in prompts:
+            session = DecodeSession(pair, METHODS["dyspec"], encode(pair, prompt.text), sampling, limits)
+            for place, found in tests_by_bin(session).items():
+                named = {"line": f"{temperature:g}", "sample": f"{prompt.kind}/{prompt.name}"}
+                records.append({**named, "draft_probability": place, **found})
+    print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {limits.max_new_tokens} tokens, "
+          f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts\n")  # fmt: skip
+    table(records)
+    took_s = time.perf_counter() - started
+    print(f"{took_s:.0f} s")
+    save_figures(
+        args, "draft_acceptance", {"pair": pair.info.name, "took_s": took_s, "records": records}, pair.target.device
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
