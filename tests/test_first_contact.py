@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks import gpu, roofline
-from benchmarks.first_contact import ceilings, facts, ratios, report, run_part, shapes, stale
-from benchmarks.first_contact.report import LINES, NO_CUDA, Report
+from benchmarks import roofline
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import ceilings, facts, ratios, report, run_part, shapes, stale
+from benchmarks.gpu import measuring as gpu_measuring
+from benchmarks.gpu.report import LINES, NO_CUDA, Report
 from decoding.common.interruption import CancelledError
 from decoding.compare.identity import Difference
 from decoding.models.pair import embedded_pair
@@ -35,7 +37,7 @@ def small(monkeypatch):
     monkeypatch.setattr(ratios, "FEW_TOKENS", 4)
     monkeypatch.setattr(ratios, "TUNED", {"tree, tuned": "eagle2:node_budget=6,beam_width=2,max_depth=2"})
     monkeypatch.setattr(ratios, "LARGER", {})
-    monkeypatch.setattr(gpu, "STEPS", {"DynaTree (+ history)": "dynatree"})
+    monkeypatch.setattr(gpu_measuring, "STEPS", {"DynaTree (+ history)": "dynatree"})
     monkeypatch.setattr(ceilings, "STEPS", {"DynaTree": "dynatree"})
     monkeypatch.setattr(ceilings, "BEAMS", {})
     monkeypatch.setattr(ceilings, "FEW_TOKENS", 4)
@@ -373,7 +375,7 @@ def test_phases_that_were_measured_while_graphs_were_made_are_slow(static_pair, 
 
 def test_the_command_takes_a_part(monkeypatch):
     taken = []
-    monkeypatch.setattr("benchmarks.first_contact.run_part", lambda part, args: taken.append(part) or 0)
+    monkeypatch.setattr(gpu, "run_part", lambda part, args: taken.append(part) or 0)
     monkeypatch.setattr("sys.argv", ["gpu", "--first-contact", "stale"])
     assert gpu.main() == 0 and taken == ["stale"]
     assert set(gpu.PARTS) == {"facts", "shapes", "ratios", "ceilings", "stale"} and report.MINUTES <= 8

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import gpu, roofline, tuning
+from benchmarks import roofline, tuning
 from benchmarks.budget import Budget
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import measuring as gpu_measuring
 from decoding.common.errors import PairError
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
@@ -33,13 +35,13 @@ def pair():
 )
 def test_every_contestant_runs_and_every_goal_is_judged(pair, sampling, capsys, monkeypatch):
     prompts = [("short", encode(pair, "One day")), ("long", encode(pair, "Once upon a time there was a king who"))]
-    contestants = gpu.contestants_for(sampling, TUNED, "lean")
-    comparison = gpu.measure(pair, contestants, prompts, 12, 1, sampling, Budget(600))
+    contestants = gpu_measuring.contestants_for(sampling, TUNED, "lean")
+    comparison = gpu_measuring.measure(pair, contestants, prompts, 12, 1, sampling, Budget(600))
     assert comparison.prompts[0] == "long"
     assert not [result.failure for result in comparison.results if result.failure]
-    monkeypatch.setattr(gpu, "measure_ceilings", lambda *_: roofline.Ceilings(1e10, 1e11))
-    figures = gpu.report(pair, comparison, rows=20)
-    assert len(figures["goals"]) == 2 + len(gpu.RATIO_GOALS)
+    monkeypatch.setattr(gpu_measuring, "measure_ceilings", lambda *_: roofline.Ceilings(1e10, 1e11))
+    figures = gpu_measuring.report(pair, comparison, rows=20)
+    assert len(figures["goals"]) == 2 + len(gpu_measuring.RATIO_GOALS)
     assert all(line.startswith(("goal reached", "goal MISSED")) for line in figures["goals"])
     assert "autoregressive, captured" in capsys.readouterr().out
 
@@ -65,7 +67,7 @@ def test_verdicts_follow_from_the_figures():
         figure("linear, tuned", 500),
     ]
     speeds = {f["label"]: f["throughput"]["median"] for f in figures}
-    lines = gpu.verdicts(figures, 0.61, lambda what, base: speeds[what] / speeds[base])
+    lines = gpu_measuring.verdicts(figures, 0.61, lambda what, base: speeds[what] / speeds[base])
     assert lines[0].startswith("goal reached") and "61%" in lines[0]
     assert "goal reached: autoregressive, captured 3.33x HF generate" in lines[1]
     assert lines[2].startswith("goal MISSED: fixed tree D8 B3 1.99x autoregressive, captured")  # a chain is no tree
@@ -131,10 +133,10 @@ def test_what_cannot_run_is_told_and_left_out(pair, capsys, monkeypatch):
             raise CancelledError
         return SimpleNamespace(failure=None)
 
-    monkeypatch.setattr(gpu, "measured_call", run)
+    monkeypatch.setattr(gpu_measuring, "measured_call", run)
     additive = replace(pair, target=replace(pair.target, mask_kind="additive"))
     failures = {}
-    found = gpu.able(additive, contestants, encode(pair, "One day"), 4, Sampling(), budget, failures)
+    found = gpu_measuring.able(additive, contestants, encode(pair, "One day"), 4, Sampling(), budget, failures)
     assert failures.keys() == {"broken", "refused"}, "what came too late has not failed"
     told = capsys.readouterr().out
     assert [contestant.label for contestant in found] == ["fine"]
@@ -151,12 +153,16 @@ def test_a_time_that_is_over_ends_the_tuning_with_what_is_known(pair, monkeypatc
 
 
 def test_iterations_of_device_and_host_are_both_measured():
-    contestants = gpu.contestants_for(Sampling(), TUNED)
+    contestants = gpu_measuring.contestants_for(Sampling(), TUNED)
     engines = {c.label: c.engine for c in contestants if c.method}
     assert engines["tree, tuned"] == "static" and engines["tree, tuned, on the host"] == "static-host"
-    assert not [c for c in gpu.contestants_for(Sampling(temperature=1.0), TUNED) if c.label.endswith(gpu.HOST)]
+    assert not [
+        c
+        for c in gpu_measuring.contestants_for(Sampling(temperature=1.0), TUNED)
+        if c.label.endswith(gpu_measuring.HOST)
+    ]
     figures = {label: {} for label in ("tree, tuned", "tree, tuned, on the host")}
-    (line,) = gpu.device_verdicts(figures, lambda _what, _base: 1.29)
+    (line,) = gpu_measuring.device_verdicts(figures, lambda _what, _base: 1.29)
     assert line == "goal MISSED: iterations of tree, tuned on the device 1.29x those on the host, goal 1.3x"
 
 
@@ -166,17 +172,17 @@ def test_device_and_host_are_compared_only_on_graphs(pair):
     words = "goal not judged: iterations of tree, tuned on the device 1.50x those on the host, as"
     fast = pair.with_engine("static")
     host = fast.draft.with_engine("static-host").engine.graphs
-    assert gpu.spoilt_graphs(fast) == []
+    assert gpu_measuring.spoilt_graphs(fast) == []
     for name, value, why in (
         ("evicted", 3, "3 graphs of the draft (static-host) were given up"),
         ("failure", "no memory", "a graph of the draft (static-host) could not be captured"),
     ):
         setattr(host, name, value)
-        spoilt = gpu.spoilt_graphs(fast)
-        assert gpu.device_verdicts(figures, lambda *_: 1.5, spoilt) == [f"{words} {why}"]
+        spoilt = gpu_measuring.spoilt_graphs(fast)
+        assert gpu_measuring.device_verdicts(figures, lambda *_: 1.5, spoilt) == [f"{words} {why}"]
     host.evicted, host.failure = 0, ""
     figures["tree, tuned, on the host"]["cold_passes"] = 2
-    assert gpu.device_verdicts(figures, lambda *_: 1.5) == [f"{words} graphs were made meanwhile"]
+    assert gpu_measuring.device_verdicts(figures, lambda *_: 1.5) == [f"{words} graphs were made meanwhile"]
 
 
 def test_tuning_keeps_the_faster_third(pair, monkeypatch):
@@ -203,7 +209,7 @@ def test_a_part_that_fails_is_told_and_the_others_are_kept(pair, monkeypatch, tm
         "roofline_figures": lambda *_: {"ceilings": {}},
         "save_figures": lambda _args, _name, figures, *_: written.append(sorted(figures)),
     }.items():
-        monkeypatch.setattr(gpu, name, value)
+        monkeypatch.setattr(gpu_measuring, name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("sys.argv", ["gpu", "--quick"])
     assert gpu.main() == 1
@@ -228,12 +234,12 @@ def test_ceilings_that_cannot_be_measured_cost_no_figures(pair, monkeypatch, tmp
         "measure_ceilings": fails,
         "save_figures": lambda _args, _name, figures, *_: written.append(sorted(figures)),
     }.items():
-        monkeypatch.setattr(gpu, name, value)
+        monkeypatch.setattr(gpu_measuring, name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("sys.argv", ["gpu", "--quick"])
     assert gpu.main() == 1 and written[-1] == ["T=1", "greedy", "pair"]
     assert "bytes and operations could not be measured: Offset increment" in capsys.readouterr().out
-    assert gpu._bandwidth_share(pair, 10, 50.0) is None
+    assert gpu_measuring._bandwidth_share(pair, 10, 50.0) is None
 
 
 def test_without_a_gpu_it_says_what_to_run(monkeypatch):
@@ -246,9 +252,9 @@ def test_without_a_gpu_it_says_what_to_run(monkeypatch):
 def test_at_temperature_0_every_contestant_is_verified_greedily():
     """A verifier that reads laws keeps a tree from being verified on the device."""
     tuned = {"tree, tuned": "eagle2:node_budget=8"}
-    greedy = gpu.contestants_for(Sampling(), tuned)
+    greedy = gpu_measuring.contestants_for(Sampling(), tuned)
     assert {c.method.verifier.name for c in greedy if c.method} == {"greedy"}
-    warm = gpu.contestants_for(Sampling(temperature=1.0), tuned)
+    warm = gpu_measuring.contestants_for(Sampling(temperature=1.0), tuned)
     assert "greedy" not in {c.method.verifier.name for c in warm if c.method}
 
 

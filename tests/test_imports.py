@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import decoding
+from benchmarks import house
 from tests.process import ROOT, printed
 
 ROOMS = ("decoding", "viz", "pages", "benchmarks", "sample_prompts")
@@ -32,13 +33,15 @@ FORBIDDEN: dict[str | None, set[str]] = {
     "sample_prompts": {"streamlit", "torch", "viz", "pages", "app", "benchmarks", "tests"},
     None: {"tests"},
 }
-# The only modules of decoding/ that viz/ may see: records, their errors and their tables.
-VIZ_MAY_SEE = {
-    "decoding.trace.records",
-    "decoding.common.errors",
-    "decoding.trace.node_orders",
-    "decoding.trace.tables",
-}
+# What viz/ may see of decoding/: records and what reads only them, and errors.
+VIZ_MAY_SEE = {"decoding.trace", "decoding.common.errors"}
+# A folder of decoding/ imports only those before it; what stands above them all may import any.
+ORDER = (
+    "common", "trace", "sampling", "tree", "selector", "drafters", "verifiers", "cache", "engines", "models", "heads",
+    "methods", "sources", "costs", "device", "session", "compare", "replay", "analysis", "recorded", "training",
+    "experiments", "papers", "papers/measured",
+)  # fmt: skip
+ABOVE = ("decoding",)  # the front door, and commands
 
 
 def imported_modules(source: str, path: Path) -> set[str]:
@@ -89,6 +92,29 @@ def test_names_of_transformers_are_imported_from_where_they_are_defined():
                 if isinstance(node, ast.ImportFrom) and node.module == "transformers":
                     wrong.append(str(path))
     assert wrong == ["decoding/widen.py"]  # a command, too
+
+
+def test_folders_of_the_engine_import_only_those_before_them():
+    found = house.arrows(house.sources(("decoding/",)))
+    place = {f"decoding/{folder}": number for number, folder in enumerate(ORDER)}
+    assert set(found) - set(ABOVE) <= set(place), "a new folder has no place in the order"
+    wrong = [f"{here} -> {there}" for here in place for there in found.get(here, ()) if not place[there] < place[here]]
+    assert wrong == []
+
+
+def test_no_folders_of_the_program_import_one_another_in_a_circle():
+    assert house.circles(house.arrows(house.sources(("decoding/", "viz/", "pages/", "app.py", "benchmarks/")))) == []
+
+
+def test_a_circle_is_found():
+    def source(path, text):
+        return house.Source(Path(path), text)
+
+    one, other = source("a/x.py", "from b.y import f"), source("b/y.py", "def f():\n    import a.x")
+    assert house.circles(house.arrows([one, other])) == [["a", "b"]]
+    named = source("b/y.py", "STARTED = 'a.x'")
+    assert house.circles(house.arrows([one, named])) == [["a", "b"]]
+    assert house.circles(house.arrows([one, source("b/y.py", "import c.z")])) == []
 
 
 def test_no_import_against_the_arrows():

@@ -85,8 +85,9 @@ def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
     git("commit", "-m", "x")
     clean = code_version()
     assert re.fullmatch(r"[0-9a-f]{40}", clean)
-    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
-    (tmp_path / "benchmarks" / "results" / "methods-cpu.json").write_text("{}")
+    results = tmp_path / "decoding" / "experiments" / "results"
+    results.mkdir(parents=True)
+    (results / "methods-cpu.json").write_text("{}")
     assert code_version() == clean, "results are no code"
     (tmp_path / "code.py").write_text("2")
     assert code_version() == f"{clean}-dirty"

@@ -161,4 +161,6 @@ def typed_command() -> str:
             next(words, None)
         elif not word.startswith("--json="):
             kept.append(re.sub(r"^(--[\w-]+=)?/(?:[^/]*/)*", r"\1", word))
-    return f"python -m benchmarks.{Path(sys.argv[0]).stem} {shlex.join(kept)}".rstrip()
+    file = Path(sys.argv[0])
+    name = file.parent.name if file.stem == "__main__" else file.stem
+    return f"python -m benchmarks.{name} {shlex.join(kept)}".rstrip()

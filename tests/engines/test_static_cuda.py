@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import decoding.session.iteration
-from benchmarks.first_contact import stale
-from benchmarks.first_contact.report import Report
+from benchmarks.gpu import stale
+from benchmarks.gpu.report import Report
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, release
 from decoding.session.session import DecodeSession, Limits

@@ -1,7 +1,6 @@
 """Grids of experiments: what a TOML file comes to, and what is refused in one sentence."""
 
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -10,10 +9,10 @@ from decoding.compare.contestants import format_contestant
 from decoding.experiments import prompt_sets
 from decoding.experiments.grid import PromptChoice, contestants
 from decoding.experiments.grid_file import grid_from, read_grid
+from decoding.experiments.homes import GRIDS
 from decoding.experiments.prompt_sets import DATA_SETS, prompts_of, read_texts
 from decoding.sampling.sampling import Sampling
 
-GRIDS = Path(__file__).resolve().parents[2] / "benchmarks" / "grids"
 SWEEP = """
 name = "fixed trees"
 new_tokens = [16, 32]

@@ -15,13 +15,14 @@ from decoding.experiments.bootstrap import Estimate
 from decoding.experiments.columns import LOOP_FREE, MEASURED, SCHEMA
 from decoding.experiments.grid import contestants
 from decoding.experiments.grid_file import read_grid
-from decoding.experiments.homes import GRIDS, ROOT, all_experiments, experiments_home
+from decoding.experiments.homes import GRIDS, all_experiments, experiments_home
 from decoding.experiments.prepared import prepared
 from decoding.experiments.rows import RowStore
 from decoding.papers.judge import grid_name, judge, words_of
 from decoding.papers.reasons import of_time
 from decoding.papers.registry import EXHIBITS
 from decoding.papers.views import PARTS, VIEWS
+from tests.process import ROOT
 from tests.without_torch import run_without_torch
 
 BY_KEY = {exhibit.key: exhibit for exhibit in EXHIBITS}
@@ -92,7 +93,9 @@ def test_claims_are_about_ways_of_the_exhibit(exhibit):
     assert all(each.figure.column in columns for each in exhibit.orderings)
     assert len(BY_KEY) == len(EXHIBITS) and bool(exhibit.grid) != bool(exhibit.stored) and exhibit.view in VIEWS
     if exhibit.stored:
-        assert (ROOT / f"{exhibit.stored}.py").is_file() and exhibit.command.endswith(f"{exhibit.stored} --save")
+        assert (ROOT / "benchmarks" / f"{exhibit.stored}.py").is_file() and exhibit.command.endswith(
+            f"{exhibit.stored} --save"
+        )
 
 
 def test_orderings_are_judged_by_pairs_on_the_same_prompts():

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from benchmarks.first_contact.report import Report, Step, first_line
+from benchmarks.gpu.report import Report, Step, first_line
 from decoding.common.processes import ROOT
 from decoding.engines.graphs import Graphs
 from decoding.methods.methods import METHODS

@@ -7,9 +7,9 @@ Each part stands for itself: a rented machine is bare, and nothing that one part
 import argparse
 import importlib
 
-from benchmarks.first_contact.report import Report
+from benchmarks.gpu.report import Report
 
 
 def run_part(part: str, args: argparse.Namespace) -> int:
     """Run one part; 1 where something is wrong, 0 otherwise. Its ten lines are printed even where it breaks off."""
-    return Report(part, args).run(importlib.import_module(f"benchmarks.first_contact.{part}").steps)
+    return Report(part, args).run(importlib.import_module(f"benchmarks.gpu.{part}").steps)

@@ -1,9 +1,4 @@
-"""Speed on a CUDA GPU with the papers' shapes: widened Pythia-2.8B + 70M, batch 1, interleaved, against its limits.
-
-The widened pair computes what the embedded pair computes, at the cost of the papers' models (see `decoding.widen`):
-acceptance is that of a real trained pair, time that of the papers' shapes. A run ends within `--minutes`; what a part
-of it has shown is written before the next one begins. `docs/gpu.md` says how to begin on a GPU that was never met.
-"""
+"""What is measured on a GPU with the papers' shapes, and held against goals: ratios, bytes and operations."""
 
 import argparse
 import sys
@@ -15,13 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from benchmarks.budget import Budget
 from benchmarks.methods import figures_of, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
 from benchmarks.tuning import chains, large_trees, suited, trees, tune
-from decoding.common.commands import run_main
 from decoding.common.engine_names import STATIC_HOST
 from decoding.common.errors import DraftscopeError, PairError
 from decoding.common.forward_errors import FORWARD_ERRORS
@@ -29,8 +21,8 @@ from decoding.compare.comparison import Comparison, Contestant, compare, measure
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
 from decoding.engines.graphs import Graphs
-from decoding.experiments.command import arguments, choose_prompts, encode, engine_lines, save_figures
-from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair
+from decoding.experiments.command import choose_prompts, encode, engine_lines, save_figures
+from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.limits import Limits
 from decoding.widen import widened_pair_folders
@@ -72,7 +64,6 @@ TUNING_SHARE, TRIAL_SHARE = 0.35, 0.4
 ROOFLINE_S = 40  # about what bytes and operations take
 RUN_ERRORS = (DraftscopeError, *FORWARD_ERRORS)  # what one contestant or part fails with is told, and costs no other
 NO_TIME = "no time was left to try it"
-PARTS = ("facts", "shapes", "ratios", "ceilings", "stale")
 
 
 def contestants_for(
@@ -332,38 +323,7 @@ def widened_pair(like: str, folder: Path, dtype: str, context_length: int) -> Pa
     return load_pair(PairSettings(str(target), str(draft), "cuda", dtype, context_length=context_length))
 
 
-def main() -> int:
-    parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--like", default="pythia-2.8b", help="whose shapes the widened pair takes")
-    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
-    parser.add_argument("--folder", type=Path, help="where the widened pair lies or is written; a temporary one")
-    parser.add_argument("--num-prompts", type=int, default=4)
-    parser.add_argument("--max-new-tokens", type=int, default=256)
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--sampling", choices=tuple(SAMPLINGS), help="only this one")
-    parser.add_argument("--hf-static", action="store_true", help="with the compiled static cache of transformers")
-    parser.add_argument("--minutes", type=float, help="end within so many; 9, and 8 at a first contact")
-    parser.add_argument("--roofline", action="store_true", help="only bytes and operations against the ceilings; "
-                        "without a GPU of the embedded pair on the CPU")  # fmt: skip
-    parser.add_argument("--first-contact", choices=PARTS, metavar="PART",
-                        help=f"what a GPU that was never met shows, in parts: {', '.join(PARTS)}")  # fmt: skip
-    args = parser.parse_args()
-    if args.first_contact:
-        from benchmarks.first_contact import run_part  # its parts use what stands above
-
-        return run_part(args.first_contact, args)
-    if torch.cuda.is_available():
-        return _measure_all(args)
-    if not args.roofline:
-        raise PairError("This benchmark needs a CUDA GPU; on a CPU run python -m benchmarks.methods.")
-    pair = embedded_pair("cpu")
-    prompt_ids = encode(pair, choose_prompts(args.prompts, 1)[0].text)
-    figures = {"pair": pair.info.name, **roofline_figures(pair, ("library", "lean"), prompt_ids, 128)}
-    save_figures(args, "roofline", figures, pair.target.device)
-    return 0
-
-
-def _measure_all(args: argparse.Namespace) -> int:
+def measure_all(args: argparse.Namespace) -> int:
     """Each sampling, then bytes and operations; what is known is written after each."""
     budget, started = Budget(60 * (args.minutes or 9)), time.perf_counter()
     length = min(48, args.max_new_tokens) if args.quick else args.max_new_tokens
@@ -402,7 +362,3 @@ def _measure_all(args: argparse.Namespace) -> int:
             save_figures(args, name, figures, pair.target.device, args.sampling)
     print("\n".join([*failed, f"{time.perf_counter() - started:.0f} s"]))
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from benchmarks.first_contact.report import Kind, Report, Step
-from benchmarks.first_contact.widened import loaded_pair
-from benchmarks.gpu import contestants_for, graphs_of, measure
-from benchmarks.gpu import report as tell_figures
+from benchmarks.gpu.measuring import contestants_for, graphs_of, measure
+from benchmarks.gpu.measuring import report as tell_figures
+from benchmarks.gpu.report import Kind, Report, Step
+from benchmarks.gpu.widened import loaded_pair
 from decoding.compare.comparison import Comparison
 from decoding.compare.identity import HALF_PRECISION_MARGIN
 from decoding.engines.graphs import Graphs

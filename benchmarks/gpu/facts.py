@@ -18,7 +18,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.first_contact.report import Report, Step
+from benchmarks.gpu.report import Report, Step
 from benchmarks.roofline import median_s
 from decoding.common.processes import ROOT
 from decoding.engines.transfers import Transfers

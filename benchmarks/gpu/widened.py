@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.first_contact.report import Report
+from benchmarks.gpu.report import Report
 from decoding.experiments.command import choose_prompts, encode, engine_lines
 from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair, release
 from decoding.widen import widened_pair_folders

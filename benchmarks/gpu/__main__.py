@@ -1,0 +1,52 @@
+"""Speed on a CUDA GPU with the papers' shapes: widened Pythia-2.8B + 70M, batch 1, interleaved, against its limits.
+
+The widened pair computes what the embedded pair computes, at the cost of the papers' models (see `decoding.widen`):
+acceptance is that of a real trained pair, time that of the papers' shapes. A run ends within `--minutes`; what a part
+of it has shown is written before the next one begins. `docs/gpu.md` says how to begin on a GPU that was never met.
+"""
+
+from pathlib import Path
+
+import torch
+
+from benchmarks.gpu import run_part
+from benchmarks.gpu.measuring import SAMPLINGS, measure_all, roofline_figures
+from decoding.common.commands import run_main
+from decoding.common.errors import PairError
+from decoding.experiments.command import arguments, choose_prompts, encode, save_figures
+from decoding.models.pair import embedded_pair
+
+PARTS = ("facts", "shapes", "ratios", "ceilings", "stale")
+
+
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--like", default="pythia-2.8b", help="whose shapes the widened pair takes")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
+    parser.add_argument("--folder", type=Path, help="where the widened pair lies or is written; a temporary one")
+    parser.add_argument("--num-prompts", type=int, default=4)
+    parser.add_argument("--max-new-tokens", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--sampling", choices=tuple(SAMPLINGS), help="only this one")
+    parser.add_argument("--hf-static", action="store_true", help="with the compiled static cache of transformers")
+    parser.add_argument("--minutes", type=float, help="end within so many; 9, and 8 at a first contact")
+    parser.add_argument("--roofline", action="store_true", help="only bytes and operations against the ceilings; "
+                        "without a GPU of the embedded pair on the CPU")  # fmt: skip
+    parser.add_argument("--first-contact", choices=PARTS, metavar="PART",
+                        help=f"what a GPU that was never met shows, in parts: {', '.join(PARTS)}")  # fmt: skip
+    args = parser.parse_args()
+    if args.first_contact:
+        return run_part(args.first_contact, args)
+    if torch.cuda.is_available():
+        return measure_all(args)
+    if not args.roofline:
+        raise PairError("This benchmark needs a CUDA GPU; on a CPU run python -m benchmarks.methods.")
+    pair = embedded_pair("cpu")
+    prompt_ids = encode(pair, choose_prompts(args.prompts, 1)[0].text)
+    figures = {"pair": pair.info.name, **roofline_figures(pair, ("library", "lean"), prompt_ids, 128)}
+    save_figures(args, "roofline", figures, pair.target.device)
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)
