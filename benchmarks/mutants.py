@@ -31,7 +31,7 @@ OTHER = {
     ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
 PROCESSES = 2
-MOST_TESTS, MOST_S = 60, 60.0  # of one mutant: the quickest tests that cover it
+MOST_TESTS, MOST_S = 60, 60.0  # at first, of the tests that cover a mutant; what survives those has to pass all
 LEFT_OUT = (".git", ".venv", "node_modules", "scratch", "__pycache__", ".*_cache")  # of the copies of the tree
 
 
@@ -154,35 +154,41 @@ def seconds_of(home: Path) -> dict[str, float]:
     return found
 
 
-def chosen_tests(covering: set[str], seconds: dict[str, float]) -> list[str]:
-    """The quickest of the tests that cover a mutant, within `MOST_TESTS` and `MOST_S`."""
-    tests, total = [], 0.0
-    for test in sorted(covering, key=lambda name: seconds.get(name, MOST_S)):
+def in_turn(covering: set[str], seconds: dict[str, float]) -> tuple[list[str], list[str]]:
+    """The tests that cover a mutant, the quickest first: those within `MOST_TESTS` and `MOST_S`, and all others."""
+    tests, total = sorted(covering, key=lambda name: seconds.get(name, MOST_S)), 0.0
+    for place, test in enumerate(tests):
         total += seconds.get(test, MOST_S)
-        if len(tests) == MOST_TESTS or (tests and total > MOST_S):
-            break
-        tests.append(test)
-    return tests
+        if place == MOST_TESTS or (place and total > MOST_S):
+            return tests[:place], tests[place:]
+    return tests, []
 
 
-def judge(mutant: Mutant, tests: list[str], copy: Path) -> Outcome:
-    """Run tests on a copy of the tree that holds the mutant."""
-    if not tests:
+def judge(mutant: Mutant, covering: tuple[list[str], list[str]], copy: Path) -> Outcome:
+    """Run tests on a copy of the tree that holds the mutant: the quick ones, then all others that cover it."""
+    if not covering[0]:
         return Outcome(mutant, "uncovered")
     file = copy / mutant.file
     sound = file.read_text(encoding="utf-8")
     try:
         file.write_text(mutated(sound, mutant), encoding="utf-8")
-        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow"]
-        ran = subprocess.run([*command, *tests], cwd=copy, capture_output=True, text=True, timeout=900, check=False)
-    except subprocess.TimeoutExpired:
-        return Outcome(mutant, "caught", "(hangs)")
+        for tests in filter(None, covering):
+            if failed := _failed(tests, copy):
+                return Outcome(mutant, "caught", failed)
     finally:
         file.write_text(sound, encoding="utf-8")
-    if ran.returncode == 0:
-        return Outcome(mutant, "survived")
+    return Outcome(mutant, "survived")
+
+
+def _failed(tests: list[str], copy: Path) -> str:
+    """The first of these tests that fails; empty where all pass."""
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow"]
+    try:
+        ran = subprocess.run([*command, *tests], cwd=copy, capture_output=True, text=True, timeout=1800, check=False)
+    except subprocess.TimeoutExpired:
+        return "(hangs)"
     lines = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return Outcome(mutant, "caught", lines[0].split()[1] if lines else "(does not import)")
+    return "" if ran.returncode == 0 else lines[0].split()[1] if lines else "(does not import)"
 
 
 def measure(count: int, seed: int, home: Path) -> tuple[list[Outcome], float, int]:
@@ -200,7 +206,7 @@ def measure(count: int, seed: int, home: Path) -> tuple[list[Outcome], float, in
         def one(mutant: Mutant) -> Outcome:
             copy = free.pop()
             try:
-                outcome = judge(mutant, chosen_tests(covering.get((mutant.file, mutant.line), set()), seconds), copy)
+                outcome = judge(mutant, in_turn(covering.get((mutant.file, mutant.line), set()), seconds), copy)
             finally:
                 free.append(copy)
             place = f"{mutant.file} {mutant.function}: {mutant.before} -> {mutant.after}"

@@ -1,5 +1,6 @@
 """Where two runs part: output, settings, trees, totals; the command's exit codes and sentences."""
 
+import re
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +136,13 @@ def test_a_replayed_iteration_leaves_no_measured_totals():
     for words in ("wall time, measured", "first tokens after, measured", "tokens per second, measured"):
         assert told[words].first is None and told[words].second > 0
     assert told["new tokens"].first == 9
+
+
+def test_totals_are_said_with_their_units():
+    (line,) = [line for line in diff_lines(compare_runs(short(), longer())) if "accepted of drafted" in line]
+    assert line.count(" %") == 2
+    (line,) = [line for line in diff_lines(compare_runs(short(), longer())) if "target passes" in line]
+    assert re.search(r"\d\b(?! %| s| MiB)", line) and not re.search(r"\d (s|%|MiB)\b", line)
 
 
 def test_another_prompt_compares_no_trees():

@@ -278,6 +278,14 @@ def test_a_released_pair_still_replays():
         go_on(made)
 
 
+def test_the_prefill_of_a_replayed_run_is_what_its_run_took(pair):
+    session = decoded(pair, WIDE, new_tokens=12)
+    run = session.trace()
+    for index in (0, 1):
+        made = fork(run, None, index, Change(WIDE.with_settings(node_budget=3)))
+        assert made.kind == "replayed" and made.trace.totals.prefill_s == run.totals.prefill_s > 0
+
+
 def test_the_end_of_text_ends_a_replayed_fork(pair):
     free = decoded(pair, WIDE, ignore_end_of_text=True)
     whole = next(i for i in free.iterations if len(i.accepted) > 2)

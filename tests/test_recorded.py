@@ -99,6 +99,12 @@ def test_a_rescue_needs_a_rejected_first_choice():
     nodes[first] = replace(nodes[first], draft_probability=0.9)
     rescued = replace(iteration, nodes=tuple(nodes))
     assert rescues(run_of([rescued])) == (Rescue(0, first, second, below=1, residual=False),)
+    # The residual that another child's failed test left is not the first choice's.
+    failed = replace(iteration.steps[0], child_id=second, accepted=False, residual_ids=(7,), acceptance_probability=0.5)
+    beside = replace(rescued, steps=(failed, *iteration.steps))
+    assert not rescues(run_of([beside]))[0].residual
+    own = replace(rescued, steps=(replace(failed, child_id=first), *iteration.steps))
+    assert rescues(run_of([own]))[0].residual
     nodes[first] = replace(nodes[first], verdict="not_reached")
     assert rescues(run_of([replace(iteration, nodes=tuple(nodes))])) == ()
 

@@ -49,6 +49,9 @@ def test_budget():
     drafter = FixedTreeDrafter(max_depth=8, branching=3, prune_probability=0.0, node_budget=20)
     drafted = drafter.draft(None, TableSource({}, [0.4, 0.3, 0.3]), 9, None)
     assert drafted.tree.size - 1 == 20
+    for budget in range(1, 20):  # also those that a level leaves one place of
+        drafter = FixedTreeDrafter(max_depth=8, branching=2, prune_probability=0.0, node_budget=budget)
+        assert drafter.draft(None, TableSource({}, HALVES), 9, None).tree.size - 1 == budget
 
 
 def test_no_drafter_draws_only_the_root():

@@ -26,6 +26,19 @@ def raising(error: BaseException):
     return work
 
 
+@pytest.mark.parametrize(
+    ("status", "share"),
+    [
+        (Status("training", step=3, steps=12), 0.25),
+        (Status("training", trained_s=30.0, planned_s=120.0), 0.25),
+        (Status("training", trained_s=130.0, planned_s=120.0), 1.0),
+        (Status("training", trained_s=30.0), None),
+    ],
+)
+def test_how_much_of_a_phase_is_done(status, share):
+    assert status.share == share
+
+
 def test_a_training_that_ends_well(folder):
     assert conduct(folder, lambda: lambda: None) == 0
     status = folder.status()
