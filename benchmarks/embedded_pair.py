@@ -22,7 +22,7 @@ from decoding.common.prompts import load_prompts
 from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
 from decoding.models.pair import Pair, load_pair, release
 from decoding.models.presets import EMBEDDED, PairSettings, model_folder
-from decoding.training.corpus import Corpus, read_corpus
+from decoding.training.common.corpus import Corpus, read_corpus
 from decoding.training.held_out import (
     Figure,
     KindFigures,

@@ -13,8 +13,8 @@ import pandas as pd
 
 from decoding.common.commands import run_main
 from decoding.common.errors import ExperimentError
-from decoding.experiments.bootstrap import FEWEST, Estimate
 from decoding.experiments.command import print_table
+from decoding.experiments.estimates import FEWEST, Estimate
 from decoding.experiments.homes import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.papers.exhibit import Exhibit, Way

@@ -8,8 +8,8 @@ import numpy as np
 
 from benchmarks.selector_roots import WAYS, Totals
 from benchmarks.talf_tables import Claims
-from decoding.experiments.bootstrap import Estimate, estimate
 from decoding.experiments.command import print_table
+from decoding.experiments.estimates import Estimate, estimate
 from decoding.verifiers import VERIFIERS
 
 # Averages of the paper: Table 4 and 5 (ratios over the baseline), Table 6 and 7 (tokens per pass, tokens per second).

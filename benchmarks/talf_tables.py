@@ -14,8 +14,8 @@ from benchmarks.talf_ranks import (
     law_calibration_error,
     rank_names,
 )
-from decoding.experiments.bootstrap import Estimate, difference, estimate, middle, verdict
 from decoding.experiments.command import print_table
+from decoding.experiments.estimates import Estimate, difference, estimate, middle, verdict
 
 LOSSES = {"eagle": "EAGLE", "hass": "HASS", "talf": "TALF"}
 SEARCHES = {"beam": "Beam search", "optimal": "Optimal search", "salf": "SALF"}

@@ -11,7 +11,7 @@ from decoding.common.files import new_folder, write_whole
 from decoding.costs import kept
 from decoding.experiments import launch as experiments
 from decoding.training import launch as trainings
-from decoding.training.run_folder import RunFolder, TrainingSettings
+from decoding.training.common.run_folder import RunFolder, TrainingSettings
 
 SETTINGS = TrainingSettings("head", "one", ("-m", "decoding.training.head"), {}, {}, "2030-01-02T03:04:05")
 

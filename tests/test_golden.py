@@ -13,7 +13,7 @@ from decoding.recorded import FOLDER as RECORDED
 from decoding.trace.archive import load_run
 from decoding.training import embedded
 from decoding.training import launch as trainings
-from decoding.training.run_folder import RunFolder
+from decoding.training.common.run_folder import RunFolder
 from tests.golden import data, files, halves, traces
 
 

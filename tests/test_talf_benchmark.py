@@ -30,12 +30,12 @@ from benchmarks.talf_tables import (
     table_3,
     table_4,
 )
-from decoding.experiments.bootstrap import Estimate, difference, estimate, middle, verdict
+from decoding.experiments.estimates import Estimate, difference, estimate, middle, verdict
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import find_head, load_network, save_head
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair, pair_identity
-from decoding.training.trees import text_features
+from decoding.training.heads.trees import text_features
 
 
 def test_an_interval_holds_the_mean_and_narrows_with_prompts():

@@ -14,8 +14,8 @@ import torch
 
 from decoding.common.hardware import describe_hardware
 from decoding.common.prompts import Prompt, load_prompts
-from decoding.experiments.circumstances import code_version
 from decoding.experiments.homes import RESULTS, records_beside
+from decoding.experiments.worker import code_version
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.models.presets import EMBEDDED
 from decoding.sampling.sampling import Sampling

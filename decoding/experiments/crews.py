@@ -17,9 +17,9 @@ import torch
 from decoding.common.errors import DraftscopeError, ExperimentError, require
 from decoding.common.interruption import CancelledError
 from decoding.common.prompts import Prompt
-from decoding.experiments.columns import Row
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block, Run, blocks
+from decoding.experiments.rows import Row
 from decoding.experiments.worker import Worker
 from decoding.models.pair import Pair, load_pair, pair_identity
 from decoding.models.presets import PairSettings

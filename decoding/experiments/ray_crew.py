@@ -6,10 +6,10 @@ from typing import Any
 from decoding.common.errors import DraftscopeError, ExperimentError
 from decoding.common.interruption import CancelledError
 from decoding.common.prompts import Prompt
-from decoding.experiments.columns import Row
 from decoding.experiments.crews import LOOK_S, OwnCrew, Todo
 from decoding.experiments.grid import Grid
 from decoding.experiments.plan import Block
+from decoding.experiments.rows import Row
 from decoding.models.presets import PairSettings
 
 LOCAL = "local"

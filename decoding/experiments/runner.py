@@ -9,12 +9,12 @@ from pathlib import Path
 
 from decoding.common.errors import DraftscopeError
 from decoding.common.interruption import CancelledError
-from decoding.experiments.columns import SERIES, Row
 from decoding.experiments.crews import Crew, Todo
 from decoding.experiments.experiment import Experiment, State, Status
 from decoding.experiments.grid import Grid, Keep
 from decoding.experiments.plan import Block
 from decoding.experiments.prompt_sets import prompts_of
+from decoding.experiments.rows import SERIES, Row
 
 LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}
 FLUSH_S = 3.0  # of work that an interruption may cost

@@ -9,11 +9,21 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from decoding.experiments.bootstrap import FEWEST, Estimate, estimate, ratio_gain, verdict
-from decoding.experiments.columns import LOOP_FREE, SERIES
+from decoding.experiments.estimates import (
+    CONDITIONS,
+    FEWEST,
+    PROMPT,
+    Estimate,
+    estimate,
+    prepared,
+    ratio_gain,
+    source_of,
+    sources_of,
+    verdict,
+    without_fitted,
+)
 from decoding.experiments.homes import GRIDS
-from decoding.experiments.prepared import prepared
-from decoding.experiments.swept import CONDITIONS, PROMPT, source_of, sources_of, without_fitted
+from decoding.experiments.rows import LOOP_FREE, SERIES
 from decoding.papers.exhibit import PER_PASS, Exhibit, Figure, Ordering, Way
 from decoding.papers.reasons import apart, of_time, of_tokens
 from decoding.papers.stored import stored_records

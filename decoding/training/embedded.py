@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import TrainingError
 from decoding.common.files import write_whole
-from decoding.training.command import add_common_arguments, conduct, folder_of, run_command
-from decoding.training.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
+from decoding.training.common.command import add_common_arguments, conduct, folder_of, run_command
+from decoding.training.common.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
 
 if TYPE_CHECKING:
-    from decoding.training.corpus import Corpus
-    from decoding.training.pair_training import PairSetup
+    from decoding.training.common.corpus import Corpus
+    from decoding.training.pairs.training import PairSetup
 
 MINUTES, LEARNING_RATE = 60.0, 0.02
 MODULE = "decoding.training.embedded"
@@ -93,11 +93,10 @@ def _prepared(asked: Mapping[str, Any], folder: RunFolder, resume: bool, again: 
     """All that comes before the first step; gives what trains."""
     import torch
 
-    from decoding.training.corpus import read_corpus
-    from decoding.training.loop import StoppedError
-    from decoding.training.pair_training import DATA, Length, PairTraining
-    from decoding.training.progress import reporter
-    from decoding.training.token_arrays import prepare
+    from decoding.training.common.corpus import read_corpus
+    from decoding.training.common.loop import StoppedError, reporter
+    from decoding.training.pairs.tokens import prepare
+    from decoding.training.pairs.training import DATA, Length, PairTraining
 
     if asked["threads"]:
         torch.set_num_threads(asked["threads"])
@@ -129,7 +128,7 @@ def _given(corpus: "Corpus") -> "Corpus":
 
 
 def _train(training: Any, folder: RunFolder, resume: bool, again: str) -> None:
-    from decoding.training.pair_training import OUT
+    from decoding.training.pairs.training import OUT
 
     training.run(resume, again)
     print(f"{folder.path / OUT}: target and draft; use --target {folder.path / OUT / 'target'} "
@@ -139,8 +138,8 @@ def _train(training: Any, folder: RunFolder, resume: bool, again: str) -> None:
 def setup_of(asked: Mapping[str, Any]) -> "PairSetup":
     """What is trained and how, of all settings by name."""
     from decoding.models.presets import choose_device
-    from decoding.training.pair_training import PairSetup
-    from decoding.training.target_training import TargetSettings
+    from decoding.training.pairs.phases import TargetSettings
+    from decoding.training.pairs.training import PairSetup
 
     rate = asked["learning_rate"]
     target = TargetSettings(matrix_rate=rate, other_rate=ADAM_SHARE * rate)

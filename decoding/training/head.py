@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import TrainingError, require
 from decoding.models.presets import DTYPES, EMBEDDED, PairSettings
-from decoding.training.command import add_common_arguments, conduct, folder_of, run_command
-from decoding.training.run_folder import RunFolder, TrainingSettings
+from decoding.training.common.command import add_common_arguments, conduct, folder_of, run_command
+from decoding.training.common.run_folder import RunFolder, TrainingSettings
 
 if TYPE_CHECKING:
     from decoding.heads.network import HeadNetwork
     from decoding.models.pair import Pair
-    from decoding.training.head_learner import HeadLearner
-    from decoding.training.windows import WindowPlan
+    from decoding.training.heads.learner import HeadLearner
+    from decoding.training.heads.windows import WindowPlan
 
 MINUTES, LEARNING_RATE = 10.0, 3e-4
 HEAD, PHASE = "head", "training the head"
@@ -87,9 +87,9 @@ def _prepared(args: argparse.Namespace, words: list[str], folder: RunFolder) -> 
     """All that comes before the first step; gives what trains."""
     import transformers
 
-    from decoding.training.head_data import HELD_OUT_WIDTH, prepared_data, texts_from
-    from decoding.training.head_learner import HeadLearner, HeadSettings, target_sides
-    from decoding.training.loop import Plan
+    from decoding.training.common.loop import Plan
+    from decoding.training.heads.data import HELD_OUT_WIDTH, prepared_data, texts_from
+    from decoding.training.heads.learner import HeadLearner, HeadSettings, target_sides
 
     transformers.logging.set_verbosity_error()
     # A norm in bfloat16 with its weights in float32 takes a slower kernel; it is a small part of a step.
@@ -129,8 +129,7 @@ def _train(args: argparse.Namespace, learner: "HeadLearner", folder: RunFolder, 
     from decoding.common.packed_weights import rounded
     from decoding.heads.store import save_head
     from decoding.models.pair import pair_identity
-    from decoding.training.loop import train
-    from decoding.training.progress import reporter
+    from decoding.training.common.loop import reporter, train
 
     status = train(learner, folder, plan, phase=PHASE, belongs_to=belongs_to, resume=args.resume, report=reporter())
     learner.network.load_state_dict(rounded(learner.network.state_dict()))  # measured as it will be read back
@@ -174,7 +173,7 @@ def first_network(args: argparse.Namespace, pair: "Pair") -> tuple["HeadNetwork"
 
 
 def _window_plan(args: argparse.Namespace) -> "WindowPlan":
-    from decoding.training.windows import WindowPlan
+    from decoding.training.heads.windows import WindowPlan
 
     return WindowPlan(
         windows=args.windows,

@@ -15,8 +15,8 @@ from decoding.common.errors import TrainingError
 from decoding.common.files import disk_errors, training_home, write_whole
 from decoding.heads.store import HEADS, SHIPPED
 from decoding.training import head
-from decoding.training.command import ENDED, FINISHED, run_command
-from decoding.training.run_folder import SETTINGS, RunFolder
+from decoding.training.common.command import ENDED, FINISHED, run_command
+from decoding.training.common.run_folder import SETTINGS, RunFolder
 
 BASE = "base"
 

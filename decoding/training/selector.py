@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any
 from decoding.common.errors import TrainingError
 from decoding.common.files import training_home
 from decoding.sampling.sampling import Sampling
-from decoding.training.command import FINISHED, conduct, folder_of, run_command
-from decoding.training.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
+from decoding.training.common.command import FINISHED, conduct, folder_of, run_command
+from decoding.training.common.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
 from decoding.training.selector_arguments import MINUTES, parser
-from decoding.training.selector_data import RootData, RootPlan, data_folder, make_roots, open_data
-from decoding.training.selector_labels import VERIFIER_NAMES
+from decoding.training.selectors.data import RootData, RootPlan, data_folder, make_roots, open_data
+from decoding.training.selectors.labels import VERIFIER_NAMES
 
 if TYPE_CHECKING:
     from decoding.models.pair import Pair
     from decoding.selector.latency import LatencyModel
-    from decoding.training.selector_learner import SelectorLearner
+    from decoding.training.selectors.learner import SelectorLearner
 
 SELECTOR, PHASE, MAKING = "selector", "training the selector", "drawing and labelling trees"
 
@@ -76,10 +76,9 @@ def _prepared(args: argparse.Namespace, words: list[str], verifier: str, folder:
     """All that comes before the first step; gives what trains."""
     import json
 
-    from decoding.training.loop import Plan
-    from decoding.training.selector_examples import examples
-    from decoding.training.selector_learner import SelectorLearner, SelectorSettings
-    from decoding.training.selector_tree import drafting
+    from decoding.training.common.loop import Plan
+    from decoding.training.selectors.examples import examples
+    from decoding.training.selectors.learner import SelectorLearner, SelectorSettings, drafting
 
     settings = SelectorSettings(
         verifier=verifier,
@@ -117,7 +116,7 @@ def _latency(args: argparse.Namespace, folder: RunFolder, pair: "Pair") -> "Late
     from decoding.costs.latency import latency_model
     from decoding.selector.latency import LatencyModel
     from decoding.session.session import unrecorded
-    from decoding.training.checkpoint import load_checkpoint
+    from decoding.training.common.loop import load_checkpoint
 
     if args.resume and folder.checkpoint.exists():
         kept = load_checkpoint(folder.checkpoint).belongs_to.get("latency")
@@ -133,8 +132,7 @@ def _train(
     """Train, and store the selector."""
     from decoding.models.pair import pair_identity
     from decoding.selector.store import SHIPPED, save_selector
-    from decoding.training.loop import train
-    from decoding.training.progress import reporter
+    from decoding.training.common.loop import reporter, train
 
     status = train(learner, folder, plan, phase=PHASE, belongs_to=belongs_to, resume=args.resume, report=reporter())
     network = learner.finished_network()
@@ -166,9 +164,9 @@ def _data(args: argparse.Namespace, folder: RunFolder | None) -> "tuple[Pair, Ro
     """
     import transformers
 
+    from decoding.training.common.loop import StoppedError, memory_bytes
     from decoding.training.head import pair_of
-    from decoding.training.head_data import texts_from
-    from decoding.training.loop import StoppedError, memory_bytes
+    from decoding.training.heads.data import texts_from
 
     transformers.logging.set_verbosity_error()
     samplings = tuple(Sampling(s.temperature, s.top_p, args.draft_temperature) for s in args.samplings)

@@ -6,9 +6,9 @@ from pathlib import Path
 from decoding.models.presets import DTYPES, EMBEDDED
 from decoding.sampling.sampling import Sampling
 from decoding.selector.latency import WAYS
-from decoding.training.command import add_common_arguments
-from decoding.training.selector_data import SAMPLINGS
-from decoding.training.selector_labels import VERIFIER_NAMES
+from decoding.training.common.command import add_common_arguments
+from decoding.training.selectors.data import SAMPLINGS
+from decoding.training.selectors.labels import VERIFIER_NAMES
 
 MINUTES, LEARNING_RATE = 1.0, 1e-3
 

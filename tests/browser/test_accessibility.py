@@ -8,8 +8,8 @@ import pytest
 from benchmarks.browser_app import SETTLED
 from decoding.common.files import training_home
 from decoding.experiments.homes import experiments_home
+from decoding.training.common.run_folder import Status
 from decoding.training.launch import delete
-from decoding.training.run_folder import Status
 from pages.ui.common.menu import PAGES
 from tests.browser.axe import axe_script, violations
 from tests.experiments.made import made_experiment

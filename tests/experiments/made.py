@@ -5,10 +5,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from decoding.experiments.columns import LOOP_FREE, MEASURED, SCHEMA
 from decoding.experiments.experiment import GRID, STATUS, Status
 from decoding.experiments.grid_file import grid_from
-from decoding.experiments.rows import RowStore
+from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
 
 PROMPTS = ("frog_and_boat", "lost_mitten", "other", "one_more")
 

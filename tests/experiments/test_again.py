@@ -7,8 +7,8 @@ import pytest
 from decoding.common.errors import ExperimentError
 from decoding.experiments.again import begin_again, kept_output, prompt_of, same_text
 from decoding.experiments.crews import OwnCrew
-from decoding.experiments.followed import FollowedExperiment
 from decoding.experiments.grid_file import grid_from
+from decoding.experiments.launch import FollowedExperiment
 from decoding.experiments.runner import run_grid
 from decoding.models.pair import embedded_pair
 from decoding.session.session import Limits

@@ -3,9 +3,8 @@
 import pandas as pd
 import pytest
 
-from decoding.experiments.best import best_words, ranked
+from decoding.experiments.estimates import best_words, ranked, swept
 from decoding.experiments.rows import with_settings
-from decoding.experiments.swept import swept
 from tests.experiments.made import made_row, made_rows
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from decoding.experiments.bootstrap import estimate, ratio_gain
+from decoding.experiments.estimates import estimate, ratio_gain
 
 EXPERIMENTS = 1000
 

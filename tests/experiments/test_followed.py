@@ -7,10 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from decoding.experiments import followed as following
-from decoding.experiments.columns import SCHEMA
-from decoding.experiments.followed import FollowedExperiment, experiments
-from decoding.experiments.rows import RowStore
+from decoding.experiments import launch as following
+from decoding.experiments.launch import FollowedExperiment, experiments
+from decoding.experiments.rows import SCHEMA, RowStore
 from tests.experiments.made import made_experiment, made_rows
 
 

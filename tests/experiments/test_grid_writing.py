@@ -9,10 +9,9 @@ from decoding.common.errors import ExperimentError
 from decoding.experiments.crews import OwnCrew
 from decoding.experiments.experiment import GRID
 from decoding.experiments.grid import Axis, Grid, PromptChoice
-from decoding.experiments.grid_file import grid_from, read_grid
-from decoding.experiments.grid_size import count_prompts, grid_size
-from decoding.experiments.grid_writing import kept_grid, write_grid
+from decoding.experiments.grid_file import grid_from, kept_grid, read_grid, write_grid
 from decoding.experiments.homes import GRIDS
+from decoding.experiments.plan import count_prompts, grid_size
 from decoding.experiments.prompt_sets import prompts_of
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
@@ -68,7 +67,7 @@ def test_a_full_disk_is_one_sentence(tmp_path):
 
 def test_the_size_is_that_of_the_plan(monkeypatch):
     monkeypatch.setattr("decoding.experiments.plan.MOST_TOGETHER", 4)
-    monkeypatch.setattr("decoding.experiments.grid_size.MOST_TOGETHER", 4)
+    monkeypatch.setattr("decoding.experiments.plan.MOST_TOGETHER", 4)
     content = {
         "new_tokens": [8, 16], "repeats": 2, "skip_contradictions": True, "pair": {"device": "cpu"},
         "prompts": {"count": 2, "kinds": ["stories"], "max_tokens": [16, 32]},

@@ -14,8 +14,7 @@ from decoding.common import processes
 from decoding.common.errors import ExperimentError
 from decoding.experiments import launch as launching
 from decoding.experiments.experiment import GRID, STATUS, STOP, Experiment, Status
-from decoding.experiments.grid_file import grid_from
-from decoding.experiments.grid_writing import write_grid
+from decoding.experiments.grid_file import grid_from, write_grid
 from decoding.experiments.launch import (
     ENDED,
     NEVER_BEGAN,
@@ -177,7 +176,7 @@ def test_the_cost_of_a_token_is_that_of_kept_runs():
 
 def test_where_experiments_stand_is_known_without_torch(home, tmp_path):
     made_experiment(home, "done")
-    code = "import sys; from decoding.experiments.followed import *; "
+    code = "import sys; from decoding.experiments.launch import *; "
     code += "found = [FollowedExperiment(*each) for each in experiments()]; "
     code += "print(found[0].stand.state, len(found[0].rows()), 'torch' in sys.modules)"
     assert run_without_torch(tmp_path, "-c", code).split() == ["finished", "20", "False"]

@@ -11,10 +11,8 @@ import pytest
 
 from benchmarks import papers
 from decoding.common.errors import ExperimentError
-from decoding.experiments.bootstrap import ratio_gain
-from decoding.experiments.columns import SCHEMA
-from decoding.experiments.prepared import prepared
-from decoding.experiments.rows import RowStore
+from decoding.experiments.estimates import prepared, ratio_gain
+from decoding.experiments.rows import SCHEMA, RowStore
 from decoding.papers import stored
 from decoding.papers.dyspec import LARGE
 from decoding.papers.judge import claim_words, judge

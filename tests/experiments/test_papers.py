@@ -11,13 +11,11 @@ from benchmarks import papers
 from decoding.common.errors import ExperimentError
 from decoding.compare.comparison import Contestant
 from decoding.compare.contestants import format_contestant, parse_contestant
-from decoding.experiments.bootstrap import Estimate
-from decoding.experiments.columns import LOOP_FREE, MEASURED, SCHEMA
+from decoding.experiments.estimates import Estimate, prepared
 from decoding.experiments.grid import contestants
 from decoding.experiments.grid_file import read_grid
 from decoding.experiments.homes import GRIDS, all_experiments, experiments_home
-from decoding.experiments.prepared import prepared
-from decoding.experiments.rows import RowStore
+from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
 from decoding.papers.judge import grid_name, judge, words_of
 from decoding.papers.reasons import of_time
 from decoding.papers.registry import EXHIBITS

@@ -16,11 +16,11 @@ from decoding.common.commands import run_main
 from decoding.common.errors import ExperimentError, PromptError
 from decoding.compare.comparison import Contestant
 from decoding.experiments import runner, sweep
-from decoding.experiments.columns import MEASURED, SERIES
 from decoding.experiments.crews import DeviceCrew, OwnCrew, devices_here
 from decoding.experiments.experiment import STATUS, Experiment, Status
 from decoding.experiments.grid_file import grid_from
 from decoding.experiments.ray_crew import RayCrew
+from decoding.experiments.rows import MEASURED, SERIES
 from decoding.experiments.runner import run_grid
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair

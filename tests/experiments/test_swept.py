@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
+from decoding.experiments.estimates import axes, cells, sources_of, swept
 from decoding.experiments.rows import with_settings
-from decoding.experiments.swept import axes, cells, sources_of, swept
 from tests.experiments.made import made_row, made_rows
 
 

@@ -14,7 +14,7 @@ from decoding.experiments.grid_file import grid_from
 from decoding.experiments.runner import run_grid
 from decoding.models.pair import embedded_pair
 from decoding.training import embedded
-from decoding.training.run_folder import RunFolder
+from decoding.training.common.run_folder import RunFolder
 from tests.training.small_pair import SETUP, write_corpus
 
 HERE = b"/tmp/of-the-golden-set"  # stands in stored files for the folder they lie in

@@ -8,13 +8,12 @@ import time
 import pandas as pd
 import pytest
 
-from decoding.experiments.columns import SCHEMA
 from decoding.experiments.experiment import STATUS, Experiment, Status
 from decoding.experiments.grid import contestants
 from decoding.experiments.grid_file import read_grid
 from decoding.experiments.homes import GRIDS
 from decoding.experiments.launch import last_launch
-from decoding.experiments.rows import RowStore
+from decoding.experiments.rows import SCHEMA, RowStore
 from decoding.papers.judge import grid_name, judge
 from decoding.papers.registry import EXHIBITS
 from pages.ui.papers import run as papers_run

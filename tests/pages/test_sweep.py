@@ -11,16 +11,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from decoding.common.prompts import KINDS
-from decoding.experiments import followed as following
+from decoding.experiments import launch as following
 from decoding.experiments import launch as launching
-from decoding.experiments.columns import SCHEMA
 from decoding.experiments.crews import OwnCrew
+from decoding.experiments.estimates import swept
 from decoding.experiments.experiment import STOP, Status
 from decoding.experiments.grid_file import grid_from, read_grid
 from decoding.experiments.launch import last_launch, stand
-from decoding.experiments.rows import with_settings
+from decoding.experiments.rows import SCHEMA, with_settings
 from decoding.experiments.runner import run_grid
-from decoding.experiments.swept import swept
 from decoding.models.pair import embedded_pair
 from pages.ui.sweep.charts import HEAT, LINES, PARALLEL, RUNS, picked_place
 from pages.ui.sweep.form import free_folder

@@ -8,8 +8,8 @@ from decoding.common.optional_torch import torch
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import TargetRows
 from decoding.selector.actions import ACTIONS, SHAPE
-from decoding.training.selector_labels import VERIFIER_NAMES, RootLaws
-from decoding.training.selector_trees import SuperTrees, draw_super_trees
+from decoding.training.selectors.labels import VERIFIER_NAMES, RootLaws
+from decoding.training.selectors.trees import SuperTrees, draw_super_trees
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.theory import expected_tokens

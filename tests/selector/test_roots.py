@@ -7,9 +7,9 @@ import torch
 from decoding.common.errors import SettingsError, TrainingError
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling, target_law
-from decoding.training.selector_data import PARTS, RootPlan, data_folder, make_roots, open_data
-from decoding.training.selector_roots import roots_of, target_laws
-from decoding.training.windows import Texts
+from decoding.training.heads.windows import Texts
+from decoding.training.selectors.data import PARTS, RootPlan, data_folder, make_roots, open_data
+from decoding.training.selectors.roots import roots_of, target_laws
 
 SMALL = RootPlan(
     texts=2,

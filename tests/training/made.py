@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from decoding.trace.archive import save_run
-from decoding.training.run_folder import Kind, RunFolder, Status, TrainingSettings
+from decoding.training.common.run_folder import Kind, RunFolder, Status, TrainingSettings
 from tests.traces import bonus, fallback, run_of
 
 NAME = "TALF head, Embedded pair, 2026-11-22"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from decoding.common.errors import OutOfMemoryError, TrainingError
-from decoding.training.command import conduct, folder_of, run_command
-from decoding.training.loop import StoppedError
-from decoding.training.run_folder import RunFolder, Status, TrainingSettings
+from decoding.training.common.command import conduct, folder_of, run_command
+from decoding.training.common.loop import StoppedError
+from decoding.training.common.run_folder import RunFolder, Status, TrainingSettings
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_signal_asks_to_stop_and_a_second_one_ends(folder, number):
 
 def test_folders_get_names_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
-    monkeypatch.setattr("decoding.training.command.time.strftime", lambda _: "2030-01-02")
+    monkeypatch.setattr("decoding.training.common.command.time.strftime", lambda _: "2030-01-02")
     assert folder_of(Path("x"), "head-talf").path == Path("x")
     first = folder_of(None, "head-talf").path
     assert first == tmp_path / "head-talf-2030-01-02"

@@ -7,8 +7,19 @@ import torch
 from torch import Tensor
 
 from decoding.heads.network import HeadConfig, HeadNetwork
-from decoding.training.losses import Sides, Weights, cross_entropies, eagle_loss, hass_loss, talf_loss
-from decoding.training.unroll import Drafted, Text, following_text, root_labels, unroll
+from decoding.training.heads.losses import (
+    Drafted,
+    Sides,
+    Text,
+    Weights,
+    cross_entropies,
+    eagle_loss,
+    following_text,
+    hass_loss,
+    root_labels,
+    talf_loss,
+    unroll,
+)
 
 BATCH, ROOTS, DEPTH, SIZE, VOCAB, TOP_K = 2, 6, 3, 8, 11, 2
 
@@ -167,7 +178,7 @@ def test_soft_labels_get_no_gradient(sides, ends, generator):
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 100])
 def test_gradients_are_those_of_autograd_whatever_the_blocks(monkeypatch, ends, generator, rows_at_once):
-    monkeypatch.setattr("decoding.training.losses.LOGITS_AT_ONCE", rows_at_once * VOCAB)
+    monkeypatch.setattr("decoding.training.heads.losses.LOGITS_AT_ONCE", rows_at_once * VOCAB)
     output = ends[1].detach()
     out, labels = (torch.randn(2, 3, 2, SIZE, generator=generator) for _ in range(2))
     fast, slow = out.clone().requires_grad_(), out.clone().requires_grad_()
@@ -192,10 +203,10 @@ def test_features_that_are_fed_back_carry_gradients(sides, text):
 
 @pytest.mark.parametrize("together", [1, 2, 3, 32])
 def test_groups_of_roots_change_nothing(monkeypatch, sides, text, trees, together):
-    monkeypatch.setattr("decoding.training.unroll.ROOTS_TOGETHER", together)
+    monkeypatch.setattr("decoding.training.heads.losses.ROOTS_TOGETHER", together)
     head = real_head()
     found = unroll(head, sides.embed, text, trees)
-    monkeypatch.setattr("decoding.training.unroll.ROOTS_TOGETHER", ROOTS)
+    monkeypatch.setattr("decoding.training.heads.losses.ROOTS_TOGETHER", ROOTS)
     for one, other in zip(found, unroll(head, sides.embed, text, trees), strict=True):
         torch.testing.assert_close(one, other)
 

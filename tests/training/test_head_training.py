@@ -17,11 +17,13 @@ from decoding.heads.store import find_head, load_network
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.session.session import DecodeSession, Limits
-from decoding.training import head, head_learner, run_folder
-from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, rate_factor
-from decoding.training.prepared import SHARD_WINDOWS, open_prepared, prepare_text, prepare_trees
-from decoding.training.run_folder import RunFolder
-from decoding.training.windows import Texts, WindowPlan, continue_texts, windows_of
+from decoding.training import head
+from decoding.training.common import run_folder
+from decoding.training.common.run_folder import RunFolder
+from decoding.training.heads import learner as head_learner
+from decoding.training.heads.data import SHARD_WINDOWS, open_prepared, prepare_text, prepare_trees
+from decoding.training.heads.learner import HeadLearner, HeadSettings, batch_of, rate_factor
+from decoding.training.heads.windows import Texts, WindowPlan, continue_texts, windows_of
 
 WORDS = ("the cat sat on a mat and looked at the rain", "one day a small boat went out to sea", "two and two is four")
 TEXTS = Texts({"a": (" ".join(WORDS * 20),), "b": (" ".join(WORDS[::-1] * 20),)}, {"a": (" ".join(WORDS * 9),)})

@@ -12,9 +12,21 @@ import pytest
 
 from decoding.common.errors import TrainingError
 from decoding.training import launch as launching
-from decoding.training.follow import Followed, LogReader
-from decoding.training.launch import LAUNCH, Launch, delete, end, last_launch, launch, output, resume, stand, trainings
-from decoding.training.run_folder import SETTINGS, SILENT, RunFolder, Status, TrainingSettings
+from decoding.training.common.run_folder import SETTINGS, SILENT, RunFolder, Status, TrainingSettings
+from decoding.training.launch import (
+    LAUNCH,
+    Followed,
+    Launch,
+    LogReader,
+    delete,
+    end,
+    last_launch,
+    launch,
+    output,
+    resume,
+    stand,
+    trainings,
+)
 from tests.training import toy
 
 WAIT_S = 60.0
@@ -48,7 +60,7 @@ def ended(followed: Followed) -> bool:
 
 
 def weight(folder: RunFolder) -> float:
-    from decoding.training.checkpoint import load_checkpoint
+    from decoding.training.common.loop import load_checkpoint
 
     return float(load_checkpoint(folder.checkpoint).state["weight"])
 

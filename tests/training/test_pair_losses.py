@@ -8,11 +8,26 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from decoding.training.draft_training import divergence, laws, overlap
-from decoding.training.fast_forward import RowCache, greedy_continuations, head_logits, hidden_states
-from decoding.training.loop_training import go_back, repeats, unlikelihood
-from decoding.training.pair_models import NetworkShape, load_network, new_network, save_network
-from decoding.training.target_training import TargetSettings, token_losses
+from decoding.training.pairs.networks import (
+    NetworkShape,
+    RowCache,
+    greedy_continuations,
+    head_logits,
+    hidden_states,
+    load_network,
+    new_network,
+    save_network,
+)
+from decoding.training.pairs.phases import (
+    TargetSettings,
+    divergence,
+    go_back,
+    laws,
+    overlap,
+    repeats,
+    token_losses,
+    unlikelihood,
+)
 
 VOCABULARY = 50
 

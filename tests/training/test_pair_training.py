@@ -14,14 +14,12 @@ from decoding.models.presets import EMBEDDED_FOLDER, PairSettings
 from decoding.models.vocabulary import Vocabulary
 from decoding.session.session import DecodeSession, Limits
 from decoding.training import embedded
-from decoding.training.checkpoint import load_checkpoint
-from decoding.training.draft_training import DraftLearner
-from decoding.training.fast_forward import greedy_continuations
-from decoding.training.loop import StoppedError
-from decoding.training.loop_training import LoopLearner, repeats
-from decoding.training.pair_models import begin_from, load_network, new_network
-from decoding.training.pair_tokenizer import load_tokenizer, save_tokenizer
-from decoding.training.pair_training import (
+from decoding.training.common.loop import StoppedError, load_checkpoint
+from decoding.training.common.run_folder import RunFolder, TrainingSettings
+from decoding.training.pairs.networks import begin_from, greedy_continuations, load_network, new_network
+from decoding.training.pairs.phases import DraftLearner, LoopLearner, TargetLearner, repeats
+from decoding.training.pairs.tokens import load_tokenizer, save_tokenizer
+from decoding.training.pairs.training import (
     AGAIN,
     COOLED_CHECKPOINT,
     COOLING,
@@ -31,8 +29,6 @@ from decoding.training.pair_training import (
     Length,
     PairTraining,
 )
-from decoding.training.run_folder import RunFolder, TrainingSettings
-from decoding.training.target_training import TargetLearner
 from tests.training.small_pair import SETUP, arrays_in, write_corpus
 
 LENGTH = Length(steps=20, pause_s=1e9)

@@ -14,11 +14,11 @@ from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.store import find_selector, selectors_for
 from decoding.session.session import DecodeSession, Limits
 from decoding.training import selector
-from decoding.training.loop import Plan, StoppedError, train
-from decoding.training.run_folder import RunFolder
-from decoding.training.selector_data import Roots
-from decoding.training.selector_examples import examples
-from decoding.training.selector_learner import SelectorLearner, SelectorSettings
+from decoding.training.common.loop import Plan, StoppedError, train
+from decoding.training.common.run_folder import RunFolder
+from decoding.training.selectors.data import Roots
+from decoding.training.selectors.examples import examples
+from decoding.training.selectors.learner import SelectorLearner, SelectorSettings
 from tests.selector.some_selectors import LATENCY
 
 SAMPLINGS = (Sampling(0.6), Sampling(1.0, 0.9))

@@ -13,7 +13,7 @@ from typing import Any
 
 from decoding.common.errors import TrainingError
 from decoding.trace.records import RunTrace
-from decoding.training.run_folder import RunFolder, Status, TrainingSettings
+from decoding.training.common.run_folder import RunFolder, Status, TrainingSettings
 from tests.traces import bonus, dynatree_recovered, fallback, run_of
 
 LEARNT = 60  # steps after which the tree is the better one
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
             name = "TALF head, toy pair, 2026-11-22"
             folder.begin(TrainingSettings("head", name, command, settings, {}, datetime.now().isoformat()))
         folder.write_status(Status("preparing", "loading torch"))
-        from decoding.training.loop import Plan, StoppedError, train
+        from decoding.training.common.loop import Plan, StoppedError, train
 
         plan = Plan(steps=args.steps, log_every_s=0.05, evaluate_every_s=0.2, tree_every_s=0.3, checkpoint_every_s=0.1)
         try:

@@ -14,7 +14,6 @@ from typing import Any
 
 from decoding.common.commands import run_main
 from decoding.common.errors import PromptError
-from decoding.experiments.bootstrap import estimate
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
@@ -24,6 +23,7 @@ from decoding.experiments.command import (
     print_table,
     save_figures,
 )
+from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.papers.measured.offline_trees import Root, roots

@@ -13,7 +13,6 @@ from typing import Any
 
 from decoding.common.commands import run_main
 from decoding.common.errors import PromptError
-from decoding.experiments.bootstrap import estimate
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
@@ -23,6 +22,7 @@ from decoding.experiments.command import (
     print_table,
     save_figures,
 )
+from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits

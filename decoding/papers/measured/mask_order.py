@@ -17,7 +17,6 @@ import torch
 
 from decoding.common.commands import run_main
 from decoding.common.errors import PromptError
-from decoding.experiments.bootstrap import Estimate, estimate
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
@@ -27,6 +26,7 @@ from decoding.experiments.command import (
     print_table,
     save_figures,
 )
+from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.papers.dyspec import COUNTS, MADE

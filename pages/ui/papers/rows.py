@@ -10,10 +10,10 @@ import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import ExperimentError
+from decoding.experiments.estimates import source_of
 from decoding.experiments.homes import all_experiments, experiments_home
 from decoding.experiments.launch import seconds_per_token
 from decoding.experiments.rows import FOLDER, all_rows
-from decoding.experiments.swept import source_of
 from decoding.papers import stored
 from decoding.papers.exhibit import Exhibit
 from decoding.papers.judge import Outcome, grid_name, judge

@@ -6,8 +6,8 @@ from itertools import groupby
 
 import streamlit as st
 
-from decoding.experiments.bootstrap import FEWEST, Estimate
-from decoding.experiments.columns import LOOP_FREE
+from decoding.experiments.estimates import FEWEST, Estimate
+from decoding.experiments.rows import LOOP_FREE
 from decoding.papers.exhibit import Exhibit, Figure, Way
 from decoding.papers.judge import Judged, Outcome, claim_words, words_of
 from pages.ui.common.charts import chart, is_dark

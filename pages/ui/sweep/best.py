@@ -3,10 +3,8 @@
 import pandas as pd
 import streamlit as st
 
-from decoding.experiments.best import Ranked, best_words, ranked
-from decoding.experiments.bootstrap import FEWEST
-from decoding.experiments.followed import FollowedExperiment
-from decoding.experiments.swept import BASE, CONDITIONS, axes
+from decoding.experiments.estimates import BASE, CONDITIONS, FEWEST, Ranked, axes, best_words, ranked
+from decoding.experiments.launch import FollowedExperiment
 from pages.ui.common.errors import escape_markdown
 from pages.ui.sweep.runs import pick
 from pages.ui.sweep.sentences import Told, axis_of, base_label

@@ -7,8 +7,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from decoding.experiments.followed import FollowedExperiment
-from decoding.experiments.swept import BASE, PREFIX, axes, cells
+from decoding.experiments.estimates import BASE, PREFIX, axes, cells
+from decoding.experiments.launch import FollowedExperiment
 from pages.ui.common.charts import CHART_CONFIG, is_dark
 from pages.ui.common.charts import STYLE as TABLE_STYLE
 from pages.ui.common.downloads import download_button

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, ExperimentError
-from decoding.experiments.followed import FollowedExperiment
 from decoding.experiments.homes import GRIDS, experiments_home
-from decoding.experiments.launch import launch, seconds_per_token, stand
+from decoding.experiments.launch import FollowedExperiment, launch, seconds_per_token, stand
 from decoding.models.presets import EMBEDDED, PairSettings
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, show_error
@@ -39,7 +38,7 @@ def start(grid: "Grid", stem: str | None) -> None:
         stem: of a grid that comes with the program: its rows go where they always go, so that what is kept of it is
             not run again. None for a grid of one's own, which gets a folder of its own.
     """
-    from decoding.experiments.grid_writing import write_grid
+    from decoding.experiments.grid_file import write_grid
 
     try:
         folder = free_folder(grid.name) if stem is None else experiments_home() / stem
@@ -74,7 +73,7 @@ def ready_names() -> set[str]:
 
 if TYPE_CHECKING:
     from decoding.experiments.grid import Grid
-    from decoding.experiments.grid_size import GridSize
+    from decoding.experiments.plan import GridSize
 
 KIND, READY, COUNT = "sweep_kind", "sweep_ready", "sweep_ready_count"
 LONGEST_NAME = 60
@@ -195,7 +194,7 @@ def _tell_running(found: Sequence[FollowedExperiment]) -> None:
 
 def _draw_file(grid: "Grid") -> None:
     """The grid as the file that a terminal can run as well."""
-    from decoding.experiments.grid_writing import grid_toml
+    from decoding.experiments.grid_file import grid_toml
 
     with st.expander("The same as a file", icon=":material/terminal:", key="sweep_file"):
         text = grid_toml(grid)
@@ -238,7 +237,7 @@ def _first_comment(file: Path) -> str:
 
 def _size(grid: "Grid") -> "GridSize":
     """What a grid comes to, computed once for the same grid and the same files of prompts."""
-    from decoding.experiments.grid_writing import grid_toml
+    from decoding.experiments.grid_file import grid_toml
 
     folder = Path(grid.prompts.set).expanduser()
     stamp = folder.stat().st_mtime_ns if folder.is_dir() else 0
@@ -250,6 +249,6 @@ def _size_of(text: str, _stamp: int) -> "GridSize":
     import tomllib
 
     from decoding.experiments.grid_file import grid_from
-    from decoding.experiments.grid_size import grid_size
+    from decoding.experiments.plan import grid_size
 
     return grid_size(grid_from(tomllib.loads(text), "grid"))

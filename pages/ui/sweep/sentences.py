@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from decoding.experiments.swept import BASE, PREFIX, axes
+from decoding.experiments.estimates import BASE, PREFIX, axes
 from decoding.methods.methods import METHODS
 from decoding.papers.exhibit import (
     DRAFT_FORWARDS,

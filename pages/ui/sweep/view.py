@@ -6,10 +6,18 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from decoding.experiments.estimates import source_of, sources_of, swept
 from decoding.experiments.experiment import Experiment
-from decoding.experiments.followed import FollowedExperiment, experiments
-from decoding.experiments.launch import asked_to_stop, delete, end, go_on, last_launch, output
-from decoding.experiments.swept import source_of, sources_of, swept
+from decoding.experiments.launch import (
+    FollowedExperiment,
+    asked_to_stop,
+    delete,
+    end,
+    experiments,
+    go_on,
+    last_launch,
+    output,
+)
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.sweep.best import draw_best, draw_filter

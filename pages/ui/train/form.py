@@ -8,9 +8,8 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError, TrainingError
 from decoding.models.presets import EMBEDDED, PairSettings
-from decoding.training.follow import Followed
-from decoding.training.launch import MODULES, launch
-from decoding.training.run_folder import Kind
+from decoding.training.common.run_folder import Kind
+from decoding.training.launch import MODULES, Followed, launch
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.torch_there import need_torch, torch_there, why_not

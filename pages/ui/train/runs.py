@@ -4,8 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from decoding.training.follow import Followed
-from decoding.training.launch import trainings
+from decoding.training.launch import Followed, trainings
 from pages.ui.common.errors import escape_markdown
 from pages.ui.train.sentences import KIND_WORDS, STATE_ICONS, age, best_words, started_s
 

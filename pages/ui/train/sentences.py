@@ -3,8 +3,8 @@
 import time
 from datetime import datetime
 
-from decoding.training.follow import Followed
-from decoding.training.run_folder import Status
+from decoding.training.common.run_folder import Status
+from decoding.training.launch import Followed
 from pages.ui.common.models import gibibytes
 from viz.charts.training import best, family_of, words_of
 

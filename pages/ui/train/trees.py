@@ -10,8 +10,8 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from decoding.trace.archive import load_run
 from decoding.trace.records import IterationTrace, RunTrace
-from decoding.training.follow import Followed
-from decoding.training.run_folder import TREES
+from decoding.training.common.run_folder import TREES
+from decoding.training.launch import Followed
 from pages.ui.common.charts import is_dark
 from pages.ui.common.errors import guarded
 from pages.ui.scope.component import scope

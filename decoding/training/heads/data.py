@@ -1,16 +1,8 @@
-"""What draft heads are trained on, prepared once and kept: windows, the target's features and the target's trees.
-
-    manifest.json                          the target and the windows that all of it is for
-    train-text-00000.safetensors           tokens and features of the first windows
-    train-trees4-00000.safetensors         the target's trees of width 4 in them
-    held_out-text-00000.safetensors        windows to measure on
-
-Soft labels are kept as the target's features in 16 bits, from which its own output head makes the laws: 320 numbers
-instead of 4,096. A shard is there whole or not at all, so a preparation that was stopped goes on where it was.
-"""
+"""What a draft head is trained on, prepared once and kept: windows of text, the target's features, the target's trees."""
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,11 +16,15 @@ from safetensors.torch import save
 from torch import Tensor
 
 from decoding.common.errors import TrainingError
-from decoding.common.files import disk_errors, write_whole
+from decoding.common.files import disk_errors, training_home, write_whole
+from decoding.common.prompts import load_prompts
 from decoding.models.pair import Pair, pair_identity
-from decoding.training.trees import target_trees, text_features
-from decoding.training.unroll import Drafted, Text
-from decoding.training.windows import Texts, WindowPlan, windows_of
+from decoding.training.common.corpus import read_corpus
+from decoding.training.common.loop import StoppedError, memory_bytes
+from decoding.training.common.run_folder import RunFolder, Status
+from decoding.training.heads.losses import Drafted, Text
+from decoding.training.heads.trees import target_trees, text_features
+from decoding.training.heads.windows import Texts, WindowPlan, windows_of
 
 MANIFEST, VERSION = "manifest.json", 1
 SHARD_WINDOWS = 16
@@ -192,3 +188,66 @@ def _sixteen_bits(features: Tensor, pair: Pair) -> Tensor:
     if not kept.isfinite().all():
         raise TrainingError("A feature of the target is too large for 16 bits: load the pair with --dtype bfloat16.")
     return kept.contiguous()
+
+
+HELD_OUT_WIDTH = 4  # of the held-out trees, which all losses are measured on
+
+
+def texts_from(corpus: Path | None) -> tuple[Texts, str]:
+    """What windows are cut from, a corpus or without one the sample prompts, and what tells it from other text.
+
+    Raises:
+        TrainingError: the corpus is no good.
+    """
+    if corpus is not None:
+        read = read_corpus(corpus)
+        trained = {kind: tuple(read.trained(kind)) for kind in read.kinds}
+        held_out = {kind: tuple(read.held_out(kind)) for kind in read.kinds}
+        return Texts(trained, {kind: texts for kind, texts in held_out.items() if texts}), read.identity()
+    by_kind: dict[str, list[str]] = {}
+    for prompt in load_prompts():
+        by_kind.setdefault(prompt.kind, []).append(prompt.text)
+    digest = hashlib.sha256(json.dumps(by_kind, sort_keys=True).encode()).hexdigest()
+    # The last prompt of each kind is held out.
+    trained = {kind: tuple(texts[:-1]) for kind, texts in by_kind.items() if len(texts) > 1}
+    return Texts(trained, {kind: tuple(by_kind[kind][-1:]) for kind in trained}, prompts=True), digest
+
+
+def prepared_data(
+    pair: Pair,
+    source: tuple[Texts, str],
+    plan: WindowPlan,
+    top_k: int | None,
+    place: Path | None,
+    folder: RunFolder,
+) -> Prepared:
+    """Windows, features and trees, made as far as they are not there yet; the status tells how far it is.
+
+    Args:
+        source: from `texts_from`.
+        top_k: width of the trees to train on; None: without trees.
+        place: where they are kept; None: below the user's trainings.
+        folder: of the training, which may be asked to stop.
+
+    Raises:
+        StoppedError: somebody asked to stop; what was prepared is kept.
+        TrainingError: another text or target was prepared in that place, or the disk is full.
+    """
+    texts, identity = source
+    home = training_home() / "prepared"
+    prepared = open_prepared(place or prepared_folder(home, pair, plan, identity), pair, plan, identity)
+    device = pair.target.device
+
+    def report(what: str, done: int, shards: int) -> None:
+        phase, held = f"preparing {what}", memory_bytes(device)
+        folder.write_status(Status("preparing", phase, done, shards, device=str(device), memory_bytes=held))
+        print(f"{phase}: {done} of {shards}", file=sys.stderr, flush=True)
+
+    stopped = folder.asked_to_stop
+    done = prepare_text(prepared, pair, texts, report, stopped)
+    done = done and prepare_trees(prepared, pair, HELD_OUT_WIDTH, report, stopped, parts=("held_out",))
+    if top_k is not None:
+        done = done and prepare_trees(prepared, pair, top_k, report, stopped, parts=("train",))
+    if not done:
+        raise StoppedError("Stopped while the data was prepared; go on with --resume.")
+    return prepared

@@ -18,10 +18,10 @@ from decoding.selector.features import divergences
 from decoding.session.session import DecodeSession, Limits
 from decoding.sources.draft_model import ModelSource
 from decoding.trace.metrics import LoopDetector
-from decoding.training.selector_data import Part, RootPlan, Roots
-from decoding.training.selector_labels import RootLaws
-from decoding.training.selector_trees import DEEPEST, ROWS, SuperTrees, draw_super_trees
-from decoding.training.windows import Texts, WindowPlan, windows_of
+from decoding.training.heads.windows import Texts, WindowPlan, windows_of
+from decoding.training.selectors.data import Part, RootPlan, Roots
+from decoding.training.selectors.labels import RootLaws
+from decoding.training.selectors.trees import DEEPEST, ROWS, SuperTrees, draw_super_trees
 
 SHORTEST, LONGEST = 16, 192  # tokens of the beginning of a text
 MOST_ROW_BYTES = 2**28  # both laws of all nodes: super-trees that take more are looked at one by one

@@ -1,8 +1,8 @@
 """Trains one selector on labelled roots: the learner of `loop.train`."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +11,51 @@ import torch
 from torch import Tensor
 
 from decoding.common.errors import require
+from decoding.common.prompts import load_prompts
+from decoding.costs.chooser import Chooser
+from decoding.drafters import DelayedDrafter
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS
 from decoding.selector.card import Static
 from decoding.selector.features import Features
+from decoding.selector.latency import LatencyModel
 from decoding.selector.network import Scaler, SelectorConfig, SelectorNetwork
-from decoding.training.selector_examples import Examples
-from decoding.training.selector_objective import (
-    best_static,
-    mean_tokens,
-    objective,
-    policy_rate,
-    total_rate,
-)
+from decoding.session.session import DecodeSession, Limits
+from decoding.trace.records import RunTrace
+from decoding.training.selectors.examples import Examples, best_static, mean_tokens, objective, policy_rate, total_rate
+
+if TYPE_CHECKING:
+    pass
+
+TOKENS, LONGEST = 16, 96
+TRAINED_NOW = "the selector in training"
+
+
+def drafting(
+    pair: Pair, verifier: str, latency: LatencyModel, draft_temperature: float
+) -> "Callable[[SelectorLearner, Mapping[str, Tensor]], RunTrace]":
+    """What drafts the prompt with the weights that a learner gives it, under temperature 1."""
+    texts = [prompt for prompt in load_prompts() if prompt.kind == load_prompts()[0].kind]
+    prompt = pair.vocabulary.encode(texts[-1].text)[:LONGEST]  # held out where the sample prompts are trained on
+    sampling = Sampling(temperature=1.0, draft_temperature=draft_temperature)
+    identity = pair_identity(pair)
+
+    def drafted(learner: "SelectorLearner", weights: Mapping[str, Tensor]) -> RunTrace:
+        network = SelectorNetwork(learner.network.config)
+        network.load_state_dict(dict(weights))
+        chooser = Chooser(network.eval(), learner.scaler, latency, identity, verifier)
+        method = METHODS["delayed"].with_settings(verifier=verifier)
+        method = replace(method, drafter=DelayedDrafter(selector=TRAINED_NOW, chooser=chooser))
+        limits = Limits(min(TOKENS, pair.context - len(prompt)), ignore_end_of_text=True, record="full")
+        session = DecodeSession(pair, method, prompt, sampling, limits)
+        for _ in session:
+            pass
+        return session.trace()
+
+    return drafted
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable

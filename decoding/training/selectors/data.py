@@ -23,11 +23,11 @@ from decoding.common.errors import TrainingError, require
 from decoding.common.files import disk_errors, write_whole
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS
-from decoding.training.selector_labels import VERIFIER_NAMES
+from decoding.training.selectors.labels import VERIFIER_NAMES
 
 if TYPE_CHECKING:
     from decoding.models.pair import Pair
-    from decoding.training.windows import Texts
+    from decoding.training.heads.windows import Texts
 
 MANIFEST, VERSION = "manifest.json", 1
 GROWS = ("texts", "held_out")  # a text is a function of its number alone, so there may be more of them later
@@ -233,7 +233,7 @@ def make_roots(
     Raises:
         TrainingError: the text is too short, or the disk is full.
     """
-    from decoding.training.selector_roots import roots_of
+    from decoding.training.selectors.roots import roots_of
 
     shards: Sequence[tuple[Part, int]] = [(part, number) for part in PARTS for number in range(data.count(part))]
     for done, (part, number) in enumerate(shards):

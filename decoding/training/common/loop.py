@@ -7,22 +7,94 @@ ends with the same weights, to the bit on a CPU, as one that never stopped (wher
 minutes sets the learning rate by the clock).
 """
 
+import io
 import math
+import pickle
+import sys
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 import torch
 
 from decoding.common.errors import TrainingError, require
-from decoding.common.files import disk_errors
+from decoding.common.files import disk_errors, write_whole
 from decoding.trace.archive import save_run
 from decoding.trace.metrics import measure_run
 from decoding.trace.records import RunTrace
-from decoding.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from decoding.training.run_folder import TREES, RunFolder, Status
+from decoding.training.common.run_folder import TREES, RunFolder, Status
+
+VERSION = 1
+MOST_TOLD = 80  # characters of a value in a sentence
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A moment of a training.
+
+    Attributes:
+        belongs_to: what it can go on with: pair, settings that shape the weights, data; compared as a whole.
+        phase: of the training. step: optimiser steps done in it. trained_s: seconds spent in it.
+        state: of the learner: weights, optimiser, and whatever else its next step depends on.
+    """
+
+    belongs_to: Mapping[str, Any]
+    phase: str
+    step: int
+    trained_s: float
+    state: Mapping[str, Any]
+
+
+def save_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
+    """Write it; on a full disk the one before stays.
+
+    Raises:
+        TrainingError: the disk is full, or the place cannot be written.
+    """
+    buffer = io.BytesIO()
+    torch.save({"version": VERSION, **vars(checkpoint)}, buffer)
+    write_whole(file, buffer.getvalue())
+
+
+def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Read a checkpoint of this very training; only tensors and plain values are read, nothing is run.
+
+    Args:
+        belongs_to: what it must belong to; None takes any.
+
+    Raises:
+        TrainingError: there is none, it is damaged, or it belongs to another pair or other settings.
+    """
+    try:
+        known = torch.load(file, map_location="cpu", weights_only=True)
+        version = known.pop("version")
+        checkpoint = Checkpoint(**known)
+    except FileNotFoundError:
+        raise TrainingError(f"There is no checkpoint {file}: start the training without --resume.") from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, TypeError, KeyError, AttributeError):
+        raise TrainingError(f"{file} is damaged or no checkpoint: start the training again in another --out.") from None
+    if version != VERSION:
+        raise TrainingError(f"{file} is of version {version}, not {VERSION}: start the training again.")
+    if belongs_to is not None and checkpoint.belongs_to != belongs_to:
+        raise TrainingError(
+            f"{file} belongs to another training ({_difference(checkpoint.belongs_to, belongs_to)}): "
+            "resume that one, or choose another --out."
+        )
+    return checkpoint
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """The first thing in which two trainings differ, in words."""
+    name = next(name for name in sorted({*there, *here}) if there.get(name) != here.get(name))
+    told = [repr(side.get(name)) for side in (there, here)]
+    if max(map(len, told)) > MOST_TOLD:  # measured times, say: nobody wants to read them all
+        return f"another {name}"
+    return f"{name} {told[0]} instead of {told[1]}"
+
 
 Report = Callable[[Status, Mapping[str, float]], None]
 
@@ -232,3 +304,38 @@ def memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     return psutil.Process().memory_info().rss
+
+
+EVERY_S = 60.0  # between two lines where stderr is no terminal
+BAR = 24
+
+
+def reporter() -> Report:
+    """A report for `loop.train`."""
+    told_s = float("-inf")
+
+    def report(status: Status, record: Mapping[str, float]) -> None:
+        nonlocal told_s
+        line = describe(status, record)
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - told_s >= EVERY_S or any(name.startswith("held_out") for name in record):
+            told_s = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
+
+    return report
+
+
+def describe(status: Status, record: Mapping[str, float]) -> str:
+    """Phase, bar, step, figures and time left in one line."""
+    share = status.share or 0.0
+    bar = ("#" * round(share * BAR)).ljust(BAR, ".")
+    figures = "  ".join(f"{name} {value:.4g}" for name, value in record.items())
+    return f"{status.phase} [{bar}] {share:.0%}  step {status.step}  {figures}  {time_left(status.left_s)}"
+
+
+def time_left(left_s: float | None) -> str:
+    """`about 3 min left`, or nothing while unknown."""
+    if left_s is None:
+        return ""
+    return f"about {left_s / 60:.0f} min left" if left_s >= 60 else "under a minute left"

@@ -12,7 +12,7 @@ from typing import Any
 
 from decoding.common.errors import NEEDS_TORCH, DraftscopeError
 from decoding.common.files import training_home
-from decoding.training.run_folder import RunFolder, Status
+from decoding.training.common.run_folder import RunFolder, Status
 
 FINISHED, ENDED, REFUSED = 0, 1, 2  # exit codes: ENDED is stopped, out of memory or failed, REFUSED cannot be done
 
@@ -46,7 +46,7 @@ def conduct(folder: RunFolder, prepare: Callable[[], Callable[[], Any]]) -> int:
             was asked for.
     """
     from decoding.common.forward_errors import is_out_of_memory
-    from decoding.training.loop import StoppedError
+    from decoding.training.common.loop import StoppedError
 
     code = REFUSED
     with stop_signals(folder):

@@ -1,0 +1,317 @@
+"""What rows say: means over prompts with bootstrap intervals, for every combination of what varies, and the best of all.
+
+runs = swept(rows)                     # of `rows.RowStore.frame`
+axes(runs)                             # {"settings.max_depth": (3, 4, 5), ...}
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr, stdtrit
+
+from decoding.experiments.rows import LOOP_FREE, MEASURED
+
+DRAWS, SEED = 4000, 0
+FEWEST = 3  # prompts, or what else was sampled: fewer have no interval and decide nothing
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure over prompts.
+
+    Attributes:
+        low, high: 95% interval over prompts: of the bootstrap, for `ratio_gain` of Student's t.
+    """
+
+    value: float
+    low: float
+    high: float
+    prompts: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the whole interval lies on that side of 0, else 0."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+def estimate(prompts: Sequence, figure: Callable[[np.ndarray], float] | None = None, draws: int = DRAWS) -> Estimate:
+    """A figure of prompts drawn again with replacement, as often as there are; without one the mean of numbers.
+
+    Args:
+        figure: of the indices of the prompts drawn.
+    """
+    count, chosen = len(prompts), _chosen(len(prompts), draws)
+    if figure is None:
+        numbers = np.asarray(prompts, dtype=np.float64)
+        value, drawn = numbers.mean(), numbers[chosen].mean(1)
+    else:
+        value, drawn = figure(np.arange(count)), np.array([figure(row) for row in chosen])
+    return _estimate(value, drawn, count)
+
+
+def ratio_gain(better: np.ndarray, worse: np.ndarray) -> Estimate:
+    """By how much, as a share, the mean of one exceeds that of the other, above 0, on the same prompts.
+
+    The interval is Student's t of the linearised ratio: three prompts that agree by chance convince a bootstrap.
+    """
+    count, ratio = len(better), better.mean() / worse.mean()
+    apart = (better - ratio * worse) / worse.mean()
+    half = stdtrit(count - 1, 0.975) * apart.std(ddof=1) / sqrt(count) if count > 1 else 0.0
+    return Estimate(float(ratio - 1), float(ratio - 1 - half), float(ratio - 1 + half), count)
+
+
+def _chosen(count: int, draws: int) -> np.ndarray:
+    """Prompts drawn with replacement, `[draws, count]`."""
+    return np.random.default_rng(SEED).integers(count, size=(draws, count))
+
+
+def _estimate(value: float, drawn: np.ndarray, count: int) -> Estimate:
+    tail = _tail(count)
+    low, high = np.percentile(drawn, (100 * tail, 100 * (1 - tail)))
+    return Estimate(float(value), float(low), float(high), count)
+
+
+@lru_cache
+def _tail(count: int) -> float:
+    """Share of the draws beyond each end of a 95% interval: the expanded percentile interval (Hesterberg, 2015).
+
+    Means of drawn prompts spread less than means of as many prompts do, the fewer there are the more.
+    """
+    return float(ndtr(-sqrt(count / (count - 1)) * stdtrit(count - 1, 0.975))) if count > 1 else 0.025
+
+
+def middle(prompts: Sequence[float]) -> Estimate:
+    """The median of numbers, one per prompt: for times, which a busy machine stretches now and then."""
+    numbers = np.asarray(prompts, dtype=np.float64)
+    return estimate(numbers, lambda chosen: float(np.median(numbers[chosen])))
+
+
+def difference(
+    first: Sequence[float], second: Sequence[float], of: Callable[[Sequence[float]], Estimate] = estimate
+) -> Estimate:
+    """How much more the first is on the same prompts: paired, so that what all share cancels."""
+    return of(np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64))
+
+
+def verdict(found: Estimate) -> str:
+    """Whether a claim that the difference is above 0 holds here."""
+    return {1: "holds", -1: "does not hold", 0: "not decided here"}[found.sign]
+
+
+OWN_BLOCK = ["pair", "machine", "block"]  # the same grid has the same blocks wherever it runs
+
+
+def prepared(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows without loops and failures, with what is made of several columns: `speedup` and others."""
+    if not len(rows):
+        return rows.assign(speedup=[], forwards_per_pass=[], committed_over_drafted=[])
+    kept = rows[rows["failure"].isna() & rows[f"{LOOP_FREE}throughput"].notna()].copy()
+    for name in MEASURED:
+        kept[name] = kept[LOOP_FREE + name]
+    plain = kept[kept["reference"].astype(bool)].drop_duplicates(OWN_BLOCK).set_index(OWN_BLOCK)["throughput"]
+    kept["speedup"] = kept["throughput"] / plain.reindex(pd.MultiIndex.from_frame(kept[OWN_BLOCK])).to_numpy()
+    kept["forwards_per_pass"] = kept["draft_forwards"] / kept["iterations"]
+    kept["committed_over_drafted"] = kept["new_tokens"] / kept["drafted"]  # the bonus token counts, as in DynaTree
+    return kept
+
+
+PREFIX = "settings."
+PROMPT = ["prompt_set", "kind", "prompt"]
+SAMPLING = ["temperature", "top_p", "draft_temperature", "seed"]
+CONDITIONS = ["cut", "asked_tokens", *SAMPLING]
+BASE = "base"
+FITTED = "verifier=nss"  # takes the place of a verifier that would bias a sampled output
+
+
+def swept(rows: pd.DataFrame) -> pd.DataFrame:
+    """Runs that are no references, as `prepared` makes them, with two columns more.
+
+    `way` is what was run under any sampling: its line, where a verifier that fits may have taken the place of the
+    method's own. `base` is the method or configuration that its line names, with its engine.
+    """
+    runs = prepared(rows)
+    runs = runs[~runs["reference"].astype(bool)].copy()
+    runs["way"] = runs["line"].map(_ways(runs))
+    runs[BASE] = runs["line"].str.partition(":")[0] if len(runs) else runs["line"]
+    return runs
+
+
+def source_of(rows: pd.DataFrame) -> pd.Series:
+    """The pair and the machine of every row, in words."""
+    return rows["pair"] + " on " + rows["machine"]
+
+
+def sources_of(rows: pd.DataFrame) -> list[str]:
+    """Pairs on machines that have rows, the one with the newest first."""
+    if not len(rows):
+        return []
+    return rows.groupby(source_of(rows))["started"].max().sort_values(ascending=False).index.tolist()
+
+
+def axes(runs: pd.DataFrame) -> dict[str, tuple]:
+    """What takes more than one value, with the values in order: methods, their settings, conditions, kinds of text.
+
+    A setting counts where it varies within a method under one sampling: two methods differ in more than is asked.
+    """
+    if not len(runs):
+        return {}
+    names = [name for name in runs.columns if name.startswith(PREFIX)]
+    within = runs.groupby([BASE, *SAMPLING], dropna=False)[names].nunique() if names else pd.DataFrame()
+    found = [BASE, *(name for name in names if (within[name] > 1).any()), *CONDITIONS, "kind"]
+    values = {name: tuple(sorted(runs[name].dropna().unique().tolist(), key=_sortable)) for name in found}
+    return {name: each for name, each in values.items() if len(each) > 1}
+
+
+def cells(runs: pd.DataFrame, by: Sequence[str], column: str, intervals: bool = True) -> pd.DataFrame:
+    """The mean of a figure over prompts for every combination of values, over all that else varies.
+
+    Of repeats the median counts: a busy machine stretches a time now and then. Returns columns `by`, `value`, `low`
+    and `high` (95% of the bootstrap over prompts; of few prompts they are missing), `prompts` and `runs`.
+    """
+    known = runs[runs[column].notna()]
+    wanted = [*by, "value", "low", "high", "prompts", "runs"]
+    if known.empty or not by:
+        return pd.DataFrame(columns=wanted)
+    made = []
+    for values, group in known.groupby(list(by), sort=True):
+        of_prompts = _by_prompt(group, column)
+        found = estimate(of_prompts) if intervals and len(of_prompts) >= FEWEST else None
+        low, high = (found.low, found.high) if found is not None else (None, None)
+        made.append((*values, of_prompts.mean(), low, high, len(of_prompts), len(group)))
+    return pd.DataFrame(made, columns=wanted)
+
+
+def _by_prompt(runs: pd.DataFrame, column: str) -> np.ndarray:
+    """A figure of every prompt: the mean over all that varies, of repeats the median."""
+    if runs["repeat"].nunique() > 1:
+        runs = runs.groupby(["way", *PROMPT, *CONDITIONS], dropna=False)[column].median().reset_index()
+    return runs.groupby(PROMPT, dropna=False)[column].mean().to_numpy()
+
+
+def _ways(runs: pd.DataFrame) -> dict[str, str]:
+    """What each line is under any sampling: without the fitted verifier, where the two never ran on the same."""
+    numbers = runs.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
+    places = {line: set(found) for line, found in numbers.groupby(runs["line"])}
+    found = {}
+    for line, where in places.items():
+        plain = without_fitted(line)
+        found[line] = plain if plain != line and plain in places and not (places[plain] & where) else line
+    return found
+
+
+def without_fitted(line: str) -> str:
+    """The line of a contestant without the verifier that may have taken the place of the method's own."""
+    name, colon, listed = line.partition(":")
+    kept = [part for part in listed.split(",") if part and part != FITTED]
+    return name + (colon + ",".join(kept) if kept else "")
+
+
+def _sortable(value: object) -> tuple[bool, object]:
+    return isinstance(value, str), value
+
+
+RANKING_DRAWS = 2000
+ALIKE = 1e-9  # relative: ways that are this close are the same
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A way with its figure.
+
+    Attributes:
+        way: of the contestant, as `swept` names it. label: what the screen calls it.
+        figure: mean over prompts with its interval.
+        chance: share of draws of the prompts in which it is the best of all; what is alike shares.
+    """
+
+    way: str
+    label: str
+    figure: Estimate
+    chance: float
+
+
+def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]:
+    """Every way of some rows, the best first, all on the same prompts, lengths and samplings.
+
+    Where a way has no figure on some of them, those are left out for all.
+
+    Args:
+        rows: as `swept` gives them, of one experiment.
+        column: of the figure. higher: whether more of it is better.
+    """
+    by_prompt = _values_by_prompt(rows, column)
+    if by_prompt.empty:
+        return []
+    values = by_prompt.to_numpy()
+    better = values if higher else -values
+    order, chances = np.argsort(-better.mean(0), kind="stable"), _chances(better)
+    labels = _labels(rows)
+    return [
+        Ranked(way := by_prompt.columns[place], labels[way], estimate(values[:, place]), float(chances[place]))
+        for place in order
+    ]
+
+
+def best_words(found: list[Ranked], words: str, scale: float = 1.0, digits: int = 2) -> str:
+    """The best way in a sentence, with how sure that is.
+
+    Args:
+        words: of the figure, with its unit. scale, digits: a figure times `scale` is what is told, with so many digits.
+    """
+    if not found:
+        return "Nothing has been measured for all ways on the same prompt yet."
+    best = found[0]
+    if best.figure.prompts < FEWEST:
+        value, few = f"{scale * best.figure.value:,.{digits}f}", best.figure.prompts
+        prompts = "one prompt, which says" if few == 1 else f"{few} prompts, which say"
+        return f"{best.label}: {words} {value}, on {prompts} nothing about others."
+    value, low, high = (f"{scale * each:,.{digits}f}"
+                        for each in (best.figure.value, best.figure.low, best.figure.high))  # fmt: skip
+    if len(found) == 1:
+        return f"{best.label}: {words} {value} ({low} to {high}); there is no other way to compare it with."
+    nearest = ALIKE * abs(best.figure.value)
+    alike = [each.label for each in found[1:] if abs(each.figure.value - best.figure.value) <= nearest]
+    sure = f"the best in {best.chance:.0%} of {RANKING_DRAWS:,} draws of the {best.figure.prompts} prompts"
+    rival = max(found[1:], key=lambda each: each.chance)
+    beside = f"; {rival.label} is it in {rival.chance:.0%}" if rival.chance >= 0.05 else ""
+    if alike:
+        beside = f"; {alike[0]} {f'and {len(alike) - 1} more reach' if len(alike) > 1 else 'reaches'} the same"
+    return f"{best.label}: {words} {value} ({low} to {high}), {sure}{beside}."
+
+
+def _values_by_prompt(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """The figure of every prompt (rows) and way (columns), over conditions under which all ways have one."""
+    known = rows[rows[column].notna()]
+    if known.empty:
+        return pd.DataFrame()
+    known = known.assign(
+        place=known.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup(),
+        prompt_number=known.groupby(PROMPT, dropna=False).ngroup(),
+    )
+    # The median over repeats: a busy machine stretches a time now and then.
+    table = known.pivot_table(index=["prompt_number", "place"], columns="way", values=column, aggfunc="median")
+    return table.dropna().groupby(level="prompt_number").mean()
+
+
+def _chances(better: np.ndarray) -> np.ndarray:
+    """Share of draws of the rows in which the mean of a column is the highest; columns that are alike share."""
+    count = len(better)
+    drawn = np.random.default_rng(SEED).integers(count, size=(RANKING_DRAWS, count))
+    times = np.apply_along_axis(np.bincount, 1, drawn, minlength=count)
+    means = times @ better / count
+    top = means.max(1, keepdims=True)
+    winners = means >= top - ALIKE * np.abs(top)
+    return (winners / winners.sum(1, keepdims=True)).mean(0)
+
+
+def _labels(rows: pd.DataFrame) -> dict[str, str]:
+    """What the screen calls each way: the label of the contestant whose line it is, where that was run."""
+    own_first = rows.assign(other=rows["line"] != rows["way"]).sort_values("other", kind="stable")
+    return dict(own_first.drop_duplicates("way").set_index("way")["label"])

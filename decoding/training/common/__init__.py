@@ -1,0 +1,1 @@
+"""What all trainings share: their folder on disk, the loop, the command around it, and text from a folder."""

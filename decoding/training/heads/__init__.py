@@ -1,0 +1,1 @@
+"""Training draft heads over a target's features: EAGLE, HASS and TALF."""

@@ -1,0 +1,1 @@
+"""Training the neural selector of delayed trees: labelled roots, objective, learner."""
