@@ -1,4 +1,4 @@
-"""What rows say: means over prompts with bootstrap intervals, for every combination of what varies, and the best of all.
+"""What rows say: means over prompts with bootstrap intervals for every combination of what varies, and the best.
 
 runs = swept(rows)                     # of `rows.RowStore.frame`
 axes(runs)                             # {"settings.max_depth": (3, 4, 5), ...}

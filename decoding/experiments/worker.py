@@ -1,4 +1,4 @@
-"""Makes runs with one pair on one device, each a row with what it ran on; every method is warmed up before its first."""
+"""Makes runs with one pair on one device, each a row with what it ran on; every method is warmed up first."""
 
 import json
 import os

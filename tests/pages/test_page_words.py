@@ -19,7 +19,7 @@ TYPED = ("Name the training that --resume", "--again does a phase", "has not com
 
 def said_with_options():
     """Texts of errors raised in what pages hear that hold an option, formatted parts as `X`."""
-    files = [file for folder in HEARD for file in sorted((ROOT / "decoding" / folder).glob("*.py"))]
+    files = [file for folder in HEARD for file in sorted((ROOT / "decoding" / folder).rglob("*.py"))]
     files += [ROOT / "decoding" / name for name in HEARD_FILES]
     for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

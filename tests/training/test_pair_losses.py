@@ -35,8 +35,8 @@ VOCABULARY = 50
 @pytest.fixture(autouse=True)
 def in_float32(monkeypatch):
     """Compare exactly: also where the processor would compute in bfloat16."""
-    for module in ("target_training", "draft_training", "loop_training", "fast_forward"):
-        monkeypatch.setattr(f"decoding.training.{module}.compute_dtype", lambda device: torch.float32)
+    for module in ("phases", "networks"):
+        monkeypatch.setattr(f"decoding.training.pairs.{module}.compute_dtype", lambda device: torch.float32)
 
 
 @pytest.fixture

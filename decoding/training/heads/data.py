@@ -1,4 +1,4 @@
-"""What a draft head is trained on, prepared once and kept: windows of text, the target's features, the target's trees."""
+"""What a draft head is trained on, prepared once and kept: windows of text, features and trees of the target."""
 
 import hashlib
 import json

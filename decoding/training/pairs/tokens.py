@@ -1,4 +1,4 @@
-"""The tokenizer of a trained pair, and the tokens of a corpus as arrays on disk: batches are cut by seed and step alone."""
+"""The tokenizer of a trained pair, and the tokens of a corpus on disk: batches are cut by seed and step alone."""
 
 import hashlib
 import io
