@@ -14,7 +14,7 @@ HEARD = ("training", "experiments", "papers")
 HEARD_FILES = ("common/files.py", "common/packed_weights.py", "common/trained_store.py", "costs/kept.py")
 # Of what is typed wrongly behind a command; a page never types so.
 TYPED = ("Name the training that --resume", "--again does a phase", "has not come as far as --again", "--samplings",
-         "--count")  # fmt: skip
+         "--count", "give --prompts")  # fmt: skip
 
 
 def said_with_options():
