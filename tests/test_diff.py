@@ -17,7 +17,7 @@ from decoding.diff import (
     tree_words,
 )
 from decoding.trace.archive import save_run
-from tests.traces import (
+from tests.helpers.traces import (
     Spec,
     bonus,
     dynatree_recovered,

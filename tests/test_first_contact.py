@@ -17,7 +17,7 @@ from benchmarks.gpu.report import LINES, NO_CUDA, Report
 from decoding.common.interruption import CancelledError
 from decoding.compare.identity import Difference
 from decoding.models.pair import embedded_pair
-from tests.engines.tape import TapeGraphs
+from tests.helpers.tape import TapeGraphs
 
 
 def asked(path=None, minutes=2.0):

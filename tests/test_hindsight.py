@@ -11,7 +11,7 @@ from decoding.analysis.hindsight import Followed, _reach, hindsight, ranks_along
 from decoding.analysis.luck import rerolled
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import SettingsError
-from tests import traces
+from tests.helpers import traces
 
 
 def curve(*points):

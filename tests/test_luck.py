@@ -7,7 +7,7 @@ import pytest
 
 from decoding.analysis.luck import luck_of, rerolled, run_luck, token_law, walked_tokens
 from decoding.trace.records import VerificationStep
-from tests import traces
+from tests.helpers import traces
 
 
 @pytest.fixture(scope="module")

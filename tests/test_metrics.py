@@ -19,7 +19,7 @@ from decoding.trace.metrics import (
     spread,
     tokens_before_loop,
 )
-from tests.traces import run_mixed, run_replayed
+from tests.helpers.traces import run_mixed, run_replayed
 
 
 @pytest.fixture(scope="module")

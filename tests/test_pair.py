@@ -20,7 +20,7 @@ from decoding.models.folder import check_values
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, match_vocabulary, release
 from decoding.models.presets import EMBEDDED, EMBEDDED_FOLDER, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
 from decoding.models.vocabulary import Vocabulary
-from tests.process import printed
+from tests.helpers.process import printed
 
 PRESET_ARCHITECTURES = ("gpt_neox", "qwen2", "llama", "smollm2", "gpt2", "gemma3")
 PROMPTS = ("Once upon a time there was a little fox.", "The population of the city was 1,200 in 1990.")

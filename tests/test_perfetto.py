@@ -8,7 +8,7 @@ import pytest
 from decoding.recorded import home_run
 from decoding.trace.perfetto import perfetto_json
 from decoding.trace.records import PHASES
-from tests.traces import run_autoregressive, run_mixed, run_of, run_replayed, summary
+from tests.helpers.traces import run_autoregressive, run_mixed, run_of, run_replayed, summary
 
 NEEDED = {"X": {"name", "cat", "pid", "tid", "ts", "dur", "args"}, "C": {"name", "cat", "pid", "ts", "args"},
           "M": {"name", "pid", "tid", "ts", "args"}}  # fmt: skip

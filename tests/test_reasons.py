@@ -18,8 +18,8 @@ from decoding.trace import archive
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import ForcedTrace, VerificationStep, node_paths
 from decoding.trace.verdicts import Verdicts
+from tests.helpers.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
 from tests.test_trace_file import document_of, loaded, rezipped, saved
-from tests.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
 from viz.explain.iteration import why_final, why_not_expanded, why_verdict
 from viz.scope.cards import cards
 from viz.scope.scene import build_scene

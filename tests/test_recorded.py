@@ -8,8 +8,8 @@ import pytest
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, phase_means, slowdown
 from decoding.recorded import CHAIN, PLAIN, RECORDINGS, recorded_run, recorded_runs, rivals
 from decoding.recorded.criteria import Rescue, best_rescue, loops, rescues, speed, threshold_moves, tokens_per_pass
-from tests.process import printed
-from tests.traces import bonus, run_of
+from tests.helpers.process import printed
+from tests.helpers.traces import bonus, run_of
 
 LOST = {"tree_loses": TOKENS, "lost_draft": DRAFT, "lost_verify": VERIFY, "lost_rebuild": REBUILD}
 

@@ -14,8 +14,8 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import save_run
 from decoding.verifiers import VERIFIERS
-from tests import replays
-from tests.without_torch import run_without_torch
+from tests.helpers import replays
+from tests.helpers.without_torch import run_without_torch
 
 RUNS = {
     "iid": (METHODS["iid_paths"], Sampling(1.0, seed=3)),
@@ -37,7 +37,7 @@ def both(tmp_path_factory) -> tuple[dict, dict]:
     files = [str(folder / f"{name}.dscope") for name in RUNS]
     here = {"enumerated": replays.enumerated(), "drafted": replays.drafted(), "torch": False}
     here |= {file: replays.told(file) for file in files}
-    return json.loads(json.dumps(here)), json.loads(run_without_torch(folder, "-m", "tests.replays", *files))
+    return json.loads(json.dumps(here)), json.loads(run_without_torch(folder, "-m", "tests.helpers.replays", *files))
 
 
 def same(one, other, within: float, place: str = "") -> None:

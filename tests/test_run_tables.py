@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.trace.tables import iterations_csv, nodes_csv, safe_cell
-from tests.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of
+from tests.helpers.traces import dynatree_recovered, run_autoregressive, run_mixed, run_of
 
 
 def read(text: str) -> list[dict[str, str]]:

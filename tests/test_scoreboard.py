@@ -9,7 +9,7 @@ from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import Difference
 from decoding.compare.scoreboard import score, without_prefill
 from decoding.trace.metrics import Timeline, measure_run, measure_timeline
-from tests.traces import bonus, run_autoregressive, run_of
+from tests.helpers.traces import bonus, run_autoregressive, run_of
 
 AR, HF, TREE = (parse_contestant(name) for name in ("autoregressive", "hf_generate", "dynatree"))
 

@@ -22,7 +22,16 @@ from decoding.trace import archive as trace_file
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.codec import RecordError, array_of
 from decoding.trace.records import FORMAT_VERSION, ForcedTrace, RunTrace, SamplingTrace
-from tests.traces import Spec, bonus, dynatree_recovered, iteration_of, run_autoregressive, run_mixed, run_of, summary
+from tests.helpers.traces import (
+    Spec,
+    bonus,
+    dynatree_recovered,
+    iteration_of,
+    run_autoregressive,
+    run_mixed,
+    run_of,
+    summary,
+)
 
 
 def full_run() -> RunTrace:

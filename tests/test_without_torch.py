@@ -12,8 +12,8 @@ from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import save_run
-from tests.traces import dynatree_recovered, run_mixed, run_of, sampled_recovered
-from tests.without_torch import run_without_torch
+from tests.helpers.traces import dynatree_recovered, run_mixed, run_of, sampled_recovered
+from tests.helpers.without_torch import run_without_torch
 
 LIVE_PAGES = ("compare", "papers", "race", "sweep", "train", "tune_live")
 ROWS_PAGES = ("verifiers", "what_if")

@@ -12,8 +12,8 @@ from decoding.training.common.run_folder import Status
 from decoding.training.launch import delete
 from pages.ui.common.menu import PAGES
 from tests.browser.axe import axe_script, violations
-from tests.experiments.made import made_experiment
-from tests.training.made import made_training
+from tests.helpers.experiments import made_experiment
+from tests.helpers.trainings import made_training
 
 WAIT_MS = 60_000
 POPOVER = "[data-testid=stPopoverBody]"

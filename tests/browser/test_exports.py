@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 from decoding.trace.archive import load_run, save_run
-from tests.traces import run_mixed
+from tests.helpers.traces import run_mixed
 
 ROOT = ".ds-root"
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from decoding.trace.archive import save_run
-from tests.traces import run_mixed
+from tests.helpers.traces import run_mixed
 
 SAID = "see https://other.example/x or www.other.example, me@other.example"
 

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from decoding.experiments.homes import experiments_home
-from tests.experiments.made import made_experiment
+from tests.helpers.experiments import made_experiment
 
 WAIT_MS = 60_000
 DRAWN = ".ds-root[data-drawn-scene]"

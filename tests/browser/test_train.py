@@ -17,7 +17,7 @@ TREE = ".ds-root[data-drawn-scene]"
 @pytest.fixture
 def toy(monkeypatch):
     """A training that takes a minute, in a process of its own; gone afterwards."""
-    monkeypatch.setitem(launching.MODULES, "head", "tests.training.toy")
+    monkeypatch.setitem(launching.MODULES, "head", "tests.helpers.toy_training")
     folder = launch("head", ("--steps", "3000", "--pause", "0.02"), "toy", training_home())
     yield folder
     if stand(folder).running:

@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.browser_app import SETTLED, running_app
 from decoding.trace.archive import save_run
-from tests.traces import run_mixed
-from tests.without_torch import environment_without_torch
+from tests.helpers.traces import run_mixed
+from tests.helpers.without_torch import environment_without_torch
 
 ROOT_ELEMENT = ".ds-root"
 

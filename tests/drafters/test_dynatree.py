@@ -11,7 +11,7 @@ from decoding.drafters import DynaTreeDrafter
 from decoding.drafters.base import Outcome
 from decoding.sources.table import TableSource, path_tokens, paths
 from decoding.trace.records import GROWTHS
-from tests.traces import bonus
+from tests.helpers.traces import bonus
 
 SURE = [0.95, 0.03, 0.01, 0.01]
 MIDDLE = [0.5, 0.3, 0.15, 0.05]

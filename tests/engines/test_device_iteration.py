@@ -33,7 +33,7 @@ from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from tests.engines.same_traces import differences
-from tests.engines.tape import TapeGraphs
+from tests.helpers.tape import TapeGraphs
 
 PROMPTS = ("Once upon a time there was a cat who had two friends, a dog and", "The little girl said")
 LINEAR, FIXED, DYNATREE = (METHODS[name] for name in ("linear", "fixed_tree", "dynatree"))

@@ -11,7 +11,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.eager import EagerEngine, LibraryForward
 from decoding.engines.output_head import OutputHead, watched
 from decoding.models.pair import PairSettings, embedded_pair, load_pair
-from tests.engines.tape import TapeGraphs
+from tests.helpers.tape import TapeGraphs
 
 TREE = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]], dtype=bool)
 # Architectures of transformers that do something to the product of their output head.

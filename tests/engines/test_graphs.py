@@ -12,7 +12,7 @@ from decoding.engines import graphs as module
 from decoding.engines.graphs import Graphs
 from decoding.engines.transfers import Transfers
 from decoding.models.pair import embedded_pair
-from tests.engines.tape import TapeGraphs
+from tests.helpers.tape import TapeGraphs
 
 CLEAR, BEGIN, END = "clear workspaces", "begin", "end"
 

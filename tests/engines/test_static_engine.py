@@ -20,7 +20,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 from decoding.session.session import DecodeSession, Limits
-from tests.engines.tape import TapeGraphs
+from tests.helpers.tape import TapeGraphs
 
 LEAN = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM")
 PROMPT = "Once upon a time there was a cat who had two friends, a dog and"

@@ -5,7 +5,7 @@ import pytest
 
 from decoding.experiments.estimates import best_words, ranked, swept
 from decoding.experiments.rows import with_settings
-from tests.experiments.made import made_row, made_rows
+from tests.helpers.experiments import made_row, made_rows
 
 
 def runs(*more: list[dict]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pytest
 from decoding.experiments import launch as following
 from decoding.experiments.launch import FollowedExperiment, experiments
 from decoding.experiments.rows import SCHEMA, RowStore
-from tests.experiments.made import made_experiment, made_rows
+from tests.helpers.experiments import made_experiment, made_rows
 
 
 @pytest.fixture(autouse=True)

@@ -30,8 +30,8 @@ from decoding.experiments.launch import (
     stand,
 )
 from decoding.experiments.rows import RowStore
-from tests.experiments.made import made_experiment, made_rows
-from tests.without_torch import run_without_torch
+from tests.helpers.experiments import made_experiment, made_rows
+from tests.helpers.without_torch import run_without_torch
 
 
 @pytest.fixture(autouse=True)

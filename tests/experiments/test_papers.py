@@ -20,8 +20,8 @@ from decoding.papers.judge import grid_name, judge, words_of
 from decoding.papers.reasons import of_time
 from decoding.papers.registry import EXHIBITS
 from decoding.papers.views import PARTS, VIEWS
-from tests.process import ROOT
-from tests.without_torch import run_without_torch
+from tests.helpers.process import ROOT
+from tests.helpers.without_torch import run_without_torch
 
 BY_KEY = {exhibit.key: exhibit for exhibit in EXHIBITS}
 SPEEDS = {"autoregressive": 100.0, "linear": 150.0, "fixed_tree": 140.0, "dynatree": 180.0}

@@ -11,7 +11,7 @@ from typing import Any
 
 from decoding.trace.archive import save_run
 from tests.golden import data, halves, traces
-from tests.traces import run_mixed
+from tests.helpers.traces import run_mixed
 
 FOLDER = Path(__file__).parent
 RECORDS, PLAIN, HALVES = FOLDER / "records.json.xz", FOLDER / "plain.json", FOLDER / "halves.tar.xz"

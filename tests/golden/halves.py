@@ -15,7 +15,7 @@ from decoding.experiments.runner import run_grid
 from decoding.models.pair import embedded_pair
 from decoding.training import embedded
 from decoding.training.common.run_folder import RunFolder
-from tests.training.small_pair import SETUP, write_corpus
+from tests.helpers.small_pair import SETUP, write_corpus
 
 HERE = b"/tmp/of-the-golden-set"  # stands in stored files for the folder they lie in
 STEPS, STOPPED_AFTER = 12, 7

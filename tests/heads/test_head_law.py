@@ -20,7 +20,7 @@ from decoding.session.iteration import Iteration
 from decoding.session.recorder import Step
 from decoding.trace.edits import Edits
 from decoding.trace.records import ModelInfo, PairInfo
-from tests.heads.some_heads import NAME, random_network, with_network
+from tests.helpers.heads import NAME, random_network, with_network
 
 VOCABULARY, TEXT = 3, [0, 2, 1, 1]
 SAMPLING = Sampling(temperature=0.8, draft_temperature=0.7)

@@ -20,7 +20,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import node_paths
 from decoding.trace.validation import check_run
-from tests.heads.some_heads import NAME, fitted_network, random_network, true_features, with_network
+from tests.helpers.heads import NAME, fitted_network, random_network, true_features, with_network
 from tests.test_checkpoints import told
 
 SMALL = {

@@ -16,7 +16,7 @@ from decoding.heads.store import all_heads, find_head, fits, heads_for, load_net
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, pair_identity
 from decoding.session.session import DecodeSession, Limits
-from tests.heads.some_heads import random_network
+from tests.helpers.heads import random_network
 
 
 @pytest.fixture(scope="module")

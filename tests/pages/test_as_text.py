@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.recorded import home_run
 from pages.ui.scope.as_text import iterations_table, run_table
-from tests import traces
+from tests.helpers import traces
 from tests.pages.apptest import open_page, sentences
 
 PAGE = "pages/step_through.py"

@@ -2,8 +2,8 @@
 
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.home import _steps
+from tests.helpers.process import printed
 from tests.pages.apptest import open_page, sentences
-from tests.process import printed
 from viz.explain.iteration import lost_node
 
 

@@ -9,10 +9,10 @@ from decoding.common.errors import DraftscopeError
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
 from pages.ui.common.menu import PAGES
 from pages.ui.common.state import Run
+from tests.helpers.process import printed
+from tests.helpers.traces import run_mixed
+from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import open_page, sentences
-from tests.process import printed
-from tests.traces import run_mixed
-from tests.without_torch import run_without_torch
 from viz.glossary import TERMS
 from viz.learn.puzzles import has_token
 from viz.tokens import plural

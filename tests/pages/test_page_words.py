@@ -7,7 +7,7 @@ import pytest
 from decoding.common.errors import TrainingError
 from pages.ui.common.errors import sentence
 from pages.ui.common.sentences import on_page
-from tests.process import ROOT
+from tests.helpers.process import ROOT
 
 # Folders whose errors reach a page: a process that a page started says them, or the page itself does.
 HEARD = ("training", "experiments", "papers")

@@ -17,8 +17,8 @@ from pages.ui.compare.plan import Outcome, Plan
 from pages.ui.race.runs import available
 from pages.ui.race.view import race_of, race_of_runs, recorded_race, replayed_words
 from pages.ui.widgets.contestants import RACE
+from tests.helpers.traces import PAIR, run_autoregressive, run_mixed
 from tests.pages.apptest import finish, open_field, press_start, sentences
-from tests.traces import PAIR, run_autoregressive, run_mixed
 
 TOKENS = 16
 

@@ -16,8 +16,8 @@ from pages.ui.app import run_file
 from pages.ui.app.exports import EXPORTS, SCOPE_KEY, Shown
 from pages.ui.common.state import ROW_BYTES, Run
 from pages.ui.scope import film as scope_film
+from tests.helpers.traces import big, bonus, run_mixed, run_of, summary
 from tests.pages.apptest import ROOT, open_page, sentences
-from tests.traces import big, bonus, run_mixed, run_of, summary
 from viz.scope.layout import fold_parent
 from viz.scope.scene import build_scene
 

@@ -6,8 +6,8 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
 from pages.ui.common.models import manager
 from pages.ui.widgets.trained import SELECTOR, trained_choices
+from tests.helpers.selectors import store
 from tests.pages.apptest import open_page, sentences
-from tests.selector.some_selectors import store
 
 STEP, WIDGET = "pages/step_through.py", "method_delayed_selector"
 

@@ -27,9 +27,9 @@ from pages.ui.sweep.methods import values_of
 from pages.ui.sweep.plan import EMBEDDED_KINDS, samplings_of
 from pages.ui.sweep.runs import run_words
 from pages.ui.sweep.sentences import asked_words, base_label, with_labels
-from tests.experiments.made import made_experiment, made_row, made_rows
+from tests.helpers.experiments import made_experiment, made_row, made_rows
+from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import ROOT, finish, open_page, sentences
-from tests.without_torch import run_without_torch
 
 PAGE = "pages/sweep.py"
 METHOD = "sweep_method_0"

@@ -23,9 +23,9 @@ from pages.ui.train.form import estimate_words
 from pages.ui.train.sentences import duration, progress_words
 from pages.ui.train.trees import common_places
 from pages.ui.widgets.settings import setting_key
+from tests.helpers.traces import bonus, fallback, run_of
+from tests.helpers.trainings import NAME, PHASE, made_training
 from tests.pages.apptest import ROOT, open_page, sentences
-from tests.traces import bonus, fallback, run_of
-from tests.training.made import NAME, PHASE, made_training
 
 PAGE = "pages/train.py"
 
@@ -130,7 +130,7 @@ def test_a_failed_one_says_why_in_one_sentence_and_is_resumed(home: Path, monkey
     resumed = []
     monkeypatch.setattr("decoding.training.launch._start", lambda folder, what: resumed.append(what.command))
     at.button(key="train_resume").click().run()
-    assert resumed == [("-m", "tests.training.toy", "--steps", "3", "--out", str(home / "one"), "--resume")]
+    assert resumed == [("-m", "tests.helpers.toy_training", "--steps", "3", "--out", str(home / "one"), "--resume")]
 
 
 def test_deleting_takes_two_clicks(home: Path):
@@ -223,7 +223,7 @@ def test_other_trainings_at_work_are_told_before_another_starts(home: Path):
 
 
 def test_a_training_is_started_from_the_form_and_stopped(home: Path, monkeypatch):
-    monkeypatch.setitem(launching.MODULES, "head", "tests.training.toy")
+    monkeypatch.setitem(launching.MODULES, "head", "tests.helpers.toy_training")
     at = open_page(PAGE)
     at.selectbox(key="train_head_loss").select("hass").run()
     at.button_group(key="train_unit_head").set_value("Steps").run()

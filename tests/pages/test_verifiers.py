@@ -12,8 +12,8 @@ from pages.ui.common.worker import Job
 from pages.ui.verify.state import Looked
 from pages.ui.verify.steps import table_html, words_html
 from pages.ui.verify.table import OWN, table_data
+from tests.helpers.traces import ended
 from tests.pages.apptest import finish, open_page, sentences
-from tests.traces import ended
 
 PAGE = "pages/verifiers.py"
 

@@ -19,7 +19,7 @@ from pages.ui.what_if.change import child_tokens, path_of
 from pages.ui.what_if.starters import missing_token, missing_words, starters
 from pages.ui.widgets.controls import DEFAULT_PROMPT
 from pages.ui.widgets.settings import setting_key
-from tests import traces
+from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
 from viz.branches.diff import fork_summary
 

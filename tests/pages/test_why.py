@@ -18,7 +18,7 @@ from pages.ui.explain.luck import luck_html
 from pages.ui.explain.reasons import sentences as reasons
 from pages.ui.explain.smallest_change import TUNE, asks_for_change, change_html, key_of, path_to, try_change
 from pages.ui.explain.subject import absent_subject, final_subject
-from tests import traces
+from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
 
 PAGE = "pages/step_through.py"

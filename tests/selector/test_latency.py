@@ -10,7 +10,7 @@ from decoding.models.pair import embedded_pair
 from decoding.selector.actions import ACTIONS, SHAPE, Action
 from decoding.selector.latency import LatencyModel
 from decoding.session.session import unrecorded
-from tests.selector.some_selectors import COSTS, LATENCY
+from tests.helpers.selectors import COSTS, LATENCY
 
 
 def seconds(way: str, length: float, selecting: bool = False) -> dict[Action, float]:

@@ -23,8 +23,8 @@ from decoding.selector.features import divergences
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.verifiers import SpecInferVerifier, TraversalVerifier
-from tests.heads.some_heads import random_network
-from tests.selector.some_selectors import LATENCY, WARM, store
+from tests.helpers.heads import random_network
+from tests.helpers.selectors import LATENCY, WARM, store
 
 FULL = {"record": "full", "rows": "full"}
 

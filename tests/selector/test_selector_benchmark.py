@@ -14,7 +14,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.store import find_selector, save_selector
 from decoding.training.selectors.data import Roots
-from tests.selector.some_selectors import LATENCY, content, random_network
+from tests.helpers.selectors import LATENCY, content, random_network
 from tests.selector.test_store import PAIR
 
 SAMPLINGS = (Sampling(1.0), Sampling(0.5))

@@ -21,8 +21,8 @@ from decoding.selector.store import (
     save_selector,
     selectors_for,
 )
-from tests.process import printed
-from tests.selector.some_selectors import content, random_network
+from tests.helpers.process import printed
+from tests.helpers.selectors import content, random_network
 
 MODEL = {"name": "m", "parameters": 10, "layers": 2, "vocab_size": 7, "weights": "0.5"}
 PAIR = {"name": "My pair", "target": MODEL, "draft": {**MODEL, "name": "d"}}

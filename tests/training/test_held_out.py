@@ -25,7 +25,7 @@ from decoding.training.held_out import (
     ratio,
     read,
 )
-from tests.training.small_pair import write_corpus
+from tests.helpers.small_pair import write_corpus
 
 
 @pytest.fixture(scope="module")

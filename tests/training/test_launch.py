@@ -27,10 +27,10 @@ from decoding.training.launch import (
     stand,
     trainings,
 )
-from tests.training import toy
+from tests.helpers import toy_training
 
 WAIT_S = 60.0
-TOY, STEPS = "tests.training.toy", "200"
+TOY, STEPS = "tests.helpers.toy_training", "200"
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def weight(folder: RunFolder) -> float:
 def straight(tmp_path: Path) -> float:
     """The weight of the same training that never stopped, in this process."""
     folder = RunFolder(tmp_path / "other home" / "straight")
-    assert toy.main(["--out", str(folder.path), "--steps", STEPS]) == 0
+    assert toy_training.main(["--out", str(folder.path), "--steps", STEPS]) == 0
     return weight(folder)
 
 
@@ -129,7 +129,7 @@ def test_what_the_command_refuses_is_told_in_a_sentence():
 
 def test_why_it_failed_is_what_its_process_wrote(tmp_path: Path):
     folder = RunFolder(tmp_path / "diverged")
-    assert toy.main(["--out", str(folder.path), "--steps", "9", "--diverge-at", "5"]) == 1
+    assert toy_training.main(["--out", str(folder.path), "--steps", "9", "--diverge-at", "5"]) == 1
     assert stand(folder).state == "failed" and "is nan: resume with a lower" in stand(folder).message
 
 

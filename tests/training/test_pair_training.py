@@ -29,7 +29,7 @@ from decoding.training.pairs.training import (
     Length,
     PairTraining,
 )
-from tests.training.small_pair import SETUP, arrays_in, write_corpus
+from tests.helpers.small_pair import SETUP, arrays_in, write_corpus
 
 LENGTH = Length(steps=20, pause_s=1e9)
 NO_SETTINGS = TrainingSettings("embedded", "small", ("-m", embedded.MODULE), {}, {}, "2030-01-02")

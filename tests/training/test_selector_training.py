@@ -19,7 +19,7 @@ from decoding.training.common.run_folder import RunFolder
 from decoding.training.selectors.data import Roots
 from decoding.training.selectors.examples import examples
 from decoding.training.selectors.learner import SelectorLearner, SelectorSettings
-from tests.selector.some_selectors import LATENCY
+from tests.helpers.selectors import LATENCY
 
 SAMPLINGS = (Sampling(0.6), Sampling(1.0, 0.9))
 SETTINGS = SelectorSettings("nss", batch=32, dropout=0.1, look_every=5)

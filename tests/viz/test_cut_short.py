@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from decoding.trace.records import IterationTrace, VerificationStep
-from tests import traces
+from tests.helpers import traces
 from viz.explain.iteration import iteration_summary, why_final
 from viz.explain.truncation import cut_nodes, is_cut
 from viz.explain.verdict import why_verdict

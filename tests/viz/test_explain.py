@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.trace.older import upgraded
-from tests import traces
+from tests.helpers import traces
 from viz.charts.run import tokens_over_time
 from viz.explain.iteration import (
     iteration_summary,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests import traces
+from tests.helpers import traces
 from viz.scope.data import frame_data
 from viz.scope.film import FEWEST, film_data, make_frame, near_edge, window_around
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.trace.records import ForcedTrace, node_paths
-from tests.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of, run_of, summary
+from tests.helpers.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of, run_of, summary
 from viz.branches.diff import (
     NO_TIME,
     continuation_html,

@@ -8,8 +8,8 @@ import pytest
 
 from decoding.trace import records
 from decoding.trace.records import ForcedTrace, IterationTrace, VerificationStep, node_paths
-from tests import traces
-from tests.counted import lines_run
+from tests.helpers import traces
+from tests.helpers.counted import lines_run
 from viz.explain.draft_rule import Places
 from viz.explain.growth import why_not_expanded, why_pruned
 from viz.explain.known import Known

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from benchmarks.trace_drawing import _draw_iteration, _run_figures
 from decoding.trace.records import HistoryTrace, RunTrace
-from tests.traces import dynatree_recovered, run_of
+from tests.helpers.traces import dynatree_recovered, run_of
 
 LINK = '<a href="https://other.example">here</a>'
 

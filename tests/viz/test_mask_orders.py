@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.trace.tree_mask import count_blocks, tree_mask
-from tests import traces
+from tests.helpers import traces
 from viz.scope.mask import breadth_first, depth_first, row_orders
 
 #        0

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 
 from decoding.trace.tree_mask import tree_mask
-from tests import traces
+from tests.helpers import traces
 from viz.charts.description import chart_sentence, chart_table
 from viz.charts.hindsight import run_luck_figure
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.trace.records import ForcedTrace, node_paths
-from tests import traces
+from tests.helpers import traces
 from viz.scope.layout import bars, overview_data
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.recorded import recorded_run
-from tests import traces
+from tests.helpers import traces
 from viz.scope.phases import time_rows
 from viz.scope.scene import build_scene
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.recorded import RECORDINGS, home_run, recorded_run
-from tests.traces import bonus, dynatree_recovered, fallback, pruned, run_of, summary
+from tests.helpers.traces import bonus, dynatree_recovered, fallback, pruned, run_of, summary
 from viz.learn.puzzles import _breadth, guessable, has_token, hidden_data, judge, missing_tokens, path_words
 
 

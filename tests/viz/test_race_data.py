@@ -9,7 +9,7 @@ import pytest
 from decoding.common.errors import SettingsError
 from decoding.recorded.race import RACERS, race_runs
 from decoding.trace.records import SamplingTrace
-from tests.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
+from tests.helpers.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
 from viz.component_files import component_style
 from viz.race.data import SPEEDS, default_speed, iteration_ticks, race_data, readable, time_ticks
 from viz.race.lanes import Lane, Step, check_lanes, lane_of, lane_of_times

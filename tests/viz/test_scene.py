@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests import traces
+from tests.helpers import traces
 from viz.scope.layout import fold_id, fold_parent
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import LABEL_COLUMNS, build_scene, scene_to_json

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests import traces
+from tests.helpers import traces
 from viz.component_files import FOLDER, SCOPE_SCRIPTS, SCOPE_STYLES, scope_script, scope_style
 from viz.scope.data import compact_data, frame_data, panel_terms, run_strip, run_text
 from viz.scope.phases import FINAL_ID

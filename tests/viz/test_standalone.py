@@ -12,7 +12,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-from tests.traces import big, dynatree_recovered, fallback, run_mixed, run_of, summary
+from tests.helpers.traces import big, dynatree_recovered, fallback, run_mixed, run_of, summary
 from viz.component_files import scope_script
 from viz.standalone.page import THEME, embedded_json, figures_html, scope_html
 

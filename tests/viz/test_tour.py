@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.trace.records import HistoryTrace
-from tests.traces import autoregressive, dynatree_recovered, pruned, run_of
+from tests.helpers.traces import autoregressive, dynatree_recovered, pruned, run_of
 from viz.learn.tour import ADAPTING, COMPARE, COMPARED, STEP_THROUGH, STORY, WHAT_IF, Story, tour_steps
 
 ALL_PAGES = (STEP_THROUGH, WHAT_IF, COMPARE)

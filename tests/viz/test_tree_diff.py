@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of
+from tests.helpers.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of
 from viz.branches.diff import compare_trees, what_changed
 
 

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.counted import lines_run
-from tests.traces import big, dynatree_recovered
+from tests.helpers.counted import lines_run
+from tests.helpers.traces import big, dynatree_recovered
 from viz.scope.layout import tidy_rows
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.traces import big, fallback, sampled_recovered
+from tests.helpers.traces import big, fallback, sampled_recovered
 from viz.verify.charts import (
     Curve,
     LawPanel,

@@ -14,7 +14,7 @@ from PIL import Image
 
 from decoding.recorded import home_run
 from decoding.trace.tree_mask import tree_mask
-from tests import traces
+from tests.helpers import traces
 from viz.charts import methods
 from viz.charts import run as charts
 from viz.scope.cache import MAX_CELLS, cache_figure, cache_strip, cache_strips

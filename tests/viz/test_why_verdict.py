@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.trace.records import VerificationStep
-from tests import traces
+from tests.helpers import traces
 from viz.explain.verdict import residuals, why_verdict
 
 

@@ -1,6 +1,6 @@
 """A training of seconds in a process of its own: a line is fitted, and a hand-written tree stands for what is drafted.
 
-python -m tests.training.toy --out DIR --steps 400 --pause 0.01
+python -m tests.helpers.toy_training --out DIR --steps 400 --pause 0.01
 """
 
 import argparse
@@ -14,13 +14,13 @@ from typing import Any
 from decoding.common.errors import TrainingError
 from decoding.trace.records import RunTrace
 from decoding.training.common.run_folder import RunFolder, Status, TrainingSettings
-from tests.traces import bonus, dynatree_recovered, fallback, run_of
+from tests.helpers.traces import bonus, dynatree_recovered, fallback, run_of
 
 LEARNT = 60  # steps after which the tree is the better one
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m tests.training.toy")
+    made = argparse.ArgumentParser(prog="python -m tests.helpers.toy_training")
     made.add_argument("--out", type=Path, required=True)
     made.add_argument("--resume", action="store_true")
     made.add_argument("--steps", type=int, default=200)
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     folder = RunFolder(args.out)
     try:
         if not args.resume:
-            command = ("-m", "tests.training.toy", *words)
+            command = ("-m", "tests.helpers.toy_training", *words)
             settings = {"loss": args.loss, "steps": args.steps}
             name = "TALF head, toy pair, 2026-11-22"
             folder.begin(TrainingSettings("head", name, command, settings, {}, datetime.now().isoformat()))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from decoding.trace.archive import save_run
 from decoding.training.common.run_folder import Kind, RunFolder, Status, TrainingSettings
-from tests.traces import bonus, fallback, run_of
+from tests.helpers.traces import bonus, fallback, run_of
 
 NAME = "TALF head, Embedded pair, 2026-11-22"
 CREATED = "2026-11-22T10:00:00"
@@ -14,7 +14,7 @@ PHASE = "training the head"
 def made_training(home: Path, name: str, status: Status | None = None, kind: Kind = "head") -> RunFolder:
     """A training with curves of 60 steps and three trees, the later ones with more accepted tokens."""
     folder = RunFolder(home / name)
-    command = ("-m", "tests.training.toy", "--steps", "3")
+    command = ("-m", "tests.helpers.toy_training", "--steps", "3")
     folder.begin(TrainingSettings(kind, NAME, command, {"loss": "talf"}, {"name": "Embedded pair"}, CREATED))
     for step in range(0, 60, 10):
         place = {"phase": PHASE, "step": step, "trained_s": step / 2, "written": 1e9}

@@ -1,6 +1,6 @@
 """What replays of a file come to, as plain data, so that a Python with torch and one without can be compared.
 
-python -m tests.replays run.dscope ...     # prints it as JSON
+python -m tests.helpers.replays run.dscope ...     # prints it as JSON
 """
 
 import json
