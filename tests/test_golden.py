@@ -44,6 +44,13 @@ def test_a_difference_is_found():
     assert not files.differences(record, {"a": [1, {"b": 0.5001}], "c": "x"})
     for other in ({"a": [1, {"b": 0.6}], "c": "x"}, {"a": [1], "c": "x"}, {"a": [1, {"b": 0.5}]}, {**record, "d": 1}):
         assert files.differences(record, other)
+    left = {"residual_ids": [[4]], "residual_probs": [[1.0]], "odds": "1.63 0.9368"}
+    assert not files.differences(
+        left, {"residual_ids": [[4, 9]], "residual_probs": [[1.0, 1e-14]], "odds": "1.63 0.9369"}
+    )
+    assert files.differences(left, {**left, "residual_ids": [[9]]}) and files.differences(
+        left, {**left, "odds": "1.6 1"}
+    )
 
 
 def test_files_of_every_version_open(kept):

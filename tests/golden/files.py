@@ -18,6 +18,7 @@ RECORDS, PLAIN, HALVES = FOLDER / "records.json.xz", FOLDER / "plain.json", FOLD
 PARTS = ("grids", "verdicts", "addresses", "names")
 # Numbers are kept to four digits, and another processor rounds in another order.
 NEAR = {"rel_tol": 3e-3, "abs_tol": 1e-5}
+UNLIKELY = 1e-6
 
 
 def write() -> None:
@@ -52,6 +53,7 @@ def as_kept(value: Any) -> Any:
 def differences(kept: Any, found: Any, place: str = "") -> list[str]:
     """Where two values part, numbers within rounding."""
     if isinstance(kept, Mapping) and isinstance(found, Mapping):
+        kept, found = _likely(kept), _likely(found)
         missing = [f"{place}.{name}: only {'kept' if name in kept else 'found'}" for name in kept.keys() ^ found.keys()]
         return missing + [
             each
@@ -63,7 +65,26 @@ def differences(kept: Any, found: Any, place: str = "") -> list[str]:
         return [each for number, (one, other) in pairs for each in differences(one, other, f"{place}[{number}]")]
     if isinstance(kept, float) and isinstance(found, float | int) and not isinstance(found, bool):
         return [] if math.isclose(kept, found, **NEAR) else [f"{place}: {kept} is {found} now"]
+    if isinstance(kept, str) and isinstance(found, str) and (numbers := _numbers(kept)) and _numbers(found):
+        return differences(numbers, _numbers(found), place)
     return [] if kept == found else [f"{place}: {kept!r} is {found!r} now"]
+
+
+def _likely(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A record whose residuals hold only tokens that are no rounding error of another machine."""
+    if not {"residual_ids", "residual_probs"} <= record.keys():
+        return record
+    probs = [[each for each in row if each > UNLIKELY] for row in record["residual_probs"]]
+    ids = [row[: len(left)] for row, left in zip(record["residual_ids"], probs, strict=True)]
+    return {**record, "residual_ids": ids, "residual_probs": probs}
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers of a setting that is a list of them: `1.63 0.9368`; none for any other text."""
+    try:
+        return [float(word) for word in text.split()]
+    except ValueError:
+        return []
 
 
 def _written(value: Any, indent: int | None = None) -> bytes:
