@@ -93,12 +93,12 @@ def test_another_tree_on_the_same_prefix(verifiers):
     page = verifiers
     page.click(".st-key-verify_draft_open button")
     page.locator(".st-key-verify_method input").fill("DySpec greedy")
-    page.keyboard.press("Enter")
+    page.get_by_role("option", name="DySpec greedy", exact=True).click()
     settle(page)
     page.click(".st-key-verify_draft button")
     page.get_by_text("drafted here on the same prefix").wait_for(timeout=WAIT_MS)
     rolled(page)
-    assert "would bias the output" in row(page, "spectr").inner_text()
+    row(page, "spectr").filter(has_text="would bias the output").wait_for(timeout=WAIT_MS)
     assert row(page, "spectr").get_attribute("aria-disabled") == "true"
     page.click(".st-key-verify_back button")
     page.get_by_text("of the run").first.wait_for(timeout=WAIT_MS)
