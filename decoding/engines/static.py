@@ -28,7 +28,7 @@ class StaticEngine:
     Attributes:
         graphs, transfers: graphs of this model and its traffic with the host, with their counters.
         forward_pass: the model as a function of tensors on the device.
-        trees: room that iterations on the device work in, by size (see `device_iteration`).
+        trees: room that iterations on the device work in, by size (see `decoding.device.iteration`).
     """
 
     def __init__(

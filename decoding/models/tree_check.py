@@ -32,7 +32,7 @@ def let_masks_decide(network: Any) -> None:
 
     The layers of GPT-Neo also hide rows by their number, which is not the position of a tree's nodes: local layers what
     lies `window_size` rows back, and all layers fail past the last position. Every pass is given a whole mask and no
-    text is longer than the windows (`pair_checks.check_context`), so nothing is left for them to hide. The token types
+    text is longer than the windows (`checks.check_context`), so nothing is left for them to hide. The token types
     of BERT's relatives, all 0, end after so many tokens of a pass as there are positions; trees may be larger.
     """
     rows = 2 * MAX_CONTEXT
