@@ -13,6 +13,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.edits import Edits
 from decoding.trace.validation import check_run
+from tests.helpers.families import family
 from viz.explain.verdict import why_verdict
 
 WIDE = METHODS["dynatree"].with_settings(branch_first_level=True, stop_probability=0.01, prune_probability=0.005)
@@ -64,7 +65,7 @@ def told(iteration):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", REWOUND)
+@pytest.mark.parametrize("name", family(REWOUND, "dynatree", "dyspec, sampled", "salf"))
 def test_a_rewound_session_decodes_on_to_the_bit(pair, name, engine):
     pair, (method, sampling) = pair.with_engine(engine), REWOUND[name]
     session = DecodeSession(pair, method, prompt(pair), sampling, Limits(max_new_tokens=24, rows="full"))

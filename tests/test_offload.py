@@ -23,6 +23,7 @@ from decoding.models.grouped_attention import GROUPED_SDPA
 from decoding.models.offload import drop_offloaded, fetch_weight, is_offloaded, placement
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, pair_identity, release
 from decoding.session.session import DecodeSession, Limits
+from tests.helpers.families import family
 
 MOSTLY_OFF_GIB = 0.0104  # room for the embedding beside one layer of the embedded target
 NEW_TOKENS = 6
@@ -79,12 +80,7 @@ def test_trees_and_generate_agree_with_weights_in_memory(offloaded, reference):
         assert run_baseline(offloaded, baseline, ids, NEW_TOKENS).output_ids == reference
 
 
-QUICK = ("autoregressive", "dynatree", "hardware_aware")
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in METHODS]
-)
+@pytest.mark.parametrize("name", family(METHODS, "autoregressive", "dynatree"))
 def test_every_method_gives_the_text_of_autoregressive_decoding(offloaded, reference, name):
     policies = CACHE_POLICIES if METHODS[name].drafter.uses_draft_model else CACHE_POLICIES[:1]
     for policy in policies:

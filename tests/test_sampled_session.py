@@ -9,6 +9,7 @@ from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.verifiers import VERIFIERS
+from tests.helpers.families import family
 
 WARM = Sampling(temperature=0.8, top_p=0.95, seed=5)
 
@@ -32,9 +33,7 @@ def run(pair, method, sampling=WARM, tokens=24, **limits):
 QUICK = ("autoregressive", "dyspec", "iid_paths", "opt_tree")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in METHODS]
-)
+@pytest.mark.parametrize("name", family(METHODS, *QUICK))
 def test_the_same_seed_gives_the_same_run_and_another_one_another(pair, name):
     method = fitted(METHODS[name], WARM)
     first, _ = run(pair, method)

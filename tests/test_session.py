@@ -17,6 +17,7 @@ from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from decoding.models.tree_attention import causal_visibility, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, decode
+from tests.helpers.families import family
 
 VARIANTS = {
     "autoregressive": METHODS["autoregressive"],
@@ -40,10 +41,7 @@ def embedded():
     return embedded_pair()
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "qwen2")]
-
-
-@pytest.fixture(scope="module", params=["gpt_neox", "llama", *SLOW])
+@pytest.fixture(scope="module", params=family(("gpt_neox", "llama", "gpt2", "qwen2"), "llama"))
 def tiny(request, tmp_path_factory):
     """A random target of one architecture whose draft is itself with noise."""
     folder = tmp_path_factory.mktemp(request.param)

@@ -23,6 +23,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.edits import Edits
 from decoding.trace.records import node_paths
+from tests.helpers.families import family
 
 QUICK = ("dynatree", "specexec", "dyspec")
 SETTINGS = {
@@ -65,7 +66,7 @@ def absent_paths(iteration):
 DRAFTING = [name for name, method in METHODS.items() if method.drafter.uses_draft_model]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in DRAFTING])
+@pytest.mark.parametrize("name", family(DRAFTING, *QUICK))
 def test_the_tree_as_it_was_is_drafted_again_and_every_answer_keeps_the_token(pair, name):
     run = run_of(pair, name)
     for iteration in run.iterations:

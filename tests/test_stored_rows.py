@@ -17,6 +17,7 @@ from decoding.sources.draft_model import ModelSource
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.edits import Edits
 from decoding.tree.token_tree import TokenTree
+from tests.helpers.families import family
 
 AWARE = METHODS["hardware_aware"].with_settings(verify_ms="1:1 64:2", level_ms="1:0.2", odds="1.5 1", node_budget=16)
 FULL = METHODS["fixed_tree"].with_settings(
@@ -75,7 +76,7 @@ def shape(tree, order):
     return [column.tolist() for column in columns], order.tolist()
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", family(RUNS, "dynatree", "dyspec"))
 def test_nothing_changed_gives_the_recorded_trees(pair, name, tmp_path):
     session = decoded(pair, *RUNS[name])
     save_run(session.trace(), tmp_path / "run.dscope")

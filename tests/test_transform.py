@@ -24,6 +24,7 @@ from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.naive_tree import NaiveSolver
 from decoding.verifiers.verified_tree import VerifiedTree
+from tests.helpers.families import family
 
 IID = IIDPathsDrafter(paths=2, length=2)
 WITHOUT_REPLACEMENT = SequoiaDrafter(node_budget=5, max_depth=2, acceptance="0.5,0.3")
@@ -93,12 +94,13 @@ def test_a_token_that_the_target_cannot_emit_is_no_matter_of_chance(generator):
     assert p_values(spans, generator)[0] == 0
 
 
-@pytest.mark.parametrize("verifier", ["nss", "specinfer", "traversal"])
+@pytest.mark.parametrize("verifier", family(("nss", "specinfer", "traversal"), "nss"))
 def test_exact_sampling_is_uniform_at_every_position(verifier, generator):
     found = p_values(table_outputs(IID, verifier, 2000), generator)
     assert len(found) == 3 and min(found) > 1e-3
 
 
+@pytest.mark.slow
 def test_biased_sampling_is_not(generator):
     assert min(p_values(table_outputs(WITHOUT_REPLACEMENT, "specinfer_wor", 2000), generator)) > 1e-3
     assert min(p_values(table_outputs(WITHOUT_REPLACEMENT, "specinfer", 2000), generator)) < 1e-10

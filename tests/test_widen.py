@@ -31,6 +31,7 @@ from decoding.widen import (
     main,
     widened_pair_folders,
 )
+from tests.helpers.families import family
 
 REAL_IDS = 4096
 ROLES = ("target", "draft")
@@ -110,7 +111,10 @@ def test_real_logits_are_those_of_the_embedded_pair(embedded, wide, prompts, rol
         assert torch.equal(found.argmax(-1), expected.argmax(-1))
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-3), ("bfloat16", 0.25), ("float16", 0.1)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [("float32", 1e-3), ("bfloat16", 0.25), pytest.param("float16", 0.1, marks=pytest.mark.slow)],
+)
 def test_padded_logits_are_the_same_constant_everywhere(folders, prompts, dtype, tolerance):
     pair = load(folders, dtype)
     for role in ROLES:
@@ -131,7 +135,7 @@ def test_sixteen_bits_round_no_more_than_in_the_embedded_pair(embedded, folders,
     assert errors(wide) < 1.2 * errors(narrow)
 
 
-@pytest.mark.parametrize("baseline", ["hf_generate", "hf_assisted"])
+@pytest.mark.parametrize("baseline", family(("hf_generate", "hf_assisted"), "hf_generate"))
 def test_generate_writes_the_same_text(embedded, wide, prompts, baseline):
     for ids in prompts[:4]:
         expected = run_baseline(embedded, baseline, ids, 24).output_ids
@@ -178,7 +182,7 @@ def test_layers_are_real_or_cost_what_real_ones_cost(folders):
     assert torch.equal(embedding[REAL_IDS:], embedding[: len(embedding) - REAL_IDS])
 
 
-@pytest.mark.parametrize("dtype", list(DTYPE_BYTES))
+@pytest.mark.parametrize("dtype", family(DTYPE_BYTES, "bfloat16"))
 def test_shards_hold_every_weight_once_in_the_dtype(out, monkeypatch, dtype):
     monkeypatch.setattr(widen, "MAX_SHARD_BYTES", 4_000_000)
     lines = []

@@ -33,6 +33,7 @@ from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from tests.engines.same_traces import differences
+from tests.helpers.families import family
 from tests.helpers.tape import TapeGraphs
 
 PROMPTS = ("Once upon a time there was a cat who had two friends, a dog and", "The little girl said")
@@ -107,7 +108,10 @@ def watch(monkeypatch):
     return kinds
 
 
-@pytest.mark.parametrize("name", METHODS_ON_DEVICE)
+QUICK = ("autoregressive", "linear", "fixed tree, out of budget", "dynatree", "dynatree, wide", "eagle2, small")
+
+
+@pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, *QUICK))
 def test_the_record_is_that_of_the_host(static, on_host, monkeypatch, name):
     method, ids = METHODS_ON_DEVICE[name], prompt(static)
     reference = on_host(static, method, ids, max_new_tokens=44, rows="full")
@@ -120,7 +124,7 @@ def test_the_record_is_that_of_the_host(static, on_host, monkeypatch, name):
     assert sum(ran) >= len(ran) - 1, "the prompt of a run without a draft, or the last token, run on the host"
 
 
-@pytest.mark.parametrize("architecture", ["gpt_neox", "llama", "gpt2"])
+@pytest.mark.parametrize("architecture", family(("gpt_neox", "llama", "gpt2"), "llama"))
 @pytest.mark.parametrize("name", ["autoregressive", "linear", "dynatree, wide", "eagle2, small"])
 def test_other_architectures(tmp_path, on_host, architecture, name):
     target, draft = make_pair(tmp_path, architecture, noise=0.02)
@@ -196,7 +200,7 @@ def test_end_of_the_context(tmp_path, on_host):
         assert differences(session.iterations, reference.iterations) == []
 
 
-@pytest.mark.parametrize("name", METHODS_ON_DEVICE)
+@pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, *QUICK))
 def test_the_host_waits_once_and_once_per_level_where_it_must(static, name):
     session = DecodeSession(
         static, METHODS_ON_DEVICE[name], prompt(static), limits=Limits(max_new_tokens=40, record="summary")

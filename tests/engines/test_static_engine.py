@@ -20,6 +20,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 from decoding.session.session import DecodeSession, Limits
+from tests.helpers.families import family
 from tests.helpers.tape import TapeGraphs
 
 LEAN = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM")
@@ -139,7 +140,7 @@ def test_prompts_run_at_their_own_size_and_chains_do_not():
     assert tree == PassShape(queries=96, among=96, rows=256, kept=4)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", family(METHODS, "autoregressive", "dynatree", "salf", "eagle2"))
 def test_every_method_writes_the_librarys_text(embedded, name):
     method = METHODS[name] if name != "sequoia" else METHODS[name].with_settings(acceptance="0.5,0.2,0.1")
     texts = []

@@ -18,6 +18,7 @@ from decoding.models.pair import PairSettings, embedded_pair
 from decoding.models.tree_attention import causal_visibility, visibility
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
+from tests.helpers.families import family
 
 ROWS, TEXT = 9, 24  # 4 sinks and a window of 5
 HOW = {"num_layers": 2, "device": torch.device("cpu"), "dtype": torch.float32,
@@ -135,7 +136,7 @@ def decoded(pair, name, tokens=160, sampling=None, **settings):
     return session.trace()
 
 
-@pytest.mark.parametrize("name", ["linear", "dynatree", "fixed_tree"])
+@pytest.mark.parametrize("name", family(("linear", "dynatree", "fixed_tree"), "dynatree"))
 def test_speculation_gives_the_text_of_streaming_without_it(pair, name):
     plain, fast = decoded(pair, "autoregressive"), decoded(pair, name)
     assert fast.output_ids == plain.output_ids and fast.pair.target.engine == "streaming-64"

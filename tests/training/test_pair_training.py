@@ -78,7 +78,7 @@ def test_all_phases_are_gone_through_and_the_pair_decodes(begun):
     assert list(session) and session.new_tokens == 8
 
 
-@pytest.mark.parametrize(("learner", "at"), [(TargetLearner, 6), (DraftLearner, 2)])
+@pytest.mark.parametrize(("learner", "at"), [pytest.param(TargetLearner, 6, marks=pytest.mark.slow), (DraftLearner, 2)])
 def test_a_training_that_stopped_ends_with_the_very_same_weights(begun, tmp_path, monkeypatch, learner, at):
     arrays, whole = begun
     folder, step = RunFolder(tmp_path / "stopped"), learner.step
@@ -181,6 +181,7 @@ def test_a_token_that_is_not_there_begins_as_the_mean_of_what_it_was_spelled_wit
     torch.testing.assert_close(rows[strange], old[theirs.encode(mine.text(strange))].mean(0))
 
 
+@pytest.mark.slow
 def test_the_command_trains_a_pair_and_goes_on(tmp_path, monkeypatch, capsys):
     corpus, out = write_corpus(tmp_path / "texts"), tmp_path / "out"
     monkeypatch.setattr(embedded, "setup_of", lambda asked: replace(SETUP, seed=asked["seed"]))
@@ -214,6 +215,7 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_no_folder(tmp_path, monk
     assert said in capsys.readouterr().err and not (tmp_path / "home").exists()
 
 
+@pytest.mark.slow
 def test_loops_are_unlearned(begun):
     """What the network repeats of its own text becomes less likely, and ordinary text no less likely."""
     arrays, _ = begun

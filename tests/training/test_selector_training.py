@@ -132,6 +132,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
+@pytest.mark.slow
 def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine")]) == 0
     folder = RunFolder(home / "mine")
