@@ -13,7 +13,7 @@ from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
 if TYPE_CHECKING:
-    from decoding.common.optional_torch import Tensor
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

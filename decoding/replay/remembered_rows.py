@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import require
-from decoding.common.optional_torch import Tensor, torch
 from decoding.replay.stored_rows import RowsMissing, StoredRows
 from decoding.replay.stored_state import iteration_at, method_of
 from decoding.trace.edits import Path

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import SettingsError
 from decoding.common.interruption import pause_point
-from decoding.common.optional_torch import Tensor, torch
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows, exact_dtype
 from decoding.trace.records import IterationTrace, VerificationStep

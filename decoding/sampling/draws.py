@@ -9,8 +9,9 @@ from threading import Lock
 from typing import Protocol, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.sampling.sampling import exact_dtype
 from decoding.trace.records import DrawTrace
 

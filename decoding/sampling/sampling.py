@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from decoding.common.errors import PairError, require
-from decoding.common.optional_torch import Tensor, torch
 from decoding.common.settings import wrong_sampling
 from decoding.trace.records import SamplingTrace
 
