@@ -92,7 +92,7 @@ def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
         SettingsError: the run has no such iteration, or another pair decoded it.
         PairError: the head that drafted is damaged.
     """
-    # Both bring torch, which stored rows do without.
+    # Both bring transformers, which stored rows do without.
     from decoding.engines.clock import PhaseClock
     from decoding.session.cached_models import CachedModels
 

@@ -1,4 +1,4 @@
-"""Walk one tree with many seeds, as fast as its long laws allow."""
+"""Verify a recorded tree again from its stored rows: every verifier, exact expectations, as many seeds as wanted."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

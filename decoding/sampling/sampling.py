@@ -1,4 +1,4 @@
-"""Largest entries of each row of a table: on a CPU in two steps, because PyTorch's own search there is slow."""
+"""Temperature and top-p; the largest entries of rows, on a CPU in two steps: the search of PyTorch is slow there."""
 
 from dataclasses import dataclass
 
@@ -69,7 +69,7 @@ class Sampling:
         return SamplingTrace(self.temperature, self.top_p, self.draft_temperature, self.seed)
 
 
-def exact_dtype(device: "torch.device") -> "torch.dtype":
+def exact_dtype(device: torch.device) -> torch.dtype:
     """The widest float of a device: verifiers compute in it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
