@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from decoding.common.optional_torch import torch
+import torch
+
 from decoding.drafters.base import Drafter
 from decoding.sampling.draws import enumerate_draws
 from decoding.sampling.sampling import Sampling, TargetRows

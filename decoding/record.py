@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from decoding.common.engine_names import ENGINES
 from decoding.common.errors import (
-    NEEDS_TORCH,
     DraftscopeError,
     OutOfMemoryError,
     PromptError,
     SettingsError,
     TraceFileError,
+    needing_torch,
     require,
 )
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
@@ -151,12 +151,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Decode and save; every error is one sentence on stderr."""
     args = parser().parse_args(arguments)
     try:
-        return _record(args)
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "transformers", "safetensors"):
-            raise
-        print(f"error: {NEEDS_TORCH}", file=sys.stderr)
-        return 2
+        with needing_torch():
+            return _record(args)
     except KeyboardInterrupt:
         print("\nerror: Stopped before the end: nothing was written.", file=sys.stderr)
         return 1

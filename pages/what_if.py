@@ -5,6 +5,7 @@ import streamlit as st
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.setup import setup
 from pages.ui.common.state import Run, current_run, keep_run
+from pages.ui.common.torch_there import need_torch
 from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.what_if.branches import SLOT, current_history
 from pages.ui.what_if.change import draw_pending, editor, fork_button, iteration_input, node_buttons
@@ -16,6 +17,8 @@ def main() -> None:
     """Menu, then one fragment: a fork draws trees and history anew and leaves the rest alone."""
     setup("What if")
     st.html(STYLE)
+    if not need_torch():
+        return
     run = current_run()
     if run is None or not run.trace.iterations:
         recorded = home_run()

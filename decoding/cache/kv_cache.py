@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
-from decoding.common.optional_torch import Tensor, torch
+import torch
+from torch import Tensor
+
 from decoding.trace.records import KVTrace
 
 

@@ -1,11 +1,14 @@
 """What a user can do wrong: each error says in one sentence what is wrong and what to do about it."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # How devices word it when memory runs out (CUDA and MPS, the CPU allocator, cuBLAS), in lower case.
 MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
 
-NEEDS_TORCH = "Decoding needs torch: pip install -r requirements.txt."
+NEEDS_TORCH = "Computing anything anew needs torch: pip install -r requirements.txt."
+TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # what computes
 
 
 class DraftscopeError(Exception):
@@ -48,6 +51,26 @@ def require(condition: bool, message: str) -> None:
     """Raise `SettingsError(message)` unless `condition` holds."""
     if not condition:
         raise SettingsError(message)
+
+
+def is_torch_missing(error: BaseException) -> bool:
+    """Whether something could not be imported because what computes is not installed."""
+    return isinstance(error, ModuleNotFoundError) and error.name in TORCH_PACKAGES
+
+
+@contextmanager
+def needing_torch() -> Iterator[None]:
+    """Import in here what computes.
+
+    Raises:
+        TorchMissingError: it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not is_torch_missing(error):
+            raise
+        raise TorchMissingError(NEEDS_TORCH) from error
 
 
 def is_failure(error: BaseException) -> bool:

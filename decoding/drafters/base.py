@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import PairError
-from decoding.common.optional_torch import Tensor
 from decoding.common.settings import check_settings
 from decoding.sampling.draws import Draws
 from decoding.sampling.sampling import topk_rows

@@ -1,8 +1,9 @@
 """Nodes that compete for the places of a tree: scored by the draft, ranked by value, appended when they win."""
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.drafters.base import Drafter, Growing, ProbabilitySource
 from decoding.trace.records import Growth
 from decoding.tree.draft import Draft

@@ -1,8 +1,9 @@
 """What drafters that sample share: many draws at once, laws that lose what was drawn, notes on the leaves."""
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.sampling.draws import Draws
 from decoding.trace.records import Growth
 from decoding.tree.draft import Draft

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import require
-from decoding.common.optional_torch import Tensor, torch
 from decoding.replay.stored_rows import RowsMissing, StoredRows
 from decoding.replay.stored_state import iteration_at, method_of
 from decoding.trace.edits import Path
@@ -91,7 +92,7 @@ def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
         SettingsError: the run has no such iteration, or another pair decoded it.
         PairError: the head that drafted is damaged.
     """
-    # Both bring torch, which stored rows do without.
+    # Both bring transformers, which stored rows do without.
     from decoding.engines.clock import PhaseClock
     from decoding.session.cached_models import CachedModels
 

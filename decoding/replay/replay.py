@@ -1,14 +1,15 @@
-"""Walk one tree with many seeds, as fast as its long laws allow."""
+"""Verify a recorded tree again from its stored rows: every verifier, exact expectations, as many seeds as wanted."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import SettingsError
 from decoding.common.interruption import pause_point
-from decoding.common.optional_torch import Tensor, torch
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows, exact_dtype
 from decoding.trace.records import IterationTrace, VerificationStep

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
 from decoding.replay.replay import has_rows, replay, stored_tree
 from decoding.sampling.sampling import Sampling
 from decoding.trace.records import IterationTrace

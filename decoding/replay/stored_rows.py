@@ -5,9 +5,10 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import DraftscopeError
-from decoding.common.optional_torch import Tensor, torch
 from decoding.replay.stored_state import iteration_at
 from decoding.session.checkpoints import Standing
 from decoding.session.edited_tree import edit_draft

@@ -1,9 +1,11 @@
-"""Largest entries of each row of a table: on a CPU in two steps, because PyTorch's own search there is slow."""
+"""Temperature and top-p; the largest entries of rows, on a CPU in two steps: the search of PyTorch is slow there."""
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from decoding.common.errors import PairError, require
-from decoding.common.optional_torch import Tensor, torch
 from decoding.common.settings import wrong_sampling
 from decoding.trace.records import SamplingTrace
 
@@ -67,7 +69,7 @@ class Sampling:
         return SamplingTrace(self.temperature, self.top_p, self.draft_temperature, self.seed)
 
 
-def exact_dtype(device: "torch.device") -> "torch.dtype":
+def exact_dtype(device: torch.device) -> torch.dtype:
     """The widest float of a device: verifiers compute in it."""
     return torch.float32 if device.type == "mps" else torch.float64
 

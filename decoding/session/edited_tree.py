@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import require
-from decoding.common.optional_torch import Tensor, torch
 from decoding.drafters.base import ProbabilitySource
 from decoding.sampling.sampling import Sampling
 from decoding.trace.edits import Edits, Path, edited_nodes, touches_first_child

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.drafters.base import Outcome
 from decoding.methods.method import Method
 from decoding.models.vocabulary import Vocabulary

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
 from decoding.trace.node_orders import NodeOrder, depth_first
 from decoding.trace.records import Setting, TreeLaw
 from decoding.tree.token_tree import TokenTree

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
 from decoding.common.settings import check_settings
 from decoding.drafters.base import TreeLaw
 from decoding.sampling.draws import Draws

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
 from decoding.sampling.draws import Draws
 from decoding.verifiers.base import Decision, Test, Verification
 from decoding.verifiers.verified_tree import VerifiedTree

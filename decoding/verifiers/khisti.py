@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.common.settings import VERIFICATION, setting
 from decoding.verifiers.base import IID_LAWS
 from decoding.verifiers.top_down import Match, Solver, TestLaws, TopDownVerifier, positive_part

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from decoding.common.optional_torch import Tensor
+from torch import Tensor
+
 from decoding.verifiers.base import SAMPLED_LAWS
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.verifiers.base import IID_LAWS
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 

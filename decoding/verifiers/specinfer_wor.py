@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from decoding.common.optional_torch import Tensor, torch
+import torch
+from torch import Tensor
+
 from decoding.verifiers.base import SAMPLED_LAWS
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 

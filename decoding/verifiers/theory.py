@@ -5,7 +5,9 @@ Laws are `[vocab_size]`; everything that the app calls "expected" or "exact" is 
 
 from dataclasses import dataclass, field, replace
 
-from decoding.common.optional_torch import Tensor, torch
+import torch
+from torch import Tensor
+
 from decoding.sampling.sampling import TargetRows
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
 from decoding.sampling.draws import Draws
 from decoding.verifiers.base import Decision, Test, Verification, Verifier
 from decoding.verifiers.verified_tree import VerifiedTree

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from decoding.common.optional_torch import Tensor
+from torch import Tensor
+
 from decoding.verifiers.base import IID_LAWS, SAMPLED_LAWS, Verifier
 from decoding.verifiers.bottom_up import BottomUp, Stop
 from decoding.verifiers.specinfer_wor import without

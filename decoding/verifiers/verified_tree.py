@@ -2,7 +2,8 @@
 
 from functools import cached_property
 
-from decoding.common.optional_torch import Tensor
+from torch import Tensor
+
 from decoding.sampling.sampling import TargetRows, check_laws, checked_law, exact_dtype
 from decoding.tree.draft import Draft
 

@@ -219,7 +219,8 @@ def test_without_torch_a_link_says_what_it_needs(monkeypatch):
     assert len(warned(at)) == 1
     assert "needs torch" in warned(at)[0]
     assert "job_step" not in at.session_state
-    assert at.selectbox(key="method").value == "linear"
+    at = opened("recorded=home&method=Linear+chain&iteration=4&node=1")
+    assert warned(at) == [] and (at.session_state["iteration"], at.session_state["node"]) == (3, 1)
 
 
 @pytest.mark.parametrize(

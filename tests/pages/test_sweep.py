@@ -330,7 +330,7 @@ print(*[each.value for each in at.info], "torch" in sys.modules)
 def test_without_torch_rows_are_shown_and_nothing_can_be_started(home, tmp_path):
     made_experiment(home, "one", status=Status("stopped", 20, 40))
     printed = run_without_torch(tmp_path, "-c", CODE)
-    assert "Decoding needs torch" in printed and printed.split()[-1] == "False"
+    assert "needs torch" in printed and printed.split()[-1] == "False"
 
 
 def test_a_click_stands_for_a_place():

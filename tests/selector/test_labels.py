@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.enumeration import SAMPLED
-from decoding.common.optional_torch import torch
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import TargetRows
 from decoding.selector.actions import ACTIONS, SHAPE

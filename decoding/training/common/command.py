@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decoding.common.errors import NEEDS_TORCH, DraftscopeError
+from decoding.common.errors import DraftscopeError, needing_torch
 from decoding.common.files import training_home
 from decoding.training.common.run_folder import RunFolder, Status
 
@@ -77,14 +77,11 @@ def conduct(folder: RunFolder, prepare: Callable[[], Callable[[], Any]]) -> int:
 def run_command(main: Callable[[], int]) -> int:
     """Call a command; what cannot be done as asked, before there is a folder, is one sentence and exit code 2."""
     try:
-        return main()
+        with needing_torch():
+            return main()
     except DraftscopeError as error:
         print(f"error: {error}", file=sys.stderr)
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "transformers", "safetensors"):
-            raise
-        print(f"error: {NEEDS_TORCH}", file=sys.stderr)
-    return REFUSED
+        return REFUSED
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.drafters.base import Growing, ProbabilitySource
 from decoding.drafters.drawing import draw_rows
 from decoding.sampling.draws import Draws

@@ -76,6 +76,11 @@ def restore(slot: str) -> None:
     st.session_state[OBEYED] = True
     going = found_again(slot)
     asked = {name: st.query_params.get_all(name) for name in st.query_params}
+    if not torch_there():  # there are no widgets to set: a link leads to a place in a recorded run, or nowhere
+        if asked and "recorded" not in asked:
+            st.session_state[SAID] = f"The link asks for a run that would have to be decoded. {NEEDS_TORCH}"
+            return
+        asked = {name: asked[name] for name in ("recorded", "iteration", "node") if name in asked}
     view, said = decode(asked, recorded_runs())
     st.session_state[SAID] = said
     if view == View():
@@ -92,9 +97,6 @@ def go_there(prompt: "PromptChoice", method: "Method | None", sampling: "Samplin
     """Decode to the place an address asked for, with what the widgets hold; nothing where none was asked for."""
     view = st.session_state.pop(GOAL, None)
     if view is None or method is None:  # settings that contradict one another are told beside their widgets
-        return
-    if not torch_there():
-        st.session_state[SAID] = f"The link asks for a run that would have to be decoded. {NEEDS_TORCH}"
         return
     models = manager()
 

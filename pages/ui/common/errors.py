@@ -15,6 +15,7 @@ from decoding.common.errors import (
     OutOfMemoryError,
     SettingsError,
     TorchMissingError,
+    is_torch_missing,
 )
 from pages.ui.common.sentences import as_labelled, on_page
 
@@ -72,11 +73,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in MEMORY_SIGNS)
-
-
-def is_torch_missing(error: BaseException) -> bool:
-    """Whether something could not be imported because what decodes is not installed."""
-    return isinstance(error, ModuleNotFoundError) and error.name in ("torch", "transformers", "safetensors")
 
 
 @contextmanager

@@ -16,7 +16,14 @@ CALL_LABELS = {"draft_temperature": "Draft temperature", "top_p": "Top-p", "max_
 
 @cache
 def known_settings() -> Mapping[str, SettingInfo]:
-    """Every setting of every drafter, verifier and method by name; those of one name share their words."""
+    """Every setting of every drafter, verifier and method by name; those of one name share their words.
+
+    They stand where they are computed with: none is known without torch.
+    """
+    from pages.ui.common.torch_there import torch_there  # it tells of errors, which are told in these sentences
+
+    if not torch_there():
+        return {}
     from decoding.drafters import DRAFTERS
     from decoding.methods.method import Method
     from decoding.verifiers import VERIFIERS

@@ -6,7 +6,7 @@ import streamlit as st
 
 from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
 from decoding.analysis.hindsight import Followed, Hindsight, hindsight, ranks_along
-from decoding.common.errors import DraftscopeError
+from decoding.common.errors import NEEDS_TORCH, DraftscopeError
 from decoding.trace.records import RunTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
@@ -14,7 +14,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import Run, selected_iteration
 from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_bar, run_now, start_job, take_result
-from pages.ui.explain.subject import NO_TORCH, keep, kept, known_results, trace_at
+from pages.ui.explain.subject import keep, kept, known_results, trace_at
 from viz.charts.hindsight import BudgetLine, RankBar, budget_figure, lost_figure, ranks_figure
 from viz.tokens import plural
 
@@ -168,7 +168,7 @@ def usable_costs(run: Run) -> "CostModel | None":
     if costs is not None:
         return costs
     if not torch_there():
-        st.caption(NO_TORCH)
+        st.caption(escape_markdown(f"The best budget is read off what passes cost on this machine. {NEEDS_TORCH}"))
         return None
     st.caption("The best budget is read off what passes cost on this machine, which is not measured yet.")
     if st.button("Measure now", key="why_measure", icon=":material/timer:", help="Loads the pair; takes a few seconds"):

@@ -5,6 +5,7 @@ import html
 import streamlit as st
 
 from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, run_luck
+from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
@@ -131,12 +132,13 @@ def reroll_button(run: Run, iteration: IterationTrace, done: bool) -> None:
     if done:
         st.caption(f"Re-rolled: seeds 0 to {REROLLS - 1:,} over the same tree, from its stored rows.")
         return
+    if not torch_there():
+        st.caption(escape_markdown(f"Other draws over the same tree can be counted too. {NEEDS_TORCH}"))
+        return
     if iteration.target_logits is None:
         st.caption(
-            escape_markdown(
-                "To re-roll draws the full rows of both models are needed, and this iteration's were not kept: "
-                f"{'decode the run here.' if torch_there() else 'open a file saved with them.'}"
-            )
+            "To re-roll draws the full rows of both models are needed, and this iteration's were not kept: decode the "
+            "run here."
         )
         return
     key = ("rolled", run.key, selected_iteration())

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace, Setting, node_paths
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.sentences import info_of
 from pages.ui.common.state import Run
 from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
-from pages.ui.explain.subject import NO_TORCH, Subject, has_pair, keep, known_results, pair_of, trace_at
+from pages.ui.explain.subject import Subject, has_pair, keep, known_results, pair_of, trace_at
 from pages.ui.tune.controls import FROM_RUN
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import set_method
@@ -43,8 +44,8 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
         show_changes(run, iteration, found)
         if not found.untried:
             return
-    if iteration.draft_logits is None and not torch_there():
-        st.caption(NO_TORCH)
+    if not torch_there():
+        st.caption(escape_markdown(f"Which setting would have kept it? {NEEDS_TORCH}"))
         return
     if st.button(
         "Search again" if found else "Which setting would have kept it?", key="why_change", disabled=is_busy(SLOT),

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from decoding.models.pair import Pair
 
 KEPT_RESULTS = 300
-NO_TORCH = (
-    "This needs the models, and torch to run them, which is not installed here: install the packages of "
-    "requirements.txt."
-)
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,7 @@ def trace_at(run: Run, index: int) -> RunTrace:
     """
     if run.session is None:
         return run.trace
-    from decoding.replay.stored_state import as_made  # brings torch where it is installed
+    from decoding.replay.stored_state import as_made  # brings torch
 
     return as_made(run.trace, run.session.standing(index))
 

@@ -16,6 +16,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.sentences import info_of
+from pages.ui.common.torch_there import need_torch
 from pages.ui.common.worker import run_now
 from pages.ui.scope.component import scope
 from viz.charts.methods import TokenCost, token_cost_figure
@@ -41,9 +42,6 @@ STRIDE = 7
 
 def draw_puzzles() -> None:
     """The choice of a puzzle, and the puzzle."""
-    pass
-    pass
-
     draw: dict[str, Callable[[], None]] = {GUESS: draw_guess, SAVE: draw_saving, LOSS: draw_loss}
     chosen = st.segmented_control(
         "Puzzle", list(draw), default=GUESS, key="puzzle", label_visibility="collapsed", required=True,
@@ -296,6 +294,8 @@ def saving_pool() -> list[tuple[str, Missing]]:
 
 def draw_saving() -> None:
     """Two settings of the recorded run, its tree drafted again after each move, and whether the token is in it."""
+    if not need_torch():
+        return
     pool = saving_pool()
     number, (name, missing) = drawn("save", pool)
     run = recorded_run(name)

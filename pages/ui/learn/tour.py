@@ -75,8 +75,8 @@ def all_steps() -> tuple[TourStep, ...]:
     story = Story(run.iterations[rescue.iteration], rescue.rejected, rescue.accepted)
     runs = {name: recorded_run(name) for name in (STORY, ADAPTING, COMPARED)}
     there = {label for label, page in PAGES.items() if (ROOT / page).is_file()}
-    # What compares runs models: without torch the page has nothing to show.
-    return tour_steps(runs, story, rivals(COMPARED), there if torch_there() else there - {COMPARE})
+    # Without torch the pages that compute have nothing to show.
+    return tour_steps(runs, story, rivals(COMPARED), there if torch_there() else there - {WHAT_IF, COMPARE})
 
 
 def start_tour() -> NoReturn:

@@ -10,7 +10,6 @@ import streamlit as st
 from decoding.common.errors import NEEDS_TORCH
 from decoding.experiments.again import begin_again, kept_output, same_text
 from decoding.experiments.launch import FollowedExperiment
-from decoding.methods.methods import METHODS
 from pages.ui.app.address import take_over
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
@@ -33,6 +32,8 @@ def why_not_open(row: Mapping[str, Any]) -> str | None:
     """Why a run cannot be looked into, None where it can."""
     if not torch_there():
         return f"It would have to be decoded again. {NEEDS_TORCH}"
+    from decoding.methods.methods import METHODS
+
     if row["method"] not in METHODS:
         return "Hugging Face's own loop drafts no tree of ours: there is nothing to step through."
     return None

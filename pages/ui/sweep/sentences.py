@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
 from decoding.experiments.estimates import BASE, PREFIX, axes
-from decoding.methods.methods import METHODS
 from decoding.papers.exhibit import (
     DRAFT_FORWARDS,
     MEMORY,
@@ -22,6 +22,7 @@ from decoding.papers.exhibit import (
 )
 from decoding.trace.records import Setting
 from pages.ui.common.sentences import info_of
+from pages.ui.common.torch_there import torch_there
 from pages.ui.train.sentences import duration
 from viz.charts.sweeps import Axis, Measure, told
 
@@ -88,8 +89,18 @@ def short_axis_of(column: str) -> Axis:
 def base_label(base: str) -> str:
     """A method or configuration as the screen calls it: `DynaTree`, `Linear chain (streaming)`."""
     name, at, engine = base.partition("@")
-    label = METHODS[name].label if name in METHODS else name.replace("_", " ")
+    label = _method_labels().get(name, name.replace("_", " "))
     return f"{label} ({engine})" if at else label
+
+
+@cache
+def _method_labels() -> dict[str, str]:
+    """Labels of the methods by name; they stand where methods compute, so none is known without torch."""
+    if not torch_there():
+        return {}
+    from decoding.methods.methods import METHODS
+
+    return {name: method.label for name, method in METHODS.items()}
 
 
 def with_labels(runs: pd.DataFrame) -> pd.DataFrame:

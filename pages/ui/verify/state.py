@@ -54,7 +54,7 @@ def tree_in_view() -> Looked | None:
     drafted = st.session_state.get("verify_drafted")
     if drafted is not None and drafted.key[:2] == (run.key, index):
         return drafted
-    from decoding.replay.stored_state import sampling_of  # brings torch where it is installed
+    from decoding.replay.stored_state import sampling_of  # brings torch
 
     made = trace_at(run, index)
     return Looked(

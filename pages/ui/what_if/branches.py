@@ -226,7 +226,7 @@ class History:
         run = self.branches[0].run
         if run.source != "opened":
             return ""
-        from decoding.replay.stored_state import unknown_words  # brings torch where it is installed
+        from decoding.replay.stored_state import unknown_words  # brings torch
 
         return unknown_words(run.trace)
 

@@ -9,7 +9,6 @@ from decoding.common.errors import SettingsError
 from decoding.trace.records import IterationTrace, NodeTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.sentences import info_of
-from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import is_busy
 from pages.ui.what_if.branches import SLOT, Edit, Force, History, Wish
 from pages.ui.what_if.work import start_fork
@@ -67,7 +66,7 @@ def editor(history: History) -> None:
         disabled=bool(history.unknown),
         help="Another method, other settings, verifier, temperature or seed from this iteration on",
     )
-    # Drawn only when it is looked at: a click elsewhere stays quick, and torch is not needed before.
+    # Drawn only when it is looked at: a click elsewhere stays quick.
     if not box.open or history.unknown:
         return
     with box, st.container(width=700):
@@ -222,11 +221,8 @@ def draw_pending(history: History) -> None:
             "Run the models",
             key="what_if_live",
             persist_state="session",
-            disabled=not torch_there(),
-            help=why_not(
-                "Off: replayed from stored rows where they suffice, in an instant and without a time. "
-                "On: the models run, and the time is measured."
-            ),
+            help="Off: replayed from stored rows where they suffice, in an instant and without a time. "
+            "On: the models run, and the time is measured.",
         )
 
 

@@ -5,11 +5,9 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
-from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import is_busy
 from pages.ui.scope.component import scope
 from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words
@@ -315,8 +313,7 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
             st.markdown("No other course can stand here: this version does not know all that the run was made with.")
             return
         if not can_be_forked(history.branches[0].run):
-            way = "this run has been decoded again" if torch_there() else "a run saved with full rows is opened"
-            st.markdown(f"The other course will stand here, once {way}.")
+            st.markdown("The other course will stand here, once this run has been decoded again.")
             return
         st.markdown("The other course will stand here. Try one of these, or make a change of your own above:")
         draw_starters(history)
@@ -369,8 +366,7 @@ def draw_models_missing(history: History) -> None:
             key="what_if_again",
             type="secondary" if can_be_forked(run) else "primary",
             icon=":material/replay:",
-            disabled=is_busy(SLOT) or not torch_there(),
-            help=why_not() or None,
+            disabled=is_busy(SLOT),
             on_click=start_again,
             args=(run.trace,),
         )
@@ -380,7 +376,6 @@ def models_missing_words(run: Run) -> str:
     """What a run without models can and cannot do, and what to do about it."""
     if can_be_forked(run):
         said = "No models stand behind this run: forks are replayed from its stored rows, and what those do not know "
-        return f"{said}needs the run decoded again{'' if torch_there() else ', which takes torch'}."
+        return f"{said}needs the run decoded again."
     said = "This run was recorded without its full rows and has no models behind it: it can be looked at, not forked."
-    way = "Decode it again here, or start a run of your own in Step through."
-    return f"{said} {way if torch_there() else escape_markdown(NEEDS_TORCH)}"
+    return f"{said} Decode it again here, or start a run of your own in Step through."
