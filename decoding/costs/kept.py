@@ -8,7 +8,6 @@ The files lie in `draftscope/calibration/`; a damaged one is said aloud and meas
 
 import hashlib
 import json
-import os
 import re
 import warnings
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from decoding.common.errors import TrainingError
-from decoding.common.files import disk_errors, write_whole
+from decoding.common.files import disk_errors, user_folder, write_whole
 from decoding.models.pair import Pair, pair_identity
 
 ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
@@ -49,10 +48,9 @@ def keep(pair: Pair, kind: str, entry: str, value: Any, valid: Callable[[Any], b
 
 def kept_file(pair: Pair, kind: str = "") -> Path:
     """Where the values of one kind are kept for a pair."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     digest = hashlib.sha256(json.dumps(pair_identity(pair), sort_keys=True).encode()).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9]+", "-", pair.info.name.lower()).strip("-")[:60]
-    return Path(home) / "draftscope" / "calibration" / f"{'-'.join(filter(None, (name, digest, kind)))}.json"
+    return user_folder("calibration") / f"{'-'.join(filter(None, (name, digest, kind)))}.json"
 
 
 def _read(file: Path, valid: Callable[[Any], bool]) -> dict[str, Any]:
