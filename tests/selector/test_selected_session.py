@@ -38,7 +38,7 @@ def pair():
 def home(tmp_path, monkeypatch, pair):
     """A folder of trainings with one selector, `mine`, and latencies that need no measuring."""
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
-    monkeypatch.setattr("decoding.costs.chooser.latency_model", lambda *_: LATENCY)
+    monkeypatch.setattr("decoding.costs.measured.latency_model", lambda *_: LATENCY)
     store(tmp_path / "mine" / "selector", pair)
     return tmp_path
 
