@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.gpu.report import Report, Step
 from benchmarks.gpu.widened import loaded_pair
 from benchmarks.roofline import median_s
-from decoding.cache.kv_cache import KVCache
 from decoding.costs.measuring import binary_tree
+from decoding.engines.kv_cache import KVCache
 from decoding.experiments.command import print_table
 from decoding.models.pair import Model, Pair
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility

@@ -77,3 +77,9 @@ def first_line(error: BaseException) -> str:
     for python, plain in PLAIN.items():
         line = re.sub(python, plain, line)
     return line if len(line) <= 200 else f"{line[:197]}..."
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of any device means that memory ran out; torch is not imported to find out."""
+    named = type(error).__name__ == "OutOfMemoryError" or any(sign in str(error).lower() for sign in MEMORY_SIGNS)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and named)

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.feature_rows import FeatureRows
 from decoding.common.errors import require
 from decoding.common.interruption import pause_point
 from decoding.common.prompts import load_prompts
 from decoding.costs.kept import Kept
+from decoding.engines.kv_cache import FeatureRows
 from decoding.models.pair import Model, Pair, match_vocabulary
 from decoding.models.tree_attention import causal_visibility, tree_forward
 from decoding.sampling.draws import Draws, GeneratorDraws

@@ -23,11 +23,10 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from transformers.models.auto.tokenization_auto import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from decoding.common.errors import OutOfMemoryError, PairError, first_line, is_failure
-from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.errors import OutOfMemoryError, PairError, first_line, is_failure, is_out_of_memory
+from decoding.engines.attention import GROUPED_SDPA, can_group
 from decoding.models.checks import check_config
 from decoding.models.folder import AGAIN, check_folder, check_ids, explain_tokenizer, stored_parameters
-from decoding.models.grouped_attention import GROUPED_SDPA, can_group
 from decoding.models.offload import is_on, placement
 from decoding.models.presets import EMBEDDED, PairSettings, local_folder, model_folder, model_shape
 

@@ -7,10 +7,10 @@ from typing import Any, Literal, Protocol
 import torch
 from transformers.generation.configuration_utils import GenerationConfig
 
-from decoding.common.errors import OutOfMemoryError, PairError
-from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.errors import OutOfMemoryError, PairError, is_out_of_memory
 from decoding.common.interruption import CancelledError, check_wanted
-from decoding.engines import Engine, Made, make_engine
+from decoding.engines.base import Engine
+from decoding.engines.choose import Made, make_engine
 from decoding.models.checks import check_context, check_tokenizers, max_positions
 from decoding.models.loading import (
     Source,

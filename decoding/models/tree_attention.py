@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from decoding.cache.kv_cache import KVCache
 from decoding.engines.base import Visibility
+from decoding.engines.kv_cache import KVCache
 from decoding.models.pair import Model
 
 if TYPE_CHECKING:
-    from decoding.cache.feature_rows import FeatureRows
+    from decoding.engines.kv_cache import FeatureRows
 
 
 def visibility(past: int, among_queries: np.ndarray) -> Visibility:

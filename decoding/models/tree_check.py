@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
-from decoding.cache.kv_cache import KVCache
-from decoding.common.errors import PairError, first_line
-from decoding.common.forward_errors import FORWARD_ERRORS, TOLERANCE, is_out_of_memory
+from decoding.common.errors import PairError, first_line, is_out_of_memory
 from decoding.drafters.shared_settings import MOST_NODES
-from decoding.engines.base import Visibility
+from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, Visibility
 from decoding.engines.eager import EagerEngine, LibraryForward
+from decoding.engines.kv_cache import KVCache
 from decoding.models.presets import MAX_CONTEXT
 
 # Half precision rounds more in deep models: there a tenth of what ignoring the mask would change is still rounding.
@@ -129,7 +128,7 @@ def _plain(network: Any, ids: np.ndarray, context: int, device: torch.device) ->
     start, end = [*range(PREFIX)], context - DEPTHS.max() - 1
     paths = logits(ids[PATHS], [*start, *range(end, context)])
     expected = _log_probs(torch.stack([paths[0, 3], paths[0, 4], paths[1, 4], paths[0, 5]]))
-    allowed = TOLERANCE.get(network.dtype, 2e-1)
+    allowed = TOLERANCE[network.dtype]
     if network.dtype != torch.float32:
         ignoring = logits(ids[None], [*start, *range(end - 1, context)])[0, PREFIX:]
         allowed = max(allowed, HALF_PRECISION_SHARE * _difference(_log_probs(ignoring), expected))

@@ -5,10 +5,9 @@ import copy
 import numpy as np
 import torch
 
-from decoding.cache.feature_rows import FeatureRows
-from decoding.cache.kv_cache import KVCache
 from decoding.common.interruption import check_wanted, turn
 from decoding.engines.clock import PhaseClock
+from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.models.pair import Model, Pair
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 from decoding.sampling.sampling import Sampling

@@ -4,9 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.feature_rows import FeatureRows
-from decoding.cache.kv_cache import KVCache
 from decoding.engines.clock import PhaseClock
+from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.heads.head import Head
 from decoding.models.tree_attention import visibility
 from decoding.tree.token_tree import TokenTree

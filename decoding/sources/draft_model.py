@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.feature_rows import FeatureRows
-from decoding.cache.kv_cache import KVCache
 from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
+from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.models.pair import Model, match_vocabulary
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 from decoding.sampling.sampling import Sampling

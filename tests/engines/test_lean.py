@@ -7,7 +7,7 @@ import torch
 from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError, SettingsError
 from decoding.engines import choose
-from decoding.engines.lean_neox import NeoXForward
+from decoding.engines.lean import NeoXForward
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 

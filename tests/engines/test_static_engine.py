@@ -12,10 +12,8 @@ from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError
 from decoding.engines import choose
 from decoding.engines.eager import LibraryForward
-from decoding.engines.static import StaticEngine
-from decoding.engines.static_cache import IDLE_BLOCKS
-from decoding.engines.static_pass import visible_rows
-from decoding.engines.static_shapes import BUCKETS, LARGEST, LONGEST_CHAIN, PassShape, bucket, row_bucket
+from decoding.engines.static import StaticEngine, visible_rows
+from decoding.engines.static_cache import BUCKETS, IDLE_BLOCKS, LARGEST, LONGEST_CHAIN, PassShape, bucket, row_bucket
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility

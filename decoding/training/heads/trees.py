@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.kv_cache import KVCache
+from decoding.engines.kv_cache import KVCache
 from decoding.models.pair import Model
 from decoding.models.tree_attention import causal_visibility, visibility
 

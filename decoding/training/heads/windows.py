@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.cache.kv_cache import KVCache
 from decoding.common.errors import TrainingError, require
+from decoding.engines.kv_cache import KVCache
 from decoding.models.pair import Model, Pair
 from decoding.models.tree_attention import visibility
 
