@@ -8,8 +8,7 @@ import torch
 
 from decoding.common.engine_names import streamed_rows
 from decoding.engines.base import Visibility
-from decoding.models.loading import free_bytes
-from decoding.models.offload import is_offloaded
+from decoding.models.loading import free_bytes, is_offloaded
 from decoding.models.pair import Model, Pair
 
 TIE_MARGIN = 1e-4

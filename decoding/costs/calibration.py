@@ -14,9 +14,9 @@ from decoding.common.errors import require
 from decoding.common.interruption import pause_point
 from decoding.common.prompts import load_prompts
 from decoding.costs.kept import Kept
+from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows
-from decoding.models.pair import Model, Pair, match_vocabulary
-from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.models.pair import Model, Pair, match_vocabulary, tree_forward
 from decoding.sampling.draws import Draws, GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 
@@ -153,7 +153,7 @@ def _both_logits(pair: Pair, tokens: list[int], places: Tensor) -> tuple[Tensor,
 def _causal_logits(model: Model, tokens: list[int], places: Tensor, features: FeatureRows | None = None) -> Tensor:
     """Raw logits after some places of a text, `[len(places), vocab_size]`."""
     count, cache = len(tokens), model.engine.new_cache(len(tokens))
-    logits = tree_forward(model, cache, tokens, np.arange(count), causal_visibility(0, count), features=features)
+    logits = tree_forward(model, cache, tokens, np.arange(count), Visibility.causal(0, count), features=features)
     return logits[places.to(logits.device)]
 
 

@@ -24,8 +24,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.static_cache import BUCKETS
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
-from decoding.models.pair import DraftHead, Model, Pair
-from decoding.models.tree_attention import tree_forward
+from decoding.models.pair import DraftHead, Model, Pair, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.selector.features import Past, features_of
 from decoding.selector.latency import LatencyModel
@@ -143,7 +142,7 @@ class Probe:
 
     @torch.inference_mode()
     def _fill(self, count: int) -> None:
-        seen = Visibility(0, np.tri(count, dtype=bool))
+        seen = Visibility.causal(0, count)
         self._forward(self._ids[:count], np.arange(count), seen, keep=1)
         self.prefix_length = count
 
@@ -286,7 +285,7 @@ class RowProbe:
     def __init__(self, model: Model, most: int):
         self._model, self._cache = model, model.engine.new_cache(most + 1)
         self._ids = np.arange(most + 1) * 97 % model.info.vocab_size
-        seen = Visibility(0, np.tri(most, dtype=bool))
+        seen = Visibility.causal(0, most)
         tree_forward(model, self._cache, self._ids[:most], np.arange(most), seen, keep=1)
 
     def pass_s(self, length: int) -> float:

@@ -53,6 +53,11 @@ class Visibility:
     past: int
     among: np.ndarray
 
+    @staticmethod
+    def causal(past: int, num_queries: int) -> "Visibility":
+        """Of a pass over consecutive tokens behind `past` rows."""
+        return Visibility(past, np.tri(num_queries, dtype=bool))
+
     @property
     def shape(self) -> tuple[int, int]:
         """Queries and rows, the past included."""

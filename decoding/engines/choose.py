@@ -158,7 +158,7 @@ def _difference(engine: Engine, reference: Engine, network: Any) -> float:
     rows = []
     for one in (engine, reference):
         cache = one.new_cache(16)
-        one.run(cache, ids[:3], np.arange(3), one.mask(Visibility(0, np.tri(3, dtype=bool))), 1)
+        one.run(cache, ids[:3], np.arange(3), one.mask(Visibility.causal(0, 3)), 1)
         logits = one.run(cache, ids[3:], np.array([3, 4, 4, 5]), one.mask(Visibility(3, tree)), 0)
         rows.append(torch.log_softmax(logits.float(), -1))
     found, expected = rows

@@ -9,8 +9,7 @@ from torch import Tensor
 from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
 from decoding.engines.kv_cache import FeatureRows, KVCache
-from decoding.models.pair import Model, match_vocabulary
-from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.models.pair import Model, match_vocabulary, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.selector.features import Past
 from decoding.tree.token_tree import TokenTree
@@ -109,13 +108,13 @@ class ModelSource:
         count = len(self._pending)
         self.row_nodes = [-1] * (count - 1) + [0]
         positions = np.arange(self._root_position - count + 1, self._root_position + 1)
-        return positions, causal_visibility(self._cache.length, count)
+        return positions, Visibility.causal(self._cache.length, count)
 
     def _forward_level(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         committed = self.rows_before + len(self._pending)
         self.row_nodes.extend(nodes.tolist())
         drafted_rows = self.row_nodes[len(self._pending) :]
-        mask = visibility(committed, tree.ancestors[nodes][:, drafted_rows])
+        mask = Visibility(committed, tree.ancestors[nodes][:, drafted_rows])
         return tree_forward(
             self._model, self._cache, tree.tokens[nodes], self._root_position + tree.depths[nodes], mask
         )
