@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from decoding.common.engine_names import STATIC_HOST
+from decoding.common.settings import STATIC_HOST
 from decoding.device.drafters import device_rule
 from decoding.device.drafting import Asked
 from decoding.device.iteration import DeviceIteration

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from decoding.common.engine_names import STATIC_HOST, is_engine, streamed_rows
 from decoding.common.errors import PairError, is_out_of_memory
+from decoding.common.settings import STATIC_HOST, is_engine, streamed_rows
 from decoding.engines.base import TOLERANCE, Engine, Visibility
 from decoding.engines.eager import EagerEngine, LibraryForward
 from decoding.engines.lean import LlamaForward, NeoXForward, can_pack

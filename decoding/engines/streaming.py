@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.common.engine_names import SINKS
+from decoding.common.settings import SINKS
 from decoding.engines.attention import RotaryTable
 from decoding.engines.base import Visibility
 from decoding.engines.eager import EagerEngine

@@ -5,8 +5,8 @@ import pytest
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from decoding.common.engine_names import SINKS, streamed_rows
 from decoding.common.errors import PairError, SettingsError
+from decoding.common.settings import SINKS, streamed_rows
 from decoding.compare.comparison import compare
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import MarginJudge

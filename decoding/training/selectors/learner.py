@@ -211,7 +211,7 @@ class SelectorLearner:
         return roots | {f"held_out_{name}": value for name, value in found.items()}
 
     def _finished_weights(self) -> dict[str, Tensor]:
-        from decoding.common.packed_weights import rounded
+        from decoding.common.trained_store import rounded
 
         self._look()
         return rounded(self._best_weights)
