@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import torch
 
-from decoding.common.commands import run_main
+from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import fitting
 from decoding.methods.methods import METHODS

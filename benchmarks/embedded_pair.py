@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.common.commands import run_main
+from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
 from decoding.models.pair import Pair, load_pair, release

@@ -23,8 +23,7 @@ import torch
 
 from benchmarks.damage import sound_folder
 from benchmarks.damage_kinds import KINDS, Kind
-from decoding.common.commands import run_main
-from decoding.common.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError, run_main
 from decoding.experiments.command import arguments, save_figures
 from decoding.models.loading import find_model
 from decoding.models.pair import release

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from decoding.common.commands import run_main
-from decoding.common.errors import ExperimentError
+from decoding.common.errors import ExperimentError, run_main
 from decoding.experiments.command import print_table
 from decoding.experiments.estimates import FEWEST, Estimate
 from decoding.experiments.homes import all_experiments

@@ -19,8 +19,7 @@ import torch
 from benchmarks import reason_rules
 from benchmarks.reason_rates import hardware_aware, learn
 from benchmarks.reason_rules import Case, Path
-from decoding.common.commands import run_main
-from decoding.common.errors import SettingsError
+from decoding.common.errors import SettingsError, run_main
 from decoding.drafters import DRAFTERS
 from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures

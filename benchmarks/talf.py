@@ -27,8 +27,7 @@ from benchmarks.talf_tables import (
     table_3,
     table_4,
 )
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError
+from decoding.common.errors import PromptError, run_main
 from decoding.compare.comparison import Contestant, compare
 from decoding.experiments.command import add_pair_arguments, arguments, choose_prompts, encode, pair_from, save_figures
 from decoding.heads.store import all_heads, find_head

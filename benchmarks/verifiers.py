@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from decoding.common.commands import run_main
+from decoding.common.errors import run_main
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures

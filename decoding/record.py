@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decoding.common.engine_names import ENGINES
 from decoding.common.errors import (
     DraftscopeError,
     OutOfMemoryError,
@@ -22,6 +21,7 @@ from decoding.common.errors import (
     require,
 )
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
+from decoding.common.settings import ENGINES
 from decoding.models.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, PairSettings
 from decoding.trace.archive import MAX_ROW_BYTES, save_run
 from decoding.trace.records import RunTrace

@@ -12,8 +12,7 @@ from benchmarks.answer_times import full_tree, goal_ms, verdicts
 from benchmarks.interaction import percentile_95
 from decoding.experiments.command import choose_prompts
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
-from decoding.models.tree_attention import tree_forward
+from decoding.models.pair import embedded_pair, tree_forward
 
 
 @pytest.fixture(scope="module")

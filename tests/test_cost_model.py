@@ -13,7 +13,7 @@ from decoding.costs import calibration, kept, measuring
 from decoding.costs.measured import MeasuredPair
 from decoding.costs.measuring import Probe, cost_model, known_costs, machine_words, measure_costs
 from decoding.drafters import HardwareAwareDrafter
-from decoding.engines.static_shapes import BUCKETS
+from decoding.engines.static_cache import BUCKETS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded

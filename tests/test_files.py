@@ -4,10 +4,11 @@ import errno
 import os
 
 import pytest
+from platformdirs.macos import MacOS
 
 from decoding.common import files
 from decoding.common.errors import ExperimentError, TrainingError
-from decoding.common.files import new_folder, write_whole
+from decoding.common.files import new_folder, user_folder, write_whole
 from decoding.costs import kept
 from decoding.experiments import launch as experiments
 from decoding.training import launch as trainings
@@ -68,9 +69,10 @@ def test_a_file_system_that_takes_no_file_is_told_as_such(tmp_path, monkeypatch)
 
 def test_a_calibration_leaves_nothing_on_a_full_disk(tmp_path, full_disk, monkeypatch):
     monkeypatch.setattr(kept, "pair_identity", lambda _pair: {})
-    file = tmp_path / "calibration" / "pair.json"
+    monkeypatch.setattr(kept, "kept_file", lambda *_: tmp_path / "calibration" / "pair.json")
+    monkeypatch.setattr(kept, "_known", {})
     with pytest.warns(UserWarning, match="The calibration cannot be kept: The disk of .* is full"):
-        kept._write(file, None, {"rates": [0.5]})
+        assert kept.Kept("", float, float).of(None, "entry", lambda: 0.5) == 0.5
     assert left_in(tmp_path) == ["calibration"]
 
 
@@ -97,3 +99,20 @@ def test_a_folder_that_cannot_be_made_says_where(tmp_path):
     said = r"file/inside cannot be written \(Not a directory\): choose another --out\."
     with pytest.raises(TrainingError, match=said), new_folder(tmp_path / "file" / "inside"):
         raise AssertionError("it was not made")
+
+
+def test_a_users_folders_lie_where_they_always_lay(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert user_folder("training") == tmp_path / ".cache" / "draftscope" / "training"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    assert user_folder("training") == tmp_path / "other" / "draftscope" / "training"
+
+
+def test_on_another_system_the_folder_of_before_goes_on_being_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(files, "user_cache_path", lambda name, appauthor: MacOS(name, appauthor).user_cache_path)
+    assert user_folder("training") == tmp_path / "Library" / "Caches" / "draftscope" / "training"
+    (tmp_path / ".cache" / "draftscope").mkdir(parents=True)
+    assert user_folder("training") == tmp_path / ".cache" / "draftscope" / "training"

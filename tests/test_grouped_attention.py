@@ -8,7 +8,7 @@ from transformers import AttentionMaskInterface, DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from benchmarks.fakes import make_pair
-from decoding.models.grouped_attention import GROUPED_SDPA, can_group, grouped_attention
+from decoding.engines.attention import GROUPED_SDPA, can_group, grouped_attention
 from decoding.models.pair import PairSettings, load_pair
 
 TOLERANCE = 1e-6

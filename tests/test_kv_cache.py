@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from decoding.cache.kv_cache import KVCache
+from decoding.engines.kv_cache import KVCache
 
 
 def write(cache, numbers, layers=2, heads=2, head_dim=3):

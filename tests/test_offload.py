@@ -16,11 +16,11 @@ from benchmarks.fakes import make_pair
 from decoding.common.errors import OutOfMemoryError, PairError, SettingsError
 from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import MarginJudge
+from decoding.engines.attention import GROUPED_SDPA
 from decoding.methods.method import CACHE_POLICIES
 from decoding.methods.methods import METHODS
 from decoding.models import loading
-from decoding.models.grouped_attention import GROUPED_SDPA
-from decoding.models.offload import drop_offloaded, fetch_weight, is_offloaded, placement
+from decoding.models.loading import drop_offloaded, fetch_weight, is_offloaded, placement
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, pair_identity, release
 from decoding.session.session import DecodeSession, Limits
 from tests.helpers.families import family

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load, save_file
 from tokenizers import Tokenizer, decoders, models
-from transformers import PreTrainedTokenizerFast
+from transformers import FalconConfig, PreTrainedTokenizerFast
 
 from benchmarks.fakes import copy_checkpoint, edit_json, make_checkpoint, make_pair, make_tokenizer
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, SettingsError
@@ -127,9 +127,8 @@ def test_architectures_that_cannot_decode_a_tree_are_refused(tmp_path, architect
 
 
 def test_falcon_with_alibi_is_refused():
-    text = SimpleNamespace(model_type="falcon", alibi=True)
     with pytest.raises(PairError, match="alibi"):
-        checks._check_positions(text, "falcon")
+        checks.check_config(FalconConfig(alibi=True), "falcon")
 
 
 def test_sliding_window_shorter_than_the_context(tmp_path):

@@ -15,7 +15,7 @@ from benchmarks.random_runs import grouped, in_parts, outcomes_of, report, run_n
 from benchmarks.tiny_models import NAMES, PairPlan
 from decoding.common.errors import SettingsError
 from decoding.methods.methods import METHODS
-from decoding.models.tree_attention import tree_forward
+from decoding.models.pair import tree_forward
 from decoding.verifiers import VERIFIERS
 
 

@@ -11,10 +11,10 @@ from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PromptError, SettingsError
 from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import TIE_MARGIN, MarginJudge, explain_difference
+from decoding.engines.base import Visibility
 from decoding.methods.method import CACHE_POLICIES
 from decoding.methods.methods import METHODS, PRESETS
-from decoding.models.pair import PairSettings, embedded_pair, load_pair
-from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.models.pair import PairSettings, embedded_pair, load_pair, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, decode
 from tests.helpers.families import family
@@ -88,7 +88,7 @@ def test_caches_equal_a_fresh_prefill_after_every_iteration(tiny, name, policy):
             fresh = model.engine.new_cache(4)
             tokens = session.tokens[: cache.length]
             with torch.inference_mode():
-                tree_forward(model, fresh, tokens, np.arange(len(tokens)), causal_visibility(0, len(tokens)))
+                tree_forward(model, fresh, tokens, np.arange(len(tokens)), Visibility.causal(0, len(tokens)))
             for (k, v), (fresh_k, fresh_v) in zip(cache.rows(), fresh.rows(), strict=True):
                 assert torch.allclose(k, fresh_k, atol=2e-4) and torch.allclose(v, fresh_v, atol=2e-4)
         assert session._models.target_cache.length == len(session.tokens) - 1

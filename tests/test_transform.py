@@ -13,8 +13,8 @@ from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAM
 from benchmarks.enumeration import Tables
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
-from decoding.models.pair import embedded_pair
-from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.engines.base import Visibility
+from decoding.models.pair import embedded_pair, tree_forward
 from decoding.papers.measured import memo_rows
 from decoding.papers.measured.memo_rows import KeptLaws, MemoRows
 from decoding.sampling.draws import GeneratorDraws
@@ -149,7 +149,7 @@ def test_kept_rows_are_those_of_the_plain_text(embedded, monkeypatch):
     for row, path in zip(kept, ([500, 40], [], [500, 20], [300]), strict=True):
         text = prompt + path
         count = len(text)
-        plain = tree_forward(model, model.engine.new_cache(count), text, np.arange(count), causal_visibility(0, count))
+        plain = tree_forward(model, model.engine.new_cache(count), text, np.arange(count), Visibility.causal(0, count))
         assert torch.allclose(row, plain[-1], atol=1e-3)
     assert rows.computed == 5  # the four asked for, and the parent of two
     assert len(rows.of(tree, [3])) == 1 and rows.computed == 6

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM, GPTNeoConfig, GPTNeoForCausalLM
 
 from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PairError
-from decoding.models.tree_check import check_tree_attention, let_masks_decide
+from decoding.models.checks import check_tree_attention, let_masks_decide
 
 CPU = torch.device("cpu")
 

@@ -21,7 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from benchmarks.gpu.report import Report, Step
 from benchmarks.roofline import median_s
 from decoding.common.processes import ROOT
-from decoding.engines.transfers import Transfers
+from decoding.engines.static import Transfers
 from decoding.experiments.command import print_table
 
 # What models and benchmarks need, beside torch. The app and its figures need more, and are not run here.

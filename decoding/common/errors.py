@@ -1,8 +1,10 @@
 """What a user can do wrong: each error says in one sentence what is wrong and what to do about it."""
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 # How devices word it when memory runs out (CUDA and MPS, the CPU allocator, cuBLAS), in lower case.
 MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
@@ -100,3 +102,22 @@ def first_line(error: BaseException) -> str:
     for python, plain in PLAIN.items():
         line = re.sub(python, plain, line)
     return line if len(line) <= 200 else f"{line[:197]}..."
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of any device means that memory ran out; torch is not imported to find out."""
+    named = type(error).__name__ == "OutOfMemoryError" or any(sign in str(error).lower() for sign in MEMORY_SIGNS)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and named)
+
+
+def run_main(main: Callable[[], int]) -> NoReturn:
+    """Run a command to its exit code; what a user can do wrong is said in one sentence, with exit code 2."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    try:
+        code = main()
+    except DraftscopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = 2
+    sys.exit(code)

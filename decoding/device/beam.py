@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from decoding.device.tree import FORWARDS, FRONTIER, SIZE, VERIFIED, DeviceTree
-from decoding.engines.static_shapes import bucket
+from decoding.engines.static_cache import bucket
 
 
 class BeamTree(DeviceTree):

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from decoding.cache.kv_cache import KVCache
-from decoding.common.engine_names import STATIC_HOST
+from decoding.common.settings import STATIC_HOST
 from decoding.device.drafters import device_rule
 from decoding.device.drafting import Asked
 from decoding.device.iteration import DeviceIteration
 from decoding.device.next import NextToken
 from decoding.device.tree import PENDING, places_for
 from decoding.drafters import NoDrafter
+from decoding.engines.kv_cache import KVCache
 from decoding.engines.static import StaticEngine
-from decoding.engines.static_shapes import LARGEST
+from decoding.engines.static_cache import LARGEST
 from decoding.methods.method import Method
 from decoding.models.pair import Model, Pair
 from decoding.verifiers import GreedyVerifier

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from decoding.cache.kv_cache import KVBlocks
 from decoding.device.tree import FRONTIER, ROWS, DeviceTree
-from decoding.engines.static_pass import StaticPass, visible_rows
+from decoding.engines.kv_cache import KVBlocks
+from decoding.engines.static import StaticPass, visible_rows
 from decoding.models.pair import match_vocabulary
 
 

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from decoding.cache.kv_cache import KVBlocks
 from decoding.device.tree import ACCEPTED, VERIFIED, DeviceTree
-from decoding.engines.static_pass import StaticPass, visible_rows
+from decoding.engines.kv_cache import KVBlocks
+from decoding.engines.static import StaticPass, visible_rows
 
 
 def order_nodes(run: StaticPass, tree: DeviceTree, queries: int, mask: Tensor) -> None:

@@ -17,8 +17,7 @@ from decoding.device.tree import FRONTIER, VERIFIED, DeviceTree, TreeInputs, pla
 from decoding.drafters.base import Drafter
 from decoding.engines.clock import PhaseClock
 from decoding.engines.static import StaticEngine
-from decoding.engines.static_cache import StaticKVCache
-from decoding.engines.static_shapes import bucket, row_bucket
+from decoding.engines.static_cache import StaticKVCache, bucket, row_bucket
 from decoding.tree.draft import Draft
 from decoding.verifiers.base import Verification
 

@@ -5,15 +5,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from decoding.cache.kv_cache import KVBlocks
 from decoding.device.iteration import DeviceOutcome
 from decoding.device.record import greedy_verification
 from decoding.drafters import NoDrafter
 from decoding.engines.clock import PhaseClock
-from decoding.engines.static import StaticEngine
-from decoding.engines.static_cache import StaticKVCache
-from decoding.engines.static_pass import StaticPass
-from decoding.engines.static_shapes import row_bucket
+from decoding.engines.kv_cache import KVBlocks
+from decoding.engines.static import StaticEngine, StaticPass
+from decoding.engines.static_cache import StaticKVCache, row_bucket
 from decoding.sources.draft_model import NoSource
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from decoding.device.rules import MOST_FORWARDS, REASONS, WIDTHS, Rule
-from decoding.engines.static_shapes import bucket
+from decoding.engines.static_cache import bucket
 from decoding.tree.token_tree import GROWTH_CODE, NOT_DRAFTED
 
 # Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` those from `growth` to `level`.

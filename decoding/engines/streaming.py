@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.kv_cache import KVCache
-from decoding.common.engine_names import SINKS
+from decoding.common.settings import SINKS
 from decoding.engines.attention import RotaryTable
 from decoding.engines.base import Visibility
 from decoding.engines.eager import EagerEngine
+from decoding.engines.kv_cache import KVCache
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from decoding.common.files import user_folder
 from decoding.experiments.rows import FOLDER
 
 HERE = Path(__file__).parent
@@ -13,8 +14,7 @@ SHIPPED = RESULTS / "experiments"
 def experiments_home() -> Path:
     """Where experiments go that name no other place: `DRAFTSCOPE_EXPERIMENTS`, else the user's cache folder."""
     asked = os.environ.get("DRAFTSCOPE_EXPERIMENTS")
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(asked) if asked else Path(cache) / "draftscope" / "experiments"
+    return Path(asked) if asked else user_folder("experiments")
 
 
 def all_experiments() -> list[Path]:

@@ -12,8 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from decoding.common.commands import run_main
-from decoding.common.errors import ExperimentError
+from decoding.common.errors import ExperimentError, run_main
 from decoding.experiments.crews import Crew, DeviceCrew, OwnCrew, devices_here
 from decoding.experiments.experiment import Status
 from decoding.experiments.grid import Grid, contestants

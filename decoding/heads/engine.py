@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from decoding.cache.kv_cache import KVCache
 from decoding.engines.attention import RotaryTable, attend
 from decoding.engines.base import Visibility
-from decoding.engines.linear import linear
+from decoding.engines.kv_cache import KVCache
+from decoding.engines.lean import linear
 from decoding.heads.network import HeadNetwork
 
 

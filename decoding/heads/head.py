@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.feature_rows import FeatureRows
-from decoding.cache.kv_cache import KVCache
 from decoding.common.errors import PairError
 from decoding.engines.base import Visibility
+from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.heads.engine import HeadEngine
 from decoding.heads.network import HeadNetwork
 from decoding.heads.store import HEADS, HeadCard, find_head, load_network, require_fit, weights_digest

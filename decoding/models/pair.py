@@ -4,17 +4,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from transformers.generation.configuration_utils import GenerationConfig
 
-from decoding.common.errors import OutOfMemoryError, PairError
-from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.errors import OutOfMemoryError, PairError, is_out_of_memory
 from decoding.common.interruption import CancelledError, check_wanted
-from decoding.engines import Engine, Made, make_engine
-from decoding.models.checks import check_context, check_tokenizers, max_positions
+from decoding.engines.base import Engine, Visibility
+from decoding.engines.choose import Made, make_engine
+from decoding.engines.kv_cache import FeatureRows, KVCache
+from decoding.models.checks import (
+    check_context,
+    check_tokenizers,
+    check_tree_attention,
+    let_masks_decide,
+    max_positions,
+)
 from decoding.models.loading import (
     Source,
     check_room,
+    drop_offloaded,
+    fetch_weight,
     find_model,
     free_bytes,
     free_memory,
@@ -22,13 +32,9 @@ from decoding.models.loading import (
     load_tokenizer,
     out_of_memory,
 )
-from decoding.models.offload import drop_offloaded, fetch_weight
 from decoding.models.presets import EMBEDDED, PairSettings, choose_device, choose_dtype
-from decoding.models.tree_check import check_tree_attention, let_masks_decide
 from decoding.models.vocabulary import Vocabulary
 from decoding.trace.records import ModelInfo, PairInfo
-
-__all__ = ["EMBEDDED", "Model", "Pair", "PairSettings", "embedded_pair", "load_pair", "match_vocabulary", "release"]
 
 
 @dataclass(eq=False)
@@ -199,6 +205,37 @@ def match_vocabulary(draft_logits: torch.Tensor, size: int) -> torch.Tensor:
     if missing <= 0:
         return draft_logits[..., :size]
     return torch.nn.functional.pad(draft_logits, (0, missing), value=-torch.inf)
+
+
+def tree_forward(
+    model: Model,
+    cache: KVCache,
+    token_ids: np.ndarray,
+    positions: np.ndarray,
+    mask: Any,
+    keep: int = 0,
+    features: FeatureRows | None = None,
+) -> torch.Tensor:
+    """Run a model over tokens of a tree behind the rows of a cache; their rows are appended to the cache.
+
+    Args:
+        cache: one that `model.engine.new_cache` made.
+        token_ids: `[num_queries]`.
+        positions: `[num_queries]`, the length of the prefix + depth - 1, so that siblings share a position.
+        mask: a `Visibility` of `[num_queries, cache.length + num_queries]`, or what `model.engine.mask` made of it.
+        keep: project only the last `keep` rows to logits; 0 projects all.
+        features: takes the features of all tokens, for a draft head.
+
+    Returns:
+        Raw logits `[num_queries or keep, vocab_size]` on the device of the model's output.
+    """
+    if isinstance(mask, Visibility):
+        mask = model.engine.mask(mask)
+    if features is None:
+        return model.engine.run(cache, token_ids, positions, mask, keep)
+    logits, rows = model.engine.run_with_features(cache, token_ids, positions, mask, 0, keep or None)
+    features.append(rows)
+    return logits
 
 
 def load_pair(settings: PairSettings) -> Pair:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from decoding.common.engine_names import ENGINES, is_engine
 from decoding.common.errors import PairError, require
+from decoding.common.settings import ENGINES, is_engine
 from decoding.models.folder import CONFIG, check_values, read_object, stored_parameters
 
 EMBEDDED = "embedded"

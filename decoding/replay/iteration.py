@@ -5,7 +5,7 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from decoding.cache.kv_cache import KVCache
+from decoding.engines.kv_cache import KVCache
 from decoding.methods.method import Method
 from decoding.replay.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
 from decoding.replay.stored_state import filled_in, standing_before

@@ -1,6 +1,6 @@
 """After verification both caches are brought to the committed text, and what moved is noted."""
 
-from decoding.cache.kv_cache import KVCache, keep_rows
+from decoding.engines.kv_cache import KVCache, keep_rows
 from decoding.session.recorder import Step
 
 

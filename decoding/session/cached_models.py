@@ -5,12 +5,11 @@ import copy
 import numpy as np
 import torch
 
-from decoding.cache.feature_rows import FeatureRows
-from decoding.cache.kv_cache import KVCache
 from decoding.common.interruption import check_wanted, turn
+from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
-from decoding.models.pair import Model, Pair
-from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.engines.kv_cache import FeatureRows, KVCache
+from decoding.models.pair import Model, Pair, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.sources.draft_head import HeadSource
 from decoding.sources.draft_model import ModelSource, NoSource, TargetPast
@@ -145,11 +144,11 @@ class CachedModels:
         """Target logits after every verified node, `[num_verified + 1, vocab_size]`, in one pass."""
         tree, order, cache = draft.tree, draft.order, self.target_cache
         tokens, positions = tree.tokens[order], len(text) - 1 + tree.depths[order]
-        mask = visibility(cache.length, tree.ancestors[order][:, order])
+        mask = Visibility(cache.length, tree.ancestors[order][:, order])
         missing = text[cache.length : -1]
         if missing:  # only without a draft, where the tree is its root and the pass a causal one
             tokens, positions = np.concatenate([missing, tokens]), np.arange(len(text))[-len(missing) - 1 :]
-            mask = causal_visibility(cache.length, len(tokens))
+            mask = Visibility.causal(cache.length, len(tokens))
         mask = self.pair.target.engine.mask(mask)
         clock.mark("mask")
         logits = tree_forward(self.pair.target, cache, tokens, positions, mask, len(order), self.features)
@@ -173,7 +172,7 @@ def _fill(model: Model, cache: KVCache, tokens: list[int], features: FeatureRows
     missing = tokens[cache.length : -1]
     if missing:
         positions = np.arange(cache.length, cache.length + len(missing))
-        mask = causal_visibility(cache.length, len(missing))
+        mask = Visibility.causal(cache.length, len(missing))
         tree_forward(model, cache, missing, positions, mask, keep=1, features=features)
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from decoding.common.errors import OutOfMemoryError, PairError, require
-from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.errors import OutOfMemoryError, PairError, is_out_of_memory, require
 from decoding.common.hardware import describe_hardware
 from decoding.costs.measured import MeasuredPair
 from decoding.engines.clock import PhaseClock, phase_times

@@ -4,11 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.feature_rows import FeatureRows
-from decoding.cache.kv_cache import KVCache
+from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
+from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.heads.head import Head
-from decoding.models.tree_attention import visibility
 from decoding.tree.token_tree import TokenTree
 
 
@@ -70,7 +69,7 @@ class HeadSource:
         committed = self.rows_before + self._pending
         self.row_nodes.extend(nodes.tolist())
         drafted_rows = self.row_nodes[self._pending :]
-        seen = visibility(committed, tree.ancestors[nodes][:, drafted_rows])
+        seen = Visibility(committed, tree.ancestors[nodes][:, drafted_rows])
         before = self._own.at([self._places[parent] for parent in tree.parents[nodes].tolist()])
         positions = self._root_position + tree.depths[nodes]
         return self._head.engine.run(self._cache, tree.tokens[nodes], positions, seen, before)

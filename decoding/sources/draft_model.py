@@ -6,12 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.feature_rows import FeatureRows
-from decoding.cache.kv_cache import KVCache
 from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
-from decoding.models.pair import Model, match_vocabulary
-from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.engines.kv_cache import FeatureRows, KVCache
+from decoding.models.pair import Model, match_vocabulary, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.selector.features import Past
 from decoding.tree.token_tree import TokenTree
@@ -110,13 +108,13 @@ class ModelSource:
         count = len(self._pending)
         self.row_nodes = [-1] * (count - 1) + [0]
         positions = np.arange(self._root_position - count + 1, self._root_position + 1)
-        return positions, causal_visibility(self._cache.length, count)
+        return positions, Visibility.causal(self._cache.length, count)
 
     def _forward_level(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         committed = self.rows_before + len(self._pending)
         self.row_nodes.extend(nodes.tolist())
         drafted_rows = self.row_nodes[len(self._pending) :]
-        mask = visibility(committed, tree.ancestors[nodes][:, drafted_rows])
+        mask = Visibility(committed, tree.ancestors[nodes][:, drafted_rows])
         return tree_forward(
             self._model, self._cache, tree.tokens[nodes], self._root_position + tree.depths[nodes], mask
         )

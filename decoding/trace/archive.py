@@ -5,10 +5,8 @@ A file may come from anyone, so every part of it is bounded before it is read an
 
 import io
 import json
-import os
 import re
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from decoding.common.errors import TraceFileError
+from decoding.common.files import whole_file
 from decoding.trace.codec import ArraysRead, ArraysToWrite, RecordError, from_json, shown, to_json
 from decoding.trace.older import drop_sentences, upgraded
 from decoding.trace.records import FORMAT_VERSION, RunTrace
@@ -77,7 +76,8 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
         _write_zip(target, text, arrays)
         return
     try:
-        _write_beside(Path(target), text, arrays, overwrite)
+        with whole_file(Path(target), overwrite) as file:
+            _write_zip(file, text, arrays)
     except OSError as error:
         reason = error.strerror or error
         raise TraceFileError(f"The run could not be written to {target} ({reason}): choose another place.") from None
@@ -97,25 +97,6 @@ def load_run(source: str | Path | BinaryIO, *, max_bytes: int = MAX_BYTES) -> Ru
     except OSError as error:
         reason = error.strerror or error
         raise TraceFileError(f"{source} could not be read ({reason}): choose a file saved with Draftscope.") from None
-
-
-def _write_beside(path: Path, text: bytes, arrays: ArraysToWrite, overwrite: bool) -> None:
-    """Write next to the target and rename, so that a full disk leaves no half file behind."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _write_zip(file, text, arrays)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # a temporary file is its owner's alone
-        if overwrite:
-            os.replace(name, path)
-        else:
-            os.link(name, path)  # unlike a check beforehand, it fails where a file came meanwhile
-            os.unlink(name)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def _write_zip(file: BinaryIO, text: bytes, arrays: ArraysToWrite) -> None:

@@ -126,7 +126,7 @@ def _prepared(args: argparse.Namespace, words: list[str], folder: RunFolder) -> 
 
 def _train(args: argparse.Namespace, learner: "HeadLearner", folder: RunFolder, plan: Any, belongs_to: dict) -> None:
     """Train, and store the head."""
-    from decoding.common.packed_weights import rounded
+    from decoding.common.trained_store import rounded
     from decoding.heads.store import save_head
     from decoding.models.pair import pair_identity
     from decoding.training.common.loop import reporter, train

@@ -113,7 +113,7 @@ def _latency(args: argparse.Namespace, folder: RunFolder, pair: "Pair") -> "Late
     """What forwards cost; a training that goes on keeps the costs that it began with, which its labels rest on."""
     import json
 
-    from decoding.costs.latency import latency_model
+    from decoding.costs.measuring import latency_model
     from decoding.selector.latency import LatencyModel
     from decoding.session.session import unrecorded
     from decoding.training.common.loop import load_checkpoint

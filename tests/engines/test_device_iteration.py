@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_leaves
 
 import decoding.session.iteration
 from benchmarks.fakes import make_checkpoint, make_pair
-from decoding.cache.kv_cache import KVBlocks
 from decoding.common.errors import OutOfMemoryError
 from decoding.device import iteration as device_iteration
 from decoding.device.beam import BeamTree
@@ -23,11 +22,10 @@ from decoding.device.iteration import DeviceIteration
 from decoding.device.levels import LevelTree
 from decoding.device.next import NextToken, next_pass
 from decoding.drafters import DynaTreeDrafter, FixedTreeDrafter, LinearDrafter
-from decoding.engines.lean_llama import LlamaForward
-from decoding.engines.lean_neox import NeoXForward
-from decoding.engines.static import StaticEngine
-from decoding.engines.static_pass import PassInputs, host_pass
-from decoding.engines.static_shapes import PassShape
+from decoding.engines.kv_cache import KVBlocks
+from decoding.engines.lean import LlamaForward, NeoXForward
+from decoding.engines.static import PassInputs, StaticEngine, host_pass
+from decoding.engines.static_cache import PassShape
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from decoding.sampling.sampling import Sampling

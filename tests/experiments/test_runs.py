@@ -12,8 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from decoding.common.commands import run_main
-from decoding.common.errors import ExperimentError, PromptError
+from decoding.common.errors import ExperimentError, PromptError, run_main
 from decoding.compare.comparison import Contestant
 from decoding.experiments import runner, sweep
 from decoding.experiments.crews import DeviceCrew, OwnCrew, devices_here

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from decoding.cache.feature_rows import FeatureRows
+from decoding.engines.kv_cache import FeatureRows
 
 
 def numbered(start: int, end: int) -> torch.Tensor:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from decoding.common.errors import PairError, SettingsError, TrainingError
-from decoding.common.packed_weights import rounded
+from decoding.common.trained_store import rounded
 from decoding.costs.kept import kept_file
 from decoding.heads import store
 from decoding.heads.head import make_head, with_draft

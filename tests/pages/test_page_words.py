@@ -11,7 +11,7 @@ from tests.helpers.process import ROOT
 
 # Folders whose errors reach a page: a process that a page started says them, or the page itself does.
 HEARD = ("training", "experiments", "papers")
-HEARD_FILES = ("common/files.py", "common/packed_weights.py", "common/trained_store.py", "costs/kept.py")
+HEARD_FILES = ("common/files.py", "common/trained_store.py", "costs/kept.py")
 # Of what is typed wrongly behind a command; a page never types so.
 TYPED = ("Name the training that --resume", "--again does a phase", "has not come as far as --again", "--samplings",
          "--count", "give --prompts")  # fmt: skip

@@ -127,7 +127,7 @@ def test_statics_come_from_the_roots_trained_on():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
-    for module in ("chooser", "latency"):
+    for module in ("measured", "measuring"):
         monkeypatch.setattr(f"decoding.costs.{module}.latency_model", lambda *_: LATENCY)
     return tmp_path / "home"
 
@@ -154,7 +154,7 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     assert "0 of 3 texts" not in capsys.readouterr().err
     # On a machine that has become slower it goes on with the costs that it began with.
     slower = replace(LATENCY, draft_s=tuple(2 * s for s in LATENCY.draft_s))
-    monkeypatch.setattr("decoding.costs.latency.latency_model", lambda *_: slower)
+    monkeypatch.setattr("decoding.costs.measuring.latency_model", lambda *_: slower)
     assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine"), "--resume"]) == 0
     assert find_selector("mine").latency == LATENCY.as_json()
 

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from decoding.common.commands import run_main
-from decoding.common.errors import ExperimentError
-from decoding.costs.latency import latency_model
-from decoding.costs.measuring import machine_words
+from decoding.common.errors import ExperimentError, run_main
+from decoding.costs.measuring import latency_model, machine_words
 from decoding.experiments.command import add_pair_arguments, pair_from, print_table, save_figures
 from decoding.experiments.estimates import estimate
 from decoding.experiments.homes import all_experiments

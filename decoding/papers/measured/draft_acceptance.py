@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from statistics import mean
 from typing import Any
 
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError
+from decoding.common.errors import PromptError, run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,

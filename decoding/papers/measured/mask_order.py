@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError
+from decoding.common.errors import PromptError, run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,

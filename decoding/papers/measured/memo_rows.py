@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.models.pair import Model
-from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.engines.base import Visibility
+from decoding.models.pair import Model, tree_forward
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.sources.table import path_tokens
 from decoding.tree.token_tree import TokenTree
@@ -27,7 +27,7 @@ class MemoRows:
         self.computed = 1
         self._model, self._most_rows, self._length = model, most_rows, len(prompt_ids)
         self._cache = model.engine.new_cache(self._length + ROOM)
-        mask, positions = causal_visibility(0, self._length), np.arange(self._length)
+        mask, positions = Visibility.causal(0, self._length), np.arange(self._length)
         self._root = tree_forward(model, self._cache, prompt_ids, positions, mask, keep=1)[0]
         self._rows: dict[tuple[int, ...], Tensor] = {(): self._root}
 
@@ -46,7 +46,7 @@ class MemoRows:
         among = tree.ancestors[missing].any(0)
         among[0] = False  # the root is the last token of the prompt
         nodes = np.flatnonzero(among)
-        mask = visibility(self._length, tree.ancestors[nodes][:, nodes])
+        mask = Visibility(self._length, tree.ancestors[nodes][:, nodes])
         positions = self._length - 1 + tree.depths[nodes]
         logits = tree_forward(self._model, self._cache, tree.tokens[nodes], positions, mask)
         self._cache.rollback(self._length)

@@ -45,7 +45,7 @@ def conduct(folder: RunFolder, prepare: Callable[[], Callable[[], Any]]) -> int:
         prepare: does what comes before the first step, and gives what trains; `StoppedError` of either is an end that
             was asked for.
     """
-    from decoding.common.forward_errors import is_out_of_memory
+    from decoding.common.errors import is_out_of_memory
     from decoding.training.common.loop import StoppedError
 
     code = REFUSED

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decoding.common.errors import require
-from decoding.engines.output_head import OutputHead
+from decoding.engines.eager import OutputHead
 from decoding.heads.head import make_head
 from decoding.heads.network import HeadNetwork
 from decoding.methods.method import Method

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.kv_cache import KVCache
+from decoding.engines.base import Visibility
+from decoding.engines.kv_cache import KVCache
 from decoding.models.pair import Model
-from decoding.models.tree_attention import causal_visibility, visibility
 
 ROOTS_TOGETHER = 64  # more of them let every pass attend to more nodes of other roots in vain
 
@@ -89,12 +89,12 @@ def _run(
     model: Model, cache: KVCache, ids: np.ndarray, positions: np.ndarray, seen: np.ndarray
 ) -> tuple[Tensor, Tensor]:
     """Logits and features of nodes, each of which sees the rows marked in `seen` `[nodes, cache.length + nodes]`."""
-    return model.engine.run_with_features(cache, ids, positions, model.engine.mask(visibility(0, seen)), 0)
+    return model.engine.run_with_features(cache, ids, positions, model.engine.mask(Visibility(0, seen)), 0)
 
 
 def _read(model: Model, cache: KVCache, tokens: np.ndarray) -> tuple[Tensor, Tensor]:
     """Logits and features after every token of a text."""
-    mask = model.engine.mask(causal_visibility(0, len(tokens)))
+    mask = model.engine.mask(Visibility.causal(0, len(tokens)))
     return model.engine.run_with_features(cache, tokens, np.arange(len(tokens)), mask, 0)
 
 

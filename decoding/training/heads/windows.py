@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.cache.kv_cache import KVCache
 from decoding.common.errors import TrainingError, require
+from decoding.engines.base import Visibility
+from decoding.engines.kv_cache import KVCache
 from decoding.models.pair import Model, Pair
-from decoding.models.tree_attention import visibility
 
 CHARACTERS_PER_TOKEN = 8  # a guess on the safe side: what is cut off has only cost time
 TOGETHER = 16  # windows that the target continues in the same passes
@@ -150,14 +150,14 @@ def continue_texts(
         among = np.concatenate([np.zeros((count, len(owner)), bool), np.tri(count, dtype=bool)], 1)
         if count:
             ids = np.array(texts[number][:-1])
-            model.engine.run(cache, ids, np.arange(count), model.engine.mask(visibility(0, among)), 1)
+            model.engine.run(cache, ids, np.arange(count), model.engine.mask(Visibility(0, among)), 1)
         owner += [number] * count
     while open_texts:
         owner += open_texts
         among = np.array(owner)[None, :] == np.array(open_texts)[:, None]
         ids = np.array([texts[number][-1] for number in open_texts])
         positions = np.array([len(texts[number]) - 1 for number in open_texts])
-        logits = model.engine.run(cache, ids, positions, model.engine.mask(visibility(0, among)), 0)
+        logits = model.engine.run(cache, ids, positions, model.engine.mask(Visibility(0, among)), 0)
         laws = torch.softmax(logits.double() / temperature, -1).cumsum(-1).cpu().numpy()
         for number, law in zip(open_texts, laws, strict=True):
             drawn = np.searchsorted(law, draws[number].random() * law[-1], side="right")

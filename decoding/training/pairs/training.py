@@ -8,7 +8,6 @@
 A training that is given more minutes goes on from `steady.pt`: what comes behind it is done again at the end.
 """
 
-import shutil
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ import transformers
 from transformers import GPTNeoXForCausalLM
 
 from decoding.common.errors import TrainingError, require
-from decoding.common.files import disk_errors
+from decoding.common.files import disk_errors, write_whole
 from decoding.methods.methods import METHODS
 from decoding.models.pair import load_pair, release
 from decoding.models.presets import PairSettings
@@ -256,10 +255,5 @@ def _no_tree() -> None:
 
 def _copy(source: Path, place: Path) -> None:
     """Copy a checkpoint so that it is there whole or as it was before."""
-    part = place.with_name(f"{place.name}.part")
-    try:
-        with disk_errors(place):
-            shutil.copyfile(source, part)
-            part.replace(place)
-    finally:
-        part.unlink(missing_ok=True)
+    with disk_errors(place):
+        write_whole(place, source.read_bytes())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from decoding.common.errors import require
 from decoding.common.prompts import load_prompts
-from decoding.costs.chooser import Chooser
+from decoding.costs.measured import Chooser
 from decoding.drafters import DelayedDrafter
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
@@ -211,7 +211,7 @@ class SelectorLearner:
         return roots | {f"held_out_{name}": value for name, value in found.items()}
 
     def _finished_weights(self) -> dict[str, Tensor]:
-        from decoding.common.packed_weights import rounded
+        from decoding.common.trained_store import rounded
 
         self._look()
         return rounded(self._best_weights)

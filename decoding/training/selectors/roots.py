@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
 from decoding.methods.methods import METHODS
-from decoding.models.pair import Pair, match_vocabulary
-from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.models.pair import Pair, match_vocabulary, tree_forward
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 from decoding.selector.actions import ACTIONS
@@ -80,7 +80,7 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
     most = min(pair.context, pair.target.positions) - DEEPEST
     places = [end for end in places if end <= most and tokens[end - 1] not in pair.vocabulary.stop_ids]
     caches = [model.engine.new_cache(len(tokens) + 1280) for model in (pair.target, pair.draft)]
-    causal = causal_visibility(0, len(tokens))
+    causal = Visibility.causal(0, len(tokens))
     read = []
     for model, cache in zip((pair.target, pair.draft), caches, strict=True):
         mask, positions = model.engine.mask(causal), np.arange(len(tokens))
@@ -152,7 +152,7 @@ def _drawn(
     draws.record.clear()
     tree, nodes = drawn.tree, drawn.nodes
     positions = len(tokens) - 1 + tree.depths[nodes]
-    seen = visibility(target_cache.length, tree.ancestors[nodes][:, nodes])
+    seen = Visibility(target_cache.length, tree.ancestors[nodes][:, nodes])
     logits = tree_forward(pair.target, target_cache, tree.tokens[nodes], positions, seen)
     for cache, length in zip(caches, rows, strict=True):
         cache.rollback(length)

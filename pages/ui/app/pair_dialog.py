@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import streamlit as st
 
-from decoding.common.engine_names import ENGINES
 from decoding.common.errors import DraftscopeError
+from decoding.common.settings import ENGINES
 from decoding.models.presets import (
     DEVICES,
     DTYPES,

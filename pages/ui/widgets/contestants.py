@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.common.engine_names import ENGINES, SINKS, STREAMED_ROWS
 from decoding.common.errors import SettingsError, require
+from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
 from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.sentences import info_of
