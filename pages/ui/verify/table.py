@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from pages.ui.verify.state import Looked, own_walk, text_reader
-from viz.component_files import component_script, component_style
+from viz.components import component_script, component_style
 from viz.tokens import plural, visible
 
 if TYPE_CHECKING:
