@@ -18,9 +18,10 @@ from viz.explain.known import Known
 from viz.explain.tested_law import law_words, target_shown
 from viz.explain.truncation import after_end, end_words
 from viz.explain.verdict import verdict_words
+from viz.formats import duration, number, plural
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.theme import MARKS
-from viz.tokens import milliseconds, number, plural, visible
+from viz.tokens import visible
 
 NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
 
@@ -172,8 +173,8 @@ def phase_table(iteration: IterationTrace) -> Table:
     total = sum(seconds for _, _, seconds in times)
     if not total > 0:
         return Table("Time by phase", ("Phase", "Time", "Share"), (), "No times: this iteration was not measured.")
-    rows = [(words, milliseconds(seconds), f"{seconds / total:.0%}") for _, words, seconds in times]
-    rows.append(("all", milliseconds(total), "100%"))
+    rows = [(words, duration(seconds), f"{seconds / total:.0%}") for _, words, seconds in times]
+    rows.append(("all", duration(total), "100%"))
     passes = plural(iteration.target_passes, "target pass", "target passes")
     note = f"Measured; {plural(iteration.draft_forwards, 'draft forward')}, {passes}."
     return Table("Time by phase", ("Phase", "Time", "Share"), tuple(rows), note)

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from decoding.trace.records import IterationTrace
 from viz.scope.scene import Scene, SceneNode
 from viz.theme import MARKS, PHASE_COLORS, outline, palette, style
-from viz.tokens import for_plotly, for_plotly_keep
+from viz.tokens import escaped, visible
 
 # States that only occur while drafting, drawn like the marks of the component.
 _DRAFTING = {
@@ -35,7 +35,7 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
     last = max((node.depth for node in scene.nodes), default=0)
     figure.update_layout(
         title={
-            "text": for_plotly_keep(scene.title),
+            "text": escaped(scene.title),
             "x": 0,
             "xanchor": "left",
             "xref": "paper",
@@ -89,7 +89,7 @@ def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
     for node in nodes:
         number = getattr(node, numbers) if numbers else ""
         shown = node.labelled or node.folded
-        labels.append(f"  {for_plotly(node.label)}  <sub>{for_plotly_keep(number)}</sub>" if shown else "")
+        labels.append(f"  {escaped(visible(node.label))}  <sub>{escaped(number)}</sub>" if shown else "")
     return {
         "x": [node.depth for node in nodes],
         "y": [node.row for node in nodes],
@@ -97,7 +97,7 @@ def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
         "text": labels,
         "textposition": "top right",
         "textfont": {"color": palette(dark).text, "size": 12, "family": "monospace"},
-        "hovertext": [for_plotly_keep(node.title) for node in nodes],
+        "hovertext": [escaped(node.title) for node in nodes],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "customdata": [node.node_id for node in nodes],
         "marker": {"symbol": symbol, "size": 12, "color": color, "line": {"color": outline(color, dark), "width": 2}},
