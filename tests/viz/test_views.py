@@ -6,7 +6,6 @@ import io
 import re
 from dataclasses import replace
 
-import networkx as nx
 import numpy as np
 import plotly.graph_objects as go
 import pytest
@@ -18,10 +17,10 @@ from tests.helpers import traces
 from viz.charts import methods
 from viz.charts import run as charts
 from viz.scope.cache import MAX_CELLS, cache_figure, cache_strip, cache_strips
+from viz.scope.export import tree_figure
 from viz.scope.mask import mask_figure, mask_png
 from viz.scope.scene import build_scene
 from viz.scope.text_strip import provenance_counts, text_html, text_spans
-from viz.scope.tree_figure import to_graphml, tree_figure, tree_graph
 from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, style
 from viz.tokens import columns, escaped, visible
 
@@ -142,13 +141,6 @@ def test_whitespace_is_visible_and_shapeless_characters_are_escaped():
     assert visible("abcdefgh", 5) == "abcd…"
     assert columns("日本") == 4 and visible("日本語日本語", 6) == "日本…"
     assert escaped("<b>&") == "&lt;b&gt;&amp;"
-
-
-def test_the_graph_has_every_node_with_its_fields():
-    graph = tree_graph(traces.dynatree_recovered())
-    assert nx.is_arborescence(graph) and graph.number_of_nodes() == 14
-    assert graph.nodes[8]["verdict"] == "rejected" and "confidence" not in graph.nodes[11]
-    assert nx.parse_graphml(to_graphml(traces.dynatree_recovered())).number_of_edges() == 13
 
 
 @pytest.mark.parametrize("phase", ["draft-1", "mask", "select"])

@@ -1,6 +1,9 @@
-"""The exportable figure of a scene, positions, marks and numbers as on screen; and the tree as a networkx graph."""
+"""A draft tree to take along: a figure with the positions, marks and numbers on screen, or a networkx graph."""
 
+import json
+import re
 from dataclasses import asdict
+from io import BytesIO
 
 import networkx as nx
 import plotly.graph_objects as go
@@ -106,17 +109,47 @@ def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
     }
 
 
+# XML has no way to write most control characters, half of a surrogate pair and two others; a bare return reads as a
+# line feed.
+_NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
 def tree_graph(iteration: IterationTrace) -> nx.DiGraph:
-    """Draft tree of an iteration with every field of its nodes as an attribute; edges run from parent to child."""
-    graph = nx.DiGraph(iteration=iteration.index, prefix_length=iteration.prefix_length)
+    """Draft tree of an iteration, edges from parent to child; every field of a node that is not None is an attribute.
+
+    The attributes of the graph are those of the iteration: index, prefix length, final token.
+    """
+    place = {"iteration": iteration.index, "prefix_length": iteration.prefix_length}
+    graph = nx.DiGraph(**_told(place | {"final_kind": iteration.final_kind, "final_text": iteration.final_text}))
     for node in iteration.nodes:
-        attributes = {name: value for name, value in asdict(node).items() if value is not None}
-        graph.add_node(node.node_id, **attributes)
+        graph.add_node(node.node_id, **_told(asdict(node)))
         if node.parent_id >= 0:
-            graph.add_edge(node.parent_id, node.node_id, path_probability=node.path_probability)
+            graph.add_edge(node.parent_id, node.node_id)
     return graph
 
 
-def to_graphml(iteration: IterationTrace) -> str:
-    """Draft tree as GraphML text, which Gephi, yEd and networkx open."""
-    return "\n".join(nx.generate_graphml(tree_graph(iteration)))
+def tree_graphml(iteration: IterationTrace) -> bytes:
+    """Draft tree as GraphML for Gephi, yEd and networkx; characters that XML cannot hold read `\\x00` or `\\ud800`."""
+    graph = tree_graph(iteration)
+    for attributes in (graph.graph, *(attributes for _, attributes in graph.nodes(data=True))):
+        attributes.update({name: _for_xml(value) for name, value in attributes.items() if isinstance(value, str)})
+    file = BytesIO()  # lines would be cut at separators that are part of a token
+    nx.write_graphml(graph, file)
+    return file.getvalue()
+
+
+def tree_json(iteration: IterationTrace) -> str:
+    """Draft tree as node-link JSON: `networkx.node_link_graph` and D3 read it."""
+    return json.dumps(nx.node_link_data(tree_graph(iteration), edges="edges"), allow_nan=False)
+
+
+def _told(values: dict) -> dict:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _for_xml(text: str) -> str:
+    def escape(found: re.Match) -> str:
+        code = ord(found[0])
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+    return _NOT_IN_XML.sub(escape, text)
