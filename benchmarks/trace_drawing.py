@@ -24,11 +24,11 @@ from viz.race.data import race_data
 from viz.race.lanes import lane_of
 from viz.scope.cache import cache_figure
 from viz.scope.data import compact_data
+from viz.scope.export import tree_figure
 from viz.scope.film import film_data, make_frame, window_around
 from viz.scope.mask import mask_figure
 from viz.scope.outline import outline_html, table_html, tables, tree_outline
 from viz.scope.scene import build_scene
-from viz.scope.tree_figure import tree_figure
 from viz.standalone.page import embedded_json, figures_html, scope_html
 
 # Of runs with more, the first and the last ones; the page draws one iteration and explains one node at a time.

@@ -64,7 +64,7 @@ def make_tree(drafter: Drafter, vocabulary: int, seed: int) -> tuple[Draft, torc
     return draft, torch.stack([source.logits(int(node)) for node in draft.order])
 
 
-def milliseconds(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tuple[float, float]:
+def duration(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tuple[float, float]:
     """Median time of a whole verification, laws included, and of the exact probabilities of all nodes besides."""
     walks, exact = [], []
     for repeat in range(repeats):
@@ -109,7 +109,7 @@ def main() -> int:
             drafter = WITHOUT_REPLACEMENT if name.endswith("_wor") else drafter
             for sampling in (SAMPLED, NUCLEUS):
                 used = Sampling() if kind.greedy_only else sampling
-                walk, exact = milliseconds(kind(), trees[drafter], used, repeats)
+                walk, exact = duration(kind(), trees[drafter], used, repeats)
                 figures[f"{name}, {vocabulary}, top-p {sampling.top_p:g}"] = {"walk_ms": walk, "exact_ms": exact}
                 rows[name].append(f"{walk:.2f}")
                 if sampling is SAMPLED:

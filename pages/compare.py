@@ -14,8 +14,8 @@ from pages.ui.compare.plan import Outcome, Plan, pause_words, plan_controls, run
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import prompt_words
 from pages.ui.widgets.settings import seed
+from viz.formats import plural
 from viz.glossary import explain_term
-from viz.tokens import plural
 
 if TYPE_CHECKING:
     from decoding.compare.contestants import Contestant

@@ -17,7 +17,7 @@ from pages.ui.verify.state import Looked, replay_all, rolled_tokens, tree_in_vie
 from pages.ui.verify.steps import draw_steps
 from pages.ui.verify.table import OWN, chosen_row, own_words, verifier_table, walks
 from pages.ui.verify.tree import draw_bare_tree, draw_tree, node_in_view, tested_at
-from viz.tokens import plural
+from viz.formats import plural
 
 NEVER_KEPT = "This run was recorded without the full rows of both models, and without them no verifier can be replayed."
 DECODE = "Decode its prompt here and keep every row: the new run then also stands in Step through."

@@ -12,9 +12,9 @@ from pages.ui.common.state import Run
 from tests.helpers.process import printed
 from tests.helpers.traces import run_mixed
 from tests.pages.apptest import open_page, sentences
+from viz.formats import plural
 from viz.glossary import TERMS
 from viz.learn.puzzles import has_token
-from viz.tokens import plural
 
 LEARN = "pages/learn.py"
 

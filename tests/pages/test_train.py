@@ -20,7 +20,7 @@ from decoding.training.launch import LAUNCH, Followed, Launch, last_launch, stan
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
 from pages.ui.common.training_fields import FIELDS, VERIFIERS, arguments_of, title_of
 from pages.ui.train.form import estimate_words
-from pages.ui.train.sentences import duration, progress_words
+from pages.ui.train.sentences import progress_words
 from pages.ui.train.trees import common_places
 from pages.ui.widgets.settings import setting_key
 from tests.helpers.traces import bonus, fallback, run_of
@@ -309,14 +309,6 @@ def test_the_estimate_is_what_the_last_one_like_it_took(home: Path):
     assert "480 steps, about 4 min at the pace" in told
     assert "took 5 min in all, under a minute of them training" in told
     assert "pace" not in estimate_words("head", {"--steps": 480, "--loss": "eagle"}, [followed])
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(5, "under a minute"), (61, "1 min"), (3_540, "59 min"), (4_900, "1 h 22 min"), (90_000, "25 h"), (3e5, "3 days")],
-)
-def test_times_in_words(seconds: float, said: str):
-    assert duration(seconds) == said
 
 
 def test_preparing_is_told_by_its_parts(home: Path):

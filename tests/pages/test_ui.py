@@ -12,7 +12,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.presets import PairSettings
 from decoding.sampling.sampling import Sampling
 from pages.ui.common.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, sentence
-from pages.ui.common.models import ModelManager, describe_pair, engine_words, gibibytes, parameters
+from pages.ui.common.models import ModelManager, describe_pair, engine_words
 from pages.ui.common.sentences import info_of
 from pages.ui.common.worker import Job, Worker
 from pages.ui.widgets.settings import SAMPLING, setting_help
@@ -221,13 +221,6 @@ def test_sampling_widgets_lie_in_what_is_accepted():
         assert low <= default <= high
         Sampling(**{name: low})
         Sampling(**{name: high})
-
-
-def test_sizes_in_words():
-    assert parameters(70_426_624) == "70.4 M"
-    assert parameters(2_775_208_960) == "2.78 B"
-    assert gibibytes(3 * 2**30) == "3.0 GiB"
-    assert gibibytes(5 * 2**20) == "5 MiB"
 
 
 def test_the_base_of_errors_is_ours():

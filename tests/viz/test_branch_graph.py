@@ -1,15 +1,11 @@
 """The history of branches: lanes below their parents, no line through another lane's dots, long runs compressed."""
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
 from viz.branches.graph import MOST_DOTS, PROMPT, BranchGraph, Line, branch_graph, graph_data
-from viz.theme import SERIES
 
-FOLDER = Path(__file__).resolve().parents[2] / "viz" / "branches"
 RUN = Line(0, None, 0, 12, "DynaTree", "decoded")
 
 
@@ -93,16 +89,3 @@ def test_the_data_are_plain_and_small():
     data = graph_data(branch_graph(lines, 3, 0, 2))
     assert len(json.dumps(data)) < 60_000
     assert {"number", "words", "kind", "columns", "gaps", "leaves", "side", "bias"} <= set(data["lanes"][0])
-
-
-def test_the_style_sheet_uses_the_colours_of_the_theme():
-    css = (FOLDER / "graph.css").read_text()
-    assert f"--a: {SERIES[0]};" in css
-    assert f"--b: {SERIES[1]};" in css
-
-
-def test_the_script_never_writes_markup_and_fetches_nothing():
-    code = (FOLDER / "graph.js").read_text()
-    assert "innerHTML" not in code and "insertAdjacentHTML" not in code
-    assert code.count("export default") == 1
-    assert not re.search(r"https?://", code)

@@ -15,8 +15,8 @@ from viz.explain.iteration import (
     why_pruned,
     why_verdict,
 )
+from viz.formats import plural
 from viz.scope.phases import phases_of
-from viz.tokens import plural
 
 
 def test_a_rejected_node_under_greedy_decoding():

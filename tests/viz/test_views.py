@@ -6,7 +6,6 @@ import io
 import re
 from dataclasses import replace
 
-import networkx as nx
 import numpy as np
 import plotly.graph_objects as go
 import pytest
@@ -18,12 +17,12 @@ from tests.helpers import traces
 from viz.charts import methods
 from viz.charts import run as charts
 from viz.scope.cache import MAX_CELLS, cache_figure, cache_strip, cache_strips
+from viz.scope.export import tree_figure
 from viz.scope.mask import mask_figure, mask_png
 from viz.scope.scene import build_scene
 from viz.scope.text_strip import provenance_counts, text_html, text_spans
-from viz.scope.tree_figure import to_graphml, tree_figure, tree_graph
 from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, style
-from viz.tokens import columns, for_plotly, milliseconds, number, visible
+from viz.tokens import columns, escaped, visible
 
 
 def test_a_row_of_the_mask_sees_itself_and_its_ancestors_only():
@@ -141,19 +140,7 @@ def test_whitespace_is_visible_and_shapeless_characters_are_escaped():
     assert visible("<0xE2>") == "<0xE2>"
     assert visible("abcdefgh", 5) == "abcd…"
     assert columns("日本") == 4 and visible("日本語日本語", 6) == "日本…"
-    assert for_plotly("<b>&") == "&lt;b&gt;&amp;"
-
-
-def test_numbers_never_read_as_what_they_are_not():
-    assert [number(v) for v in (0.0, 0.004, 0.62, None, float("nan"))] == ["0.00", "<0.01", "0.62", "–", "–"]
-    assert [milliseconds(v) for v in (3.1e-4, 0.0029, 1.5)] == ["310 µs", "2.9 ms", "1.50 s"]
-
-
-def test_the_graph_has_every_node_with_its_fields():
-    graph = tree_graph(traces.dynatree_recovered())
-    assert nx.is_arborescence(graph) and graph.number_of_nodes() == 14
-    assert graph.nodes[8]["verdict"] == "rejected" and "confidence" not in graph.nodes[11]
-    assert nx.parse_graphml(to_graphml(traces.dynatree_recovered())).number_of_edges() == 13
+    assert escaped("<b>&") == "&lt;b&gt;&amp;"
 
 
 @pytest.mark.parametrize("phase", ["draft-1", "mask", "select"])

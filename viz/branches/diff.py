@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
+from viz.formats import difference, duration, number, plural, relative_change
 from viz.glossary import explain_term
 from viz.scope.text_strip import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
-from viz.tokens import milliseconds, number, plural, visible
+from viz.tokens import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,27 +271,22 @@ def measures_html(measures: Sequence[Measure], names: tuple[str, str] = ("A", "B
 
 
 def _counted(words: str, first: int, second: int) -> Measure:
-    return Measure(words, "counted", f"{first:,}", f"{second:,}", _signed(second - first))
+    return Measure(words, "counted", f"{first:,}", f"{second:,}", difference(second - first))
 
 
 def _expected(first: float | None, second: float | None) -> Measure:
-    difference = "" if first is None or second is None else _signed(round(second - first, 2))
-    return Measure("expected tokens", "exact, before any cut", number(first), number(second), difference)
+    apart = "" if first is None or second is None else difference(round(second - first, 2))
+    return Measure("expected tokens", "exact, before any cut", number(first), number(second), apart)
 
 
 def _time(first: IterationTrace, second: IterationTrace) -> Measure:
-    shown = [milliseconds(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
-    difference = ""
+    shown = [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
+    apart = ""
     if first.timed and second.timed:
-        percent = round(100 * (second.times.total_s / first.times.total_s - 1))
-        difference = f"{percent:+d}%".replace("-", "−") if percent else "less than 1%"
+        apart = relative_change(first.times.total_s, second.times.total_s, none="less than 1%")
         if _work(first) == _work(second):
-            difference = "chance: same work"
-    return Measure("time", "measured once", *shown, difference)
-
-
-def _signed(difference: float) -> str:
-    return "same" if difference == 0 else f"{difference:+g}".replace("-", "−")
+            apart = "chance: same work"
+    return Measure("time", "measured once", *shown, apart)
 
 
 def _with_nodes(nodes: int, diff: TreeDiff) -> str:

@@ -20,7 +20,7 @@ from viz.theme import (
     style,
     with_alpha,
 )
-from viz.tokens import for_plotly_keep
+from viz.tokens import escaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Tried:
 def acceptance_figure(rows: Sequence[Acceptance], dark: bool = False) -> go.Figure:
     """Acceptance per run with both denominators written beside the bars."""
     figure = go.Figure()
-    names = [for_plotly_keep(row.label) for row in rows]
+    names = [escaped(row.label) for row in rows]
     kinds = (("of drafted nodes", "drafted", SERIES[2], ""), ("of verified nodes", "verified", SERIES[0], "/"))
     for words, field, color, shape in kinds:
         totals = [getattr(row, field) for row in rows]
@@ -72,8 +72,8 @@ def tried_settings_figure(tried: Sequence[Tried], current: str | None = None, da
         members = [entry for entry in tried if entry.group == group]
         figure.add_scatter(
             x=[100 * entry.acceptance for entry in members], y=[entry.throughput for entry in members], mode="markers",
-            name=for_plotly_keep(group) or "tried", customdata=[entry.label for entry in members],
-            hovertext=[f"{for_plotly_keep(entry.label)}<br>{for_plotly_keep(entry.details)}" for entry in members],
+            name=escaped(group) or "tried", customdata=[entry.label for entry in members],
+            hovertext=[f"{escaped(entry.label)}<br>{escaped(entry.details)}" for entry in members],
             hovertemplate="%{hovertext}<br>%{y:.1f} tokens/s, %{x:.1f}% accepted<extra></extra>",
             marker={"size": 10, "color": SERIES[place % 8], "symbol": SERIES_SYMBOLS[place % 8]},
         )  # fmt: skip
@@ -235,10 +235,10 @@ def names(labels: Sequence[str]) -> list[str]:
 
 def _two_lines(label: str) -> str:
     if len(label) <= WIDEST_LABEL:
-        return for_plotly_keep(label)
+        return escaped(label)
     cut = label.rfind(" ", 0, WIDEST_LABEL + 1)
     cut = cut if cut > 0 else WIDEST_LABEL
-    return f"{for_plotly_keep(label[:cut])}<br>{for_plotly_keep(label[cut:].strip())}"
+    return f"{escaped(label[:cut])}<br>{escaped(label[cut:].strip())}"
 
 
 def _rows(figure: go.Figure) -> go.Figure:

@@ -11,7 +11,8 @@ from decoding.trace.records import TOP_TOKENS, IterationTrace
 from viz.explain.draft_rule import DraftRank, DraftRanks
 from viz.explain.growth import breadth_words, growth_words, value_of
 from viz.explain.known import Known
-from viz.tokens import apart, beside, chance, listed, number, ordinal, plural, quote
+from viz.formats import apart, beside, chance, listed, number, ordinal, plural
+from viz.tokens import quote
 
 
 class Absences:

@@ -2,7 +2,8 @@
 
 from decoding.trace.records import IterationTrace, NodeTrace
 from viz.explain.tested_law import is_sampled, target_shown
-from viz.tokens import listed, number, quote
+from viz.formats import listed, number
+from viz.tokens import quote
 
 MOST_NAMED = 8
 

@@ -2,7 +2,7 @@
 
 from decoding.trace.records import IterationTrace, NodeTrace
 from viz.explain.known import Known
-from viz.tokens import beside, number, ordinal, plural
+from viz.formats import beside, number, ordinal, plural
 
 # What ended the drawing below a node; the others tell how many children a node gets.
 DRAWN = ("outdrawn", "worth", "budget", "shape", "all_drawn")

@@ -8,8 +8,9 @@ from viz.explain.growth import why_not_expanded, why_pruned
 from viz.explain.tested_law import is_sampled
 from viz.explain.truncation import end_words, is_cut, would_have
 from viz.explain.verdict import why_verdict
+from viz.formats import duration, plural
 from viz.theme import PHASE_WORDS
-from viz.tokens import milliseconds, plural, quote
+from viz.tokens import quote
 
 __all__ = [
     "iteration_summary",
@@ -118,9 +119,9 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
     token_s = total / count / tokens
     said = (
         f"{PHASE_WORDS[largest].capitalize()} takes {seconds[largest] / total:.0%} of each iteration "
-        f"({milliseconds(seconds[largest] / count)} of {milliseconds(total / count)}) and {accepted:.1f} drafted "
-        f"tokens are accepted: with {milliseconds(pass_s)} per target pass, a committed token costs "
-        f"{milliseconds(token_s)}."
+        f"({duration(seconds[largest] / count)} of {duration(total / count)}) and {accepted:.1f} drafted "
+        f"tokens are accepted: with {duration(pass_s)} per target pass, a committed token costs "
+        f"{duration(token_s)}."
     )
     if seconds["rebuild"] > 0.05 * total:
         said += f" The second target pass of rollback + rebuild takes {seconds['rebuild'] / total:.0%}."
@@ -134,6 +135,6 @@ def _against(run: RunTrace, baseline: RunTrace, token_s: float) -> str:
     plain_s = plain_total / plain_tokens
     iteration_s = sum(i.times.total_s for i in run.iterations) / len(run.iterations)
     return (
-        f"{baseline.label} takes {milliseconds(plain_s)} per token, so this run has {plain_s / token_s:.2f}x its "
+        f"{baseline.label} takes {duration(plain_s)} per token, so this run has {plain_s / token_s:.2f}x its "
         f"speed; an iteration has to commit {iteration_s / plain_s:.1f} tokens to break even."
     )

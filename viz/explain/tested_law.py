@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from math import isclose
 
 from decoding.trace.records import IterationTrace, NodeTrace, SamplingTrace, VerificationStep
-from viz.tokens import beside, quote
+from viz.formats import beside
+from viz.tokens import quote
 
 AGREES = 1e-3  # relative: probabilities of models are float32, those of tests float64
 

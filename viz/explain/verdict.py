@@ -7,8 +7,9 @@ from viz.explain.growth import why_pruned
 from viz.explain.known import Known
 from viz.explain.tested_law import certain_words, impossible_words, limit_words, preferred, target_shown
 from viz.explain.truncation import end_words
+from viz.formats import chance, limit_and_drawn, listed, number, ordinal
 from viz.theme import MARKS
-from viz.tokens import chance, limit_and_drawn, listed, number, ordinal, quote
+from viz.tokens import quote
 
 MOST_TOLD = 3
 # Codes of reasons where the record has no numbers to tell them by.

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from decoding.trace.records import IterationTrace, NodeTrace, RunTrace, Setting, node_paths
 from viz.explain.iteration import quote, why_final, why_verdict
+from viz.formats import number, plural
 from viz.scope.data import compact_data
-from viz.tokens import number, plural, visible
+from viz.tokens import visible
 
 FEWEST_NODES, MOST_NODES, FEWEST_ACCEPTED = 5, 16, 2
 QUESTION = (

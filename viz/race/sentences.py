@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from viz.explain.iteration import quote
+from viz.formats import duration, plural
 from viz.race.lanes import Lane
-from viz.tokens import milliseconds, plural
 
 # The prompt is mentioned where it moves the ratio of the speeds by this much, a phase from this share of an iteration.
 LEAST_PROMPT_EFFECT = 0.015
@@ -52,9 +52,9 @@ def headline(lanes: Sequence[Lane]) -> str:
     """Who was first, its time, how much faster than plain decoding, and how far behind the next one is."""
     first, second = sorted(lanes, key=lambda lane: -lane.throughput)[:2]
     plain = lanes[reference_lane(lanes)]
-    said = f"{first.label} is first: {plural(first.count, 'token')} in {milliseconds(first.end_s)}"
+    said = f"{first.label} is first: {plural(first.count, 'token')} in {duration(first.end_s)}"
     for other in (plain, second) if plain.plain and plain not in (first, second) else (second,):
-        said += f", {first.throughput / other.throughput:.2f}× the speed of {other.label} ({milliseconds(other.end_s)})"
+        said += f", {first.throughput / other.throughput:.2f}× the speed of {other.label} ({duration(other.end_s)})"
     return f"{said}."
 
 
@@ -135,13 +135,13 @@ def difference_words(lanes: Sequence[Lane]) -> str:
         f"{ours.label} took {plural(len(ours.steps), 'verification pass', 'verification passes')} for "
         f"{plural(ours.count, 'token')} ({_tokens_per_pass(ours):.2f} each), {plain.label} {len(plain.steps)} "
         f"({_tokens_per_pass(plain):.2f} each). Once the prompt was read, an iteration took "
-        f"{milliseconds(_iteration_s(ours))} ({_phases(ours)}) against {milliseconds(_iteration_s(plain))} "
+        f"{duration(_iteration_s(ours))} ({_phases(ours)}) against {duration(_iteration_s(plain))} "
         f"({_phases(plain)}): {tokens:.2f}× the tokens in {length:.2f}× the time make {tokens / length:.2f}× the speed"
     )
     whole = ours.throughput / plain.throughput
     if abs(whole - tokens / length) < LEAST_PROMPT_EFFECT:
         return f"{said}."
-    prompts = f"{milliseconds(ours.prompt_s)} against {milliseconds(plain.prompt_s)}"
+    prompts = f"{duration(ours.prompt_s)} against {duration(plain.prompt_s)}"
     return f"{said}, {whole:.2f}× with the prompt ({prompts})."
 
 
@@ -150,10 +150,10 @@ def lane_facts(lane: Lane, lanes: Sequence[Lane]) -> str:
     plain = lanes[reference_lane(lanes)]
     ratio = f" · {lane.throughput / plain.throughput:.2f}× {plain.label}" if plain.plain and plain is not lane else ""
     if not lane.has_phases:
-        return f"{milliseconds(lane.end_s / lane.count)} per token, phases not reported{ratio}"
+        return f"{duration(lane.end_s / lane.count)} per token, phases not reported{ratio}"
     return (
         f"{plural(len(lane.steps), 'pass', 'passes')} · {_tokens_per_pass(lane):.2f} tokens each · "
-        f"{milliseconds(_iteration_s(lane))} per iteration ({_phases(lane)}){ratio}"
+        f"{duration(_iteration_s(lane))} per iteration ({_phases(lane)}){ratio}"
     )
 
 
@@ -180,9 +180,9 @@ def _phases(lane: Lane) -> str:
             seconds[part] += value / len(lane.later)
     told = {name: value for name, value in seconds.items() if value >= LEAST_SHARE * total}
     told["rest"] = total - sum(told.values())
-    return ", ".join(f"{name} {milliseconds(value)}" for name, value in told.items() if value >= LEAST_SHARE * total)
+    return ", ".join(f"{name} {duration(value)}" for name, value in told.items() if value >= LEAST_SHARE * total)
 
 
 def _per_token(lane: Lane, short: bool = False) -> str:
-    took = milliseconds(lane.end_s / lane.count)
+    took = duration(lane.end_s / lane.count)
     return f"{lane.label} {took}" if short else f"{lane.label} took {took} per token"

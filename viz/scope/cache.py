@@ -6,8 +6,9 @@ import plotly.graph_objects as go
 
 from decoding.trace.records import IterationTrace, KVTrace
 from viz.explain.truncation import is_cut
+from viz.formats import plural
 from viz.theme import GREY, MARKS, style, with_alpha
-from viz.tokens import for_plotly, plural, visible
+from viz.tokens import escaped, visible
 
 MAX_CELLS = 80
 COMMITTED = -1
@@ -139,5 +140,5 @@ def _hover(iteration: IterationTrace, cell: Cell) -> str:
     where = f"row {cell.row}"
     if cell.node_id < 0:
         return f"{where}: committed text that was still missing"
-    text = for_plotly(iteration.nodes[cell.node_id].text) if iteration.nodes else ""
+    text = escaped(visible(iteration.nodes[cell.node_id].text)) if iteration.nodes else ""
     return f"{where}: node {cell.node_id} {text}{', moved' if cell.moved else ''}"

@@ -6,9 +6,10 @@ from viz.explain.iteration import why_final, why_not_expanded, why_verdict
 from viz.explain.known import Known
 from viz.explain.tested_law import law_head, preferred, target_shown, target_top
 from viz.explain.verdict import residuals, verdict_words
+from viz.formats import number
 from viz.scope.phases import FINAL_ID, removed_state
 from viz.scope.scene import Scene
-from viz.tokens import number, visible
+from viz.tokens import visible
 
 TOP_ROWS = 10
 MOST_RESIDUALS, MOST_TOKENS = 3, 4

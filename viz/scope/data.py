@@ -13,6 +13,7 @@ from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.known import Known
 from viz.explain.tested_law import sampling_words
+from viz.formats import duration, plural
 from viz.glossary import explain_term
 from viz.scope.cache import CacheStrip, cache_strips
 from viz.scope.cards import cards, laws
@@ -22,7 +23,7 @@ from viz.scope.phases import time_rows
 from viz.scope.scene import Scene, build_scene, scene_to_json
 from viz.scope.text_strip import iteration_spans
 from viz.theme import MARKS, PHASE_COLORS
-from viz.tokens import milliseconds, plural, quote, visible
+from viz.tokens import quote, visible
 
 TEXT_WINDOW = 240
 PROMPT_TOKENS = 16  # enough to fill what `quote` shows of a prompt
@@ -174,7 +175,7 @@ def _times(iteration: IterationTrace) -> list[dict]:
             "words": words,
             "color": PHASE_COLORS["draft" if name == "tree" else name],
             "seconds": value,
-            "shown": milliseconds(value),
+            "shown": duration(value),
             "parts": list(iteration.times.draft_levels_s) if name == "draft" else [],
             "told": explain_term(words),
         }

@@ -19,7 +19,7 @@ from decoding.trace.node_orders import NODE_ORDERS, breadth_first, depth_first
 from decoding.trace.records import IterationTrace
 from decoding.trace.tree_mask import BLOCK, Blocks, TreeMask, count_blocks, tree_mask
 from viz.theme import MARKS, palette, style, with_alpha
-from viz.tokens import for_plotly
+from viz.tokens import escaped, visible
 
 MAX_POINTS = 20_000
 
@@ -54,7 +54,7 @@ def mask_figure(iteration: IterationTrace, dark: bool = False, selected: int | N
     figure.add_annotation(
         x=-0.8 - block / 2, y=(rows - 1) / 2, text=f"prefix<br>{mask.prefix_columns:,}<br>columns", showarrow=False
     )
-    names = [for_plotly(iteration.nodes[i].text) if iteration.nodes else "" for i in mask.order]
+    names = [escaped(visible(iteration.nodes[i].text)) if iteration.nodes else "" for i in mask.order]
     # A point per allowed cell: of a mask with very many, only the diagonal can be pointed at.
     pointed = mask.allowed if mask.cells <= MAX_POINTS else np.eye(rows, dtype=bool)
     seen_rows, seen_columns = np.nonzero(pointed)

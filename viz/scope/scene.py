@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
 from viz.explain.tested_law import target_shown, target_top
+from viz.formats import number, plural
 from viz.scope.layout import drawn_nodes, fold_id, fold_parent, folded_nodes, important_nodes, tidy_rows
 from viz.scope.phases import FINAL_ID, Phase, Shown, phases_of
-from viz.tokens import columns, number, plural, visible
+from viz.tokens import columns, visible
 
 LABEL_COLUMNS = 14
 LABEL_ALL = 64

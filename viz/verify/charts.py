@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from viz.formats import number
 from viz.theme import PHASE_COLORS, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, pattern, style, with_alpha
-from viz.tokens import for_plotly_keep, number, visible
+from viz.tokens import escaped, visible
 
 TARGET, DRAFT = PHASE_COLORS["verify"], PHASE_COLORS["draft"]
 ROW_PX, HEAD_PX, FOOT_PX = 19, 74, 42
@@ -49,14 +50,14 @@ def laws_figure(tokens: Sequence[str], panels: Sequence[LawPanel], draft_words: 
         tokens: the tokens of the rows; a last row for all others is added.
         draft_words: what the marks of the draft stand for.
     """
-    rows = [for_plotly_keep(visible(text, 12)) for text in tokens] + ["all others"]
+    rows = [escaped(visible(text, 12)) for text in tokens] + ["all others"]
     places = list(range(len(rows)))
     most = max((value for panel in panels for value in (*panel.target, *(panel.draft or ()))), default=1.0)
     figure = make_subplots(1, max(len(panels), 1), shared_yaxes=True, horizontal_spacing=0.02)
     for column, panel in enumerate(panels, start=1):
         for trace in _law_traces(panel, rows, draft_words, column == 1):
             figure.add_trace(trace, row=1, col=column)
-        heading = f"<b>{for_plotly_keep(panel.title)}</b><br>{for_plotly_keep(panel.subtitle)}"
+        heading = f"<b>{escaped(panel.title)}</b><br>{escaped(panel.subtitle)}"
         figure.add_annotation(
             text=heading, xref=_axis(column, "x domain"), yref="paper", x=0, y=1, yshift=6, yanchor="bottom",
             xanchor="left", align="left", showarrow=False, font_size=12,
@@ -129,7 +130,7 @@ def _curve(curve: Curve, place: int, dark: bool) -> go.Scatter:
     errors = [0.0 if error is None else error for error in curve.errors]
     color = palette(dark).muted if curve.bound else SERIES[place % len(SERIES)]
     made = go.Scatter(
-        x=curve.x, y=curve.y, name=for_plotly_keep(curve.label), mode="lines" if curve.bound else "lines+markers",
+        x=curve.x, y=curve.y, name=escaped(curve.label), mode="lines" if curve.bound else "lines+markers",
         line={"color": color, "dash": "dash" if curve.bound else SERIES_DASHES[place % 8], "width": 1.5},
         marker={"symbol": SERIES_SYMBOLS[place % 8], "size": 7},
         customdata=list(zip(errors, curve.counts, strict=True)),
@@ -165,7 +166,7 @@ def draft_probability_figure(accepted: Curve, target: Curve, dark: bool = False)
 def expected_tokens_figure(labels: Sequence[str], means: Curve, dark: bool = False) -> go.Figure:
     """Exact expected tokens of each verifier, mean over the trees of a run with its standard error."""
     errors = [0.0 if error is None else error for error in means.errors]
-    rows = [f"{for_plotly_keep(label)} " for label in labels]
+    rows = [f"{escaped(label)} " for label in labels]
     figure = go.Figure()
     figure.add_bar(
         x=means.y, y=rows, orientation="h", marker={"color": SERIES[0], "pattern": pattern("")},

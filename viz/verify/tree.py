@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
+from viz.formats import number
 from viz.scope.data import compact_data
-from viz.tokens import columns, number
+from viz.tokens import columns
 
 # With more rows than this the component has no room for a second line under a token.
 TWO_LINE_ROWS = 11

@@ -35,8 +35,8 @@ from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, address_is, found_again, start_job
 from pages.ui.widgets.controls import DEFAULT_METHOD, DEFAULT_PROMPT, OWN_TEXT, sample_prompts, set_method
 from pages.ui.widgets.settings import DEFAULT_NEW_TOKENS, SAMPLING, setting_key
+from viz.formats import plural
 from viz.scope.phases import FINAL_ID
-from viz.tokens import plural
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method

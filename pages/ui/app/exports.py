@@ -8,16 +8,16 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from decoding.trace.perfetto import perfetto_json
-from decoding.trace.records import RunTrace
+from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tables import iterations_csv, nodes_csv
 from pages.ui.common.downloads import download_button
 from pages.ui.common.state import Run, selected_iteration, selected_node
 from pages.ui.scope.film import film_state
 from viz.charts import run as charts
 from viz.scope.cache import cache_figure
+from viz.scope.export import tree_figure, tree_graphml, tree_json
 from viz.scope.mask import mask_figure
 from viz.scope.scene import build_scene
-from viz.scope.tree_figure import tree_figure
 from viz.standalone.page import figures_html, scope_html
 
 SCOPE_KEY = "scope"
@@ -49,6 +49,7 @@ class Export:
     icon: str
     help: str
     make: Callable[[Shown], str | bytes]
+    of_tree: bool = False  # of the iteration on screen, which may have been recorded as a summary, without its tree
 
 
 def export_buttons(run: Run) -> None:
@@ -64,7 +65,7 @@ def export_buttons(run: Run) -> None:
                 export.mime,
                 f"export_{export.key}",
                 export.icon,
-                disabled=not run.trace.iterations,
+                disabled=not run.trace.iterations or (export.of_tree and not run.trace.iterations[shown.index].nodes),
                 help=export.help,
                 width="stretch",
             )
@@ -103,6 +104,10 @@ def run_figures(trace: RunTrace, index: int, dark: bool) -> list[tuple[str, go.F
     return figures
 
 
+def _tree(shown: Shown) -> IterationTrace:
+    return shown.run.trace.iterations[shown.index]
+
+
 def _for_spreadsheets(text: str) -> bytes:
     return text.encode("utf-8-sig")  # without the mark, spreadsheets take it for another encoding
 
@@ -134,5 +139,15 @@ EXPORTS = (
         "timeline", "Timeline, JSON", "-timeline.json", "application/json", ":material/timeline:",
         "The measured times of iterations, phases and draft passes, for ui.perfetto.dev or chrome://tracing.",
         lambda shown: perfetto_json([shown.run.trace]),
+    ),
+    Export(
+        "graphml", "Tree, GraphML", "-tree.graphml", "application/xml", ":material/graph_2:",
+        "The draft tree on screen with all that is recorded of its nodes, for Gephi, yEd or networkx.",
+        lambda shown: tree_graphml(_tree(shown)), of_tree=True,
+    ),
+    Export(
+        "tree_json", "Tree, JSON", "-tree.json", "application/json", ":material/data_object:",
+        "The same as node-link JSON, which networkx and D3 read.",
+        lambda shown: tree_json(_tree(shown)), of_tree=True,
     ),
 )  # fmt: skip

@@ -8,14 +8,14 @@ from decoding.recorded import home_run, telling_iteration
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.menu import PAGES, ROOT
-from pages.ui.common.models import parameters
 from pages.ui.learn.tour import current_tour, show_step, start_tour
 from pages.ui.scope.component import scope
 from viz.explain.iteration import lost_node
+from viz.formats import duration, parameters, plural
 from viz.scope.data import compact_data
 from viz.scope.text_strip import iteration_spans
 from viz.theme import MARKS
-from viz.tokens import milliseconds, plural, visible
+from viz.tokens import visible
 
 TREE_HEIGHT = 372
 # Steps of the story and the phase of the tree that goes with each; the draft is shown whole, pruned nodes marked.
@@ -138,9 +138,9 @@ def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
     final, committed = visible(iteration.final_text or ""), plural(len(iteration.committed_ids), "token")
     gained = "comes for free" if lost_node(iteration) is None else "follows, which had been drafted and pruned"
     return {
-        "1 Draft": f"In {passes} ({milliseconds(times.draft_s)}) the draft grows {drafted} below the last token, wider "
+        "1 Draft": f"In {passes} ({duration(times.draft_s)}) the draft grows {drafted} below the last token, wider "
         f"where it is unsure. {iteration.drafted - iteration.verified} unlikely ones are pruned.",
-        "2 Verify": f"The target reads the {iteration.verified} others in one pass ({milliseconds(times.verify_s)}). "
+        "2 Verify": f"The target reads the {iteration.verified} others in one pass ({duration(times.verify_s)}). "
         "A mask lets each node see the text and its own ancestors only.",
         "3 Accept": f"Where both agree the tokens stay: {len(iteration.accepted)} of them, ‘{accepted}’. Where they "
         f"part, the target's own token ‘{final}’ {gained}.",

@@ -17,9 +17,10 @@ from decoding.models.presets import (
     memory_estimate,
 )
 from pages.ui.common.errors import escape_markdown, guarded, show_error
-from pages.ui.common.models import describe_pair, engine_words, gibibytes, manager
+from pages.ui.common.models import describe_pair, engine_words, manager
 from pages.ui.common.worker import run_now
 from pages.ui.widgets.costs import draw_costs
+from viz.formats import byte_size
 
 OWN_PAIR = "own"
 PRECISION_HELP = (
@@ -119,12 +120,12 @@ def _need_words(settings: PairSettings) -> str:
     need = memory_estimate(settings)
     if need is None:
         return "How much memory this pair needs is known once its configuration is on this machine."
-    return f"Needs about {gibibytes(need)}: weights, caches of {settings.context_length:,} tokens, logits of a tree."
+    return f"Needs about {byte_size(need)}: weights, caches of {settings.context_length:,} tokens, logits of a tree."
 
 
 def _memory_words() -> str:
     memory = manager().memory()
-    return f" · GPU {gibibytes(memory[0])} used, {gibibytes(memory[1])} free" if memory else ""
+    return f" · GPU {byte_size(memory[0])} used, {byte_size(memory[1])} free" if memory else ""
 
 
 def _preset_words(name: str) -> str:
@@ -136,7 +137,7 @@ def _preset_words(name: str) -> str:
         "dtype": st.session_state.get("pair_dtype", "auto"),
     }
     need = memory_estimate(replace(PRESETS[name].settings, **chosen))
-    return escape_markdown(PRESETS[name].label) + (f" :gray[· {gibibytes(need)}]" if need else "")
+    return escape_markdown(PRESETS[name].label) + (f" :gray[· {byte_size(need)}]" if need else "")
 
 
 def _load(settings: PairSettings) -> None:

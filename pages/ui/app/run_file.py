@@ -16,7 +16,7 @@ from pages.ui.app.links import Link
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.state import Run, current_run, keep_run
-from viz.tokens import plural
+from viz.formats import byte_size, plural
 
 SUFFIX = "dscope"
 ERROR = "file_error"
@@ -92,7 +92,7 @@ def _rows_toggle(run: Run) -> bool:
         help="Needed to look at other verifiers where the file is opened; makes it much larger.",
     )
     if not fits:
-        sizes = f"take {sum(held) // 2**20:,} MB, and a file holds {MAX_ROW_BYTES // 2**20:,} MB of them"
+        sizes = f"take {byte_size(sum(held))}, and a file holds {byte_size(MAX_ROW_BYTES)} of them"
         st.caption(f"The full laws {sizes}: decode fewer tokens to save them.")
     return fits and chosen
 

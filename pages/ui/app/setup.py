@@ -9,9 +9,10 @@ from decoding.common.errors import NEEDS_TORCH
 from pages.ui.common.downloads import page_begins
 from pages.ui.common.errors import escape_markdown, word_uncaught_errors
 from pages.ui.common.menu import LAB, PAGES, ROOT
-from pages.ui.common.models import describe_pair, gibibytes, manager
+from pages.ui.common.models import describe_pair, manager
 from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import come_back, worker_note
+from viz.formats import byte_size
 
 ICON = ROOT / "pages" / "ui" / "app" / "icon.svg"  # Streamlit would fetch a named icon from the network
 STYLE = """
@@ -104,7 +105,7 @@ def _pair_pill() -> None:
     memory = models.memory()
     words = describe_pair(models.info) if models.info else "Embedded pair · loads when it is needed"
     if memory:
-        words += f" · GPU {gibibytes(memory[0])} used, {gibibytes(memory[1])} free"
+        words += f" · GPU {byte_size(memory[0])} used, {byte_size(memory[1])} free"
     told = "Choose another pair of models"
     if not torch_there():
         words, told = "No torch here · recorded and opened runs only", NEEDS_TORCH

@@ -10,7 +10,7 @@ from decoding.common.errors import PromptError
 from decoding.trace.archive import MAX_ROW_BYTES
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
-from viz.tokens import plural
+from viz.formats import plural
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method

@@ -20,6 +20,7 @@ from decoding.common.errors import DraftscopeError
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.scheduler import Job, Worker
 from pages.ui.common.sessions import forget, free_memory, is_connected, this_browser, this_session
+from viz.formats import elapsed
 
 __all__ = [
     "Job", "Worker", "address_is", "come_back", "found_again", "is_busy", "job_bar", "job_error", "job_in",
@@ -183,7 +184,7 @@ def _draw_note() -> None:
     busy = worker().busy()
     if busy is not None and busy.owner != this_session():
         others = f", {busy.others} more" if busy.others else ""
-        words = escape_markdown(f"In use: {busy.title}, {seconds_words(busy.seconds)}{others}")
+        words = escape_markdown(f"In use: {busy.title}, {elapsed(busy.seconds)}{others}")
         st.caption(
             f":material/hourglass_top: {words}",
             help="Another browser session has the models at work. What you start takes turns with it, an iteration "
@@ -196,11 +197,6 @@ def _own_jobs() -> list[Job]:
     return [value for value in st.session_state.values() if isinstance(value, Job) and value.active]
 
 
-def seconds_words(seconds: float) -> str:
-    """A time that passes, in whole seconds or minutes."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
-
 def progress_words(job: Job) -> str:
     """What a job does, or what it waits for."""
     busy = worker().busy()
@@ -211,7 +207,7 @@ def progress_words(job: Job) -> str:
     if busy is None:
         return f"{job.title} · waiting"
     whose = "your own" if busy.owner == job.owner else "another session’s"
-    return f"{job.title} · waiting for {whose} “{busy.title}”, {seconds_words(busy.seconds)} so far"
+    return f"{job.title} · waiting for {whose} “{busy.title}”, {elapsed(busy.seconds)} so far"
 
 
 @st.fragment(run_every=POLL_S)

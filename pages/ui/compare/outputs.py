@@ -12,9 +12,10 @@ from pages.ui.common.worker import run_now
 from pages.ui.compare.plan import Outcome, compute_trees, drafting
 from pages.ui.compare.sentences import label_of, same_words
 from pages.ui.scope.component import scope
+from viz.formats import duration, plural
 from viz.scope.data import compact_data
 from viz.scope.text_strip import iteration_spans, provenance_counts, text_html, underline
-from viz.tokens import milliseconds, plural, visible
+from viz.tokens import visible
 
 OUTPUT_HEIGHT = 250
 TREE_HEIGHT = 320
@@ -126,7 +127,7 @@ def tree_words(tree: IterationTrace) -> str:
     final = f" + {tree.final_kind}" if tree.final_kind != "none" else ""
     return (
         f"{tree.drafted} drafted · {tree.verified} verified · {len(tree.accepted)} accepted{final} · "
-        f"{plural(tree.draft_forwards, 'forward')} · {milliseconds(tree.times.total_s)}"
+        f"{plural(tree.draft_forwards, 'forward')} · {duration(tree.times.total_s)}"
     )
 
 

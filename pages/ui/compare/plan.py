@@ -16,7 +16,7 @@ from pages.ui.common.state import PromptChoice, encode_prompt
 from pages.ui.common.worker import Job
 from pages.ui.widgets.controls import length_control, picked_prompt_words, prompt_picker, prompt_words
 from pages.ui.widgets.settings import DEFAULT_NEW_TOKENS, picked_sampling, sampling_controls, sampling_words, seed
-from viz.tokens import plural
+from viz.formats import plural
 
 if TYPE_CHECKING:
     from decoding.compare.comparison import Comparison, Contestant

@@ -9,7 +9,6 @@ import streamlit as st
 from decoding.compare.scoreboard import Score
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
-from pages.ui.common.models import gibibytes
 from pages.ui.compare.plan import Outcome
 from pages.ui.compare.sentences import PAIRED, findings, is_plain, label_of, memory_words, same_words, times_words
 from viz.charts.methods import (
@@ -25,6 +24,7 @@ from viz.charts.methods import (
     token_cost_figure,
 )
 from viz.charts.run import accepted_length_figure
+from viz.formats import byte_size, part_of
 from viz.glossary import explain_term
 from viz.theme import PHASE_WORDS
 
@@ -149,14 +149,14 @@ def _share(name: str, total: str) -> Callable[[Score], Cell]:
         value = getattr(entry.typical, name)
         if value is None:
             return NOTHING
-        return f"{value:.0%} ({entry.typical.accepted:,} / {getattr(entry.typical, total):,})", value
+        return part_of(entry.typical.accepted, getattr(entry.typical, total)), value
 
     return cell
 
 
 def _memory(entry: Score) -> Cell:
     count = entry.typical.peak_memory_bytes
-    return "–" if count is None else gibibytes(count), None
+    return "–" if count is None else byte_size(count), None
 
 
 THINNEST = 0.015

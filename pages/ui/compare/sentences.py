@@ -9,7 +9,7 @@ from pages.ui.compare.plan import Outcome, Plan
 from pages.ui.widgets.controls import prompt_words
 from pages.ui.widgets.settings import sampling_words
 from viz.explain.iteration import why_not_faster
-from viz.tokens import milliseconds, plural
+from viz.formats import duration, plural
 
 UNREST = 1.5
 EVEN = 0.005
@@ -132,7 +132,7 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
     said += f". {why_not_faster(entry.run)}"
     later = without_prefill(entry, plain) or ratio.median
     if later > 1:
-        prefill = milliseconds(entry.typical.prefill_s)
+        prefill = duration(entry.typical.prefill_s)
         return [f"{said} Without prefill it is faster ({later:.2f}×): the prefill of both models takes {prefill}."]
     reached = entry.typical.tokens_per_iteration
     if 1 - later < EVEN:

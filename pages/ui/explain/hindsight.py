@@ -16,7 +16,7 @@ from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_bar, run_now, start_job, take_result
 from pages.ui.explain.subject import keep, kept, known_results, trace_at
 from viz.charts.hindsight import BudgetLine, RankBar, budget_figure, lost_figure, ranks_figure
-from viz.tokens import plural
+from viz.formats import plural
 
 CHART_HEIGHT = 290
 

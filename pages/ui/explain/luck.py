@@ -14,7 +14,8 @@ from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.subject import keep, kept, known_results, trace_at
 from viz.charts.hindsight import run_luck_figure, token_law_figure
-from viz.tokens import chance, percent, plural, visible
+from viz.formats import chance, percent, plural
+from viz.tokens import visible
 
 SLOT = "why_luck"
 CHART_HEIGHT = 290

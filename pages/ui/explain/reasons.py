@@ -15,9 +15,10 @@ from viz.explain.iteration import why_final, why_not_expanded, why_pruned, why_v
 from viz.explain.tested_law import law_head, law_words, target_shown, target_top
 from viz.explain.truncation import is_after_end
 from viz.explain.verdict import residuals, verdict_words
+from viz.formats import chance, limit_and_drawn, number, ordinal
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
-from viz.tokens import chance, limit_and_drawn, number, ordinal, quote, visible
+from viz.tokens import quote, visible
 
 MOST_ABSENT = 10
 

@@ -19,8 +19,8 @@ from pages.ui.tune.controls import FROM_RUN
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import set_method
 from pages.ui.widgets.settings import SAMPLING, setting_words
+from viz.formats import plural
 from viz.scope.phases import FINAL_ID
-from viz.tokens import plural
 
 if TYPE_CHECKING:
     from decoding.analysis.smallest_change import SettingChange, SmallestChanges

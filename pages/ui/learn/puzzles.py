@@ -21,9 +21,9 @@ from pages.ui.common.worker import run_now
 from pages.ui.scope.component import scope
 from viz.charts.methods import TokenCost, token_cost_figure
 from viz.explain.iteration import phase_seconds, quote
+from viz.formats import duration, plural
 from viz.learn.puzzles import QUESTION, Missing, guessable, has_token, hidden_data, judge, missing_tokens, path_words
 from viz.scope.data import compact_data
-from viz.tokens import milliseconds, plural
 
 T = TypeVar("T")
 GUESS, SAVE, LOSS = "Guess the accepted path", "Save the token", "Why did the tree lose?"
@@ -252,23 +252,17 @@ def _counted_html(tree: RunTrace, chain: RunTrace) -> str:
 
 def _measured_html(lost: Slowdown, tree: RunTrace, chain: RunTrace) -> str:
     """Measured means of an iteration by phase, and what each contributes."""
-    rows = [
-        (FACTOR_WORDS[name].capitalize(), *(_seconds(means.seconds[name]) for means in (lost.mine, lost.other)),
-         f"× {lost.factors[name]:.2f}")
-        for name in lost.mine.seconds
-    ]  # fmt: skip
+    rows = []
+    for name in lost.mine.seconds:
+        times = (means.seconds[name] for means in (lost.mine, lost.other))
+        shown = [duration(seconds) if seconds else "none" for seconds in times]
+        rows.append((FACTOR_WORDS[name].capitalize(), *shown, f"× {lost.factors[name]:.2f}"))
     rows.append(
         ("Tokens per pass", f"{lost.mine.tokens:.2f}", f"{lost.other.tokens:.2f}", f"× {lost.factors[TOKENS]:.2f}")
     )
-    rows.append(
-        ("Time per token", milliseconds(lost.mine.token_s), milliseconds(lost.other.token_s), f"× {lost.ratio:.2f}")
-    )
+    rows.append(("Time per token", duration(lost.mine.token_s), duration(lost.other.token_s), f"× {lost.ratio:.2f}"))
     marked = FACTOR_WORDS[lost.reason].capitalize()
     return _table("Measured, means of an iteration", (tree.label, chain.label, "factor"), rows, marked)
-
-
-def _seconds(value: float) -> str:
-    return milliseconds(value) if value else "none"
 
 
 def _table(title: str, heads: tuple[str, ...], rows: list[tuple], marked: str = "") -> str:

@@ -21,9 +21,8 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.sentences import on_page
 from pages.ui.common.torch_there import torch_there
 from pages.ui.papers.rows import Kept, cost_of_a_token, stamps_now
-from pages.ui.train.sentences import duration
 from pages.ui.widgets.watching import attempt, show_attempt
-from viz.tokens import plural
+from viz.formats import about, long_duration, plural
 
 UNKNOWN = "how long it takes is known once it has run"
 
@@ -74,7 +73,7 @@ def _watch_benchmark(name: str) -> None:
 def _took_words(name: str) -> str:
     """How long the newest run that tells took, and on what."""
     found = took(name)
-    return UNKNOWN if found is None else f"it took {duration(found[0])} on {found[1]}"
+    return UNKNOWN if found is None else f"it took {long_duration(found[0])} on {found[1]}"
 
 
 RUNNING_S = 2.0  # between two looks at a grid that runs
@@ -179,7 +178,7 @@ def _watch(grid: str) -> None:
 def _progress_words(status: Status) -> str:
     parts = [f"{status.done:,} of {status.runs:,} runs"]
     if status.left_s is not None:
-        parts.append(f"{_about(status.left_s)} left")
+        parts.append(f"{about(status.left_s)} left")
     if status.failed:
         parts.append(f"{status.failed:,} could not be made")
     return " · ".join([*parts, *([status.now] if status.now else [])])
@@ -227,11 +226,7 @@ def _offer_words(grid: str, found: Stand, kept: list[Kept]) -> str:
         return f"{words}; how long they take is known once some have run."
     seconds, own = cost
     whose = "so far on this machine" if own else "in the rows that came with the program"
-    return f"{words}, {_about(seconds * size.tokens * left / runs)} at what a token has cost {whose}."
-
-
-def _about(seconds: float) -> str:
-    return f"{'about ' if seconds >= 60 else ''}{duration(seconds)}"
+    return f"{words}, {about(seconds * size.tokens * left / runs)} at what a token has cost {whose}."
 
 
 def _listed(numbers: list[int]) -> str:

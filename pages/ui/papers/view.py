@@ -15,7 +15,7 @@ from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.papers.rows import Judgement, Kept
 from pages.ui.papers.run import draw_benchmark, draw_runs, size_of
 from viz.charts.papers import FACTOR, Mark, far_apart, lines_figure, table_figure
-from viz.tokens import plural
+from viz.formats import plural
 
 STYLE = """
 <style>

@@ -15,15 +15,13 @@ from decoding.common.errors import SettingsError
 from decoding.trace.records import RunTrace
 from pages.ui.compare.plan import pause_words
 from pages.ui.widgets.controls import prompt_words
-from viz.component_files import component_script, component_style
+from viz.components import component_script, component_style
+from viz.formats import plural
 from viz.race.lanes import Lane, check_lanes, lane_of, lane_of_times
 from viz.race.sentences import reference_lane
-from viz.tokens import plural
 
 _component = st.components.v2.component(
-    "draftscope_race",
-    js=component_script("race/lanes.js", "race/controls.js", "race/race.js"),
-    css=component_style("race/race.css"),
+    "draftscope_race", js=component_script("race/race.js"), css=component_style("race/race.css")
 )
 HEIGHT = 600
 # What the window holds besides the race: menu, toolbar, methods, and the line below it unless four lanes need the room.

@@ -13,8 +13,8 @@ from pages.ui.common.charts import STYLE
 from pages.ui.common.downloads import download_button
 from pages.ui.common.state import Run, selected_iteration
 from viz.explain.iteration import iteration_summary
+from viz.formats import duration, part_of
 from viz.scope.outline import NOT_RECORDED, Table, outline_html, outline_text, table_html, tables, tree_outline
-from viz.tokens import milliseconds
 
 PARTS = ("Tree", "Panels", "Run")
 
@@ -63,8 +63,8 @@ def run_table(run: RunTrace) -> Table:
         rows += [
             ("Iterations", f"{measured.iterations:,}"),
             ("Tokens per iteration", f"{measured.tokens_per_iteration:.2f}"),
-            ("Accepted / drafted", _share(measured.accepted, measured.drafted)),
-            ("Accepted / verified", _share(measured.accepted, measured.verified)),
+            ("Accepted / drafted", part_of(measured.accepted, measured.drafted)),
+            ("Accepted / verified", part_of(measured.accepted, measured.verified)),
             ("Draft forwards, target passes", f"{measured.draft_forwards:,}, {measured.target_passes:,}"),
         ]
     if run.bias:
@@ -73,8 +73,8 @@ def run_table(run: RunTrace) -> Table:
         rows.append(("Times", "not measured: an iteration was replayed from stored rows"))
     elif totals.wall_s > 0:
         rows += [
-            ("Wall time of the call", milliseconds(totals.wall_s)),
-            ("Prefill", milliseconds(totals.prefill_s)),
+            ("Wall time of the call", duration(totals.wall_s)),
+            ("Prefill", duration(totals.prefill_s)),
             ("Tokens/s, prefill included", f"{totals.new_tokens / totals.wall_s:.1f}"),
         ]
     hardware = ", ".join(f"{name} {value}" for name, value in run.hardware.items() if value)
@@ -86,13 +86,9 @@ def iterations_table(run: RunTrace) -> Table:
     rows = [
         (
             str(each.index + 1), str(each.drafted), str(each.verified), str(len(each.accepted)), each.final_kind,
-            str(len(each.committed_ids)), milliseconds(each.times.total_s) if each.timed else "–",
+            str(len(each.committed_ids)), duration(each.times.total_s) if each.timed else "–",
         )
         for each in run.iterations
     ]  # fmt: skip
     heads = ("Iteration", "Drafted", "Verified", "Accepted", "Final token", "Committed", "Time")
     return Table("Iterations", heads, tuple(rows))
-
-
-def _share(part: int | None, whole: int | None) -> str:
-    return f"{part / whole:.0%} ({part:,} / {whole:,})" if part is not None and whole else "–"

@@ -25,9 +25,11 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from viz.component_files import scope_script, scope_style
+from viz.components import component_script, component_style
 
-_component = st.components.v2.component("draftscope_scope", js=scope_script(), css=scope_style())
+_component = st.components.v2.component(
+    "draftscope_scope", js=component_script("scope/scope.js"), css=component_style("scope/scope.css")
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from viz.charts.sweeps import (
     lines_over,
     parallel,
 )
+from viz.formats import plural
 from viz.scope.outline import Table, table_csv, table_html
-from viz.tokens import plural
 
 HEAT, LINES, PARALLEL, RUNS = "Heat map", "Lines", "Parallel coordinates", "Every run"
 NO_SERIES = ""

@@ -22,10 +22,9 @@ from pages.ui.sweep.methods import draw_methods, methods_content
 from pages.ui.sweep.plan import plan_content
 from pages.ui.sweep.sentences import asked_words
 from pages.ui.sweep.view import look_at
-from pages.ui.train.sentences import duration
 from pages.ui.widgets.settings import say_again, seed
 from pages.ui.widgets.trained import EMBEDDED_NAME
-from viz.tokens import plural
+from viz.formats import long_duration, plural
 
 if TYPE_CHECKING:
     from decoding.experiments.grid import Grid
@@ -180,7 +179,7 @@ def _time_words(tokens: int, found: Sequence[FollowedExperiment]) -> str:
         rows = followed.rows()
         if (cost := seconds_per_token(rows[rows["pair"] == name])) is not None:
             where = "in the rows that came with the program" if followed.shipped else "here so far"
-            return f"{duration(cost * tokens)} at what a token has cost {where}"
+            return f"{long_duration(cost * tokens)} at what a token has cost {where}"
     return "how long that takes is known once some have run"
 
 

@@ -19,7 +19,7 @@ from pages.ui.common.worker import Job, is_busy, job_bar, start_job, take_result
 from pages.ui.sweep.sentences import FIGURES, Told, base_label
 from pages.ui.widgets.controls import OWN_TEXT
 from viz.charts.sweeps import told as value_told
-from viz.tokens import plural
+from viz.formats import plural
 
 if TYPE_CHECKING:
     from decoding.common.prompts import Prompt

@@ -23,8 +23,8 @@ from decoding.papers.exhibit import (
 from decoding.trace.records import Setting
 from pages.ui.common.sentences import info_of
 from pages.ui.common.torch_there import torch_there
-from pages.ui.train.sentences import duration
 from viz.charts.sweeps import Axis, Measure, told
+from viz.formats import about
 
 STATE_ICONS = {
     "starting": ":material/hourglass_top:",
@@ -156,7 +156,7 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
 
 def left_words(seconds: float | None) -> str:
     """Time left in words."""
-    return "" if seconds is None else f"{'about ' if seconds >= 60 else ''}{duration(seconds)} left"
+    return "" if seconds is None else f"{about(seconds)} left"
 
 
 def _sampling_words(sampling: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from pages.ui.sweep.best import draw_best, draw_filter
 from pages.ui.sweep.charts import draw_charts
 from pages.ui.sweep.sentences import STATE_ICONS, asked_words, figures_of, left_words, with_labels
 from pages.ui.widgets.watching import attempt, draw_end, list_style, show_attempt
-from viz.tokens import plural
+from viz.formats import plural
 
 CHOSEN, FORM = "sweep_experiment", "new"
 MOST_LISTED = 14

@@ -15,9 +15,9 @@ from pages.ui.common.models import manager
 from pages.ui.common.torch_there import need_torch, torch_there, why_not
 from pages.ui.common.training_fields import FIELDS, LENGTHS, Field, arguments_of, heads_to_start_from, title_of
 from pages.ui.train.runs import look_at
-from pages.ui.train.sentences import KIND_WORDS, duration, started_s
+from pages.ui.train.sentences import KIND_WORDS, started_s
 from pages.ui.widgets.settings import say_again, seed
-from viz.tokens import plural
+from viz.formats import long_duration, plural
 
 
 def keep_latest(key: str, options: list) -> None:
@@ -46,12 +46,12 @@ def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[Follow
     """
     like = next((each for each in found if each.records and _alike(kind, values, each)), None)
     if "--minutes" in values:
-        words = f"It trains for {duration(60 * values['--minutes'])}"
+        words = f"It trains for {long_duration(60 * values['--minutes'])}"
     else:
         words = f"It trains for {values['--steps']:,} steps"
         step_s = pace_s(like) if like is not None else None
         if step_s is not None:
-            words += f", about {duration(values['--steps'] * step_s)} at the pace of the last one like it here"
+            words += f", about {long_duration(values['--steps'] * step_s)} at the pace of the last one like it here"
     whole_s = whole_time_s(like) if like is not None else None
     if whole_s is None:
         return (
@@ -61,7 +61,7 @@ def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[Follow
     trained_s = sum(phase_seconds(like).values())
     return (
         f"{words}. Before that text and data are prepared, as far as they are not kept from another training. The last "
-        f"one like it took {duration(whole_s)} in all, {duration(trained_s)} of them training."
+        f"one like it took {long_duration(whole_s)} in all, {long_duration(trained_s)} of them training."
     )
 
 

@@ -5,8 +5,8 @@ from datetime import datetime
 
 from decoding.training.common.run_folder import Status
 from decoding.training.launch import Followed
-from pages.ui.common.models import gibibytes
 from viz.charts.training import best, family_of, words_of
+from viz.formats import about, byte_size, long_duration
 
 KIND_WORDS = {"embedded": "Embedded pair", "head": "Draft head", "selector": "Neural selector"}
 STATE_ICONS = {
@@ -18,19 +18,6 @@ STATE_ICONS = {
     "failed": ":material/error:",
 }
 SILENT_S = 120.0  # longer without a word is worth a word
-
-
-def duration(seconds: float) -> str:
-    """A time in words: `under a minute`, `12 min`, `1 h 20 min`, `3 days`."""
-    minutes = round(seconds / 60)
-    if seconds < 60:
-        return "under a minute"
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        hours, rest = divmod(minutes, 60)
-        return f"{hours} h {rest} min" if rest and hours < 10 else f"{hours} h"
-    return f"{minutes // (24 * 60)} days"
 
 
 def started_s(followed: Followed) -> float:
@@ -46,7 +33,7 @@ def started_s(followed: Followed) -> float:
 def age(followed: Followed) -> str:
     """How long ago it was started."""
     past_s = max(time.time() - started_s(followed), 0.0)
-    return "just now" if past_s < 60 else f"{duration(past_s)} ago"
+    return "just now" if past_s < 60 else f"{long_duration(past_s)} ago"
 
 
 def best_words(followed: Followed) -> str:
@@ -77,9 +64,8 @@ def progress_words(followed: Followed) -> str:
     if status.planned_s:
         parts.append(f"{status.trained_s / 60:.1f} of {status.planned_s / 60:.3g} min")
     if followed.left_s is not None:
-        about = "about " if followed.left_s >= 60 else ""
         part = " of this part" if state == "preparing" else ""
-        parts.append(f"{about}{duration(followed.left_s)} left{part}")
+        parts.append(f"{about(followed.left_s)} left{part}")
     return " · ".join(parts)
 
 
@@ -87,8 +73,8 @@ def machine_words(status: Status) -> str:
     """What it runs on, what it takes, and when it last said something."""
     parts = [status.device] if status.device else []
     if status.memory_bytes:
-        parts.append(f"{gibibytes(status.memory_bytes)} of memory")
+        parts.append(f"{byte_size(status.memory_bytes)} of memory")
     silent_s = time.time() - status.written if status.written else 0.0
     if status.running and silent_s > SILENT_S:
-        parts.append(f"no word for {duration(silent_s)}")
+        parts.append(f"no word for {long_duration(silent_s)}")
     return " · ".join(parts)

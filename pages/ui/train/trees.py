@@ -18,9 +18,9 @@ from pages.ui.scope.component import scope
 from pages.ui.train.form import keep_latest
 from viz.branches.diff import compare_trees
 from viz.charts.training import Moment, moments_figure
+from viz.formats import plural
 from viz.scope.data import compact_data
 from viz.scope.text_strip import text_html, text_spans
-from viz.tokens import plural
 
 TREE_HEIGHT, TEXT_HEIGHT = 300, 118
 PROMPT_TOKENS, WRITTEN_TOKENS = 16, 160

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from decoding.trace.records import IterationTrace
 from pages.ui.widgets.trained import DRAFT_HEAD
 from viz.charts.methods import ITERATION, WHOLE, Tried
-from viz.tokens import milliseconds, plural
+from viz.formats import duration, plural
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
@@ -60,7 +60,7 @@ def iteration_point(trial: Trial) -> Tried:
     tokens, accepted = len(iteration.committed_ids), len(iteration.accepted)
     details = (
         f"{accepted} of {plural(iteration.drafted, 'drafted node')} accepted, {plural(tokens, 'token')} committed in "
-        f"{milliseconds(trial.median_s)} (median of {len(trial.seconds)})"
+        f"{duration(trial.median_s)} (median of {len(trial.seconds)})"
     )
     share = accepted / iteration.drafted if iteration.drafted else 0.0
     return Tried(label_of(trial.method), tokens / trial.median_s, share, ITERATION, details)

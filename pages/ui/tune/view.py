@@ -18,10 +18,11 @@ from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench
 from viz.branches.diff import Change, TreeDiff, compare_trees, what_changed
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
+from viz.formats import difference, duration, relative_change
 from viz.scope.data import compact_data
 from viz.scope.phases import FINAL_ID
 from viz.theme import MARKS
-from viz.tokens import milliseconds, visible
+from viz.tokens import visible
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
@@ -198,13 +199,13 @@ def told_html(changes: Sequence[Change], repeats: int = 0) -> str:
     """What changed, one cell per measure: pinned → now, and by how much."""
     cells = []
     for change in changes:
-        first, second, delta = f"{change.first:,.0f}", f"{change.second:,.0f}", _delta(change.difference)
+        first, second, delta = f"{change.first:,.0f}", f"{change.second:,.0f}", difference(change.difference)
         words = change.words
         if change.unit == "s":
-            first, second = milliseconds(change.first), milliseconds(change.second)
+            first, second = duration(change.first), duration(change.second)
             words = f"{words}, both timed again · median of {repeats}"
         if change.unit:
-            delta = _share(change.first, change.second)
+            delta = relative_change(change.first, change.second)
         cells.append(_cell(words, first, second, delta, ABOUT.get(change.unit, "")))
     return f'<div class="tune-told">{"".join(cells)}</div>'
 
@@ -216,15 +217,6 @@ def _cell(name: str, first: str, second: str, delta: str, about: str = "") -> st
         f'<div{hint}><div class="name">{html.escape(name)}</div><div class="value">{value}</div>'
         f'<div class="delta">{html.escape(delta)}</div></div>'
     )
-
-
-def _delta(difference: float) -> str:
-    return "same" if difference == 0 else f"{difference:+g}".replace("-", "−")
-
-
-def _share(first: float, second: float) -> str:
-    percent = round(100 * (second / first - 1)) if first else 0
-    return f"{percent:+d}%".replace("-", "−") if percent else "same"
 
 
 def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "") -> str:

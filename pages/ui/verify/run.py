@@ -11,7 +11,7 @@ from pages.ui.common.state import Run
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.settings import seed
-from viz.tokens import plural
+from viz.formats import plural
 from viz.verify.charts import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import streamlit as st
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.verify.state import Looked, kept, text_reader
 from viz.explain.iteration import quote
-from viz.tokens import number, plural, visible
+from viz.formats import number, plural
+from viz.tokens import visible
 from viz.verify.charts import LawPanel, laws_figure
 
 if TYPE_CHECKING:

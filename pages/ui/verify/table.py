@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from pages.ui.verify.state import Looked, own_walk, text_reader
-from viz.component_files import component_script, component_style
-from viz.tokens import plural, visible
+from viz.components import component_script, component_style
+from viz.formats import plural
+from viz.tokens import visible
 
 if TYPE_CHECKING:
     from decoding.replay.replay import Replayed

@@ -6,9 +6,10 @@ import streamlit as st
 
 from pages.ui.scope.component import scope
 from pages.ui.verify.state import Looked, text_reader
+from viz.formats import plural
 from viz.scope.data import compact_data
 from viz.scope.phases import FINAL_ID
-from viz.tokens import plural, visible
+from viz.tokens import visible
 from viz.verify.tree import kept_tree_data
 
 if TYPE_CHECKING:

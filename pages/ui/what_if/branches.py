@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 import streamlit as st
 
 from decoding.trace.records import IterationTrace
-from pages.ui.common.models import gibibytes
 from pages.ui.common.state import Run, current_run, selected_iteration
 from viz.branches.graph import Line
-from viz.tokens import milliseconds, plural, visible
+from viz.formats import byte_size, duration, plural
+from viz.tokens import visible
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
@@ -135,7 +135,7 @@ class Branch:
         if self.fork.kind == "live" and not self.holds_caches:
             note += " · cache let go"
         elif count == self.at + 1:
-            note += f" · made in {milliseconds(self.fork.made_s)}"
+            note += f" · made in {duration(self.fork.made_s)}"
         return Line(self.number, self.parent, self.at, count, self.fork.words, self.fork.kind, note, self.bias)
 
 
@@ -166,8 +166,7 @@ def memory_words(history: "History") -> str:
     kept = held(history)
     if not kept:
         return f"At most {MOST_HELD} branches keep a KV cache."
-    size = sum(cache_bytes(branch) for branch in kept)
-    shown = gibibytes(size) if size >= 2**20 else "less than 1 MiB"
+    shown = byte_size(sum(cache_bytes(branch) for branch in kept))
     said = f"{plural(len(kept), 'branch keeps its', 'branches keep their')} KV cache ({shown})"
     return f"{said}, at most {MOST_HELD} do." if len(kept) < MOST_HELD else f"{said}, older ones let go of it."
 

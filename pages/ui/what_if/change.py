@@ -23,7 +23,8 @@ from pages.ui.widgets.settings import (
     setting_words,
 )
 from pages.ui.widgets.trained import TRAINED
-from viz.tokens import number, visible
+from viz.formats import number
+from viz.tokens import visible
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method

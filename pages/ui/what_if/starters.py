@@ -10,7 +10,8 @@ from pages.ui.common.worker import is_busy
 from pages.ui.what_if.branches import SLOT, Edit, History, Wish
 from pages.ui.what_if.change import path_of
 from pages.ui.what_if.work import start_fork
-from viz.tokens import plural, visible
+from viz.formats import plural
+from viz.tokens import visible
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from viz.branches.diff import (
     same_prefix,
 )
 from viz.branches.graph import BranchGraph, branch_graph, graph_data
-from viz.component_files import component_script, component_style
+from viz.components import component_script, component_style
 from viz.explain.iteration import why_final, why_verdict
 from viz.scope.data import compact_data
 from viz.scope.phases import FINAL_ID

@@ -11,7 +11,7 @@ from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.worker import run_now
 from viz.charts.costs import HEIGHT, CostLine, cost_figure
-from viz.tokens import milliseconds, plural
+from viz.formats import duration, plural
 
 if TYPE_CHECKING:
     from decoding.common.cost_model import CostCurve, CostModel
@@ -64,8 +64,8 @@ def measured_words(costs: "CostModel") -> str:
     if not costs.iterations:
         return f"{words} Passes are so slow that nothing beside them counts."
     return (
-        f"{words} Beside its passes an iteration takes {milliseconds(costs.iteration_s)} and each draft level "
-        f"{milliseconds(costs.level_s)}, medians of {plural(costs.iterations, 'real iteration')}."
+        f"{words} Beside its passes an iteration takes {duration(costs.iteration_s)} and each draft level "
+        f"{duration(costs.level_s)}, medians of {plural(costs.iterations, 'real iteration')}."
     )
 
 

@@ -1,6 +1,9 @@
-"""The exportable figure of a scene, positions, marks and numbers as on screen; and the tree as a networkx graph."""
+"""A draft tree to take along: a figure with the positions, marks and numbers on screen, or a networkx graph."""
 
+import json
+import re
 from dataclasses import asdict
+from io import BytesIO
 
 import networkx as nx
 import plotly.graph_objects as go
@@ -8,7 +11,7 @@ import plotly.graph_objects as go
 from decoding.trace.records import IterationTrace
 from viz.scope.scene import Scene, SceneNode
 from viz.theme import MARKS, PHASE_COLORS, outline, palette, style
-from viz.tokens import for_plotly, for_plotly_keep
+from viz.tokens import escaped, visible
 
 # States that only occur while drafting, drawn like the marks of the component.
 _DRAFTING = {
@@ -35,7 +38,7 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
     last = max((node.depth for node in scene.nodes), default=0)
     figure.update_layout(
         title={
-            "text": for_plotly_keep(scene.title),
+            "text": escaped(scene.title),
             "x": 0,
             "xanchor": "left",
             "xref": "paper",
@@ -89,7 +92,7 @@ def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
     for node in nodes:
         number = getattr(node, numbers) if numbers else ""
         shown = node.labelled or node.folded
-        labels.append(f"  {for_plotly(node.label)}  <sub>{for_plotly_keep(number)}</sub>" if shown else "")
+        labels.append(f"  {escaped(visible(node.label))}  <sub>{escaped(number)}</sub>" if shown else "")
     return {
         "x": [node.depth for node in nodes],
         "y": [node.row for node in nodes],
@@ -97,7 +100,7 @@ def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
         "text": labels,
         "textposition": "top right",
         "textfont": {"color": palette(dark).text, "size": 12, "family": "monospace"},
-        "hovertext": [for_plotly_keep(node.title) for node in nodes],
+        "hovertext": [escaped(node.title) for node in nodes],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "customdata": [node.node_id for node in nodes],
         "marker": {"symbol": symbol, "size": 12, "color": color, "line": {"color": outline(color, dark), "width": 2}},
@@ -106,17 +109,47 @@ def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
     }
 
 
+# XML has no way to write most control characters, half of a surrogate pair and two others; a bare return reads as a
+# line feed.
+_NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
 def tree_graph(iteration: IterationTrace) -> nx.DiGraph:
-    """Draft tree of an iteration with every field of its nodes as an attribute; edges run from parent to child."""
-    graph = nx.DiGraph(iteration=iteration.index, prefix_length=iteration.prefix_length)
+    """Draft tree of an iteration, edges from parent to child; every field of a node that is not None is an attribute.
+
+    The attributes of the graph are those of the iteration: index, prefix length, final token.
+    """
+    place = {"iteration": iteration.index, "prefix_length": iteration.prefix_length}
+    graph = nx.DiGraph(**_told(place | {"final_kind": iteration.final_kind, "final_text": iteration.final_text}))
     for node in iteration.nodes:
-        attributes = {name: value for name, value in asdict(node).items() if value is not None}
-        graph.add_node(node.node_id, **attributes)
+        graph.add_node(node.node_id, **_told(asdict(node)))
         if node.parent_id >= 0:
-            graph.add_edge(node.parent_id, node.node_id, path_probability=node.path_probability)
+            graph.add_edge(node.parent_id, node.node_id)
     return graph
 
 
-def to_graphml(iteration: IterationTrace) -> str:
-    """Draft tree as GraphML text, which Gephi, yEd and networkx open."""
-    return "\n".join(nx.generate_graphml(tree_graph(iteration)))
+def tree_graphml(iteration: IterationTrace) -> bytes:
+    """Draft tree as GraphML for Gephi, yEd and networkx; characters that XML cannot hold read `\\x00` or `\\ud800`."""
+    graph = tree_graph(iteration)
+    for attributes in (graph.graph, *(attributes for _, attributes in graph.nodes(data=True))):
+        attributes.update({name: _for_xml(value) for name, value in attributes.items() if isinstance(value, str)})
+    file = BytesIO()  # lines would be cut at separators that are part of a token
+    nx.write_graphml(graph, file)
+    return file.getvalue()
+
+
+def tree_json(iteration: IterationTrace) -> str:
+    """Draft tree as node-link JSON: `networkx.node_link_graph` and D3 read it."""
+    return json.dumps(nx.node_link_data(tree_graph(iteration), edges="edges"), allow_nan=False)
+
+
+def _told(values: dict) -> dict:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _for_xml(text: str) -> str:
+    def escape(found: re.Match) -> str:
+        code = ord(found[0])
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+    return _NOT_IN_XML.sub(escape, text)
