@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
+
 from decoding.common.errors import TraceFileError
 from decoding.common.files import whole_file
 from decoding.trace.codec import ArraysRead, ArraysToWrite, RecordError, from_json, shown, to_json
@@ -43,6 +45,7 @@ DAMAGE = (
     zlib.error,
     struct.error,
     EOFError,
+    msgspec.DecodeError,
     ValueError,
     OverflowError,
     RuntimeError,  # RecursionError and NotImplementedError too
@@ -161,19 +164,12 @@ def _read_document(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
     text = _read_entry(archive, info, MAX_JSON_BYTES)
     if _num_values(text) > MAX_VALUES:
         raise RecordError(f"{RUN_ENTRY} holds more values than a run has")
-    return json.loads(text, object_pairs_hook=_mapping)
+    return msgspec.json.decode(text)
 
 
 def _num_values(text: bytes) -> int:
     """At least as many as the values and names in a JSON text."""
     return sum(text.count(sign) for sign in (b",", b":", b"[", b"{"))
-
-
-def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs):
-        raise RecordError("has a field twice")
-    return mapping
 
 
 @contextmanager
