@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.drafters.base import Drafter, Growing, ProbabilitySource
+from decoding.drafters.base import Drafter, Growing, ProbabilitySource, deepest_level
 from decoding.trace.records import Growth
 from decoding.tree.draft import Draft
 
@@ -55,8 +55,7 @@ class CandidateTree:
         decay: float = 1.0,
     ):
         self.node_budget = node_budget
-        self.deepest = min(max_depth, source.depth_limit)
-        self._at_deepest: Growth = "max_depth" if max_depth <= source.depth_limit else "length_limit"
+        self.deepest, self._at_deepest = deepest_level(max_depth, source.depth_limit)
         self._growing = Growing(source, root_token)
         self._children, self._decay = children, decay
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from decoding.common.cost_model import read_curve
-from decoding.drafters.base import Drafter, Growing, ProbabilitySource
+from decoding.drafters.base import Drafter, Growing, ProbabilitySource, deepest_level
 from decoding.tree.draft import Draft
 
 MOST_CHILDREN = 8
@@ -65,8 +65,8 @@ class RateSearch:
         self, source: ProbabilitySource, root_token: int, costs: TreeCosts, max_depth: int, factors: np.ndarray
     ):
         self._growing, self._costs = Growing(source, root_token), costs
-        self._budget, self._deepest = len(costs.verify_s) - 1, min(max_depth, source.depth_limit)
-        self._at_deepest = "max_depth" if max_depth <= source.depth_limit else "length_limit"
+        self._budget = len(costs.verify_s) - 1
+        self._deepest, self._at_deepest = deepest_level(max_depth, source.depth_limit)
         self._factors = np.where(np.arange(MOST_CHILDREN) == 0, *factors)
         self._promise, self._weight = np.zeros(MOST_CHILDREN), 0.0  # summed acceptance by rank, summed weights
         self._spent_s = 0.0

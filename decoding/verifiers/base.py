@@ -123,10 +123,15 @@ class Decision:
 
     def verification(self, accepted: tuple[int, ...], final_token: int, tests: Iterable[Test]) -> Verification:
         """The outcome of a walk."""
-        kind: FinalKind = "fallback"
-        if accepted:
-            kind = "recovered" if self.tree.entries[accepted[-1]] else "bonus"
+        kind = final_kind(accepted, above_leaf=bool(accepted and self.tree.entries[accepted[-1]]))
         return Verification(accepted, final_token, kind, tuple(tests), self)
+
+
+def final_kind(accepted: tuple[int, ...], above_leaf: bool) -> FinalKind:
+    """What the token behind an accepted path is; `above_leaf`: the path ended at a node that has verified children."""
+    if not accepted:
+        return "fallback"
+    return "recovered" if above_leaf else "bonus"
 
 
 @dataclass(frozen=True)
