@@ -219,7 +219,7 @@ class LevelTree(DeviceTree):
         probs, tokens = self.top_probs[:queries], self.top_tokens[:queries].flatten()
         rule = inputs.table.index_select(0, self.counter(FORWARDS))[0]
         kinds = confidence_class(probs[:, 0], inputs.confidences[:1], inputs.confidences[1:])
-        branching = rule[REASONS:][kinds].long()
+        branching = rule[REASONS:].index_select(0, kinds).long()
         self.note_expanded(nodes, probs[:, 0], branching)
 
         size = self.counter(SIZE)
