@@ -66,7 +66,7 @@ def test_a_rule_or_a_reason_that_is_broken_is_seen(monkeypatch, name, place, bro
 @pytest.mark.parametrize(
     ("verifier", "place"),
     [
-        ("naive", "decoding.verifiers.naive_tree.NaiveSolver.acceptance"),
+        ("naive", "decoding.verifiers.naive.NaiveSolver.acceptance"),
         ("specinfer", "decoding.verifiers.specinfer.SpecInferSolver.acceptance"),
         ("specinfer_wor", "decoding.verifiers.specinfer_wor.WithoutReplacementSolver.acceptance"),
     ],

@@ -9,11 +9,9 @@ from torch import Tensor
 from decoding.device.tree import ACCEPTED, COLUMNS, FLOATS, SIZE, VERIFIED
 from decoding.drafters.base import Drafter
 from decoding.sampling.sampling import TargetRows
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree
-from decoding.verifiers.base import Verification, final_kind
+from decoding.tree.draft import Draft, TokenTree
+from decoding.verifiers.base import Verification, VerifiedTree, final_kind
 from decoding.verifiers.greedy import GreedyVerifier
-from decoding.verifiers.verified_tree import VerifiedTree
 
 
 @dataclass

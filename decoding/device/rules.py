@@ -13,7 +13,7 @@ from decoding.drafters import Eagle2Drafter
 from decoding.drafters.base import Drafter, deepest_level
 from decoding.drafters.levels import REASONS, WIDTHS, LevelDrafter
 from decoding.trace.records import Growth
-from decoding.tree.token_tree import GROWTH_CODE
+from decoding.tree.draft import GROWTH_CODE
 
 
 class Rule(Protocol):

@@ -10,7 +10,7 @@ from torch import Tensor
 from decoding.device.rules import Rule
 from decoding.drafters.levels import MOST_FORWARDS, REASONS, WIDTHS, confidence_class, first_reason
 from decoding.engines.static_shapes import bucket
-from decoding.tree.token_tree import GROWTH_CODE, NOT_DRAFTED
+from decoding.tree.draft import GROWTH_CODE, NOT_DRAFTED
 
 # Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` those from `growth` to `level`.
 COLUMNS = (

@@ -14,8 +14,7 @@ from decoding.common.settings import check_settings
 from decoding.sampling.draws import Draws
 from decoding.sampling.sampling import topk_rows
 from decoding.trace.records import Breadth, Growth, HistoryTrace, IterationTrace, RuleTrace, Setting, TreeLaw
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import Draft, TokenTree
 
 
 class ProbabilitySource(Protocol):

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from decoding.drafters.base import Drafter, Growing
 from decoding.trace.records import Growth, Setting
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import GROWTH_CODE, NOT_DRAFTED
+from decoding.tree.draft import GROWTH_CODE, NOT_DRAFTED, Draft
 
 MOST_FORWARDS = 64  # the longest chain
 REASONS = 7  # why a new node is not expanded, at most six, and behind them "it is"

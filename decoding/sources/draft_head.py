@@ -9,7 +9,7 @@ from decoding.cache.kv_cache import KVCache
 from decoding.engines.clock import PhaseClock
 from decoding.heads.head import Head
 from decoding.models.tree_attention import visibility
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 
 
 class HeadSource:

@@ -14,7 +14,7 @@ from decoding.models.pair import Model, match_vocabulary
 from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
 from decoding.sampling.sampling import Sampling
 from decoding.selector.features import Past
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 
 
 @dataclass(frozen=True)
