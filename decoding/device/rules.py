@@ -5,51 +5,25 @@ by node and reason by reason, that the drafter itself builds on the host.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from decoding.drafters import Eagle2Drafter
 from decoding.drafters.base import Drafter, deepest_level
-from decoding.drafters.levels import REASONS, WIDTHS, LevelDrafter
+from decoding.drafters.levels import REASONS, WIDTHS, LevelDrafter, LevelRule
 from decoding.trace.records import Growth
 from decoding.tree.draft import GROWTH_CODE
 
 
-class Rule(Protocol):
-    """How the tree of one iteration grows.
-
-    Attributes:
-        top: children looked at per node.
-        node_budget: nodes at most, of those drafted or of those verified.
-        forwards: draft forwards at most.
-        nodes: nodes drafted at most.
-        certain: whether the size of every level is known before the draft has said anything.
-        level_sizes, tree_size: nodes asked about in each forward, the root first, and nodes to verify, the root
-            included, of a certain rule; bounds where the draft gives tokens the probability 0.
-        codes, budget_reason, prune_probability, confidence_low, confidence_high, table: what the device reads.
-    """
-
-    top: int
-    node_budget: int
-    forwards: int
-    nodes: int
-    certain: bool
-    level_sizes: list[int]
-    tree_size: int
-    codes: np.ndarray
-    budget_reason: np.ndarray
-    prune_probability: float
-    confidence_low: float
-    confidence_high: float
-    table: np.ndarray
-
-
 @dataclass(frozen=True)
 class BeamRule:
-    """The `Rule` of a beam: every level asks about the `top` best nodes of the level above, the best of all stay.
+    """How a beam grows: every level asks about the `top` best nodes of the level above, the best of all stay.
+
+    What it has in common with `LevelRule` goes by the same names.
 
     Attributes:
+        node_budget: nodes verified at most.
         most_forwards: draft forwards where no length limit is near, for which there has to be room.
         at_deepest: why nodes of the last level are not expanded.
     """
@@ -89,6 +63,9 @@ class BeamRule:
     def tree_size(self) -> int:
         """Nodes to verify, the root included."""
         return 1 + min(self.node_budget, self.top * sum(self.level_sizes))
+
+
+Rule = LevelRule | BeamRule
 
 
 def device_rule(drafter: Drafter, state: Any, depth_limit: int) -> Rule | None:

@@ -246,7 +246,7 @@ class HardwareAwareDrafter(Drafter):
     @property
     def factors(self) -> np.ndarray:
         """Both factors of `odds`; nan for what is no number."""
-        return np.array([_number(entry) for entry in self.odds.split()])
+        return np.array(shared.numbers(self.odds.split()))
 
     def prepared(self, measured) -> "HardwareAwareDrafter":
         """The same drafter with the costs and the odds of a pair, unless it has some."""
@@ -340,13 +340,6 @@ class HardwareAwareDrafter(Drafter):
         log_odds = state.log_odds + np.bincount(other, accepted - expected, 2) / information
         log_odds = np.clip(log_odds, -np.log(MOST_ODDS), np.log(MOST_ODDS))
         return replace(state, log_odds=log_odds, information=information), None
-
-
-def _number(entry: str) -> float:
-    try:
-        return float(entry)
-    except ValueError:
-        return np.nan
 
 
 def _written(factors: np.ndarray) -> str:

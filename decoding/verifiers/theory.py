@@ -1,4 +1,4 @@
-"""What theory says exactly: how far two laws are apart, what a solver accepts, what a verifier gets out of a tree.
+"""What theory says exactly: how far two laws are apart, what a solver accepts, what the tests at a node see.
 
 Laws are `[vocab_size]`; everything that the app calls "expected" or "exact" is computed here or by `Decision`.
 """
