@@ -28,7 +28,7 @@ from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.recorder import Step, write_iteration
 from decoding.trace.records import IterationTrace, KVTrace, PhaseTimes, VerificationStep, node_paths
-from decoding.tree.token_tree import TokenTree, TreePaths
+from decoding.tree.draft import TokenTree, TreePaths
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import cut_path
 from viz.explain.iteration import why_final, why_not_expanded, why_verdict

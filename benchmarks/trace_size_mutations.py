@@ -10,8 +10,7 @@ import numpy as np
 
 from benchmarks.trace_document_mutations import RUN, Saved, packed
 from decoding.trace.archive import MAX_JSON_BYTES, MAX_VALUES, load_run, save_run
-from decoding.trace.records import IterationTrace, NodeTrace, RunTrace
-from decoding.trace.validation import MAX_DEPTH, MAX_NODES
+from decoding.trace.records import MAX_DEPTH, MAX_NODES, IterationTrace, NodeTrace, RunTrace
 
 # What a list or a mapping is filled with: the field and one entry of it.
 FILLERS = (

@@ -29,8 +29,7 @@ from decoding.papers.measured.memo_rows import KeptLaws, MemoRows, MemoSource
 from decoding.sampling.draws import GeneratorDraws
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
-from decoding.verifiers.base import Verification
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.base import Verification, VerifiedTree
 
 BINS = 64
 GOAL = 1e-4  # for the smallest p-value after Bonferroni's correction

@@ -20,8 +20,7 @@ from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.models.presets import EMBEDDED_FOLDER
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.khisti import forget_rounds
 

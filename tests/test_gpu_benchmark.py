@@ -13,7 +13,7 @@ from benchmarks.gpu import measuring as gpu_measuring
 from decoding.common.errors import PairError
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
-from decoding.device.drafters import device_rule
+from decoding.device.rules import device_rule
 from decoding.engines.static_cache import bucket
 from decoding.experiments import command
 from decoding.experiments.command import encode

@@ -135,7 +135,7 @@ def test_no_import_against_the_arrows():
         ("viz/x.py", "from decoding import session"),
         ("viz/x.py", "import decoding.session.session"),
         ("viz/x.py", "import decoding"),
-        ("viz/x.py", "from decoding.tree.token_tree import TokenTree"),
+        ("viz/x.py", "from decoding.tree.draft import TokenTree"),
         ("viz/x.py", "import torch.nn.functional as F"),
         ("benchmarks/x.py", "import streamlit"),
         ("pages/x.py", "import app"),

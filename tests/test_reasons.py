@@ -38,10 +38,6 @@ def wrong_of(name: str, runs: int = 8) -> list[str]:
     return found.wrong
 
 
-def other_width(self, rules, confidence, at_root):
-    return "between"
-
-
 def last_place(candidates, count):
     return float(np.inf)
 
@@ -53,7 +49,7 @@ def no_history(self, state, outcome):
 @pytest.mark.parametrize(
     ("name", "place", "broken"),
     [
-        ("dynatree", (DynaTreeDrafter, "_breadth"), other_width),
+        ("dynatree", (DynaTreeDrafter, "breadths"), Drafter.breadths),
         ("fixed_tree", (DRAFTERS["fixed_tree"], "breadths"), Drafter.breadths),
         ("salf", "decoding.drafters.candidates.bar", last_place),
         ("hardware_aware", (HardwareAwareDrafter, "observe"), no_history),
@@ -70,7 +66,7 @@ def test_a_rule_or_a_reason_that_is_broken_is_seen(monkeypatch, name, place, bro
 @pytest.mark.parametrize(
     ("verifier", "place"),
     [
-        ("naive", "decoding.verifiers.naive_tree.NaiveSolver.acceptance"),
+        ("naive", "decoding.verifiers.naive.NaiveSolver.acceptance"),
         ("specinfer", "decoding.verifiers.specinfer.SpecInferSolver.acceptance"),
         ("specinfer_wor", "decoding.verifiers.specinfer_wor.WithoutReplacementSolver.acceptance"),
     ],

@@ -16,7 +16,7 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.sources.draft_model import ModelSource
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.edits import Edits
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 from tests.helpers.families import family
 
 AWARE = METHODS["hardware_aware"].with_settings(verify_ms="1:1 64:2", level_ms="1:0.2", odds="1.5 1", node_budget=16)

@@ -20,10 +20,10 @@ from decoding.papers.measured.memo_rows import KeptLaws, MemoRows
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.sources.table import TableSource
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 from decoding.verifiers import VERIFIERS
-from decoding.verifiers.naive_tree import NaiveSolver
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.base import VerifiedTree
+from decoding.verifiers.naive import NaiveSolver
 from tests.helpers.families import family
 
 IID = IIDPathsDrafter(paths=2, length=2)

@@ -1,4 +1,4 @@
-"""Which values of a setting are worth trying when a token is to be brought into the tree, nearest first."""
+"""The smallest change of one setting that would have brought a token into the verified tree of an iteration."""
 
 import math
 import time

@@ -17,7 +17,7 @@ from decoding.replay.stored_rows import RowsMissing, StoredRows
 from decoding.replay.stored_state import iteration_at, method_of
 from decoding.trace.edits import Path
 from decoding.trace.records import RunTrace
-from decoding.tree.token_tree import TokenTree, TreePaths
+from decoding.tree.draft import TokenTree, TreePaths
 
 if TYPE_CHECKING:
     from decoding.models.pair import Pair

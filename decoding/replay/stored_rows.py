@@ -14,8 +14,7 @@ from decoding.session.checkpoints import Standing
 from decoding.session.edited_tree import edit_draft
 from decoding.trace.edits import Edits, Path
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
-from decoding.tree.draft import Draft, in_order
-from decoding.tree.token_tree import TokenTree, TreePaths
+from decoding.tree.draft import Draft, TokenTree, TreePaths, in_order
 
 Side = Literal["draft", "target"]
 Place = tuple[np.ndarray, int]  # raw logits of an iteration, and a row of them

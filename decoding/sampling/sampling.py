@@ -145,12 +145,8 @@ class TargetRows:
 def check_laws(probs: Tensor, name: str) -> None:
     """Raise `ValueError` unless every row sums to 1 within rounding and nothing is negative."""
     bad = ~((probs.sum(-1, dtype=torch.float32) - 1).abs() <= LAW_ROUNDING) | (probs.amin(-1) < 0)
-    _refuse(bad, name, "must hold probabilities that sum to 1")
-
-
-def _refuse(bad: Tensor, name: str, rule: str) -> None:
     if bool(bad.any()):
-        raise ValueError(f"{name} {rule}: row {int(bad.int().argmax())} does not.")
+        raise ValueError(f"{name} must hold probabilities that sum to 1: row {int(bad.int().argmax())} does not.")
 
 
 def checked_law(probs: Tensor, name: str) -> Tensor:

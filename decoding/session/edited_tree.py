@@ -12,8 +12,7 @@ from decoding.drafters.base import ProbabilitySource
 from decoding.sampling.sampling import Sampling
 from decoding.trace.edits import Edits, Path, edited_nodes, touches_first_child
 from decoding.trace.records import ForcedTrace, IterationTrace
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree, TreePaths
+from decoding.tree.draft import Draft, TokenTree, TreePaths
 from decoding.verifiers.base import Verifier
 
 # Verifiers that draw from the target's law and only look whether a child has the token: any tree will do.

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from decoding.device.choice import DeviceIteration, NextToken, choose_iteration
+from decoding.device.iteration import DeviceIteration, NextToken, choose_iteration
 from decoding.engines.clock import PhaseClock
 from decoding.sampling.sampling import TargetRows
 from decoding.session.cache_update import keep_committed_rows

@@ -8,7 +8,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.heads.head import Head
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 
 
 class HeadSource:

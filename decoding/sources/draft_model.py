@@ -12,7 +12,7 @@ from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.models.pair import Model, match_vocabulary, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.selector.features import Past
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 
 
 @dataclass(frozen=True)

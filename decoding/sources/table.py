@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 
 
 class TableSource:

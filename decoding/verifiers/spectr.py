@@ -73,9 +73,7 @@ class SpecTrVerifier(TopDownVerifier):
     summary = "Tests all children with one common division factor, then draws from one residual."
     paper = "Sun et al. 2023"
     lossless_for = IID_LAWS
-
-    def solver(self):
-        return SpecTrSolver
+    solver = SpecTrSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
         """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 8)."""

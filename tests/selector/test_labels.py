@@ -12,7 +12,7 @@ from decoding.training.selectors.labels import VERIFIER_NAMES, RootLaws
 from decoding.training.selectors.trees import SuperTrees, draw_super_trees
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
-from decoding.verifiers.theory import expected_tokens
+from decoding.verifiers.base import VerifiedTree
 
 
 class RandomLaws:
@@ -70,7 +70,7 @@ def exact(laws: RootLaws, verifier: str, action) -> float:
         uniform = torch.full(laws.target.shape[1:], 1 / laws.target.shape[1], dtype=torch.float64)
         rows = [laws.target[row_of[n]] if n in row_of else uniform for n in draft.order.tolist()]
         target = TargetRows(None, SAMPLED, probs=torch.stack(rows))
-        found.append(expected_tokens(VERIFIERS[verifier](), draft, target))
+        found.append(VERIFIERS[verifier]().decide(VerifiedTree(draft, target)).expected_tokens)
     return float(np.mean(found))
 
 

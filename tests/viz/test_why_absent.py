@@ -155,7 +155,7 @@ def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
 
 def test_as_many_children_are_scored_as_the_hardware_aware_search_scores():
     from decoding.drafters import HardwareAwareDrafter
-    from decoding.drafters.rate_search import MOST_CHILDREN
+    from decoding.drafters.hardware_aware import MOST_CHILDREN
 
     assert HardwareAwareDrafter().rule({"odds": "1 1"}).children == MOST_CHILDREN
 

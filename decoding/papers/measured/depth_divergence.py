@@ -27,8 +27,8 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.papers.measured.offline_trees import Root, roots
 from decoding.sampling.sampling import Sampling
+from decoding.verifiers.base import VerifiedTree
 from decoding.verifiers.theory import SOLVERS, acceptance_rate, l1_distance
-from decoding.verifiers.verified_tree import VerifiedTree
 
 SAMPLINGS = tuple(Sampling(temperature) for temperature in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)) + tuple(
     Sampling(1.0, top_p) for top_p in (0.9, 0.99)

@@ -10,7 +10,7 @@ from decoding.engines.base import Visibility
 from decoding.models.pair import Model, tree_forward
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.sources.table import path_tokens
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 
 MOST_ROWS = 20_000  # 330 MB for the vocabulary of the embedded pair, for each model of each process
 ROOM = 64  # cache rows for the paths of one forward

@@ -17,7 +17,7 @@ from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.session import DecodeSession, Limits
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.base import VerifiedTree
 
 MOST_DEPTH = 32
 GRID_PATHS, GRID_LENGTH = 4, 8  # the paper's grid: K in 1..4, L in 0..8

@@ -15,7 +15,7 @@ from decoding.drafters.base import Growing, ProbabilitySource
 from decoding.drafters.drawing import draw_rows
 from decoding.sampling.draws import Draws
 from decoding.selector.actions import MOST_LENGTH, MOST_PATHS
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 
 POINTS = MOST_LENGTH + 1
 DEEPEST = 2 * MOST_LENGTH
