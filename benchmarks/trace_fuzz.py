@@ -275,7 +275,7 @@ def _arrays(saved: Saved, chance: Random) -> bytes:
     elif way == 1:
         data = saved.arrays[chance.choice(sorted(saved.arrays))]
     elif way == 2:
-        wide, other = np.repeat(array, 500, axis=1), array.astype(chance.choice((np.float64, np.float16, np.int32)))
+        wide, other = np.repeat(array, 500, axis=1), array.astype(chance.choice((np.float64, np.float16, np.complex64)))
         data = _npy_of(chance.choice((array[:-1], array[:, :-1], array[..., None], array.reshape(-1), wide, other)))
     else:
         floats = (np.nan, np.inf, -np.inf, -1.0, 2.0, 1e38)
