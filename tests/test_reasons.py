@@ -185,7 +185,7 @@ def test_a_code_that_no_one_knows_is_refused(name):
     def change(document):
         document["run"]["iterations"]["nodes"][0][name][1] = "A sentence."
 
-    with pytest.raises(TraceFileError, match=f"{name}: is none of"):
+    with pytest.raises(TraceFileError, match=rf"{name}\[1\]: .A sentence.. does not fit"):
         loaded(rezipped(saved(run_mixed()), change))
 
 

@@ -1,78 +1,65 @@
-"""The fuzzer of trace files: a few files of every kind of damage, and that it sees what it is there to see."""
-
-import io
-import random
+"""Run files spoiled in every way: each opens as a run that draws and saves, or is refused in one sentence."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from benchmarks import trace_fuzz
-from benchmarks.trace_document_mutations import Saved
-from benchmarks.trace_fuzz import fuzz, table, try_one
-from benchmarks.trace_mutations import KINDS
+from benchmarks.trace_fuzz import KINDS, Saved, outcome, spoiled
 from decoding.common.errors import TraceFileError
-from decoding.trace.archive import save_run
 from tests.helpers.traces import Spec, iteration_of, run_autoregressive, run_mixed
+from tests.test_trace_file import full_run
 from viz.scope.mask import mask_figure
 
-
-@pytest.fixture
-def files() -> list[bytes]:
-    made = []
-    for run in (run_mixed(), run_autoregressive(3)):
-        file = io.BytesIO()
-        save_run(run, file)
-        made.append(file.getvalue())
-    return made
-
-
-def test_every_kind_of_damage_opens_or_is_refused(files: list[bytes], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(trace_fuzz, "_limit_memory", lambda: None)  # this process is the tests' own
-    outcomes = list(fuzz(files, len(KINDS), seed=3, processes=1))
-    assert [each.words for each in outcomes if each.verdict == "failed"] == []
-    verdicts = {each.verdict for each in outcomes}
-    assert verdicts == {"opened", "refused"}
-    rows = table(outcomes)
-    assert rows[-1][:4] == ("all", *(sum(row[place] for row in rows[:-1]) for place in (1, 2, 3)))
+RUNS = [Saved.of(run) for run in (run_mixed(), run_autoregressive(3), full_run())]
+EXAMPLES = {
+    "large trees": 2,
+    "filled to the limit": 4,
+    "bombs": 6,
+    "values exchanged": 10,
+    "bytes": 30,
+    "junk values": 30,
+}
 
 
-def test_a_seed_gives_the_same_files(files: list[bytes]):
-    for spoil in KINDS.values():
-        first, second, other = (spoil(Saved.of(files[0]), random.Random(seed)) for seed in ("a", "a", "b"))
-        assert first == second
-        assert isinstance(other, bytes)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("times", [1, pytest.param(30, marks=pytest.mark.slow)])
+def test_a_spoiled_file_opens_or_is_refused_in_a_sentence(kind: str, times: int):
+    @settings(max_examples=times * EXAMPLES.get(kind, 12), derandomize=True, deadline=None, database=None,
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(spoiled(kind, RUNS))
+    def holds(drawn: tuple[Saved, bytes]) -> None:
+        outcome(kind, *drawn)
+
+    holds()
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    "error",
     [
-        (ValueError("x"), "loading: ValueError"),
-        (TraceFileError("Two lines.\nof text."), "not one short sentence"),
-        (TraceFileError("No full stop"), "not one short sentence"),
-        (TraceFileError("a" * 400 + "."), "not one short sentence"),
+        ValueError("x"),
+        TraceFileError("Two lines.\nof text."),
+        TraceFileError("No full stop"),
+        TraceFileError("a" * 400),
     ],
 )
-def test_a_wrong_refusal_is_a_failure(files: list[bytes], monkeypatch: pytest.MonkeyPatch, error, says: str):
+def test_a_wrong_refusal_is_noticed(monkeypatch: pytest.MonkeyPatch, error: Exception):
     def broken(_: object) -> None:
         raise error
 
     monkeypatch.setattr(trace_fuzz, "load_run", broken)
-    outcome = try_one("bits flipped", 0, 0, Saved.of(files[0]))
-    assert outcome.verdict == "failed"
-    assert says in outcome.words
+    with pytest.raises((AssertionError, ValueError)):
+        outcome("bytes", RUNS[0], RUNS[0].data)
 
 
-def test_what_opens_must_draw_and_stay_small(files: list[bytes], monkeypatch: pytest.MonkeyPatch):
-    saved = Saved.of(files[0])
-    monkeypatch.setitem(KINDS, "bits flipped", lambda saved, chance: saved.data)
-    assert try_one("bits flipped", 0, 0, saved).verdict == "opened"
-    monkeypatch.setattr(trace_fuzz, "MOST_BYTES", 1000)
-    assert "MB" in try_one("bits flipped", 0, 0, saved).words
-    monkeypatch.undo()
-    monkeypatch.setitem(KINDS, "bits flipped", lambda saved, chance: saved.data)
-    monkeypatch.setattr(trace_fuzz, "draw_everything", lambda run, beside: run.nothing)
-    assert "drawing: AttributeError" in try_one("bits flipped", 0, 0, saved).words
-    monkeypatch.setattr(trace_fuzz, "MOST_SECONDS", -1.0)
-    assert " s: " in try_one("bits flipped", 0, 0, saved).words
+def test_what_opens_must_draw_and_stay_small_and_the_same(monkeypatch: pytest.MonkeyPatch):
+    assert outcome("bytes", RUNS[0], RUNS[0].data) == outcome("junk values", RUNS[0], RUNS[0].data) == ""
+    with pytest.raises(AssertionError, match="another run"):
+        outcome("bytes", RUNS[0], RUNS[1].data)
+    broken = ("draw_everything", lambda run, beside: run.nothing, "nothing")
+    for name, wrong, says in (("MOST_BYTES", 1000, "MB"), ("MOST_SECONDS", -1.0, " s"), broken):
+        with monkeypatch.context() as patch, pytest.raises((AssertionError, AttributeError), match=says):
+            patch.setattr(trace_fuzz, name, wrong)
+            outcome("junk values", RUNS[0], RUNS[0].data)
 
 
 def test_a_mask_of_very_many_cells_stays_drawable():

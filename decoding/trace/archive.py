@@ -64,10 +64,11 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
     arrays = ArraysToWrite()
     try:
         document = {"format": FORMAT, "version": FORMAT_VERSION, "run": to_json(run, arrays.put)}
-        check_run(from_json(RunTrace, document["run"], arrays.get))
-    except RecordError as error:
+        # Unlike msgspec it refuses what is not finite instead of writing null.
+        text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+        check_run(from_json(RunTrace, msgspec.json.decode(text)["run"], arrays.get))
+    except (RecordError, TypeError, ValueError, msgspec.DecodeError) as error:
         raise TraceFileError(f"This run cannot be saved because its record is wrong ({error}): run it again.") from None
-    text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
     too_many = len(text) > MAX_JSON_BYTES or _num_values(text) > MAX_VALUES
     if too_many or len(text) + arrays.num_bytes > MAX_BYTES:
         size = (len(text) + arrays.num_bytes) // 2**20
@@ -144,7 +145,7 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         for info in entries.values():
             _check_ratio(info, FREE_BYTES if version == FORMAT_VERSION else OLD_FREE_BYTES)
         if version < FORMAT_VERSION:
-            drop_sentences(document.get("run"))
+            drop_sentences(document)
         arrays = ArraysRead()
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)

@@ -6,6 +6,7 @@ store and leave a reference. Reading checks every value against its type, bounds
 
 import io
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, partial
@@ -31,13 +32,13 @@ class RecordError(Exception):
 
 def shown(value: object) -> str:
     """A value out of a file as an error quotes it: short, whatever it holds."""
-    return ascii(value[:40] if isinstance(value, str) else value)[:60]
+    return reprlib.repr(value).encode("ascii", "backslashreplace").decode()[:60]
 
 
 Put = Callable[[str, np.ndarray], list[Any]]  # keeps the array of a field elsewhere, returns a reference to it
 Get = Callable[[Any], np.ndarray]  # the array of a reference, `RecordError` if there is none
 Make = Callable[[Any, Get], Any]
-PLACE = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")  # in the errors of msgspec
+PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")  # a step on the way to a value in an error of msgspec; it ends at a mapping
 
 
 def to_json(record: Any, put: Put) -> dict[str, Any]:
@@ -56,18 +57,13 @@ def from_json(record_type: type, value: Any, get: Get) -> Any:
 
 
 def _named(message: str, value: Any) -> RecordError:
-    """What msgspec says is wrong, with the value where it is one."""
+    """What msgspec says is wrong, with the value."""
     problem, _, place = message.partition(" - at ")
     where = ""
     for step in PLACE.finditer(place):
-        if step[0] == "[...]":  # some value of a mapping
-            value = None
-            break
         where += step[0]
         value = value[step[1] or int(step[2])]
-    is_plain = value is not None and not isinstance(value, dict | list)
-    problem = problem[0].lower() + problem[1:]
-    return RecordError(f"{shown(value)} does not fit, {problem}" if is_plain else problem, where.removeprefix("."))
+    return RecordError(f"{shown(value)} does not fit, {problem[0].lower()}{problem[1:]}", where.removeprefix("."))
 
 
 @cache
@@ -249,7 +245,8 @@ class ArraysRead:
         if name in self._unread:
             self._left[name], self._given[name] = array_of(self._unread.pop(name)()), 0
         if name not in self._left or start != self._given[name] or not 0 <= stop - start <= len(self._left[name]):
-            raise RecordError("refers to an array that is not in the file, or not to the rows that follow")
+            rows = f"rows {start} to {stop} of {shown(name)}"
+            raise RecordError(f"{rows} are not in the file, or not the rows that follow")
         rows, self._left[name], self._given[name] = *np.split(self._left[name], [stop - start]), stop
         return rows
 

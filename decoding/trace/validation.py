@@ -191,16 +191,22 @@ def _of_tops(trace: IterationTrace) -> Problems:
 
 
 def _of_logits(trace: IterationTrace) -> Problems:
+    tokens = [*(node.token_id for node in trace.nodes), *(token for each in trace.forced for token in each.path)]
     for name, computed in COMPUTED.items():
         logits: np.ndarray | None = getattr(trace, name)
         if logits is None:
             continue
-        if logits.ndim != 2 or len(logits) != len(trace.nodes) or logits.dtype.kind != "f" or not logits.shape[1]:
+        if logits.ndim != 2 or len(logits) != len(trace.nodes) or logits.dtype.kind != "f":
             yield f"{name} of shape {logits.shape} and type {logits.dtype} is not a row per node"
+        if max(tokens, default=0) >= logits.shape[1]:
+            yield f"{name} has {logits.shape[1]} tokens per node, and its tree the token {max(tokens, default=0)}"
         usable = np.isfinite(logits.max(axis=1))  # no nan, no infinity, and not nothing but -inf
         for node in trace.nodes:
             if getattr(node, computed) is not None and not usable[node.node_id]:
                 yield f"{name} has a row that is no distribution, that of node {node.node_id}"
+    widths = {rows.shape[1] for rows in (trace.draft_logits, trace.target_logits) if rows is not None}
+    if len(widths) > 1:
+        yield f"draft_logits and target_logits differ in tokens per node, {' and '.join(map(str, widths))}"
 
 
 def _of_kv(kv: KVTrace, last: int) -> Problems:

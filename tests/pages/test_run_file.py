@@ -117,7 +117,7 @@ def test_a_fold_that_was_opened_is_open_in_the_export(offered: dict):
     assert len(elsewhere(offered["export_scope"])) > len(closed)
 
 
-def with_rows(rows: int = 50):
+def with_rows(rows: int = 2000):
     """A run whose first iteration has kept its raw logits."""
     first = bonus()
     logits = np.zeros((len(first.nodes), rows), np.float32)
@@ -130,7 +130,7 @@ def test_rows_are_saved_only_where_asked_for(offered: dict):
     at.run()
     assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits is None
     at.toggle(key=run_file.WITH_ROWS).set_value(True).run()
-    assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits.shape == (4, 50)
+    assert load_run(io.BytesIO(elsewhere(offered["save_run"]))).iterations[0].target_logits.shape == (4, 2000)
 
 
 def test_rows_that_no_file_can_hold_are_told_before_saving(offered: dict, monkeypatch: pytest.MonkeyPatch):
