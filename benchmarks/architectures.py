@@ -25,7 +25,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from benchmarks.tiny_checkpoints import CONTEXT, LAYERS, VARIANTS, causal_types, tiny_config, write_pair
 from decoding.common.commands import run_main
 from decoding.common.errors import PairError
-from decoding.common.processes import ROOT
+from decoding.common.files import ROOT
 from decoding.compare.identity import MarginJudge, explain_difference
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.experiments.homes import RESULTS

@@ -22,8 +22,7 @@ from decoding.common.prompts import load_prompts
 from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
 from decoding.models.pair import Pair, load_pair, release
 from decoding.models.presets import EMBEDDED, PairSettings, model_folder
-from decoding.training.common.corpus import Corpus, read_corpus
-from decoding.training.held_out import (
+from benchmarks.held_out import (
     Figure,
     KindFigures,
     Reading,
@@ -33,6 +32,7 @@ from decoding.training.held_out import (
     pieces_of,
     read,
 )
+from decoding.training.text import Corpus, read_corpus
 
 PIECES, QUICK_PIECES = 40, 3  # of each kind
 PROMPT_TOKENS, NEW_TOKENS = 48, 160

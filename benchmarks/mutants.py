@@ -22,7 +22,7 @@ import torch
 
 from decoding.common.commands import run_main
 from decoding.common.errors import DraftscopeError
-from decoding.common.processes import ROOT
+from decoding.common.files import ROOT
 from decoding.experiments.command import arguments, print_table, save_figures
 
 OTHER = {

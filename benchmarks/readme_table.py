@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from decoding.common.processes import ROOT
+from decoding.common.files import ROOT
 from decoding.experiments.homes import RESULTS
 
 README = ROOT / "README.md"

@@ -26,7 +26,7 @@ from decoding.selector.card import SelectorCard
 from decoding.selector.store import find_selector, require_fit, selectors_for
 from decoding.session.session import unrecorded
 from decoding.trace.metrics import RunMetrics
-from decoding.training.selectors.labels import VERIFIER_NAMES
+from decoding.training.selector_labels import VERIFIER_NAMES
 
 QUICK = ("specinfer", "traversal")
 MEASURED_AT = (0.6, 1.0)  # temperatures at which ways are decoded for real

@@ -11,7 +11,7 @@ from decoding.common.files import new_folder, write_whole
 from decoding.costs import kept
 from decoding.experiments import launch as experiments
 from decoding.training import launch as trainings
-from decoding.training.common.run_folder import RunFolder, TrainingSettings
+from decoding.training.folder import Training, TrainingSettings
 
 SETTINGS = TrainingSettings("head", "one", ("-m", "decoding.training.head"), {}, {}, "2030-01-02T03:04:05")
 
@@ -78,7 +78,7 @@ def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, full_disk, slee
     with pytest.raises(TrainingError, match="is full"):
         trainings.launch("head", (), "one", tmp_path / "trainings")
     with pytest.raises(TrainingError, match="is full"):
-        RunFolder(tmp_path / "trainings" / "two").begin(SETTINGS)
+        Training(tmp_path / "trainings" / "two").begin(SETTINGS)
     assert left_in(tmp_path) == ["trainings"] and sleeper[0].wait(10) != 0
 
 

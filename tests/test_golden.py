@@ -13,7 +13,7 @@ from decoding.recorded import FOLDER as RECORDED
 from decoding.trace.archive import load_run
 from decoding.training import embedded
 from decoding.training import launch as trainings
-from decoding.training.common.run_folder import RunFolder
+from decoding.training.folder import Training
 from tests.golden import data, files, halves, traces
 
 
@@ -72,7 +72,7 @@ def home(tmp_path):
 
 def test_a_half_finished_training_goes_on(home, monkeypatch):
     halves.small_training(monkeypatch)
-    folder = RunFolder(home / halves.TRAINING)
+    folder = Training(home / halves.TRAINING)
     before, log = folder.status(), (folder.path / "log.jsonl").read_text(encoding="utf-8")
     assert before.state == "stopped" and 0 < before.step < before.steps
     assert trainings.last_launch(folder) is None and folder.settings().command[1] == "decoding.training.embedded"

@@ -25,11 +25,19 @@ class OutOfMemoryError(DraftscopeError):
 
 
 class TrainingError(DraftscopeError):
-    """A training cannot begin, go on or be kept: its text, its checkpoint, its pair or the disk does not allow it."""
+    """A training cannot begin, go on or be kept: its text, its checkpoint or its pair does not allow it."""
 
 
 class ExperimentError(DraftscopeError):
     """A grid of experiments, its rows or a set of prompts cannot be used."""
+
+
+class JobError(DraftscopeError):
+    """A training, sweep or benchmark cannot be started, stopped, resumed or deleted."""
+
+
+class DiskError(DraftscopeError):
+    """A disk is full, or does not take a file where one is to be written."""
 
 
 class TorchMissingError(DraftscopeError):

@@ -119,14 +119,12 @@ class Kind:
         """Store one; one that was there is replaced, each file whole.
 
         Raises:
-            TrainingError: the weights are no numbers, or the disk does not take them.
+            TrainingError: the weights are no numbers.
+            DiskError: the disk does not take them.
         """
-        from decoding.common.files import disk_errors
         from decoding.common.packed_weights import packed_bytes
 
         weights, text = packed_bytes(state), json.dumps(card, indent=1, allow_nan=False)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / self.weights, weights)
         write_whole(folder / self.card, text.encode())  # last: it is there once its card is
 

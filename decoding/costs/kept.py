@@ -8,15 +8,14 @@ The files lie in `draftscope/calibration/`; a damaged one is said aloud and meas
 
 import hashlib
 import json
-import os
 import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from decoding.common.errors import TrainingError
-from decoding.common.files import disk_errors, write_whole
+from decoding.common.errors import DiskError
+from decoding.common.files import cache_home, write_whole
 from decoding.models.pair import Pair, pair_identity
 
 ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
@@ -49,10 +48,9 @@ def keep(pair: Pair, kind: str, entry: str, value: Any, valid: Callable[[Any], b
 
 def kept_file(pair: Pair, kind: str = "") -> Path:
     """Where the values of one kind are kept for a pair."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     digest = hashlib.sha256(json.dumps(pair_identity(pair), sort_keys=True).encode()).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9]+", "-", pair.info.name.lower()).strip("-")[:60]
-    return Path(home) / "draftscope" / "calibration" / f"{'-'.join(filter(None, (name, digest, kind)))}.json"
+    return cache_home() / "calibration" / f"{'-'.join(filter(None, (name, digest, kind)))}.json"
 
 
 def _read(file: Path, valid: Callable[[Any], bool]) -> dict[str, Any]:
@@ -74,8 +72,6 @@ def _write(file: Path, pair: Pair, entries: dict[str, Any]) -> None:
     """Write the entries, or say aloud that the disk does not take them: what was measured serves without a file too."""
     text = json.dumps({"pair": pair_identity(pair), "entries": entries}, indent=1)
     try:
-        with disk_errors(file.parent, advice=ELSEWHERE):
-            file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, text.encode(), advice=ELSEWHERE)
-    except TrainingError as error:
+    except DiskError as error:
         warnings.warn(f"The calibration cannot be kept: {error}", stacklevel=4)

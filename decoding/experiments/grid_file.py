@@ -181,11 +181,9 @@ def write_grid(grid: Grid, folder: Path) -> Path:
     """Put a grid into the folder of an experiment; returns its file.
 
     Raises:
-        ExperimentError: the disk is full, or the folder cannot be written.
+        DiskError: the disk is full, or the folder cannot be written.
     """
-    with disk_errors(folder, ExperimentError):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / FILE, grid_toml(grid).encode(), ExperimentError)
+    write_whole(folder / FILE, grid_toml(grid).encode())
     return folder / FILE
 
 

@@ -167,13 +167,11 @@ class RowStore:
         """Keep rows; what a row leaves out is null.
 
         Raises:
-            ExperimentError: the disk is full or cannot be written; what was kept before is as it was.
+            DiskError: the disk is full or cannot be written; what was kept before is as it was.
         """
         if not rows:
             return
         table = pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
-        with disk_errors(self.folder, ExperimentError):
-            self.folder.mkdir(parents=True, exist_ok=True)
         self._write(table)
 
     def keys(self) -> set[str]:
@@ -221,7 +219,7 @@ class RowStore:
             writer.write_table(packed(table).cast(SCHEMA))
             writer.add_key_value_metadata({VERSION_KEY: VERSION})
         file = self.folder / f"part-{self._next:06d}-{os.getpid()}.parquet"
-        write_whole(file, stream.getvalue(), ExperimentError)
+        write_whole(file, stream.getvalue())
         self._next += 1
 
     def _table(self, columns: list[str] | None) -> pa.Table:

@@ -132,7 +132,8 @@ def save_head(
         pair: `pair_identity` of the pair it was trained for.
 
     Raises:
-        TrainingError: the weights are no numbers, or the disk does not take them.
+        TrainingError: the weights are no numbers.
+        DiskError: the disk does not take them.
     """
     card = {
         "version": VERSION,

@@ -82,7 +82,8 @@ def save_selector(folder: Path, network: "SelectorNetwork", content: Mapping[str
         content: the fields of `SelectorCard` from `verifier` to `figures`, without `config`.
 
     Raises:
-        TrainingError: the weights are no numbers, or the disk does not take them.
+        TrainingError: the weights are no numbers.
+        DiskError: the disk does not take them.
     """
     SELECTORS.save(folder, network.state_dict(), card_as_json(vars(network.config), content))
 

@@ -86,7 +86,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("decoding.training.common.run_folder.os.fsync", full)
+        patch.setattr("decoding.training.folder.os.fsync", full)
         with pytest.raises(ExperimentError, match=r"The disk of .* is full: .*; nothing is lost"):
             store.append([row("b")])
     assert RowStore(tmp_path).keys() == {"a"} and len(list(store.folder.iterdir())) == 1

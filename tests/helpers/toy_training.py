@@ -13,7 +13,7 @@ from typing import Any
 
 from decoding.common.errors import TrainingError
 from decoding.trace.records import RunTrace
-from decoding.training.common.run_folder import RunFolder, Status, TrainingSettings
+from decoding.training.folder import Training, Status, TrainingSettings
 from tests.helpers.traces import bonus, dynatree_recovered, fallback, run_of
 
 LEARNT = 60  # steps after which the tree is the better one
@@ -74,7 +74,7 @@ def learner(args: argparse.Namespace):
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     args, _ = parser().parse_known_args(words)  # a form may ask for more than a toy knows
-    folder = RunFolder(args.out)
+    folder = Training(args.out)
     try:
         if not args.resume:
             command = ("-m", "tests.helpers.toy_training", *words)
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
             name = "TALF head, toy pair, 2026-11-22"
             folder.begin(TrainingSettings("head", name, command, settings, {}, datetime.now().isoformat()))
         folder.write_status(Status("preparing", "loading torch"))
-        from decoding.training.common.loop import Plan, StoppedError, train
+        from decoding.training.loop import Plan, StoppedError, train
 
         plan = Plan(steps=args.steps, log_every_s=0.05, evaluate_every_s=0.2, tree_every_s=0.3, checkpoint_every_s=0.1)
         try:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from decoding.trace.archive import save_run
-from decoding.training.common.run_folder import Kind, RunFolder, Status, TrainingSettings
+from decoding.training.folder import Kind, Training, Status, TrainingSettings
 from tests.helpers.traces import bonus, fallback, run_of
 
 NAME = "TALF head, Embedded pair, 2026-11-22"
@@ -11,9 +11,9 @@ CREATED = "2026-11-22T10:00:00"
 PHASE = "training the head"
 
 
-def made_training(home: Path, name: str, status: Status | None = None, kind: Kind = "head") -> RunFolder:
+def made_training(home: Path, name: str, status: Status | None = None, kind: Kind = "head") -> Training:
     """A training with curves of 60 steps and three trees, the later ones with more accepted tokens."""
-    folder = RunFolder(home / name)
+    folder = Training(home / name)
     command = ("-m", "tests.helpers.toy_training", "--steps", "3")
     folder.begin(TrainingSettings(kind, NAME, command, {"loss": "talf"}, {"name": "Embedded pair"}, CREATED))
     for step in range(0, 60, 10):

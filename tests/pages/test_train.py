@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import save_run
 from decoding.training import launch as launching
-from decoding.training.common.run_folder import STATUS, Status
+from decoding.training.folder import STATUS, Status
 from decoding.training.launch import LAUNCH, Followed, Launch, last_launch, stand, trainings
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
 from pages.ui.common.training_fields import FIELDS, VERIFIERS, arguments_of, title_of

@@ -7,9 +7,8 @@ import torch
 from decoding.common.errors import SettingsError, TrainingError
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling, target_law
-from decoding.training.heads.windows import Texts
-from decoding.training.selectors.data import PARTS, RootPlan, data_folder, make_roots, open_data
-from decoding.training.selectors.roots import roots_of, target_laws
+from decoding.training.selector_roots import PARTS, RootPlan, data_folder, make_roots, open_data, roots_of, target_laws
+from decoding.training.text import Texts
 
 SMALL = RootPlan(
     texts=2,

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from decoding.common.errors import OutOfMemoryError, TrainingError
-from decoding.training.common.command import conduct, folder_of, run_command
-from decoding.training.common.loop import StoppedError
-from decoding.training.common.run_folder import RunFolder, Status, TrainingSettings
+from decoding.training.command import conduct, folder_of, run_command
+from decoding.training.folder import Training, Status, TrainingSettings
+from decoding.training.loop import StoppedError
 
 
 @pytest.fixture
-def folder(tmp_path) -> RunFolder:
-    made = RunFolder(tmp_path / "run")
+def folder(tmp_path) -> Training:
+    made = Training(tmp_path / "run")
     made.begin(TrainingSettings("head", "a head", ("-m", "x"), {}, {}, "2030-01-02T03:04:05"))
     made.write_status(Status("training", "a phase", step=7))
     return made
@@ -63,7 +63,7 @@ def test_what_ends_a_training_is_in_its_status(folder, capsys, error, state, sai
 def test_what_cannot_begin_has_a_code_of_its_own(folder, tmp_path, capsys):
     assert conduct(folder, raising(TrainingError("There is no text."))) == 2
     assert folder.status().state == "failed"
-    nowhere = RunFolder(tmp_path / "nowhere")
+    nowhere = Training(tmp_path / "nowhere")
     assert conduct(nowhere, raising(TrainingError("There is no text."))) == 2
     assert not nowhere.path.exists(), "nothing is begun"
     assert capsys.readouterr().err.count("error: There is no text.") == 2
@@ -99,7 +99,7 @@ def test_a_signal_asks_to_stop_and_a_second_one_ends(folder, number):
 
 def test_folders_get_names_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
-    monkeypatch.setattr("decoding.training.common.command.time.strftime", lambda _: "2030-01-02")
+    monkeypatch.setattr("decoding.training.command.time.strftime", lambda _: "2030-01-02")
     assert folder_of(Path("x"), "head-talf").path == Path("x")
     first = folder_of(None, "head-talf").path
     assert first == tmp_path / "head-talf-2030-01-02"

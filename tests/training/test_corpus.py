@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from decoding.common.errors import TrainingError
-from decoding.training.common.corpus import END_OF_TEXT, documents, python_documents, read_corpus
+from decoding.training.text import END_OF_TEXT, documents, python_documents, read_corpus
 from tests.helpers.small_pair import write_corpus
 
 LONG = "All work and no play makes a dull text.\n\n" * 2000

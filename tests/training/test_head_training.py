@@ -17,13 +17,12 @@ from decoding.heads.store import find_head, load_network
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.session.session import DecodeSession, Limits
-from decoding.training import head
+from decoding.training import head, head_learner
 from decoding.training.common import run_folder
-from decoding.training.common.run_folder import RunFolder
-from decoding.training.heads import learner as head_learner
-from decoding.training.heads.data import SHARD_WINDOWS, open_prepared, prepare_text, prepare_trees
-from decoding.training.heads.learner import HeadLearner, HeadSettings, batch_of, rate_factor
-from decoding.training.heads.windows import Texts, WindowPlan, continue_texts, windows_of
+from decoding.training.folder import Training
+from decoding.training.head_data import SHARD_WINDOWS, open_prepared, prepare_text, prepare_trees
+from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, rate_factor
+from decoding.training.text import Texts, WindowPlan, continue_texts, windows_of
 
 WORDS = ("the cat sat on a mat and looked at the rain", "one day a small boat went out to sea", "two and two is four")
 TEXTS = Texts({"a": (" ".join(WORDS * 20),), "b": (" ".join(WORDS[::-1] * 20),)}, {"a": (" ".join(WORDS * 9),)})
@@ -224,11 +223,11 @@ def command(folder: Path, *words: str) -> int:
 
 def test_the_command_leaves_a_head_that_drafts_without_changing_the_text(trained, pair, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
-    status, card = RunFolder(trained / "first").status(), find_head("first")
+    status, card = Training(trained / "first").status(), find_head("first")
     assert (status.state, status.step, card.loss, card.figures["steps"]) == ("finished", 3, "eagle", 3.0)
-    records = RunFolder(trained / "first").log()
+    records = Training(trained / "first").log()
     assert {"held_out_overlap_1", "held_out_overlap_3", "held_out_tokens_per_pass"} <= set().union(*records)
-    assert RunFolder(trained / "first").trees()
+    assert Training(trained / "first").trees()
     prompt = pair.vocabulary.encode("Once upon a time")
     texts = []
     for method in (METHODS["autoregressive"], METHODS["salf"].with_settings(draft_head="first", node_budget=8)):
@@ -251,7 +250,7 @@ def test_a_command_that_was_stopped_ends_with_the_same_bytes(trained, folder, mo
 
         patch.setattr(HeadLearner, "step", stopping)
         assert command(folder, *words) == 1
-    status = RunFolder(trained / "parted").status()
+    status = Training(trained / "parted").status()
     assert (status.state, status.step) == ("stopped", 2)
     assert command(folder, *words, "--resume") == 0
     whole, parted = (trained / name / "head" / "head.safetensors.xz" for name in ("first", "parted"))
@@ -275,12 +274,12 @@ def test_a_head_goes_on_from_another_and_the_command_resumes(trained, folder, mo
         "--learning-rate",
         "0.05",
     )
-    monkeypatch.setattr(RunFolder, "asked_to_stop", lambda self: (self.path / "trees").exists() and not self.log())
+    monkeypatch.setattr(Training, "asked_to_stop", lambda self: (self.path / "trees").exists() and not self.log())
     assert command(folder, *words) == 1, "stopped while it prepared"
-    assert RunFolder(out).status().state == "stopped" and not (out / "head").exists()
+    assert Training(out).status().state == "stopped" and not (out / "head").exists()
     monkeypatch.undo()
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
-    told = RunFolder(out).settings().command
+    told = Training(out).settings().command
     assert told[:2] == ("-m", "decoding.training.head") and str(out) not in told
     assert head.main([*told[2:], "--out", str(out), "--resume"]) == 0
     before, after = load_network(find_head("first")), load_network(find_head("second"))

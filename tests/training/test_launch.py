@@ -12,7 +12,7 @@ import pytest
 
 from decoding.common.errors import TrainingError
 from decoding.training import launch as launching
-from decoding.training.common.run_folder import SETTINGS, SILENT, RunFolder, Status, TrainingSettings
+from decoding.training.folder import SETTINGS, SILENT, Training, Status, TrainingSettings
 from decoding.training.launch import (
     LAUNCH,
     Followed,
@@ -44,7 +44,7 @@ def toy_trainings(monkeypatch, tmp_path: Path):
             os.kill(last_launch(folder).pid, signal.SIGKILL)
 
 
-def wait_for(folder: RunFolder, reached: Callable[[Followed], bool]) -> Followed:
+def wait_for(folder: Training, reached: Callable[[Followed], bool]) -> Followed:
     """Look until something is reached."""
     followed, until = Followed(folder), time.monotonic() + WAIT_S
     while time.monotonic() < until:
@@ -59,15 +59,15 @@ def ended(followed: Followed) -> bool:
     return not followed.stand.running
 
 
-def weight(folder: RunFolder) -> float:
-    from decoding.training.common.loop import load_checkpoint
+def weight(folder: Training) -> float:
+    from decoding.training.loop import load_checkpoint
 
     return float(load_checkpoint(folder.checkpoint).state["weight"])
 
 
 def straight(tmp_path: Path) -> float:
     """The weight of the same training that never stopped, in this process."""
-    folder = RunFolder(tmp_path / "other home" / "straight")
+    folder = Training(tmp_path / "other home" / "straight")
     assert toy_training.main(["--out", str(folder.path), "--steps", STEPS]) == 0
     return weight(folder)
 
@@ -128,7 +128,7 @@ def test_what_the_command_refuses_is_told_in_a_sentence():
 
 
 def test_why_it_failed_is_what_its_process_wrote(tmp_path: Path):
-    folder = RunFolder(tmp_path / "diverged")
+    folder = Training(tmp_path / "diverged")
     assert toy_training.main(["--out", str(folder.path), "--steps", "9", "--diverge-at", "5"]) == 1
     assert stand(folder).state == "failed" and "is nan: resume with a lower" in stand(folder).message
 
@@ -158,22 +158,22 @@ def test_one_that_never_began_is_begun_again(monkeypatch):
 )  # fmt: skip
 def test_last_words(tmp_path: Path, printed: str, words: str):
     (tmp_path / "output.log").write_text(printed)
-    assert launching.last_words(RunFolder(tmp_path)) == words
+    assert launching.last_words(Training(tmp_path)) == words
 
 
 def test_a_rewritten_line_stands_there_as_it_ended(tmp_path: Path):
     (tmp_path / "output.log").write_bytes(b"\r\x1b[K1 of 3\r\x1b[K2 of 3\ndone \xff\n\n")
-    assert output(RunFolder(tmp_path)) == "2 of 3\ndone �"
-    assert output(RunFolder(tmp_path / "none")) == ""
+    assert output(Training(tmp_path)) == "2 of 3\ndone �"
+    assert output(Training(tmp_path / "none")) == ""
 
 
-def settings_of(folder: RunFolder) -> TrainingSettings:
+def settings_of(folder: Training) -> TrainingSettings:
     command = (TOY, "--steps", "3")
     return TrainingSettings("head", "by hand", command, {}, {}, "2026-11-22T10:00:00")
 
 
 def test_one_started_on_the_command_line_is_known_and_resumed_in_its_place(tmp_path: Path, monkeypatch):
-    folder = RunFolder(tmp_path / "mine")
+    folder = Training(tmp_path / "mine")
     folder.begin(settings_of(folder))
     assert stand(folder).state == "starting", "its process is yet to write"
     folder.write_status(Status("stopped", message="Stopped; resume goes on."))
@@ -185,7 +185,7 @@ def test_one_started_on_the_command_line_is_known_and_resumed_in_its_place(tmp_p
 
 
 def test_a_process_of_the_same_number_is_not_taken_for_it(tmp_path: Path):
-    folder = RunFolder(tmp_path / "old")
+    folder = Training(tmp_path / "old")
     folder.begin(settings_of(folder))
     status = Status("training", pid=os.getpid(), written=1_000_000_000.0)
     (folder.path / "status.json").write_text(json.dumps(asdict(status)))
@@ -193,7 +193,7 @@ def test_a_process_of_the_same_number_is_not_taken_for_it(tmp_path: Path):
 
 
 def test_what_is_damaged_is_told_and_a_damaged_launch_is_none(tmp_path: Path):
-    folder = RunFolder(tmp_path / "bad")
+    folder = Training(tmp_path / "bad")
     folder.begin(settings_of(folder))
     (folder.path / "status.json").write_text("{")
     (folder.path / LAUNCH).write_text("[]")
@@ -207,7 +207,7 @@ def test_what_is_damaged_is_told_and_a_damaged_launch_is_none(tmp_path: Path):
 def test_only_trainings_are_deleted(tmp_path: Path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    folder = RunFolder(tmp_path / "mine")
+    folder = Training(tmp_path / "mine")
     folder.write_status(Status("stopped"))
     with pytest.raises(TrainingError, match="holds no training, so nothing is deleted"):
         delete(folder)
@@ -250,7 +250,7 @@ def test_a_log_is_read_on_from_where_it_was_left(tmp_path: Path):
 
 
 def test_looking_again_tells_whether_anything_changed(tmp_path: Path):
-    folder = RunFolder(tmp_path / "run")
+    folder = Training(tmp_path / "run")
     folder.begin(settings_of(folder))
     folder.write_status(Status("stopped"))
     followed = Followed(folder)
@@ -264,4 +264,4 @@ def test_looking_again_tells_whether_anything_changed(tmp_path: Path):
 def test_a_launch_is_written_as_it_is_read(tmp_path: Path):
     launched = Launch("head", "x", ("-m", TOY), 7, 8.0)
     (tmp_path / LAUNCH).write_text(json.dumps(asdict(replace(launched))))
-    assert last_launch(RunFolder(tmp_path)) == launched
+    assert last_launch(Training(tmp_path)) == launched

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.fakes import make_pair
 from decoding.models.pair import PairSettings, load_pair
-from decoding.training.heads.trees import ROOTS_TOGETHER, target_trees, text_features
+from decoding.training.head_data import ROOTS_TOGETHER, target_trees, text_features
 
 TOP_K, LEVELS = 3, 3
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from decoding.models.presets import PairSettings
-from decoding.training.common.run_folder import Kind
+from decoding.training.folder import Kind
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError, TrainingError
 from decoding.models.presets import EMBEDDED, PairSettings
-from decoding.training.common.run_folder import Kind
+from decoding.training.folder import Kind
 from decoding.training.launch import MODULES, Followed, launch
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager

@@ -3,7 +3,7 @@
 import time
 from datetime import datetime
 
-from decoding.training.common.run_folder import Status
+from decoding.training.folder import Status
 from decoding.training.launch import Followed
 from pages.ui.common.models import gibibytes
 from viz.charts.training import best, family_of, words_of

@@ -10,7 +10,7 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from decoding.trace.archive import load_run
 from decoding.trace.records import IterationTrace, RunTrace
-from decoding.training.common.run_folder import TREES
+from decoding.training.folder import TREES
 from decoding.training.launch import Followed
 from pages.ui.common.charts import is_dark
 from pages.ui.common.errors import guarded

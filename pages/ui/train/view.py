@@ -10,7 +10,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from decoding.models.presets import PairSettings
-from decoding.training.common.run_folder import STOP
+from decoding.training.folder import STOP
 from decoding.training.launch import Followed, delete, end, output, resume
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error

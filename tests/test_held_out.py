@@ -12,7 +12,7 @@ import torch
 from benchmarks import embedded_pair as benchmark
 from decoding.common.errors import TrainingError
 from decoding.models.pair import embedded_pair
-from decoding.training.held_out import (
+from benchmarks.held_out import (
     Figure,
     Reading,
     _rows,

@@ -1,16 +1,16 @@
-"""Trains one selector on labelled roots: the learner of `loop.train`."""
+"""Labelled roots as a selector learns from them, and what it is trained for: modelled tokens per second."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.common.errors import require
+from decoding.common.errors import TrainingError, require
 from decoding.common.prompts import load_prompts
 from decoding.costs.chooser import Chooser
 from decoding.drafters import DelayedDrafter
@@ -20,14 +20,132 @@ from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS
 from decoding.selector.card import Static
 from decoding.selector.features import Features
-from decoding.selector.latency import LatencyModel
+from decoding.selector.latency import LatencyModel, Way, same_chain
 from decoding.selector.network import Scaler, SelectorConfig, SelectorNetwork
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
-from decoding.training.selectors.examples import Examples, best_static, mean_tokens, objective, policy_rate, total_rate
+from decoding.training.loop import Learner
+from decoding.training.selector_roots import Roots
 
-if TYPE_CHECKING:
-    pass
+
+def policy_rate(logits: Tensor, expected: Tensor, seconds: Tensor) -> Tensor:
+    """Tokens per second of a policy at each root (Eq. 4): expected tokens over expected time, `[num_roots]`.
+
+    Args:
+        logits, expected, seconds: by action, `[num_roots, len(ACTIONS)]` each.
+    """
+    policy = logits.softmax(-1)
+    return (policy * expected).sum(-1) / (policy * seconds).sum(-1)
+
+
+def objective(rate: Tensor, base_rate: Tensor, penalty: float, worst: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss (Eq. 12), its mean -log ratio (Eq. 5), and its penalty before it is weighted.
+
+    Args:
+        rate, base_rate: tokens per second of the policy and of the static action, `[num_roots]`.
+        penalty: weight of regressions (lambda).
+        worst: share of the roots, those that lose most, whose squared losses are averaged (alpha).
+    """
+    ratio = rate / base_rate
+    gain = -ratio.log().mean()
+    lost = (1 - ratio).clamp(min=0).square()
+    regressions = lost.topk(max(1, math.ceil(worst * len(lost)))).values.mean()
+    return gain + penalty * regressions, gain, regressions
+
+
+def shared_labels(expected: np.ndarray) -> np.ndarray:
+    """Labels in which actions that draft trees of the same law have the mean of their labels.
+
+    Args:
+        expected: `[..., len(ACTIONS)]`.
+    """
+    first = same_chain()
+    counts = np.bincount(first, minlength=len(ACTIONS))
+    which = np.zeros((len(ACTIONS), len(ACTIONS)))
+    which[np.arange(len(ACTIONS)), first] = 1 / counts[first]
+    return (expected @ which)[..., first]
+
+
+def best_static(expected: np.ndarray, seconds: np.ndarray, sampling: Sampling) -> Static:
+    """The actions that are best where every root takes the same: in tokens per second, and in tokens per pass.
+
+    Args:
+        expected, seconds: at the roots of one sampling, `[num_roots, len(ACTIONS)]`.
+    """
+    tokens, taken = expected.mean(0), seconds.mean(0)
+    found = []
+    for places in (range(len(ACTIONS)), [place for place, action in enumerate(ACTIONS) if not action.trunk]):
+        found.append(ACTIONS[max(places, key=lambda place: tokens[place] / taken[place])])
+        # Of actions that are as good the one that takes the least time.
+        found.append(ACTIONS[max(places, key=lambda place: (round(float(tokens[place]), 9), -taken[place]))])
+    return Static(sampling.temperature, sampling.top_p, sampling.draft_temperature, *found)
+
+
+def total_rate(expected: Tensor, seconds: Tensor, chosen: Tensor) -> float:
+    """Tokens per second over all roots where each takes the action chosen there, `chosen [num_roots]`."""
+    place = chosen[:, None]
+    return float(expected.gather(1, place).sum() / seconds.gather(1, place).sum())
+
+
+def mean_tokens(expected: Tensor, chosen: Tensor) -> float:
+    """Expected tokens per pass over all roots."""
+    return float(expected.gather(1, torch.as_tensor(chosen)[:, None]).mean())
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Roots under each of the samplings, one after another, ready for the network.
+
+    Attributes:
+        features: with a row per example; scalars as they are.
+        expected: labels, `[num_examples, len(ACTIONS)]`.
+        seconds, static_s: modelled time of each action where a selector chooses and where nothing does, the same shape.
+        sampling: number of the sampling of each example.
+    """
+
+    features: Features
+    expected: Tensor
+    seconds: Tensor
+    static_s: Tensor
+    sampling: Tensor
+
+    def __len__(self) -> int:
+        return len(self.sampling)
+
+
+def examples(
+    roots: Roots, verifier: str, samplings: Sequence[Sampling], latency: LatencyModel, way: Way
+) -> Examples:  # fmt: skip
+    """The examples of some roots for one verifier.
+
+    Raises:
+        TrainingError: no root is labelled for it outside of text that repeats itself.
+    """
+    roots = roots.labelled(verifier)
+    if not len(roots):
+        raise TrainingError(
+            f"No root is labelled for {verifier}: make more with --texts, or leave others out of loops."
+        )
+    count = len(samplings)
+    length = roots.length[:, None].repeat(count, 1)
+    drawn = np.array([[each.temperature, each.top_p] for each in samplings])[None].repeat(len(roots), 0)
+    passes = np.stack([latency.draft_pass_s(length), latency.target_pass_s(length)], -1)
+    scalars = np.concatenate([roots.divergences, length[..., None], drawn, passes], -1).reshape(len(roots) * count, -1)
+    hidden = [torch.from_numpy(each).repeat_interleave(count, 0)
+              for each in (roots.target, roots.draft_previous, roots.draft_root)]  # fmt: skip
+    seconds, static_s = (
+        torch.from_numpy(latency.action_s(roots.length, way, selecting)).repeat_interleave(count, 0).float()
+        for selecting in (True, False)
+    )
+    labels = shared_labels(roots.expected[verifier].astype(np.float64)).reshape(-1, len(ACTIONS))
+    return Examples(
+        features=Features(*hidden, torch.from_numpy(scalars).float()),
+        expected=torch.from_numpy(labels).float(),
+        seconds=seconds,
+        static_s=static_s,
+        sampling=torch.arange(count).repeat(len(roots)),
+    )
+
 
 TOKENS, LONGEST = 16, 96
 TRAINED_NOW = "the selector in training"
@@ -56,11 +174,6 @@ def drafting(
 
     return drafted
 
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from decoding.trace.records import RunTrace
 
 WARM_UP = 20  # steps
 CLIP = 1.0  # largest norm of a gradient
@@ -104,7 +217,7 @@ class SelectorSettings:
             require(0 <= value < 1, f"{name} must be from 0 to below 1, not {value}.")
 
 
-class SelectorLearner:
+class SelectorLearner(Learner):
     """A selector under training.
 
     Args:
@@ -134,7 +247,7 @@ class SelectorLearner:
         rates = trained.expected.mean(0) / trained.seconds.mean(0)
         with torch.no_grad():
             self.network.layers[-1].bias.copy_(SHARPNESS * (rates / rates.max()).log())
-        self._optimiser = torch.optim.AdamW(
+        self.optimiser = torch.optim.AdamW(
             self.network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
         )
         self._best = -math.inf
@@ -153,9 +266,9 @@ class SelectorLearner:
         return tuple(found)
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
-        """See `loop.Learner`: a batch, its loss (Eq. 12), and a step of AdamW."""
+        """See `Learner`: a batch, its loss (Eq. 12), and a step of AdamW."""
         settings = self.settings
-        for group in self._optimiser.param_groups:
+        for group in self.optimiser.param_groups:
             group["lr"] = settings.learning_rate * min(1.0, (number + 1) / WARM_UP) * _cosine(share)
         draws = np.random.default_rng([settings.seed, number])
         rows = torch.from_numpy(draws.integers(len(self._trained), size=settings.batch))
@@ -164,10 +277,10 @@ class SelectorLearner:
             self.network.train()
             rate, base, spread = self._rates(self._trained, rows)
         loss, gain, regressions = objective(rate, base, settings.penalty, settings.worst)
-        self._optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad(set_to_none=True)
         (loss - settings.entropy * (1 - share) ** 2 * spread).backward()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
-        self._optimiser.step()
+        self.optimiser.step()
         if (number + 1) % settings.look_every == 0:
             self._look()
         return {"loss": float(loss.detach()), "gain_log": -float(gain.detach()),
@@ -179,22 +292,16 @@ class SelectorLearner:
         return {f"held_out_{name}": value for name, value in figures.items()}
 
     def tree(self) -> "RunTrace | None":
-        """See `loop.Learner`."""
+        """See `Learner`."""
         return None if self._drafted is None else self._drafted(self, self._weights())
 
     def state(self) -> Mapping[str, Any]:
-        """See `loop.Learner`."""
-        return {
-            "network": self._weights(),
-            "optimiser": self._optimiser.state_dict(),
-            "best": self._best,
-            "best_weights": self._best_weights,
-        }
+        """See `Learner`."""
+        return {**super().state(), "best": self._best, "best_weights": self._best_weights}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """See `loop.Learner`."""
-        self.network.load_state_dict(state["network"])
-        self._optimiser.load_state_dict(state["optimiser"])
+        """See `Learner`."""
+        super().load_state(state)
         self._best, self._best_weights = state["best"], dict(state["best_weights"])
 
     def finished_network(self) -> SelectorNetwork:

@@ -10,23 +10,24 @@ minutes sets the learning rate by the clock).
 import io
 import math
 import pickle
-import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import psutil
 import torch
 
 from decoding.common.errors import TrainingError, require
-from decoding.common.files import disk_errors, write_whole
+from decoding.common.files import write_whole
+from decoding.jobs.job import Status
+from decoding.jobs.process import ProgressLine, StoppedError
 from decoding.trace.archive import save_run
 from decoding.trace.metrics import measure_run
 from decoding.trace.records import RunTrace
-from decoding.training.common.run_folder import TREES, RunFolder, Status
+from decoding.training.folder import TREES, Training
+from decoding.training.shards import memory_bytes
 
 VERSION = 1
 MOST_TOLD = 80  # characters of a value in a sentence
@@ -53,7 +54,7 @@ def save_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
     """Write it; on a full disk the one before stays.
 
     Raises:
-        TrainingError: the disk is full, or the place cannot be written.
+        DiskError: the disk is full, or the place cannot be written.
     """
     buffer = io.BytesIO()
     torch.save({"version": VERSION, **vars(checkpoint)}, buffer)
@@ -96,40 +97,41 @@ def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return f"{name} {told[0]} instead of {told[1]}"
 
 
-Report = Callable[[Status, Mapping[str, float]], None]
-
-
-class Learner(Protocol):
-    """What is trained.
+class Learner:
+    """A network under training.
 
     Attributes:
         device: that its weights are on.
+        optimiser: one of torch's, or what keeps its state as they do.
     """
 
     device: torch.device
+    network: torch.nn.Module
+    optimiser: Any
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """One optimiser step: `number` from 0, `share` of the phase that is done, from 0 to 1; returns its losses.
 
         Batches are a function of the number alone.
         """
-        ...
+        raise NotImplementedError
 
     def evaluate(self) -> Mapping[str, float]:
         """Held-out figures by name; touches nothing that a step depends on."""
-        ...
+        raise NotImplementedError
 
     def tree(self) -> RunTrace | None:
         """The held-out prompt drafted with the weights as they are; None where there is nothing to draft yet."""
-        ...
+        raise NotImplementedError
 
     def state(self) -> Mapping[str, Any]:
         """Weights, optimiser and all else that the next step depends on: tensors and plain values."""
-        ...
+        return {"network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take a state that `state` gave."""
-        ...
+        self.network.load_state_dict(state["network"])
+        self.optimiser.load_state_dict(state["optimiser"])
 
 
 @dataclass(frozen=True)
@@ -159,20 +161,15 @@ class Plan:
         return None if self.minutes is None else self.minutes * 60
 
 
-class StoppedError(TrainingError):
-    """Somebody asked the training to stop; its checkpoint is written."""
-
-
 def train(
     learner: Learner,
-    folder: RunFolder,
+    folder: Training,
     plan: Plan,
     *,
     phase: str,
     belongs_to: Mapping[str, Any],
     resume: bool = False,
     left_behind_s: float = 0.0,
-    report: Report | None = None,
 ) -> Status:
     """Train through one phase and return where it stands at its end; its checkpoint is written.
 
@@ -180,20 +177,20 @@ def train(
         belongs_to: what tells this training from others; kept in the checkpoint.
         resume: go on from the checkpoint if it is of this phase.
         left_behind_s: seconds that later phases are planned to take, for the time left.
-        report: is called after each record.
 
     Raises:
         StoppedError: somebody asked to stop; resume goes on.
-        TrainingError: the loss is no number, the disk is full, or the checkpoint belongs to another training.
+        TrainingError: the loss is no number, or the checkpoint belongs to another training.
+        DiskError: the disk is full.
     """
-    return _Loop(learner, folder, plan, phase, belongs_to, left_behind_s, report).run(resume)
+    return _Loop(learner, folder, plan, phase, belongs_to, left_behind_s).run(resume)
 
 
 class _Loop:
-    def __init__(self, learner, folder, plan, phase, belongs_to, left_behind_s, report):
+    def __init__(self, learner, folder, plan, phase, belongs_to, left_behind_s):
         self.learner, self.folder, self.plan, self.belongs_to = learner, folder, plan, dict(belongs_to)
-        self.left_behind_s, self.report = left_behind_s, report
-        self.status = Status("training", phase, steps=plan.steps, planned_s=plan.planned_s, device=str(learner.device))
+        self.left_behind_s, self.tell = left_behind_s, ProgressLine()
+        self.status = Status("running", phase, total=plan.steps, planned_s=plan.planned_s, device=str(learner.device))
         self.due = dict.fromkeys(("log", "evaluate", "tree", "checkpoint"), 0.0)
         self.losses: dict[str, list[float]] = {}
 
@@ -202,11 +199,9 @@ class _Loop:
         while not self._finished():
             if self.folder.asked_to_stop():
                 self._keep()
-                self.status = self.folder.write_status(
-                    replace(self.status, state="stopped", message="Stopped; resume goes on.")
-                )
+                self.folder.write_status(replace(self.status, state="stopped", message="Stopped; resume goes on."))
                 self.folder.clear_stop()
-                raise StoppedError(f"Stopped after {self.status.step} steps; go on with --resume.")
+                raise StoppedError(f"Stopped after {self.status.done} steps; go on with --resume.")
             self._look_up()
             self._step()
         self._look_up(at_end=True)
@@ -218,7 +213,7 @@ class _Loop:
             checkpoint = load_checkpoint(self.folder.checkpoint, self.belongs_to)
             if checkpoint.phase == self.status.phase:
                 self.learner.load_state(checkpoint.state)
-                self.status = replace(self.status, step=checkpoint.step, trained_s=checkpoint.trained_s)
+                self.status = replace(self.status, done=checkpoint.step, trained_s=checkpoint.trained_s)
                 self.folder.cut_log(checkpoint.step, checkpoint.phase)
                 now = self.status.trained_s
                 self.due = {name: now + getattr(self.plan, f"{name}_every_s") for name in self.due}
@@ -229,13 +224,13 @@ class _Loop:
 
     def _step(self) -> None:
         started = time.perf_counter()
-        losses = self.learner.step(self.status.step, self.status.share or 0.0)
+        losses = self.learner.step(self.status.done, self.status.share or 0.0)
         for name, value in losses.items():
             if not math.isfinite(value):
                 raise TrainingError(f"The loss {name} is {value}: resume with a lower --learning-rate.")
             self.losses.setdefault(name, []).append(value)
         taken_s = time.perf_counter() - started
-        self.status = replace(self.status, step=self.status.step + 1, trained_s=self.status.trained_s + taken_s)
+        self.status = replace(self.status, done=self.status.done + 1, trained_s=self.status.trained_s + taken_s)
 
     def _look_up(self, at_end: bool = False) -> None:
         """Write curves, trees and the checkpoint as they fall due."""
@@ -249,7 +244,7 @@ class _Loop:
             self._tree()
         if record:
             self._write(record)
-        if self._is_due("checkpoint", at_end) and self.status.step:
+        if self._is_due("checkpoint", at_end) and self.status.done:
             self._keep()
 
     def _is_due(self, name: str, at_end: bool) -> bool:
@@ -264,10 +259,8 @@ class _Loop:
         measured = None if run is None else measure_run(run)
         if measured is None:
             return
-        with disk_errors(self.folder.path):
-            (self.folder.path / TREES).mkdir(exist_ok=True)
         # Every phase counts its steps from 0: the number in front keeps the trees in order.
-        name = f"{len(self.folder.trees()):05d}-{self.status.step:09d}.dscope"
+        name = f"{len(self.folder.trees()):05d}-{self.status.done:09d}.dscope"
         save_run(run, self.folder.path / TREES / name)
         self.folder.append({**self._place(), "tree": name, "tokens_per_pass": measured.tokens_per_iteration})
 
@@ -276,15 +269,14 @@ class _Loop:
             replace(self.status, left_s=self._left_s(), memory_bytes=memory_bytes(self.learner.device))
         )
         self.folder.append({**self._place(), **record})
-        if self.report is not None:
-            self.report(self.status, record)
+        self.tell(self.status, record)
 
     def _place(self) -> dict[str, Any]:
         """Where in the training a record is made, and when."""
         status = self.status
         return {
             "phase": status.phase,
-            "step": status.step,
+            "step": status.done,
             "trained_s": round(status.trained_s, 3),
             "written": round(time.time(), 1),
         }
@@ -295,47 +287,5 @@ class _Loop:
 
     def _keep(self) -> None:
         status = self.status
-        checkpoint = Checkpoint(self.belongs_to, status.phase, status.step, status.trained_s, self.learner.state())
+        checkpoint = Checkpoint(self.belongs_to, status.phase, status.done, status.trained_s, self.learner.state())
         save_checkpoint(self.folder.checkpoint, checkpoint)
-
-
-def memory_bytes(device: torch.device) -> int:
-    """Bytes that this process holds, on the GPU where it uses one."""
-    if device.type == "cuda":
-        return torch.cuda.memory_allocated(device)
-    return psutil.Process().memory_info().rss
-
-
-EVERY_S = 60.0  # between two lines where stderr is no terminal
-BAR = 24
-
-
-def reporter() -> Report:
-    """A report for `loop.train`."""
-    told_s = float("-inf")
-
-    def report(status: Status, record: Mapping[str, float]) -> None:
-        nonlocal told_s
-        line = describe(status, record)
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - told_s >= EVERY_S or any(name.startswith("held_out") for name in record):
-            told_s = time.monotonic()
-            print(line, file=sys.stderr, flush=True)
-
-    return report
-
-
-def describe(status: Status, record: Mapping[str, float]) -> str:
-    """Phase, bar, step, figures and time left in one line."""
-    share = status.share or 0.0
-    bar = ("#" * round(share * BAR)).ljust(BAR, ".")
-    figures = "  ".join(f"{name} {value:.4g}" for name, value in record.items())
-    return f"{status.phase} [{bar}] {share:.0%}  step {status.step}  {figures}  {time_left(status.left_s)}"
-
-
-def time_left(left_s: float | None) -> str:
-    """`about 3 min left`, or nothing while unknown."""
-    if left_s is None:
-        return ""
-    return f"about {left_s / 60:.0f} min left" if left_s >= 60 else "under a minute left"

@@ -12,8 +12,8 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from decoding.common.errors import TrainingError
-from decoding.common.files import disk_errors, write_whole
-from decoding.training.common.corpus import END_OF_TEXT, Corpus
+from decoding.common.files import write_whole
+from decoding.training.text import END_OF_TEXT, Corpus
 
 VOCABULARY = 4096
 END_ID = 0
@@ -41,10 +41,8 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json` into a folder.
 
     Raises:
-        TrainingError: the disk is full, or the place cannot be written.
+        DiskError: the disk is full, or the place cannot be written.
     """
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     config = {
         "backend": "tokenizers",
         "bos_token": END_OF_TEXT,
@@ -162,8 +160,6 @@ def end_documents(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
 def _same_corpus(folder: Path, identity: str) -> None:
     """Note the corpus that the arrays will be of, or check that it is the one noted."""
     note = folder / "corpus.txt"
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     if not note.exists():
         write_whole(note, identity.encode())
     elif note.read_text(encoding="utf-8") != identity:

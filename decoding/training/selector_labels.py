@@ -2,34 +2,151 @@
 
 Verifiers are never sampled: for solvers it is the sum over nodes of the chance to reach them (Eq. 3), for traversal
 the closed form of its chain of tests. What is left to chance is which tree was drawn, hence the mean over some.
+
+One super-tree holds the delayed trees of all actions, drafted once: a trunk of 8 draws and, at each of its 9 points,
+four independent paths of 8 draws. The tree of (K, L1, L2) is its trunk up to point L1 and the first K paths from there,
+cut after L2 tokens.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.drafters.base import Growing, ProbabilitySource
+from decoding.drafters.drawing import draw_rows
+from decoding.sampling.draws import Draws
 from decoding.selector.actions import MOST_LENGTH, MOST_PATHS
-from decoding.training.selectors.trees import POINTS, SuperTrees
+from decoding.tree.token_tree import TokenTree
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.spectr import BISECTIONS
 from decoding.verifiers.top_down import TopDownVerifier
 
-# (target laws [num_nodes, vocab_size], draft laws of the same shape, entries [num_nodes, k]) -> chances [num_nodes, k]
+POINTS = MOST_LENGTH + 1
+DEEPEST = 2 * MOST_LENGTH
+ROWS = POINTS + POINTS * MOST_PATHS * (MOST_LENGTH - 1)  # nodes of a super-tree after which laws are needed, at most
+
+
+@dataclass(frozen=True)
+class SuperTrees:
+    """Some independent super-trees below one root; contexts that they share are one node.
+
+    Attributes:
+        tree: every distinct node.
+        nodes: ids of the nodes after which both laws are needed, parents first; a node's place among them is its row.
+        draft: the draft's laws after them, `[num_rows, vocab_size]`.
+        trunk: row of each trunk's points, `[trees, 9]`; its tokens, `[trees, 8]`, are `trunk_tokens`.
+        trunk_tokens: see `trunk`.
+        rows: row of the node at each depth of each path, `[trees, 9, 4, 8]`: point, path, depth below the point.
+        tokens: what was drawn there, in the same places.
+        first: the first path through the same node, `[trees, 9, 4, 9]`: paths share a node where they have all tokens
+            down to it in common.
+    """
+
+    tree: TokenTree
+    nodes: np.ndarray
+    draft: Tensor
+    trunk: np.ndarray
+    trunk_tokens: np.ndarray
+    rows: np.ndarray
+    tokens: np.ndarray
+    first: np.ndarray
+
+    def only(self, trees: int) -> "SuperTrees":
+        """The first so many of them; laws are still those of all."""
+        cut = {name: getattr(self, name)[:trees] for name in ("trunk", "trunk_tokens", "rows", "tokens", "first")}
+        return replace(self, **cut)
+
+    @cached_property
+    def lists(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Lists of entries at nodes that have more than one in any of the delayed trees, each distinct one once.
+
+        For each length k: rows `[n]`, tokens `[n, k]`, and which chance of `[n, k]` belongs to which of
+        `[trees, points, K, path, depth]`, both flattened.
+        """
+        shape = (len(self.trunk), POINTS, MOST_PATHS, MOST_PATHS, MOST_LENGTH)
+        known: dict[int, dict[tuple, int]] = {k: {} for k in range(2, MOST_PATHS + 1)}
+        places: dict[int, list[tuple[int, int]]] = {k: [] for k in known}
+        # A path that shares its node with an earlier one makes a list of two or more there.
+        shared = self.first[..., :-1] != np.arange(MOST_PATHS)[:, None]
+        for tree, point, depth in np.argwhere(shared.any(2)):
+            first = self.first[tree, point, :, depth]
+            for node in np.unique(first):
+                members = np.flatnonzero(first == node)
+                row = int(self.rows[tree, point, node, depth])
+                tokens = self.tokens[tree, point, members, depth].tolist()
+                for paths in range(2, MOST_PATHS + 1):
+                    k = int((members < paths).sum())
+                    if k < 2:
+                        continue
+                    number = known[k].setdefault((row, *tokens[:k]), len(known[k]))
+                    for entry, path in enumerate(members[:k]):
+                        here = np.ravel_multi_index((tree, point, paths - 1, path, depth), shape)
+                        places[k].append((number * k + entry, int(here)))
+        found = []
+        for k, lists in known.items():
+            if lists:
+                keys = np.array(list(lists))
+                source, place = np.array(places[k]).T
+                found.append((keys[:, 0], keys[:, 1:], source, place))
+        return found
+
+    @cached_property
+    def counted(self) -> np.ndarray:
+        """Whether a path's node is in the tree of K paths and not there with an earlier path already.
+
+        Bool `[trees, 9, 4, 4, 8]`: point, K, path, depth from 1.
+        """
+        own = self.first[..., 1:] == np.arange(MOST_PATHS)[:, None]
+        there = np.tri(MOST_PATHS, dtype=bool)[:, :, None]
+        return own[:, :, None] & there
+
+
+def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, draws: Draws) -> SuperTrees:
+    """Draw `trees` independent super-trees, level by level; each level takes one draft forward."""
+    growing = Growing(source, root_token, capacity=2048)
+    trunk = np.zeros((trees, POINTS), dtype=np.int64)
+    paths = np.zeros((trees, POINTS, MOST_PATHS, POINTS), dtype=np.int64)
+    for depth in range(DEEPEST):
+        if depth < POINTS:
+            paths[:, depth, :, 0] = trunk[:, depth, None]
+        points = np.arange(max(0, depth - MOST_LENGTH + 1), min(depth, MOST_LENGTH) + 1)
+        ends = paths[:, points, :, depth - points]  # [points, trees, paths]
+        grows = depth < MOST_LENGTH
+        parents = np.concatenate([trunk[:, depth] if grows else [], ends.ravel()]).astype(np.int64)
+        frontier, rows = np.unique(parents, return_inverse=True)
+        tokens, probs = draw_rows(draws, growing.expand_laws(frontier), rows)
+        made = growing.add_drawn(parents, tokens, probs)
+        if grows:
+            trunk[:, depth + 1], made = made[:trees], made[trees:]
+        paths[:, points, :, depth - points + 1] = made.reshape(ends.shape)
+    return _super_trees(growing, trunk, paths)
+
+
+def _super_trees(growing: Growing, trunk: np.ndarray, paths: np.ndarray) -> SuperTrees:
+    tree = growing.tree
+    nodes = np.concatenate([ids for ids, _ in growing.rows])
+    row_of = np.full(tree.size, -1)
+    row_of[nodes] = np.arange(len(nodes))
+    first = (paths[:, :, :, None] == paths[:, :, None]).argmax(3)  # [trees, points, path, depth]
+    return SuperTrees(
+        tree=tree,
+        nodes=nodes,
+        draft=torch.cat([laws for _, laws in growing.rows]),
+        trunk=row_of[trunk],
+        trunk_tokens=tree.tokens[trunk[:, 1:]],
+        rows=row_of[paths[..., :-1]],
+        tokens=tree.tokens[paths[..., 1:]],
+        first=first,
+    )
+
+
+# (target laws [num_nodes, vocab_size], draft laws of the same shape, entries [num_nodes, k]) -> chance that a solver
+# picks each entry's token [num_nodes, k], k of 2 or more; repeats have the same chance.
 Branching = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def lone_chance(name: str, target: Tensor, draft: Tensor) -> Tensor:
-    """Chance of a node's only entry, from what both laws give its token; every solver but NSS does the same there."""
-    return target if name == "nss" else _ratio(target, draft)
-
-
-def branching(name: str, target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
-    """Chance that a solver picks each entry's token, `[num_nodes, k]`, k of 2 or more; repeats have the same chance."""
-    return BRANCHINGS[name](target, draft, tokens)
 
 
 def _nss(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
@@ -163,14 +280,16 @@ class RootLaws:
         """Eq. 3 for every action of every super-tree, `[trees, paths, trunk, branch]`."""
         trees = self.trees
         trunk, paths = (
-            lone_chance(verifier, self.at(self.target, *place), self.at(self.draft, *place)).numpy()
+            # Of a node with one entry; every solver but NSS does the same there.
+            (target if verifier == "nss" else _ratio(target, self.at(self.draft, *place))).numpy()
             for place in ((trees.trunk[:, :-1], trees.trunk_tokens), (trees.rows, trees.tokens))
+            for target in (self.at(self.target, *place),)
         )
         # [trees, points, K, path, depth]: the chance of a path's token at a node depends on the first K paths.
         chances = np.repeat(paths[:, :, None], MOST_PATHS, 2)
-        for rows, tokens, source, place in trees.lists.by_length:
+        for rows, tokens, source, place in trees.lists:
             nodes = index(self.target, rows)
-            found = branching(verifier, self.target[nodes], self.draft[nodes], index(self.target, tokens))
+            found = BRANCHINGS[verifier](self.target[nodes], self.draft[nodes], index(self.target, tokens))
             chances.reshape(-1)[place] = found.cpu().numpy().reshape(-1)[source]
         below = np.where(trees.counted, chances.cumprod(-1), 0.0).sum(3).cumsum(-1)  # [trees, points, K, branch]
         subtree = 1.0 + np.concatenate([np.zeros_like(below[..., :1]), below], -1)
@@ -185,11 +304,7 @@ def index(like: Tensor, numbers: np.ndarray) -> Tensor:
     return torch.from_numpy(numbers).to(like.device)
 
 
-if TYPE_CHECKING:
-    pass
-
-
-def traversal_tokens(laws: "RootLaws") -> np.ndarray:
+def traversal_tokens(laws: RootLaws) -> np.ndarray:
     """E[tau + 1 | tree] of every action of every super-tree, `[trees, paths, trunk, branch]`."""
     trunk, kept_on_trunk = _trunk_weights(laws)
     weights = _path_weights(laws, trunk)
@@ -203,7 +318,7 @@ def traversal_tokens(laws: "RootLaws") -> np.ndarray:
     return tokens.swapaxes(1, 2)
 
 
-def _trunk_weights(laws: "RootLaws") -> tuple[np.ndarray, np.ndarray]:
+def _trunk_weights(laws: RootLaws) -> tuple[np.ndarray, np.ndarray]:
     """Weight of each point of the trunk when first reached, and how likely it is kept after its child's rejection."""
     trees = laws.trees
     rows, tokens = trees.trunk[:, :-1], trees.trunk_tokens
@@ -211,14 +326,14 @@ def _trunk_weights(laws: "RootLaws") -> tuple[np.ndarray, np.ndarray]:
     weights = np.ones((len(rows), POINTS))
     for point in range(MOST_LENGTH):
         weights[:, point + 1] = _child_weight(weights[:, point], target[:, point], draft[:, point])
-    target, draft = (side[torch.from_numpy(rows.ravel()).to(side.device)] for side in (laws.target, laws.draft))
-    kept, _ = _reject(_on(target, weights[:, :-1].ravel()), target, draft)
+    target, draft = (side[index(side, rows.ravel())] for side in (laws.target, laws.draft))
+    kept, _ = _reject(index(target, weights[:, :-1].ravel()), target, draft)
     kept = kept.cpu().numpy().reshape(rows.shape)
     kept[:, 0] = 1.0
     return weights, kept
 
 
-def _path_weights(laws: "RootLaws", trunk: np.ndarray) -> np.ndarray:
+def _path_weights(laws: RootLaws, trunk: np.ndarray) -> np.ndarray:
     """Weights of all nodes after 0 to 4 rejections below them, `[trees, points, path, depth, rejections]`.
 
     What no tree needs is 0. A node stands at the place of the first path through it.
@@ -229,21 +344,21 @@ def _path_weights(laws: "RootLaws", trunk: np.ndarray) -> np.ndarray:
     for depth in range(MOST_LENGTH):
         first, below = trees.first[..., depth], trees.first[..., depth + 1]
         nodes = np.argwhere(first == np.arange(MOST_PATHS))  # (tree, point, path)
-        rows = _on(laws.target, trees.rows[(*nodes.T, depth)])
+        rows = index(laws.target, trees.rows[(*nodes.T, depth)])
         target, draft = laws.target[rows], laws.draft[rows]
-        weight = _on(target, found[(*nodes.T, depth, 0)])
+        weight = index(target, found[(*nodes.T, depth, 0)])
         for rejections in range(MOST_PATHS):
             entry = _entry(first, nodes, rejections)  # the path that comes next below each node, -1 where none does
             going_on = entry >= 0
             if not going_on.all():
                 if not going_on.any():
                     break
-                keep = _on(target, going_on)
+                keep = index(target, going_on)
                 nodes, entry, weight = nodes[going_on], entry[going_on], weight[keep]
                 target, draft = target[keep], draft[keep]
             place = (nodes[:, 0], nodes[:, 1], entry)
             fresh = below[place] == entry  # an entry that came before finds its subtree tested
-            tokens = _on(target, trees.tokens[(*place, depth)])[:, None]
+            tokens = index(target, trees.tokens[(*place, depth)])[:, None]
             child = _child_weight(weight, target.gather(1, tokens)[:, 0], draft.gather(1, tokens)[:, 0])
             found[(*(part[fresh] for part in place), depth + 1, 0)] = child.cpu().numpy()[fresh]
             weight, target = _reject(weight, target, draft)
@@ -284,10 +399,6 @@ def _below_points(first: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, n
             level.append((value + left * kept * (points + depth + 1), left * (1 - kept)))
         deeper = level
     return deeper[0]
-
-
-def _on(like: Tensor, numbers: np.ndarray) -> Tensor:
-    return torch.from_numpy(numbers).to(like.device)
 
 
 def _child_weight(weight, target, draft):

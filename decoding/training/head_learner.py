@@ -1,29 +1,44 @@
 """Training a draft head: batches, AdamW with a cosine schedule, held-out curves, a tree drafted with it as it is."""
 
+import argparse
+import json
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from decoding.common.errors import require
+from decoding.common.packed_weights import rounded
 from decoding.engines.output_head import OutputHead
 from decoding.heads.head import make_head
-from decoding.heads.network import HeadNetwork
+from decoding.heads.network import HeadConfig, HeadNetwork
+from decoding.heads.store import (
+    HEADS,
+    LOSSES,
+    find_head,
+    load_network,
+    read_card,
+    require_fit,
+    save_head,
+    weights_digest,
+)
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
-from decoding.models.pair import Model, Pair
+from decoding.models.pair import Model, Pair, pair_identity
 from decoding.models.presets import cpu_computes_bfloat16
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
-from decoding.training.heads.data import Prepared
-from decoding.training.heads.losses import (
+from decoding.training.command import noted, pair_of
+from decoding.training.folder import Training
+from decoding.training.head_data import HELD_OUT_WIDTH, Prepared, prepared_data
+from decoding.training.head_losses import (
     LOGITS_AT_ONCE,
-    LOSSES,
     LossName,
     Project,
     Sides,
@@ -34,6 +49,8 @@ from decoding.training.heads.losses import (
     talf_loss,
     unroll,
 )
+from decoding.training.loop import Learner, Plan, train
+from decoding.training.text import WindowPlan, texts_from
 
 WINDOWS = 8  # held-out windows that a curve is measured on; more cost a CPU seconds
 
@@ -103,7 +120,7 @@ class HeadSettings:
     """How a head is trained.
 
     Attributes:
-        loss: one of `losses.LOSSES`.
+        loss: one of `heads.store.LOSSES`.
         top_k: width of the target's trees; only TALF trains on them.
         batch: windows of a step.
         learning_rate: its peak; it rises over the first `warm_up` share of the steps and falls along a cosine to 0.
@@ -151,8 +168,8 @@ def target_sides(pair: Pair) -> Sides:
     return Sides(lambda ids: embedding(ids).float(), lambda features: output_head(features.to(network.dtype)))
 
 
-class HeadLearner:
-    """A `loop.Learner` of one head.
+class HeadLearner(Learner):
+    """One head.
 
     Args:
         network: the head as it begins; it is trained in place.
@@ -208,15 +225,6 @@ class HeadLearner:
             pass
         return session.trace()
 
-    def state(self) -> Mapping[str, Any]:
-        """Weights and optimiser."""
-        return {"network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take a state that `state` gave."""
-        self.network.load_state_dict(state["network"])
-        self.optimiser.load_state_dict(state["optimiser"])
-
     def _losses(self, windows: list[int]) -> dict[str, torch.Tensor]:
         """The loss of some windows and its parts, computed in bfloat16 where the device is faster at it."""
         settings, text = self.settings, self.prepared.text("train", windows, self.device)
@@ -241,3 +249,71 @@ DRAFTED_BY: Method = METHODS["salf"].with_settings(draft_head=TRAINED_NOW)
 def drafting_with(pair: Pair, network: HeadNetwork) -> Pair:
     """The pair that drafts with a copy of a head's weights as they are, under the name `TRAINED_NOW`."""
     return pair.with_head(make_head(pair.target, network, TRAINED_NOW, TRAINED_NOW))
+
+
+PHASE = "training the head"
+
+
+def prepare_head(args: argparse.Namespace, words: list[str], training: Training, minutes: float) -> Callable[[], None]:
+    """All that comes before the first step; gives what trains and stores the head.
+
+    Args:
+        args: of the command, made of `words`. minutes: to train where neither these nor steps are asked for.
+    """
+    # A norm in bfloat16 with its weights in float32 takes a slower kernel; it is a small part of a step.
+    warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
+    settings = HeadSettings(args.loss, args.top_k, args.batch, args.learning_rate, seed=args.seed)
+    plan = Plan(args.steps, minutes if args.minutes is None and args.steps is None else args.minutes)
+    windows = WindowPlan(**{each.name: getattr(args, each.name) for each in fields(WindowPlan)})
+    source = texts_from(args.corpus)
+    pair = pair_of(args)
+    require(
+        windows.size <= pair.context,
+        f"Windows of {windows.size} tokens do not fit the context of {pair.context}: lower --roots or --depth.",
+    )
+    network, begun_from = first_network(args, pair)
+    target_sides(pair)  # a target without features is refused before anything is begun
+    top_k = args.top_k if args.loss == "talf" else None
+    if not args.resume:
+        wide = "" if top_k is None else f" (top-{top_k})"
+        training.begin(noted("head", f"{LOSSES[args.loss]} head{wide}", words, vars(args), pair))
+    prepared = prepared_data(training, pair, source, windows, top_k, args.prepared)
+    learner = HeadLearner(pair, network, prepared, settings, HELD_OUT_WIDTH)
+    belongs_to = {
+        "loss": args.loss,
+        "top_k": top_k or 0,
+        "batch": args.batch,
+        "learning_rate": args.learning_rate,
+        "seed": args.seed,
+        "begun_from": begun_from,
+        "head": json.dumps(network.config.to_json()),
+        "data": json.dumps({**prepared.belongs_to, "windows": windows.windows}),
+    }
+
+    def work() -> None:
+        status = train(learner, training, plan, phase=PHASE, belongs_to=belongs_to, resume=args.resume)
+        network.load_state_dict(rounded(network.state_dict()))  # measured as it will be read back
+        figures = {"steps": status.done, "trained_s": status.trained_s, **learner.evaluate()}
+        figures |= {} if top_k is None else {"top_k": top_k}
+        place = training.path / HEADS.folder
+        save_head(place, network, args.loss, pair_identity(pair), training.settings().created, figures)
+        print(f"{place}: {LOSSES[args.loss]} head, {status.done} steps; draft_head={training.path.name}")
+
+    return work
+
+
+def first_network(args: argparse.Namespace, pair: Pair) -> tuple[HeadNetwork, str]:
+    """The head as it begins, fresh or trained before, and what tells it from others.
+
+    Raises:
+        SettingsError: there is no head of that name.
+        PairError: it is damaged, or of another target.
+    """
+    if args.start_from is None:
+        hidden = pair.target.info.hidden_size
+        config = HeadConfig.of(hidden, pair.logits_size, args.mlp_size or max(1, hidden * 8 // 5))
+        return HeadNetwork(config, torch.Generator().manual_seed(args.seed)), ""
+    folder = Path(args.start_from)
+    card = read_card(folder, folder.name) if (folder / HEADS.card).exists() else find_head(args.start_from)
+    require_fit(card, pair_identity(pair))
+    return load_network(card), weights_digest(card)

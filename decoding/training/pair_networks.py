@@ -19,7 +19,7 @@ from decoding.common.errors import TrainingError
 from decoding.common.files import disk_errors, write_whole
 from decoding.models.presets import cpu_computes_bfloat16
 from decoding.models.vocabulary import Vocabulary
-from decoding.training.pairs.tokens import CONTEXT, END_ID, load_tokenizer
+from decoding.training.pair_tokens import CONTEXT, END_ID, load_tokenizer
 
 BLOCK = 256  # queries whose scores are computed together
 Rotation = tuple[Tensor, Tensor]
@@ -228,7 +228,7 @@ def save_network(network: GPTNeoXForCausalLM, tokenizer_folder: Path, folder: Pa
     """Write a network in 16 bits with its tokenizer, as `PairSettings` and transformers load it.
 
     Raises:
-        TrainingError: the disk is full, or the place cannot be written.
+        DiskError: the disk is full, or the place cannot be written.
     """
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The phases in which the embedded pair is trained, each through `loop.train` into one run folder.
+"""The phases in which the embedded pair is trained, each through `loop.train` into the folder of one training.
 
     training the target      on text, at a steady learning rate; its end is kept in `steady.pt`
     cooling the target       learning rates fall to 0, half of the steps on longer windows; kept in `cooled.pt`
@@ -8,7 +8,6 @@
 A training that is given more minutes goes on from `steady.pt`: what comes behind it is done again at the end.
 """
 
-import shutil
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,16 +16,16 @@ import transformers
 from transformers import GPTNeoXForCausalLM
 
 from decoding.common.errors import TrainingError, require
-from decoding.common.files import disk_errors
+from decoding.common.files import write_whole
 from decoding.methods.methods import METHODS
 from decoding.models.pair import load_pair, release
 from decoding.models.presets import PairSettings
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
-from decoding.training.common.loop import Checkpoint, Learner, Plan, Report, load_checkpoint, train
-from decoding.training.common.run_folder import RunFolder
-from decoding.training.pairs.networks import (
+from decoding.training.folder import Training
+from decoding.training.loop import Checkpoint, Learner, Plan, load_checkpoint, train
+from decoding.training.pair_networks import (
     DRAFT,
     TARGET,
     NetworkShape,
@@ -35,7 +34,7 @@ from decoding.training.pairs.networks import (
     new_network,
     save_network,
 )
-from decoding.training.pairs.phases import (
+from decoding.training.pair_phases import (
     DraftLearner,
     DraftSettings,
     LoopLearner,
@@ -44,7 +43,7 @@ from decoding.training.pairs.phases import (
     TargetSettings,
     go_back,
 )
-from decoding.training.pairs.tokens import END_ID, TOKENIZER, TokenArrays
+from decoding.training.pair_tokens import END_ID, TOKENIZER, TokenArrays
 
 METHOD = "dynatree"
 PROMPT_TOKENS, NEW_TOKENS = 48, 24
@@ -62,7 +61,7 @@ def drafted(
     """A short greedy run of both networks as they are, which are stored below `place` for it.
 
     Raises:
-        TrainingError: the disk is full, or the place cannot be written.
+        DiskError: the disk is full, or the place cannot be written.
     """
     transformers.logging.set_verbosity_error()
     for name, network in (("target", target), ("draft", draft)):
@@ -142,12 +141,10 @@ class PairSetup:
 
 
 class PairTraining:
-    """Trains a pair in a run folder, from wherever its checkpoint stands."""
+    """Trains a pair in the folder of a training, from wherever its checkpoint stands."""
 
-    def __init__(
-        self, folder: RunFolder, arrays: TokenArrays, length: Length, setup: PairSetup, report: Report | None = None
-    ):
-        self.folder, self.arrays, self.length, self.setup, self.report = folder, arrays, length, setup, report
+    def __init__(self, folder: Training, arrays: TokenArrays, length: Length, setup: PairSetup):
+        self.folder, self.arrays, self.length, self.setup = folder, arrays, length, setup
         self.belongs_to = {
             "tokens": arrays.identity,
             "target": asdict(setup.target_shape),
@@ -163,14 +160,15 @@ class PairTraining:
 
         Raises:
             StoppedError: somebody asked to stop.
-            TrainingError: the checkpoint is of another training, the disk is full, or a loss is no number; or the
-                phase that is to be done again was never reached.
+            TrainingError: the checkpoint is of another training, or a loss is no number; or the phase that is to be
+                done again was never reached.
+            DiskError: the disk is full.
         """
         if again:
             kept = self.folder.path / AGAIN[again]
             if not kept.exists():
                 raise TrainingError(f"{self.folder.path} has not come as far as --again {again}: resume it without.")
-            _copy(kept, self.folder.checkpoint)
+            write_whole(self.folder.checkpoint, kept.read_bytes())
         phases = list(SHARES)
         left = phases[phases.index(self._phase(resume)) :]
         for phase in left[1:]:  # records of phases that are done again
@@ -187,20 +185,20 @@ class PairTraining:
         phase = load_checkpoint(self.folder.checkpoint, self.belongs_to).phase
         kept = self.folder.path / STEADY_CHECKPOINT
         if phase != STEADY and kept.exists() and self.length.exceeds(load_checkpoint(kept, self.belongs_to)):
-            _copy(kept, self.folder.checkpoint)
+            write_whole(self.folder.checkpoint, kept.read_bytes())
             return STEADY
         return phase
 
     def _target(self, left: list[str], resume: bool) -> GPTNeoXForCausalLM:
         network = self._new("target")
-        tree = partial(self._tree, network, self._new("draft")) if self.setup.start_from is not None else _no_tree
+        tree = partial(self._tree, network, self._new("draft")) if self.setup.start_from is not None else lambda: None
         learner = TargetLearner(network, self.arrays, self.setup.target, self.setup.seed, tree)
         if STEADY in left:
             self._train(learner, STEADY, resume)
-            _copy(self.folder.checkpoint, self.folder.path / STEADY_CHECKPOINT)
+            write_whole(self.folder.path / STEADY_CHECKPOINT, self.folder.checkpoint.read_bytes())
         learner.cooling = True
         self._train(learner, COOLING, resume)
-        _copy(self.folder.checkpoint, self.folder.path / COOLED_CHECKPOINT)
+        write_whole(self.folder.path / COOLED_CHECKPOINT, self.folder.checkpoint.read_bytes())
         return network
 
     def _unlearn_loops(self, network: GPTNeoXForCausalLM | None, resume: bool) -> None:
@@ -228,7 +226,6 @@ class PairTraining:
             belongs_to=self.belongs_to,
             resume=resume,
             left_behind_s=self.length.behind_s(phase),
-            report=self.report,
         )
 
     def _new(self, role: str) -> GPTNeoXForCausalLM:
@@ -248,18 +245,3 @@ class PairTraining:
 
     def _tree(self, target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM) -> RunTrace:
         return drafted(target, draft, self.arrays, self._tokenizer, self.folder.path / NOW)
-
-
-def _no_tree() -> None:
-    """There is no draft yet that could draft one."""
-
-
-def _copy(source: Path, place: Path) -> None:
-    """Copy a checkpoint so that it is there whole or as it was before."""
-    part = place.with_name(f"{place.name}.part")
-    try:
-        with disk_errors(place):
-            shutil.copyfile(source, part)
-            part.replace(place)
-    finally:
-        part.unlink(missing_ok=True)

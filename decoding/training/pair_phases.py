@@ -5,9 +5,9 @@ unlikely by training on its own continuations (Welleck et al. 2020). The draft i
 distribution at every token of a text.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from transformers import GPTNeoXForCausalLM
 
 from decoding.trace.metrics import NGRAM, tokens_before_loop
 from decoding.trace.records import RunTrace
-from decoding.training.pairs.networks import compute_dtype, greedy_continuations, head_logits, hidden_states
-from decoding.training.pairs.tokens import END_ID, TokenArrays
+from decoding.training.loop import Learner
+from decoding.training.pair_networks import compute_dtype, greedy_continuations, head_logits, hidden_states
+from decoding.training.pair_tokens import END_ID, TokenArrays
 
 EMBEDDINGS = ("embed_in.weight", "embed_out.weight")
 CLIP = 1.0  # largest norm of a gradient
@@ -32,7 +33,10 @@ class MuonAndAdamW:
     """
 
     def __init__(self, network: nn.Module, matrix_rate: float, other_rate: float, weight_decay: float = 0.0):
-        matrices, others = split(network.named_parameters())
+        matrices: list[Tensor] = []
+        others: list[Tensor] = []
+        for name, weight in network.named_parameters():
+            (matrices if weight.ndim == 2 and not name.endswith(EMBEDDINGS) else others).append(weight)
         self.parts = (
             torch.optim.Muon(matrices, lr=matrix_rate, weight_decay=weight_decay),
             torch.optim.AdamW(others, lr=other_rate, betas=(0.9, 0.98), weight_decay=0.0),
@@ -50,23 +54,36 @@ class MuonAndAdamW:
             optimiser.zero_grad(set_to_none=True)
         return norm
 
-    def state(self) -> Mapping[str, Any]:
+    def state_dict(self) -> Mapping[str, Any]:
         """For a checkpoint."""
         return {"parts": [optimiser.state_dict() for optimiser in self.parts]}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take a state that `state` gave."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take a state that `state_dict` gave."""
         for optimiser, part in zip(self.parts, state["parts"], strict=True):
             optimiser.load_state_dict(part)
 
 
-def split(named: Iterable[tuple[str, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
-    """Matrices of the layers, and all other weights."""
-    matrices: list[Tensor] = []
-    others: list[Tensor] = []
-    for name, weight in named:
-        (matrices if weight.ndim == 2 and not name.endswith(EMBEDDINGS) else others).append(weight)
-    return matrices, others
+class PairLearner(Learner):
+    """One network of a pair.
+
+    Args:
+        tree: drafts the held-out prompt with the network as it is.
+    """
+
+    STREAM: ClassVar[int] = 0  # each phase takes its batches from another stream of the seed
+
+    def __init__(
+        self,
+        network: GPTNeoXForCausalLM,
+        arrays: TokenArrays,
+        settings: Any,
+        seed: int,
+        tree: Callable[[], RunTrace | None] = lambda: None,
+    ):
+        self.device, self.tree = network.device, tree
+        self.network, self.arrays, self.settings, self.seed = network, arrays, settings, seed + self.STREAM
+        self.optimiser = MuonAndAdamW(network, settings.matrix_rate, settings.other_rate)
 
 
 def warmed_up(step: int, warm_up: int) -> float:
@@ -118,27 +135,15 @@ def token_losses(network: GPTNeoXForCausalLM, windows: Tensor) -> Tensor:
     return torch.cat([F.cross_entropy(head_logits(network, h), t, reduction="none") for h, t in pieces])
 
 
-class TargetLearner:
+class TargetLearner(PairLearner):
     """Next-token prediction on windows of text.
 
-    Args:
+    Attributes:
         cooling: let the learning rates fall to 0 over the phase.
-        tree: draws the held-out prompt with the target as it is.
     """
 
-    def __init__(
-        self,
-        network: GPTNeoXForCausalLM,
-        arrays: TokenArrays,
-        settings: TargetSettings,
-        seed: int,
-        tree: Callable[[], RunTrace | None] = lambda: None,
-    ):
-        self.device = network.device
-        self.network, self.arrays, self.settings, self.seed = network, arrays, settings, seed
-        self.optimiser = MuonAndAdamW(network, settings.matrix_rate, settings.other_rate)
-        self.cooling = False
-        self._tree = tree
+    settings: TargetSettings
+    cooling = False
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """One step; while cooling the rates fall with `share`."""
@@ -157,19 +162,6 @@ class TargetLearner:
         """Held-out nats per token by kind."""
         return held_out_losses(self.network, self.arrays)
 
-    def tree(self) -> RunTrace | None:
-        """The held-out prompt, drafted."""
-        return self._tree()
-
-    def state(self) -> Mapping[str, Any]:
-        """Weights and optimiser."""
-        return {"network": self.network.state_dict(), "optimiser": self.optimiser.state()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take a state that `state` gave."""
-        self.network.load_state_dict(state["network"])
-        self.optimiser.load_state(state["optimiser"])
-
 
 @torch.no_grad()
 def held_out_losses(network: GPTNeoXForCausalLM, arrays: TokenArrays) -> dict[str, float]:
@@ -183,7 +175,6 @@ def held_out_losses(network: GPTNeoXForCausalLM, arrays: TokenArrays) -> dict[st
 
 LEAST_CHANCE = 1e-4  # of any other token: keeps the logarithm finite
 HELD_OUT_PROMPTS = 12  # of each kind
-LOOP_STREAM = 2**20  # batches of this phase: another stream of the seed than those of the phases before
 
 
 @dataclass(frozen=True)
@@ -214,21 +205,11 @@ class LoopSettings:
     window: int = 256
 
 
-class LoopLearner:
+class LoopLearner(PairLearner):
     """Unlikelihood of repeated tokens in the network's own greedy text, and likelihood of ordinary text."""
 
-    def __init__(
-        self,
-        network: GPTNeoXForCausalLM,
-        arrays: TokenArrays,
-        settings: LoopSettings,
-        seed: int,
-        tree: Callable[[], RunTrace | None] = lambda: None,
-    ):
-        self.device = network.device
-        self.network, self.arrays, self.settings, self.seed = network, arrays, settings, seed + LOOP_STREAM
-        self.optimiser = MuonAndAdamW(network, settings.matrix_rate, settings.other_rate)
-        self._tree = tree
+    settings: LoopSettings
+    STREAM = 2**20
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """One step; the learning rates fall with `share`."""
@@ -254,19 +235,6 @@ class LoopLearner:
     def evaluate(self) -> Mapping[str, float]:
         """Held-out nats per token, and the share of held-out prompts whose greedy text falls into a loop, by kind."""
         return {**held_out_losses(self.network, self.arrays), **looping(self.network, self.arrays, self.settings)}
-
-    def tree(self) -> RunTrace | None:
-        """The held-out prompt, drafted."""
-        return self._tree()
-
-    def state(self) -> Mapping[str, Any]:
-        """Weights and optimiser."""
-        return {"network": self.network.state_dict(), "optimiser": self.optimiser.state()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take a state that `state` gave."""
-        self.network.load_state_dict(state["network"])
-        self.optimiser.load_state(state["optimiser"])
 
     def _batch(self, number: int, rows: int, window: int) -> Tensor:
         return torch.from_numpy(self.arrays.batch(self.seed, number, rows, window)).to(self.device)
@@ -311,9 +279,6 @@ def looping(network: GPTNeoXForCausalLM, arrays: TokenArrays, settings: LoopSett
     return {"looping_held_out": sum(shares.values()) / len(shares), **shares}
 
 
-DRAFT_STREAM = 2**21  # batches of this phase: another stream of the seed than those of the phases before
-
-
 @dataclass(frozen=True)
 class DraftSettings:
     """How the draft is distilled.
@@ -340,23 +305,15 @@ class DraftSettings:
         return self.long_window if step % 4 == 3 else self.window
 
 
-class DraftLearner:
+class DraftLearner(PairLearner):
     """Soft labels computed on the fly; the target stays as it is."""
 
-    def __init__(
-        self,
-        target: GPTNeoXForCausalLM,
-        draft: GPTNeoXForCausalLM,
-        arrays: TokenArrays,
-        settings: DraftSettings,
-        seed: int,
-        tree: Callable[[], RunTrace | None] = lambda: None,
-    ):
-        self.device = draft.device
-        self.target, self.draft = target.requires_grad_(False), draft
-        self.arrays, self.settings, self.seed = arrays, settings, seed + DRAFT_STREAM
-        self.optimiser = MuonAndAdamW(draft, settings.matrix_rate, settings.other_rate)
-        self._tree = tree
+    settings: DraftSettings
+    STREAM = 2**21
+
+    def __init__(self, target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM, *more: Any):
+        super().__init__(draft, *more)
+        self.target = target.requires_grad_(False)
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """One step; the learning rates fall with `share` once the steady part is over."""
@@ -364,7 +321,7 @@ class DraftLearner:
         window = settings.window_of(number)
         rows = self.arrays.batch(self.seed, number, max(1, settings.batch_tokens // window), window)
         divergences, overlaps = [], []
-        for theirs, mine in laws(self.target, self.draft, torch.from_numpy(rows).to(self.device)):
+        for theirs, mine in laws(self.target, self.network, torch.from_numpy(rows).to(self.device)):
             divergences.append(divergence(theirs, mine))
             overlaps.append(overlap(theirs, mine))
         apart, common = torch.cat(divergences).mean(), torch.cat(overlaps).mean()
@@ -379,25 +336,12 @@ class DraftLearner:
         figures = {}
         for kind in self.arrays.kinds:
             rows = torch.from_numpy(self.arrays.held_out_rows(kind, HELD_OUT_ROWS, HELD_OUT_WINDOW)).to(self.device)
-            found = list(laws(self.target, self.draft, rows))
+            found = list(laws(self.target, self.network, rows))
             figures[f"held_out_overlap_{kind}"] = float(torch.cat([overlap(*pair) for pair in found]).mean())
             same = torch.cat([theirs.argmax(-1) == mine.argmax(-1) for theirs, mine in found])
             figures[f"held_out_agreement_{kind}"] = float(same.float().mean())
         common = [value for name, value in figures.items() if "overlap" in name]
         return {"held_out_overlap": sum(common) / len(common), **figures}
-
-    def tree(self) -> RunTrace | None:
-        """The held-out prompt, drafted."""
-        return self._tree()
-
-    def state(self) -> Mapping[str, Any]:
-        """Weights and optimiser of the draft."""
-        return {"network": self.draft.state_dict(), "optimiser": self.optimiser.state()}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take a state that `state` gave."""
-        self.draft.load_state_dict(state["network"])
-        self.optimiser.load_state(state["optimiser"])
 
 
 def laws(target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

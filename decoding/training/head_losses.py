@@ -41,7 +41,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Drafted:
-    """What the head is to read below the roots, level by level.
+    """What the head is to read below the roots, level by level; of one window without the batch.
 
     Attributes:
         tokens: int64 `[batch, levels, roots, top_k]`.
@@ -149,7 +149,6 @@ def _shifted(x: Tensor, first: int, roots: int, levels: int) -> Tensor:
 
 
 LossName = Literal["eagle", "hass", "talf"]
-LOSSES: tuple[LossName, ...] = ("eagle", "hass", "talf")
 LOGITS_AT_ONCE = 2**20  # a block of rows whose logits stay in the cache of a CPU, and never fill a GPU
 
 Project = Callable[[Tensor], Tensor]
