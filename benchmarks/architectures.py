@@ -28,7 +28,7 @@ from decoding.common.errors import PairError
 from decoding.common.files import ROOT
 from decoding.compare.identity import MarginJudge, explain_difference
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
-from decoding.experiments.homes import RESULTS
+from decoding.experiments.experiment import RESULTS
 from decoding.methods.methods import METHODS
 from decoding.models.checks import check_config
 from decoding.models.pair import Loaded, Pair, PairSettings, load_pair, release

@@ -17,11 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.common.commands import run_main
-from decoding.common.prompts import load_prompts
-from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
-from decoding.models.pair import Pair, load_pair, release
-from decoding.models.presets import EMBEDDED, PairSettings, model_folder
 from benchmarks.held_out import (
     Figure,
     KindFigures,
@@ -32,6 +27,11 @@ from benchmarks.held_out import (
     pieces_of,
     read,
 )
+from decoding.common.commands import run_main
+from decoding.common.prompts import load_prompts
+from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
+from decoding.models.pair import Pair, load_pair, release
+from decoding.models.presets import EMBEDDED, PairSettings, model_folder
 from decoding.training.text import Corpus, read_corpus
 
 PIECES, QUICK_PIECES = 40, 3  # of each kind

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from decoding.common.files import ROOT
-from decoding.experiments.homes import RESULTS
+from decoding.experiments.experiment import RESULTS
 
 README = ROOT / "README.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"

@@ -9,7 +9,7 @@ from decoding.common import files
 from decoding.common.errors import ExperimentError, TrainingError
 from decoding.common.files import new_folder, write_whole
 from decoding.costs import kept
-from decoding.experiments import launch as experiments
+from decoding.experiments import experiment as experiments
 from decoding.training import launch as trainings
 from decoding.training.folder import Training, TrainingSettings
 

@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from decoding.experiments import launch as sweeps
+from decoding.experiments import experiment as sweeps
 from decoding.experiments.rows import RowStore
 from decoding.recorded import FOLDER as RECORDED
 from decoding.trace.archive import load_run

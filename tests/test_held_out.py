@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from benchmarks import embedded_pair as benchmark
-from decoding.common.errors import TrainingError
-from decoding.models.pair import embedded_pair
 from benchmarks.held_out import (
     Figure,
     Reading,
@@ -25,6 +23,8 @@ from benchmarks.held_out import (
     ratio,
     read,
 )
+from decoding.common.errors import TrainingError
+from decoding.models.pair import embedded_pair
 from tests.helpers.small_pair import write_corpus
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from decoding.common.errors import ExperimentError
-from decoding.common.files import disk_errors, write_whole
+from decoding.common.files import write_whole
 from decoding.trace.records import PHASES
 
 VERSION_KEY, VERSION = "draftscope_rows", "4"
@@ -149,7 +149,8 @@ def read_for(columns: Sequence[str]) -> list[str]:
 if TYPE_CHECKING:
     import pandas as pd
 
-FOLDER = "rows"
+FOLDER, PARTS = "rows", "part-*.parquet"
+GRID = "grid.json"  # what was asked for last, beside them
 
 
 class RowStore:
@@ -230,7 +231,7 @@ class RowStore:
         return schema.empty_table()
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("part-*.parquet"))
+        return sorted(self.folder.glob(PARTS))
 
 
 def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:

@@ -126,9 +126,9 @@ class Job:
     path: Path
 
     NOUN: ClassVar[str] = "job"
+    UNIT: ClassVar[str] = ""  # of what its status counts
     MARKS: ClassVar[tuple[str, ...]] = (LAUNCH,)  # files by which the folder of one is known
     ENDED: ClassVar[str] = "Ended at once: resume it."  # what is told of one that somebody ended
-    UNWRITTEN: ClassVar[Literal["starting", "kept"]] = "starting"  # its state while there is no status and no launch
 
     # What its process does.
 
@@ -193,7 +193,7 @@ class Job:
                 return Stand("starting", "", status)
             return Stand("failed", self.last_words() or NEVER_BEGAN, status)
         if not status.written:
-            return Stand(self.UNWRITTEN, "", status)
+            return Stand("kept", "", status)
         message = (self.last_words() if status.message == SILENT else "") or status.message
         return Stand(status.state, message, status)
 
@@ -210,6 +210,9 @@ class Job:
 
     def last_words(self) -> str:
         """The sentence with which the last process ended, empty where it left none."""
+        launched, log = self.launched(), self.path / OUTPUT
+        if launched is not None and log.exists() and log.stat().st_mtime < launched.started - START_SLACK_S:
+            return ""  # the words are those of an earlier process
         last = self.output().rpartition("\n")[2]
         said = re.fullmatch(r"error: (.+)|.*?\berror: argument (.+)|([\w.]*(?:Error|Exception|Interrupt)\b.*)", last)
         if said is None:
@@ -331,9 +334,13 @@ def jobs_below(home: Path, kind: type[J]) -> list[J]:
     return [kind(path) for path in sorted(begun, key=lambda path: (-begun[path], path.name))]
 
 
-def free_folder(home: Path, name: str, taken: Collection[str] = ()) -> Path:
-    """A folder below a home that is not there yet nor `taken`, named by words: `a-name`, `a-name-2`."""
-    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "job"
+def free_folder(home: Path, name: str, otherwise: str = "job", taken: Collection[str] = ()) -> Path:
+    """A folder below a home that is not there yet nor `taken`, named by words: `a-name`, `a-name-2`.
+
+    Args:
+        otherwise: its name where no letter of the other can be had.
+    """
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or otherwise
     numbered = (words if number == 1 else f"{words}-{number}" for number in range(1, 10_000))
     return next(home / each for each in numbered if not (home / each).exists() and each not in taken)
 
@@ -364,6 +371,11 @@ class Followed:
     def name(self) -> str:
         """What lists call it."""
         return self.launched.name if self.launched is not None and self.launched.name else self.folder.name
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is something that a process could go on with."""
+        return self.stand.state in ("stopped", "failed")
 
     @property
     def command(self) -> tuple[str, ...]:

@@ -55,13 +55,13 @@ def conduct(job: Job, prepare: Callable[[], Callable[[], Any]]) -> int:
 
 @contextmanager
 def stop_signals(job: Job) -> Iterator[None]:
-    """Ctrl+C and SIGTERM ask the job to stop; a second one, or one before it has a folder, ends it at once."""
+    """Ctrl+C and SIGTERM ask the job to stop; a second one ends it at once, as one does that has no folder yet."""
 
     def ask(number: int, _frame: Any) -> None:
         for each, before in kept.items():
             signal.signal(each, before)
         if not job.path.is_dir():
-            raise KeyboardInterrupt
+            raise StoppedError("Stopped before anything was begun.")
         job.ask_to_stop()
 
     kept = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from decoding.common.errors import TrainingError
 from decoding.common.files import disk_errors, new_folder, training_home, write_whole
-from decoding.jobs.job import LAUNCH, Followed, Job, free_folder, jobs_below
+from decoding.jobs.job import LAUNCH, Followed, Job, Stand, free_folder, jobs_below
 
 Kind = Literal["embedded", "head", "selector"]
 MODULES: dict[Kind, str] = {
@@ -52,7 +52,7 @@ class TrainingSettings:
 class Training(Job):
     """The folder of one training."""
 
-    NOUN = "training"
+    NOUN, UNIT = "training", "steps"
     MARKS = (SETTINGS, LAUNCH)
     ENDED = "Ended at once: resume goes on from its last checkpoint."
 
@@ -92,6 +92,12 @@ class Training(Job):
             raise TrainingError(f"{self.path} holds no training: start one with --out {self.path}.") from None
         except (OSError, ValueError, TypeError) as error:
             raise TrainingError(f"The settings in {self.path} cannot be read ({error}): choose another run.") from None
+
+    def stand(self) -> Stand:
+        """Where it stands; one that was begun in a terminal is yet to say its first word."""
+        found = super().stand()
+        begun = found.state == "kept" and (self.path / SETTINGS).exists()
+        return replace(found, state="starting") if begun else found
 
     def resume_command(self) -> tuple[str, ...] | None:
         """Words that go on from its checkpoint, or begin what never began."""

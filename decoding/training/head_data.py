@@ -38,7 +38,8 @@ def text_features(model: Model, tokens: np.ndarray) -> Tensor:
 def target_trees(model: Model, tokens: np.ndarray, top_k: int, levels: int) -> Drafted:
     """EAGLE-2's beam of width `top_k` below every token of a text but the first, grown with the model's own laws.
 
-    A level holds the nodes that the beam expands, best first. Roots are taken together, and the nodes of a level are run in one pass under tree attention.
+    A level holds the nodes that the beam expands, best first. Roots are taken together, and the nodes of a level are
+    run in one pass under tree attention.
 
     Args:
         tokens: `[1 + roots]`.

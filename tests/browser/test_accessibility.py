@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.browser_app import SETTLED
 from decoding.common.files import training_home
-from decoding.experiments.homes import experiments_home
+from decoding.experiments.experiment import experiments_home
 from decoding.training.folder import Status
 from decoding.training.launch import delete
 from pages.ui.common.menu import PAGES

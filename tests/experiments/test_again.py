@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 from decoding.common.errors import ExperimentError
-from decoding.experiments.again import begin_again, kept_output, prompt_of, same_text
 from decoding.experiments.crews import OwnCrew
-from decoding.experiments.grid_file import grid_from
-from decoding.experiments.launch import FollowedExperiment
-from decoding.experiments.runner import run_grid
+from decoding.experiments.experiment import FollowedExperiment, begin_again, kept_output, prompt_of, same_text
+from decoding.experiments.grid import grid_from
+from decoding.experiments.sweep import run_grid
 from decoding.models.pair import embedded_pair
 from decoding.session.session import Limits
 

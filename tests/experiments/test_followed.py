@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from decoding.experiments import launch as following
-from decoding.experiments.launch import FollowedExperiment, experiments
+from decoding.experiments import experiment as following
+from decoding.experiments.experiment import FollowedExperiment, experiments
 from decoding.experiments.rows import SCHEMA, RowStore
 from tests.helpers.experiments import made_experiment, made_rows
 

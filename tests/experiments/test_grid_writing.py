@@ -7,12 +7,9 @@ import pytest
 
 from decoding.common.errors import ExperimentError
 from decoding.experiments.crews import OwnCrew
-from decoding.experiments.experiment import GRID
-from decoding.experiments.grid import Axis, Grid, PromptChoice
-from decoding.experiments.grid_file import grid_from, kept_grid, read_grid, write_grid
-from decoding.experiments.homes import GRIDS
-from decoding.experiments.plan import count_prompts, grid_size
-from decoding.experiments.prompt_sets import prompts_of
+from decoding.experiments.experiment import GRID, GRIDS
+from decoding.experiments.grid import Axis, Grid, PromptChoice, grid_from, kept_grid, read_grid, write_grid
+from decoding.experiments.plan import count_prompts, grid_size, prompts_of
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 

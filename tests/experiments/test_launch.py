@@ -12,12 +12,15 @@ import pytest
 
 from decoding.common import processes
 from decoding.common.errors import ExperimentError
-from decoding.experiments import launch as launching
-from decoding.experiments.experiment import GRID, STATUS, STOP, Experiment, Status
-from decoding.experiments.grid_file import grid_from, write_grid
-from decoding.experiments.launch import (
+from decoding.experiments import experiment as launching
+from decoding.experiments.experiment import (
     ENDED,
+    GRID,
     NEVER_BEGAN,
+    STATUS,
+    STOP,
+    Experiment,
+    Status,
     asked_to_stop,
     delete,
     end,
@@ -29,6 +32,7 @@ from decoding.experiments.launch import (
     seconds_per_token,
     stand,
 )
+from decoding.experiments.grid import grid_from, write_grid
 from decoding.experiments.rows import RowStore
 from tests.helpers.experiments import made_experiment, made_rows
 from tests.helpers.without_torch import run_without_torch
@@ -176,7 +180,7 @@ def test_the_cost_of_a_token_is_that_of_kept_runs():
 
 def test_where_experiments_stand_is_known_without_torch(home, tmp_path):
     made_experiment(home, "done")
-    code = "import sys; from decoding.experiments.launch import *; "
+    code = "import sys; from decoding.experiments.experiment import *; "
     code += "found = [FollowedExperiment(*each) for each in experiments()]; "
     code += "print(found[0].stand.state, len(found[0].rows()), 'torch' in sys.modules)"
     assert run_without_torch(tmp_path, "-c", code).split() == ["finished", "20", "False"]

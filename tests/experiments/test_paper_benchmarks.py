@@ -13,11 +13,11 @@ import torch
 
 from decoding.common.errors import ExperimentError
 from decoding.experiments import sweep
-from decoding.experiments.homes import GRIDS
+from decoding.experiments.experiment import GRIDS
 from decoding.experiments.rows import all_rows
 from decoding.papers.judge import grid_name, judge
 from decoding.papers.measured import action_times, depth_divergence, draft_acceptance
-from decoding.papers.measured.offline_trees import Tree
+from decoding.papers.measured.depth_divergence import Tree
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.selector.actions import ACTIONS, Action

@@ -15,13 +15,13 @@ import pytest
 from decoding.common.commands import run_main
 from decoding.common.errors import ExperimentError, PromptError
 from decoding.compare.comparison import Contestant
-from decoding.experiments import runner, sweep
-from decoding.experiments.crews import DeviceCrew, OwnCrew, devices_here
+from decoding.experiments import sweep
+from decoding.experiments import sweep as runner
+from decoding.experiments.crews import DeviceCrew, OwnCrew, RayCrew, devices_here
 from decoding.experiments.experiment import STATUS, Experiment, Status
-from decoding.experiments.grid_file import grid_from
-from decoding.experiments.ray_crew import RayCrew
+from decoding.experiments.grid import grid_from
 from decoding.experiments.rows import MEASURED, SERIES
-from decoding.experiments.runner import run_grid
+from decoding.experiments.sweep import run_grid
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair
 
@@ -197,8 +197,7 @@ def test_mistakes_are_not_hidden(crew, tmp_path):
 
 
 def test_the_same_run_has_the_same_key_whatever_else_is_in_the_grid(pair):
-    from decoding.experiments.plan import blocks, run_key
-    from decoding.experiments.prompt_sets import prompts_of
+    from decoding.experiments.plan import blocks, prompts_of, run_key
     from decoding.models.pair import pair_identity
 
     identity, some = pair_identity(pair), grid()

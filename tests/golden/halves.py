@@ -10,8 +10,8 @@ import pytest
 
 from decoding.common.errors import TrainingError
 from decoding.experiments.crews import OwnCrew
-from decoding.experiments.grid_file import grid_from
-from decoding.experiments.runner import run_grid
+from decoding.experiments.grid import grid_from
+from decoding.experiments.sweep import run_grid
 from decoding.models.pair import embedded_pair
 from decoding.training import embedded
 from decoding.training.folder import Training

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decoding.common.errors import PairError, SettingsError, TrainingError
+from decoding.common.errors import DiskError, PairError, SettingsError, TrainingError
 from decoding.common.packed_weights import rounded
 from decoding.costs.kept import kept_file
 from decoding.heads import store
@@ -183,7 +183,7 @@ def test_what_cannot_be_kept_leaves_the_head_before(pair, home):
         save_head(folder, random_network(pair), "talf", pair_identity(pair), "2026-11-23", {"loss": float("inf")})
     blocked = home / "file"
     blocked.write_text("")
-    with pytest.raises(TrainingError, match="cannot be written"):
+    with pytest.raises(DiskError, match="cannot be written"):
         save_head(blocked / "head", random_network(pair), "talf", pair_identity(pair), "2026-11-23", {})
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 

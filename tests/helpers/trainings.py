@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from decoding.jobs.job import Status
 from decoding.trace.archive import save_run
-from decoding.training.folder import Kind, Training, Status, TrainingSettings
+from decoding.training.folder import Kind, Training, TrainingSettings
 from tests.helpers.traces import bonus, fallback, run_of
 
 NAME = "TALF head, Embedded pair, 2026-11-22"

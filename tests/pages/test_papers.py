@@ -8,14 +8,11 @@ import time
 import pandas as pd
 import pytest
 
-from decoding.experiments.experiment import STATUS, Experiment, Status
-from decoding.experiments.grid import contestants
-from decoding.experiments.grid_file import read_grid
-from decoding.experiments.homes import GRIDS
-from decoding.experiments.launch import last_launch
+from decoding.experiments.experiment import GRIDS, STATUS, Experiment, Status, last_launch
+from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.rows import SCHEMA, RowStore
+from decoding.papers import EXHIBITS
 from decoding.papers.judge import grid_name, judge
-from decoding.papers.registry import EXHIBITS
 from pages.ui.papers import run as papers_run
 from pages.ui.papers.exhibits import summary, summary_words
 from pages.ui.papers.rows import judgement, kept_rows
@@ -33,7 +30,7 @@ def home(tmp_path, monkeypatch):
     """No experiments and no stored records but those of the test."""
     monkeypatch.setattr("decoding.papers.stored.RESULTS", tmp_path / "none")
     monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path))
-    monkeypatch.setattr("decoding.experiments.homes.SHIPPED", tmp_path / "none")
+    monkeypatch.setattr("decoding.experiments.experiment.SHIPPED", tmp_path / "none")
     return tmp_path
 
 

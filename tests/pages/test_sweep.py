@@ -11,20 +11,18 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from decoding.common.prompts import KINDS
-from decoding.experiments import launch as following
-from decoding.experiments import launch as launching
+from decoding.experiments import experiment as following
+from decoding.experiments import experiment as launching
 from decoding.experiments.crews import OwnCrew
 from decoding.experiments.estimates import swept
-from decoding.experiments.experiment import STOP, Status
-from decoding.experiments.grid_file import grid_from, read_grid
-from decoding.experiments.launch import last_launch, stand
+from decoding.experiments.experiment import STOP, Status, last_launch, stand
+from decoding.experiments.grid import grid_from, read_grid
 from decoding.experiments.rows import SCHEMA, with_settings
-from decoding.experiments.runner import run_grid
+from decoding.experiments.sweep import run_grid
 from decoding.models.pair import embedded_pair
 from pages.ui.sweep.charts import HEAT, LINES, PARALLEL, RUNS, picked_place
 from pages.ui.sweep.form import free_folder
-from pages.ui.sweep.methods import values_of
-from pages.ui.sweep.plan import EMBEDDED_KINDS, samplings_of
+from pages.ui.sweep.grid import EMBEDDED_KINDS, samplings_of, values_of
 from pages.ui.sweep.runs import run_words
 from pages.ui.sweep.sentences import asked_words, base_label, with_labels
 from tests.helpers.experiments import made_experiment, made_row, made_rows

@@ -9,8 +9,9 @@ import torch
 from decoding.common.errors import TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import read_card, save_head
+from decoding.jobs.job import Status
 from decoding.training import head_suite
-from decoding.training.folder import Training, Status, TrainingSettings
+from decoding.training.folder import Training, TrainingSettings
 
 NAMES = ["base", "eagle", "hass", "talf", "talf_top2", "talf_top1"]
 PAIR = {"name": "a pair", "target": {"name": "t", "parameters": 9, "layers": 1, "vocab_size": 11, "weights": "0.5"}}

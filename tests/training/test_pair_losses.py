@@ -36,7 +36,7 @@ VOCABULARY = 50
 def in_float32(monkeypatch):
     """Compare exactly: also where the processor would compute in bfloat16."""
     for module in ("phases", "networks"):
-        monkeypatch.setattr(f"decoding.training.pairs.{module}.compute_dtype", lambda device: torch.float32)
+        monkeypatch.setattr(f"decoding.training.pair_{module}.compute_dtype", lambda device: torch.float32)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decoding.common.errors import TrainingError
+from decoding.common.errors import DiskError, TrainingError
+from decoding.jobs.process import StoppedError
 from decoding.methods.methods import METHODS
 from decoding.models.pair import load_pair
 from decoding.models.presets import EMBEDDED_FOLDER, PairSettings
@@ -15,7 +16,7 @@ from decoding.models.vocabulary import Vocabulary
 from decoding.session.session import DecodeSession, Limits
 from decoding.training import embedded
 from decoding.training.folder import Training, TrainingSettings
-from decoding.training.loop import StoppedError, load_checkpoint
+from decoding.training.loop import load_checkpoint
 from decoding.training.pair_networks import begin_from, greedy_continuations, load_network, new_network
 from decoding.training.pair_phases import DraftLearner, LoopLearner, TargetLearner, repeats
 from decoding.training.pair_tokens import load_tokenizer, save_tokenizer
@@ -138,7 +139,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(begun, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(TargetLearner, "step", filling)
-    with pytest.raises(TrainingError, match="is full: free some space and resume"):
+    with pytest.raises(DiskError, match="is full: free some space and resume"):
         run(folder.path, arrays, length=Length(steps=20, pause_s=1e-9))
     kept = load_checkpoint(folder.checkpoint)
     assert kept.step == 4 and not list(folder.path.glob("*.part"))

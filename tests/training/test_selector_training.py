@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from decoding.common.errors import TrainingError
+from decoding.jobs.process import StoppedError
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
@@ -15,7 +16,7 @@ from decoding.selector.store import find_selector, selectors_for
 from decoding.session.session import DecodeSession, Limits
 from decoding.training import selector
 from decoding.training.folder import Training
-from decoding.training.loop import Plan, StoppedError, train
+from decoding.training.loop import Plan, train
 from decoding.training.selector_learner import SelectorLearner, SelectorSettings, examples
 from decoding.training.selector_roots import Roots
 from tests.helpers.selectors import LATENCY
@@ -126,8 +127,8 @@ def test_statics_come_from_the_roots_trained_on():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
-    for module in ("chooser", "latency"):
-        monkeypatch.setattr(f"decoding.costs.{module}.latency_model", lambda *_: LATENCY)
+    for module in ("costs.chooser", "training.selector"):
+        monkeypatch.setattr(f"decoding.{module}.latency_model", lambda *_: LATENCY)
     return tmp_path / "home"
 
 
@@ -152,7 +153,7 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     assert "0 of 3 texts" not in capsys.readouterr().err
     # On a machine that has become slower it goes on with the costs that it began with.
     slower = replace(LATENCY, draft_s=tuple(2 * s for s in LATENCY.draft_s))
-    monkeypatch.setattr("decoding.costs.latency.latency_model", lambda *_: slower)
+    monkeypatch.setattr(selector, "latency_model", lambda *_: slower)
     assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine"), "--resume"]) == 0
     assert find_selector("mine").latency == LATENCY.as_json()
 
