@@ -38,8 +38,7 @@ VIZ_MAY_SEE = {"decoding.trace", "decoding.common.errors"}
 # A folder of decoding/ imports only those before it; what stands above them all may import any.
 ORDER = (
     "common", "trace", "sampling", "tree", "selector", "drafters", "verifiers", "cache", "engines", "models", "heads",
-    "methods", "sources", "costs", "device", "session", "compare", "replay", "analysis", "recorded", "training/common",
-    "training/heads", "training/pairs", "training/selectors", "training",
+    "methods", "sources", "costs", "device", "session", "compare", "replay", "analysis", "recorded", "jobs", "training",
     "experiments", "papers", "papers/measured",
 )  # fmt: skip
 ABOVE = ("decoding",)  # the front door, and commands

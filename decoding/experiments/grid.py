@@ -354,7 +354,7 @@ def kept_grid(folder: Path) -> Grid:
     file = folder / GRID
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        samplings = [{**each, "seeds": [each.pop("seed")]} for each in content.pop("samplings")]
+        samplings = [{"seeds": [each.pop("seed")], **each} for each in content.pop("samplings")]
         content["prompts"] = {name: value for name, value in content["prompts"].items() if value is not None}
     except FileNotFoundError:
         raise ExperimentError(f"{folder} holds no grid: start a sweep of your own.") from None

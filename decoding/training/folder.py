@@ -71,8 +71,6 @@ class Training(Job):
         if (self.path / SETTINGS).exists():
             raise TrainingError(f"{self.path} holds a training already: go on with --resume or choose another --out.")
         with new_folder(self.path):
-            with disk_errors(self.path):
-                (self.path / TREES).mkdir(exist_ok=True)
             self.write_settings(settings)
 
     def write_settings(self, settings: TrainingSettings) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from decoding.common.errors import TrainingError, require
-from decoding.common.files import write_whole
+from decoding.common.files import disk_errors, write_whole
 from decoding.jobs.job import Status
 from decoding.jobs.process import ProgressLine, StoppedError
 from decoding.trace.archive import save_run
@@ -259,6 +259,8 @@ class _Loop:
         measured = None if run is None else measure_run(run)
         if measured is None:
             return
+        with disk_errors(self.folder.path):
+            (self.folder.path / TREES).mkdir(exist_ok=True)
         # Every phase counts its steps from 0: the number in front keeps the trees in order.
         name = f"{len(self.folder.trees()):05d}-{self.status.done:09d}.dscope"
         save_run(run, self.folder.path / TREES / name)

@@ -6,7 +6,14 @@ import pytest
 
 from decoding.common.errors import ExperimentError
 from decoding.experiments.crews import OwnCrew
-from decoding.experiments.experiment import FollowedExperiment, begin_again, kept_output, prompt_of, same_text
+from decoding.experiments.experiment import (
+    Experiment,
+    FollowedExperiment,
+    begin_again,
+    kept_output,
+    prompt_of,
+    same_text,
+)
 from decoding.experiments.grid import grid_from
 from decoding.experiments.sweep import run_grid
 from decoding.models.pair import embedded_pair
@@ -29,7 +36,7 @@ def pair():
 def experiment(pair, tmp_path_factory) -> FollowedExperiment:
     folder: Path = tmp_path_factory.mktemp("again")
     assert run_grid(grid_from(CONTENT, "again"), OwnCrew(pair, "again"), folder).state == "finished"
-    return FollowedExperiment(folder)
+    return FollowedExperiment(Experiment(folder))
 
 
 def test_every_run_is_the_same_again(pair, experiment):

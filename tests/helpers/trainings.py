@@ -17,6 +17,7 @@ def made_training(home: Path, name: str, status: Status | None = None, kind: Kin
     folder = Training(home / name)
     command = ("-m", "tests.helpers.toy_training", "--steps", "3")
     folder.begin(TrainingSettings(kind, NAME, command, {"loss": "talf"}, {"name": "Embedded pair"}, CREATED))
+    (folder.path / "trees").mkdir()
     for step in range(0, 60, 10):
         place = {"phase": PHASE, "step": step, "trained_s": step / 2, "written": 1e9}
         folder.append({**place, "loss": 9.0 - step / 10, "gradient_norm": 1.0})

@@ -282,7 +282,9 @@ def test_a_head_goes_on_from_another_and_the_command_resumes(trained, folder, mo
         "--learning-rate",
         "0.05",
     )
-    monkeypatch.setattr(Training, "asked_to_stop", lambda self: (self.path / "trees").exists() and not self.log())
+    monkeypatch.setattr(
+        Training, "asked_to_stop", lambda self: (self.path / "settings.json").exists() and not self.log()
+    )
     assert command(folder, *words) == 1, "stopped while it prepared"
     assert Training(out).status().state == "stopped" and not (out / "head").exists()
     monkeypatch.undo()
