@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 GRIDS, RESULTS = HERE / "grids", HERE / "results"
 SHIPPED = RESULTS / "experiments"
-MODULE = "decoding.experiments.sweep"
+MODULE = f"{__package__}.sweep"  # what runs one
 
 
 def experiments_home() -> Path:

@@ -13,18 +13,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from decoding.common.errors import TrainingError
 from decoding.common.files import disk_errors, new_folder, training_home, write_whole
 from decoding.jobs.job import LAUNCH, Followed, Job, Stand, free_folder, jobs_below
 
 Kind = Literal["embedded", "head", "selector"]
-MODULES: dict[Kind, str] = {
-    "embedded": "decoding.training.embedded",
-    "head": "decoding.training.head",
-    "selector": "decoding.training.selector",
-}
+MODULES: dict[Kind, str] = {kind: f"{__package__}.{kind}" for kind in get_args(Kind)}  # what trains each
 SETTINGS, LOG, TREES, CHECKPOINT = "settings.json", "log.jsonl", "trees", "checkpoint.pt"
 PLACE = {"phase": str, "step": int, "trained_s": int | float}  # what every record of a log has
 

@@ -54,8 +54,9 @@ def followed_experiments() -> list[FollowedExperiment]:
 def entry_words(followed: FollowedExperiment) -> list[str]:
     """How many rows there are."""
     status = followed.stand.status
-    of_all = "" if status.done == status.total else f" of {status.total:,}"
-    return [f"{status.done:,}{of_all} rows"] if status.total else []
+    if not status.total:
+        return []
+    return [f"{status.done:,} rows" if status.done == status.total else f"{status.done:,} of {status.total:,} rows"]
 
 
 def draw_experiment(followed: FollowedExperiment) -> None:
