@@ -22,8 +22,7 @@ from decoding.experiments.command import add_pair_arguments, arguments, choose_p
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.card import SelectorCard
-from decoding.selector.store import find_selector, require_fit, selectors_for
+from decoding.selector.store import SelectorCard, find_selector, require_fit, selectors_for
 from decoding.session.session import unrecorded
 from decoding.trace.metrics import RunMetrics
 from decoding.training.selector_labels import VERIFIER_NAMES

@@ -11,9 +11,8 @@ import torch
 from decoding.costs.latency import latency_model
 from decoding.costs.measuring import Decoder
 from decoding.models.pair import Pair, pair_identity
-from decoding.selector.actions import ACTIONS, Action
+from decoding.selector.actions import ACTIONS, Action, LatencyModel
 from decoding.selector.features import Features, Past, features_of
-from decoding.selector.latency import LatencyModel
 from decoding.selector.network import Scaler, SelectorNetwork
 from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
 

@@ -13,8 +13,8 @@ from decoding.engines.base import Visibility
 from decoding.models.pair import Model, Pair
 from decoding.models.tree_attention import tree_forward
 from decoding.sampling.sampling import Sampling
+from decoding.selector.actions import LatencyModel
 from decoding.selector.features import Past, features_of
-from decoding.selector.latency import LatencyModel
 from decoding.selector.network import SelectorConfig, SelectorNetwork
 
 LENGTHS = (16, 128, 256, 512, 1024)

@@ -27,7 +27,7 @@ from decoding.costs.latency import latency_model
 from decoding.jobs.process import FINISHED, conduct
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.latency import WAYS, LatencyModel
+from decoding.selector.actions import WAYS, LatencyModel
 from decoding.selector.store import SELECTORS, SHIPPED, save_selector
 from decoding.session.session import unrecorded
 from decoding.training.command import add_common_arguments, add_pair_arguments, noted, pair_of, training_of

@@ -17,11 +17,10 @@ from decoding.drafters import DelayedDrafter
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import ACTIONS
-from decoding.selector.card import Static
+from decoding.selector.actions import ACTIONS, LatencyModel, Way, same_chain
 from decoding.selector.features import Features
-from decoding.selector.latency import LatencyModel, Way, same_chain
 from decoding.selector.network import Scaler, SelectorConfig, SelectorNetwork
+from decoding.selector.store import Static
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
 from decoding.training.loop import Learner

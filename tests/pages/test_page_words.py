@@ -13,7 +13,8 @@ from tests.helpers.process import ROOT
 HEARD = ("jobs", "training", "experiments", "papers")
 HEARD_FILES = ("common/files.py", "common/packed_weights.py", "common/trained_store.py", "costs/kept.py")
 # Of what is typed wrongly behind a command; a page never types so.
-TYPED = ("Name the training that --resume", "Name a grid, or with --resume", "--again does a phase", "has not come as far as --again", "--samplings",
+TYPED = ("Name the training that --resume", "Name a grid, or with --resume",
+         "--again does a phase", "has not come as far as --again", "--samplings",
          "--count", "give --prompts")  # fmt: skip
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import ACTIONS, Action
-from decoding.selector.latency import same_chain
+from decoding.selector.actions import ACTIONS, Action, same_chain
 from decoding.training.selector_learner import best_static, objective, policy_rate, shared_labels
 
 

@@ -26,8 +26,7 @@ from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.models.pair import Pair
 from decoding.papers.judge import grid_name
-from decoding.selector.actions import ACTIONS, Action
-from decoding.selector.latency import WAYS, LatencyModel
+from decoding.selector.actions import ACTIONS, WAYS, Action, LatencyModel
 from decoding.session.session import unrecorded
 
 GRID = "action_times"
