@@ -253,12 +253,11 @@ def _sixteen_bits(features: Tensor, pair: Pair) -> Tensor:
 
 
 def prepared_data(
-    training: Training, pair: Pair, source: tuple[Texts, str], plan: WindowPlan, top_k: int | None, place: Path | None
+    training: Training, pair: Pair, texts: Texts, plan: WindowPlan, top_k: int | None, place: Path | None
 ) -> Prepared:
     """Windows, features and trees, made as far as they are not there yet; the status tells how far it is.
 
     Args:
-        source: from `texts_from`.
         top_k: width of the trees to train on; None: without trees.
         place: where they are kept; None: below the user's trainings.
 
@@ -267,8 +266,7 @@ def prepared_data(
         TrainingError: another text or target was prepared in that place.
         DiskError: the disk is full.
     """
-    texts, identity = source
-    prepared = open_prepared(place, pair, plan, identity)
+    prepared = open_prepared(place, pair, plan, texts.identity)
 
     def report(what: str) -> Report:
         return telling(training, f"preparing {what}", pair.target.device)

@@ -50,7 +50,7 @@ from decoding.training.head_losses import (
     unroll,
 )
 from decoding.training.loop import Learner, Plan, train
-from decoding.training.text import WindowPlan, texts_from
+from decoding.training.text import WindowPlan, read_corpus, sample_texts
 
 WINDOWS = 8  # held-out windows that a curve is measured on; more cost a CPU seconds
 
@@ -265,7 +265,7 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training,
     settings = HeadSettings(args.loss, args.top_k, args.batch, args.learning_rate, seed=args.seed)
     plan = Plan(args.steps, minutes if args.minutes is None and args.steps is None else args.minutes)
     windows = WindowPlan(**{each.name: getattr(args, each.name) for each in fields(WindowPlan)})
-    source = texts_from(args.corpus)
+    texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
     pair = pair_of(args)
     require(
         windows.size <= pair.context,
@@ -277,7 +277,7 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training,
     if not args.resume:
         wide = "" if top_k is None else f" (top-{top_k})"
         training.begin(noted("head", f"{LOSSES[args.loss]} head{wide}", words, vars(args), pair))
-    prepared = prepared_data(training, pair, source, windows, top_k, args.prepared)
+    prepared = prepared_data(training, pair, texts, windows, top_k, args.prepared)
     learner = HeadLearner(pair, network, prepared, settings, HELD_OUT_WIDTH)
     belongs_to = {
         "loss": args.loss,

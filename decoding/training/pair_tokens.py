@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from decoding.common.errors import TrainingError
 from decoding.common.files import write_whole
-from decoding.training.text import END_OF_TEXT, Corpus
+from decoding.training.text import END_OF_TEXT, Texts
 
 VOCABULARY = 4096
 END_ID = 0
@@ -21,7 +21,7 @@ SAMPLE_CHARACTERS = 3_000_000  # of each kind: more of one kind would take the m
 STRETCH = 20_000  # characters in one piece of the sample
 
 
-def train_tokenizer(corpus: Corpus, size: int = VOCABULARY) -> Tokenizer:
+def train_tokenizer(corpus: Texts, size: int = VOCABULARY) -> Tokenizer:
     """Learn `size` tokens from equally much text of every kind; `<|endoftext|>` has id 0."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -63,11 +63,11 @@ def load_tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def _sample(corpus: Corpus) -> Iterator[str]:
+def _sample(corpus: Texts) -> Iterator[str]:
     """Equally much text of every kind, taken evenly from all of it."""
-    for kind in corpus.kinds:
+    for kind in list(corpus.trained):
         stretches = [
-            text[start : start + STRETCH] for text in corpus.trained(kind) for start in range(0, len(text), STRETCH)
+            text[start : start + STRETCH] for text in corpus.trained[kind] for start in range(0, len(text), STRETCH)
         ]
         size = sum(map(len, stretches))
         step = max(1.0, size / SAMPLE_CHARACTERS)
@@ -123,7 +123,7 @@ class TokenArrays:
 
 
 def prepare(
-    folder: Path, read: Callable[[], Corpus], vocabulary: int = VOCABULARY, report: Callable[[str], None] = print
+    folder: Path, read: Callable[[], Texts], vocabulary: int = VOCABULARY, report: Callable[[str], None] = print
 ) -> TokenArrays:
     """The arrays in a folder, made from a corpus where they are not there yet; kinds that are there are kept.
 
@@ -136,16 +136,16 @@ def prepare(
     if not (folder / SUMMARY).exists():
         report("reading the corpus")
         corpus = read()
-        _same_corpus(folder, corpus.identity())
+        _same_corpus(folder, corpus.identity)
         if not (folder / TOKENIZER / "tokenizer_config.json").exists():
             report("learning the tokenizer")
             save_tokenizer(train_tokenizer(corpus, vocabulary), folder / TOKENIZER, CONTEXT)
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER / "tokenizer.json"))
-        for kind in corpus.kinds:
+        for kind in list(corpus.trained):
             report(f"turning {kind} into tokens")
-            _write(folder / f"{kind}.trained.npy", tokenizer, corpus.trained(kind))
-            _write(folder / f"{kind}.held_out.npy", tokenizer, corpus.held_out(kind))
-        write_whole(folder / SUMMARY, json.dumps({"kinds": corpus.kinds, "corpus": corpus.identity()}).encode())
+            _write(folder / f"{kind}.trained.npy", tokenizer, corpus.trained[kind])
+            _write(folder / f"{kind}.held_out.npy", tokenizer, corpus.held_out.get(kind, ()))
+        write_whole(folder / SUMMARY, json.dumps({"kinds": list(corpus.trained), "corpus": corpus.identity}).encode())
     return _load(folder)
 
 

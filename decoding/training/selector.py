@@ -37,7 +37,7 @@ from decoding.training.selector_labels import VERIFIER_NAMES
 from decoding.training.selector_learner import SelectorLearner, SelectorSettings, drafting, examples
 from decoding.training.selector_roots import SAMPLINGS, RootData, RootPlan, make_roots, open_data
 from decoding.training.shards import telling
-from decoding.training.text import Texts, texts_from
+from decoding.training.text import Texts, read_corpus, sample_texts
 
 MINUTES, LEARNING_RATE = 1.0, 1e-3
 PHASE, MAKING = "training the selector", "drawing and labelling trees"
@@ -200,9 +200,9 @@ def _data(args: argparse.Namespace) -> tuple[Pair, RootData, Texts]:
     samplings = tuple(Sampling(s.temperature, s.top_p, args.draft_temperature) for s in args.samplings)
     asked = {each.name: getattr(args, each.name) for each in fields(RootPlan) if hasattr(args, each.name)}
     plan = RootPlan(**{**asked, "samplings": samplings})
-    texts, text_identity = texts_from(args.corpus)
+    texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
     pair = pair_of(args)
-    return pair, open_data(args.data, pair, plan, text_identity), texts
+    return pair, open_data(args.data, pair, plan, texts.identity), texts
 
 
 def _latency(args: argparse.Namespace, training: Training, pair: Pair) -> LatencyModel:

@@ -13,7 +13,7 @@ import json
 import re
 import sysconfig
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,50 +39,25 @@ NO_SOURCE = {"test", "tests", "idlelib", "site-packages", "dist-packages", "turt
 
 
 @dataclass(frozen=True)
-class Part:
-    """The documents of one file.
+class Texts:
+    """Text that is trained on.
 
     Attributes:
-        kind: what sort of text it is.
-        name: of the file, for messages.
-        trained, held_out: documents, in their order; either may be empty.
+        trained, held_out: documents by kind of text, kinds in alphabetical order.
+        identity: tells it from other text.
+        prompts: whether every document only begins a window, which the target continues.
     """
 
-    kind: str
-    name: str
-    trained: tuple[str, ...]
-    held_out: tuple[str, ...]
+    trained: Mapping[str, tuple[str, ...]]
+    held_out: Mapping[str, tuple[str, ...]]
+    identity: str = ""
+    prompts: bool = False
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """All text of a training."""
-
-    parts: tuple[Part, ...]
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Kinds of text, in alphabetical order."""
-        return tuple(sorted({part.kind for part in self.parts}))
-
-    def trained(self, kind: str) -> list[str]:
-        """Documents of a kind to train on."""
-        return [text for part in self.parts if part.kind == kind for text in part.trained]
-
-    def held_out(self, kind: str) -> list[str]:
-        """Documents of a kind that nothing is trained on."""
-        return [text for part in self.parts if part.kind == kind for text in part.held_out]
-
-    def identity(self) -> str:
-        """SHA-256 over kinds, documents and what is held out."""
-        digest = hashlib.sha256()
-        for part in self.parts:
-            for word in (part.kind, "trained", *part.trained, "held out", *part.held_out):
-                digest.update(word.encode() + b"\0")
-        return digest.hexdigest()
+Part = tuple[str, tuple[str, ...], tuple[str, ...]]  # kind of a file, documents to train on, documents held out
 
 
-def read_corpus(folder: Path, *, python_source: bool = False) -> Corpus:
+def read_corpus(folder: Path, *, python_source: bool = False) -> Texts:
     """Read every `.txt` and `.txt.gz` of a folder.
 
     Args:
@@ -98,17 +73,34 @@ def read_corpus(folder: Path, *, python_source: bool = False) -> Corpus:
         raise TrainingError(f"{folder} holds no .txt or .txt.gz file: put the text to train on into it.")
     parts = [_part(file.name, read_text(file)) for file in files]
     if python_source:
-        parts.append(_held_apart(PYTHON, "the standard library", python_documents()))
-    corpus = Corpus(tuple(parts))
-    trained = sum(len(text) for part in parts for text in part.trained)
-    if trained < MIN_TRAINED:
+        parts.append(_held_apart(PYTHON, python_documents()))
+    size = sum(len(text) for _, trained, _ in parts for text in trained)
+    if size < MIN_TRAINED:
         raise TrainingError(
-            f"{folder} holds {trained:,} characters to train on: give at least {MIN_TRAINED:,}, or add --python-source."
+            f"{folder} holds {size:,} characters to train on: give at least {MIN_TRAINED:,}, or add --python-source."
         )
-    empty = next((kind for kind in corpus.kinds if not corpus.trained(kind)), None)
-    if empty is not None:
-        raise TrainingError(f"All text of kind {empty} is held out: add {empty}.txt to {folder} or take it away.")
-    return corpus
+    found: tuple[dict[str, tuple[str, ...]], ...] = ({}, {})
+    digest = hashlib.sha256()  # over kinds, documents and what is held out
+    for kind, trained, held_out in parts:
+        for by_kind, texts in zip(found, (trained, held_out), strict=True):
+            if texts:
+                by_kind[kind] = (*by_kind.get(kind, ()), *texts)
+        for word in (kind, "trained", *trained, "held out", *held_out):
+            digest.update(word.encode() + b"\0")
+    trained, held_out = (dict(sorted(by_kind.items())) for by_kind in found)
+    for kind in held_out.keys() - trained.keys():
+        raise TrainingError(f"All text of kind {kind} is held out: add {kind}.txt to {folder} or take it away.")
+    return Texts(trained, held_out, digest.hexdigest())
+
+
+def sample_texts() -> Texts:
+    """The sample prompts, the last one of each kind held out."""
+    by_kind: dict[str, list[str]] = {}
+    for prompt in load_prompts():
+        by_kind.setdefault(prompt.kind, []).append(prompt.text)
+    digest = hashlib.sha256(json.dumps(by_kind, sort_keys=True).encode()).hexdigest()
+    trained = {kind: tuple(texts[:-1]) for kind, texts in by_kind.items() if len(texts) > 1}
+    return Texts(trained, {kind: tuple(by_kind[kind][-1:]) for kind in trained}, digest, prompts=True)
 
 
 def read_text(file: Path) -> str:
@@ -161,11 +153,11 @@ def documents(text: str) -> list[str]:
 def _part(name: str, text: str) -> Part:
     kind, *words = name.split(".")
     if "valid" in words:
-        return Part(kind, name, (), tuple(documents(text)))
-    return _held_apart(kind, name, documents(text))
+        return kind, (), tuple(documents(text))
+    return _held_apart(kind, documents(text))
 
 
-def _held_apart(kind: str, name: str, whole: Sequence[str]) -> Part:
+def _held_apart(kind: str, whole: Sequence[str]) -> Part:
     """Documents with the last of them, or of their text, held out."""
     size = sum(map(len, whole))
     left = round(size * (1 - HELD_OUT))
@@ -177,8 +169,8 @@ def _held_apart(kind: str, name: str, whole: Sequence[str]) -> Part:
             continue
         cut = 0 if left <= size * SLACK else _cut(text, left, max(1, left - round(size * SLACK)))
         pieces = [text[:cut].rstrip("\n")] if cut else []
-        return Part(kind, name, (*trained, *pieces), (text[cut:].strip("\n"), *whole[number + 1 :]))
-    return Part(kind, name, tuple(trained), ())
+        return kind, (*trained, *pieces), (text[cut:].strip("\n"), *whole[number + 1 :])
+    return kind, tuple(trained), ()
 
 
 def _cut(text: str, latest: int, earliest: int) -> int:
@@ -222,40 +214,6 @@ class WindowPlan:
     def size(self) -> int:
         """Tokens of a window: one in front of the first root, and labels behind the last one."""
         return self.roots + self.depth
-
-
-@dataclass(frozen=True)
-class Texts:
-    """What windows are cut from.
-
-    Attributes:
-        trained, held_out: documents by kind of text.
-        prompts: whether every document only begins a window, which the target continues.
-    """
-
-    trained: dict[str, tuple[str, ...]]
-    held_out: dict[str, tuple[str, ...]]
-    prompts: bool = False
-
-
-def texts_from(corpus: Path | None) -> tuple[Texts, str]:
-    """What windows are cut from, a corpus or without one the sample prompts, and what tells it from other text.
-
-    Raises:
-        TrainingError: the corpus is no good.
-    """
-    if corpus is not None:
-        read = read_corpus(corpus)
-        trained = {kind: tuple(read.trained(kind)) for kind in read.kinds}
-        held_out = {kind: tuple(read.held_out(kind)) for kind in read.kinds}
-        return Texts(trained, {kind: texts for kind, texts in held_out.items() if texts}), read.identity()
-    by_kind: dict[str, list[str]] = {}
-    for prompt in load_prompts():
-        by_kind.setdefault(prompt.kind, []).append(prompt.text)
-    digest = hashlib.sha256(json.dumps(by_kind, sort_keys=True).encode()).hexdigest()
-    # The last prompt of each kind is held out.
-    trained = {kind: tuple(texts[:-1]) for kind, texts in by_kind.items() if len(texts) > 1}
-    return Texts(trained, {kind: tuple(by_kind[kind][-1:]) for kind in trained}, prompts=True), digest
 
 
 def windows_of(
