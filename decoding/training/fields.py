@@ -1,14 +1,15 @@
-"""What can be set before a training starts: one line per argument of its command, with words what it does.
+"""What can be set before a training starts: one line per argument of its command, which a page shows as a widget.
 
-The commands' own parsers are the truth: a test holds names, defaults and choices against them.
+Torch-free: what few need stands in the parser of the command alone.
 """
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from decoding.models.presets import PairSettings
+from decoding.heads.store import LOSSES
 from decoding.training.folder import Kind
 
 
@@ -38,14 +39,28 @@ class Field:
 
     @property
     def name(self) -> str:
-        """Part of its widget's key."""
+        """What parsed arguments and keys of widgets call it."""
         return self.flag.removeprefix("--").replace("-", "_")
+
+    def add_to(self, parser: argparse.ArgumentParser, **more: Any) -> None:
+        """Have a command take it; `more` is of `add_argument`."""
+        asked: dict[str, Any] = {"help": self.meaning.replace("%", "%%"), "default": self.default}
+        if self.choices is not None:
+            asked["choices"] = tuple(self.choices)
+        elif self.default is False:
+            asked["action"] = "store_true"
+        elif self.default == "":
+            asked |= {"default": None, "metavar": "DIR", "type": Path}
+        else:
+            asked |= {"type": int if self.default is None else type(self.default), "metavar": "N"}
+        if not self.flag.startswith("--"):
+            asked["nargs"] = "?"
+        parser.add_argument(self.flag, **asked | more)
 
 
 CORPUS = "corpus"
 VERIFIERS = {"specinfer": "SpecInfer", "nss": "NSS", "naive_tree": "Naive tree", "spectr": "SpecTr", "khisti": "Khisti",
              "traversal": "Traversal"}  # fmt: skip
-LOSSES = {"talf": "TALF", "hass": "HASS", "eagle": "EAGLE"}
 RATE = Field("--learning-rate", "Learning rate", "Its peak; where a loss is no number, a lower one.", 3e-4, 1e-6, 1.0,
              more=True)  # fmt: skip
 DEVICE = Field("--device", "Device", "Automatic takes a GPU where there is one.", "auto", more=True,
@@ -115,57 +130,3 @@ SELECTOR = (
 FIELDS: dict[Kind, tuple[Field, ...]] = {"head": HEAD, "selector": SELECTOR, "embedded": EMBEDDED}
 # Minutes and steps that the form begins with.
 LENGTHS: dict[Kind, tuple[float, int]] = {"head": (10.0, 600), "selector": (1.0, 2000), "embedded": (60.0, 5000)}
-PAIR_FLAGS = {"target": "--target", "draft": "--draft", "dtype": "--dtype", "context_length": "--context-length"}
-
-
-def arguments_of(kind: Kind, values: Mapping[str, Any], pair: PairSettings | None = None) -> list[str]:
-    """Words of the command behind its module: what differs from its defaults, the length, and the pair.
-
-    Args:
-        values: of the widgets, by flag.
-        pair: the pair that it is for; None where it makes one.
-    """
-    placed, words = [], []
-    for field in FIELDS[kind]:
-        value = values.get(field.flag, field.default)
-        if field.flag in FOLDERS and value:
-            value = str(Path(value).expanduser().resolve())
-        if value is None or value in ("", field.default):
-            continue
-        if not field.flag.startswith("--"):
-            placed.append(str(value))
-        elif field.default is False:
-            words.append(field.flag)
-        else:
-            words += [field.flag, f"{value:g}" if isinstance(value, float) else str(value)]
-    for flag in ("--minutes", "--steps"):
-        if flag in values:
-            words += [flag, f"{values[flag]:g}" if flag == "--minutes" else str(values[flag])]
-    return [*placed, *words, *(_pair_words(pair) if pair is not None else ())]
-
-
-FOLDERS = (CORPUS, "--corpus")
-
-
-def title_of(kind: Kind, values: Mapping[str, Any]) -> str:
-    """A few words for a training that has not written its own name yet."""
-    if kind == "head":
-        return f"{LOSSES[values['--loss']]} head"
-    if kind == "selector":
-        return f"Selector for {VERIFIERS[values['--verifier']]}"
-    return f"Pair from {Path(values[CORPUS]).name}".strip()
-
-
-def heads_to_start_from() -> dict[str, str]:
-    """Trained heads by name, with words for them; whether one fits the target is told when the training begins."""
-    from decoding.heads.store import all_heads
-
-    return {card.name: card.words for card in all_heads()}
-
-
-def _pair_words(pair: PairSettings) -> list[str]:
-    usual, words = PairSettings(), []
-    for name, flag in PAIR_FLAGS.items():
-        if getattr(pair, name) != getattr(usual, name):
-            words += [flag, str(getattr(pair, name))]
-    return [*words, *(["--split"] if pair.split else [])]
