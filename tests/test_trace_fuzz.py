@@ -12,7 +12,7 @@ from benchmarks.trace_mutations import KINDS
 from decoding.common.errors import TraceFileError
 from decoding.trace.archive import save_run
 from tests.helpers.traces import Spec, iteration_of, run_autoregressive, run_mixed
-from viz.scope.mask import mask_figure
+from viz.scope.panels import mask_figure
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
 from pages.ui.common.worker import Job
 from pages.ui.verify.state import Looked
-from pages.ui.verify.steps import table_html, words_html
-from pages.ui.verify.table import OWN, table_data
+from pages.ui.verify.tree import OWN, table_data, table_html, words_html
 from tests.helpers.traces import ended
 from tests.pages.apptest import finish, open_page, sentences
 

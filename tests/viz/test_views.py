@@ -16,11 +16,19 @@ from decoding.trace.tree_mask import tree_mask
 from tests.helpers import traces
 from viz.charts import methods
 from viz.charts import run as charts
-from viz.scope.cache import MAX_CELLS, cache_figure, cache_strip, cache_strips
 from viz.scope.export import tree_figure
-from viz.scope.mask import mask_figure, mask_png
+from viz.scope.panels import (
+    MAX_CELLS,
+    cache_figure,
+    cache_strip,
+    cache_strips,
+    mask_figure,
+    mask_png,
+    provenance_counts,
+    text_html,
+    text_spans,
+)
 from viz.scope.scene import build_scene
-from viz.scope.text_strip import provenance_counts, text_html, text_spans
 from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, style
 from viz.tokens import columns, escaped, visible
 

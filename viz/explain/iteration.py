@@ -3,10 +3,8 @@ node got its verdict, why it was expanded or not, why a token was not drafted.
 """
 
 from decoding.trace.records import PHASES, IterationTrace, NodeTrace, RunTrace
-from viz.explain.absent import why_absent
-from viz.explain.growth import why_not_expanded, why_pruned
-from viz.explain.tested_law import is_sampled
-from viz.explain.truncation import end_words, is_cut, would_have
+from viz.explain.growth import why_absent, why_not_expanded, why_pruned
+from viz.explain.known import end_words, is_cut, is_sampled, would_have
 from viz.explain.verdict import why_verdict
 from viz.formats import duration, plural
 from viz.theme import PHASE_WORDS

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 from decoding.trace.records import IterationTrace, NodeTrace, Reason, VerificationStep
 from viz.explain.growth import why_pruned
-from viz.explain.known import Known
-from viz.explain.tested_law import certain_words, impossible_words, limit_words, preferred, target_shown
-from viz.explain.truncation import end_words
+from viz.explain.known import Known, certain_words, end_words, impossible_words, limit_words, preferred, target_shown
 from viz.formats import chance, limit_and_drawn, listed, number, ordinal
 from viz.theme import MARKS
 from viz.tokens import quote

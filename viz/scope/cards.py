@@ -1,10 +1,9 @@
 """What the card of a node says: its verdict and why, both laws at its place, and the tests made there."""
 
 from decoding.trace.records import IterationTrace
-from viz.explain.absent import Absences
+from viz.explain.growth import Absences
 from viz.explain.iteration import why_final, why_not_expanded, why_verdict
-from viz.explain.known import Known
-from viz.explain.tested_law import law_head, preferred, target_shown, target_top
+from viz.explain.known import Known, law_head, preferred, target_shown, target_top
 from viz.explain.verdict import residuals, verdict_words
 from viz.formats import number
 from viz.scope.phases import FINAL_ID, removed_state

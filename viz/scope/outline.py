@@ -16,9 +16,7 @@ from decoding.trace.records import IterationTrace, KVTrace
 from decoding.trace.tables import csv_table
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import iteration_summary, quote, why_final, why_verdict
-from viz.explain.known import Known
-from viz.explain.tested_law import law_words, target_shown
-from viz.explain.truncation import after_end, end_words
+from viz.explain.known import Known, after_end, end_words, law_words, target_shown
 from viz.explain.verdict import verdict_words
 from viz.formats import duration, number, plural
 from viz.scope.phases import FINAL_ID, time_rows

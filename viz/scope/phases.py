@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 from decoding.trace.records import PHASES, IterationTrace
 from viz.explain.iteration import quote, why_final
-from viz.explain.known import Known
-from viz.explain.tested_law import is_sampled, law_words
+from viz.explain.known import Known, is_sampled, law_words
 from viz.formats import byte_size, duration, number, plural
 from viz.theme import PHASE_WORDS
 

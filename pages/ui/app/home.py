@@ -13,7 +13,7 @@ from pages.ui.scope.component import scope
 from viz.explain.iteration import lost_node
 from viz.formats import duration, parameters, plural
 from viz.scope.data import compact_data
-from viz.scope.text_strip import iteration_spans
+from viz.scope.panels import iteration_spans
 from viz.theme import MARKS
 from viz.tokens import visible
 

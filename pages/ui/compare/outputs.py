@@ -14,7 +14,7 @@ from pages.ui.compare.sentences import label_of, same_words
 from pages.ui.scope.component import scope
 from viz.formats import duration, plural
 from viz.scope.data import compact_data
-from viz.scope.text_strip import iteration_spans, provenance_counts, text_html, underline
+from viz.scope.panels import iteration_spans, provenance_counts, text_html, underline
 from viz.tokens import visible
 
 OUTPUT_HEIGHT = 250

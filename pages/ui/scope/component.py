@@ -3,9 +3,9 @@
     scope(film(run, "scope"), key="scope", height=700, on_iteration=seen, on_unfold=open_fold)
     scope(compact_data(iteration, scene_id="a:3"), key="tree-a", height=320)
 
-Data with a film (`pages.ui.scope.run.film`) are many iterations: the browser steps through them by itself, reports where
-it stands a moment after it has come to rest, and goes elsewhere only for an `ask` with a serial that it has not seen.
-Data without one are a compact tree; there `selected` and `phase` set where a new scene starts. Callbacks run before the
+Data with a film (`pages.ui.scope.run`) are many iterations: the browser steps through them by itself, reports where it
+stands a moment after it has come to rest, and goes elsewhere only for an `ask` with a serial that it has not seen. Data
+without one are a compact tree; there `selected` and `phase` set where a new scene starts. Callbacks run before the
 script does. Dark or light comes from Streamlit's CSS variables. For tests the root element `.ds-root` carries
 `data-drawn-scene`, `data-phase`, `data-selected`, `data-second` and `data-hovered`.
 """

@@ -20,7 +20,7 @@ from viz.branches.diff import compare_trees
 from viz.charts.training import Moment, moments_figure
 from viz.formats import plural
 from viz.scope.data import compact_data
-from viz.scope.text_strip import text_html, text_spans
+from viz.scope.panels import text_html, text_spans
 
 TREE_HEIGHT, TEXT_HEIGHT = 300, 118
 PROMPT_TOKENS, WRITTEN_TOKENS = 16, 160

@@ -13,14 +13,15 @@ from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import is_busy
 from pages.ui.what_if.branches import SLOT, Edit, Force, History, Wish
 from pages.ui.what_if.work import start_fork
-from pages.ui.widgets.controls import method_picker, set_method
-from pages.ui.widgets.settings import (
+from pages.ui.widgets.controls import (
     SAMPLING,
     as_widget_holds,
     chosen_verifier,
+    method_picker,
     picked_sampling,
     picked_settings,
     sampling_controls,
+    set_method,
     setting_words,
 )
 from pages.ui.widgets.trained import TRAINED
