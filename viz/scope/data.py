@@ -18,9 +18,9 @@ from viz.explain.known import Known, sampling_words
 from viz.formats import duration, plural
 from viz.glossary import explain_term
 from viz.scope.cards import cards, laws
-from viz.scope.panels import ORDER_WORDS, CacheStrip, cache_strips, iteration_spans, row_orders
+from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_orders
 from viz.scope.phases import time_rows
-from viz.scope.scene import Scene, build_scene, overview_data, scene_to_json
+from viz.scope.scene import Scene, build_scene, overview_data, plain, scene_to_json
 from viz.theme import MARKS, PHASE_COLORS
 from viz.tokens import quote, visible
 
@@ -54,7 +54,7 @@ def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unf
         "cards": cards(iteration, scene, known),
         "laws": laws(iteration, scene, known),
         "mask": _mask(iteration),
-        "kv": [_strip(strip) for strip in cache_strips(iteration)],
+        "kv": [plain(strip) for strip in cache_strips(iteration)],
         "position": iteration.prefix_length,
         "times": _times(iteration),
         "recorded": bool(iteration.nodes),
@@ -128,20 +128,6 @@ def _mask(iteration: IterationTrace) -> dict:
             }
             for order in (row_orders(iteration, mask) if len(mask.order) > 1 else ())
         ],
-    }
-
-
-def _strip(strip: CacheStrip) -> dict:
-    """A cache's strip as plain lists; a cell is (row, node, kept, moved)."""
-    return {
-        "model": strip.model,
-        "rows_before": strip.rows_before,
-        "written": [(cell.row, cell.node_id, cell.kept, cell.moved) for cell in strip.written],
-        "after": [(cell.row, cell.node_id, cell.kept, cell.moved) for cell in strip.after],
-        "not_drawn": strip.not_drawn,
-        "rebuilt": strip.rebuilt,
-        "note": strip.note,
-        "rest": strip.rest,
     }
 
 

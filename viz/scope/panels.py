@@ -2,20 +2,22 @@
 
 import base64
 import html
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
+from typing import NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
-from PIL import Image
+from PIL import Image, ImageColor
 
 from decoding.trace.node_orders import NODE_ORDERS, breadth_first, depth_first
 from decoding.trace.records import IterationTrace, KVTrace, RunTrace
 from decoding.trace.tree_mask import BLOCK, Blocks, TreeMask, count_blocks, tree_mask
 from viz.explain.known import is_cut
 from viz.formats import plural
-from viz.theme import GREY, MARKS, palette, style, with_alpha
+from viz.theme import GREY, MARKS, style, with_alpha
 from viz.tokens import escaped, visible
 
 PROVENANCE_WORDS = {
@@ -50,10 +52,10 @@ class Span:
     current: bool
 
 
-def text_spans(run: RunTrace, current: int | None = None, upto: int | None = None) -> tuple[Span, ...]:
-    """Spans of prompt and output; with `upto` only the iterations before and including that one."""
+def text_spans(run: RunTrace, current: int) -> tuple[Span, ...]:
+    """Spans of prompt and output."""
     spans = [Span(text, visible(text), "prompt", None, None, False) for text in run.prompt_texts]
-    for iteration in run.iterations if upto is None else run.iterations[: upto + 1]:
+    for iteration in run.iterations:
         spans += iteration_spans(iteration, iteration.index == current)
     return tuple(spans)
 
@@ -94,11 +96,8 @@ def text_html(spans: Sequence[Span]) -> str:
 
 def provenance_counts(spans: Sequence[Span]) -> dict[str, int]:
     """Number of output tokens by where they came from."""
-    counts = dict.fromkeys(PROVENANCE_MARK, 0)
-    for span in spans:
-        if span.provenance in counts:
-            counts[span.provenance] += 1
-    return counts
+    counts = Counter(span.provenance for span in spans)
+    return {provenance: counts[provenance] for provenance in PROVENANCE_MARK}
 
 
 MAX_CELLS = 80
@@ -106,8 +105,7 @@ COMMITTED = -1
 REST_COLUMNS = 14
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One row of a cache: its number, its node (-1 for committed text), and where a kept row ends or came from."""
 
     row: int
@@ -134,14 +132,13 @@ class CacheStrip:
     not_drawn: int
     rebuilt: bool
     note: str
-    rest: str = ""
+    rest: str
 
 
 def cache_strips(iteration: IterationTrace) -> tuple[CacheStrip, ...]:
     """Strips of the caches that the iteration had: the target's, and the draft's if there is a draft model."""
     caches = (("target", iteration.kv_target), ("draft", iteration.kv_draft))
-    strips = [(cache_strip(model, kv), kv) for model, kv in caches if kv is not None]
-    return tuple(replace(strip, rest=_rest(iteration, kv)) for strip, kv in strips)
+    return tuple(_cache_strip(iteration, model, kv) for model, kv in caches if kv is not None)
 
 
 def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
@@ -155,16 +152,16 @@ def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
     return f"no row for {texts}: the text ends" if is_cut(iteration) else f"next time: {texts}"
 
 
-def cache_strip(model: str, kv: KVTrace) -> CacheStrip:
+def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStrip:
     """One cache's strip; beyond `MAX_CELLS` the freed rows at the end are counted instead of drawn."""
-    goes_to = {row: kv.rows_before + place for place, row in enumerate(kv.kept_from)}
-    written = []
-    for place, node_id in enumerate(kv.row_nodes):
-        row = kv.rows_before + place
-        written.append(Cell(row, node_id, row in goes_to, goes_to.get(row, row) != row and not kv.rebuilt))
+    goes_to = {row: place for place, row in enumerate(kv.kept_from, start=kv.rows_before)}
+    written = [
+        Cell(row, node_id, row in goes_to, goes_to.get(row, row) != row and not kv.rebuilt)
+        for row, node_id in enumerate(kv.row_nodes, start=kv.rows_before)
+    ]
+    nodes = {cell.row: cell.node_id for cell in written}
     after = tuple(
-        Cell(kv.rows_before + place, _node_at(kv, row), True, row != kv.rows_before + place and not kv.rebuilt)
-        for place, row in enumerate(kv.kept_from)
+        Cell(place, nodes.get(row, COMMITTED), True, row != place and not kv.rebuilt) for row, place in goes_to.items()
     )
     not_drawn = 0
     if len(written) > MAX_CELLS:
@@ -173,12 +170,8 @@ def cache_strip(model: str, kv: KVTrace) -> CacheStrip:
         room = max(MAX_CELLS - len(shown), 0)
         not_drawn = len(freed) - len(freed[:room])
         written = sorted([*shown, *freed[:room]], key=lambda cell: cell.row)
-    return CacheStrip(model, kv.rows_before, tuple(written), after, not_drawn, kv.rebuilt, _note(kv, after))
-
-
-def _node_at(kv: KVTrace, row: int) -> int:
-    place = row - kv.rows_before
-    return kv.row_nodes[place] if 0 <= place < len(kv.row_nodes) else COMMITTED
+    note, rest = _note(kv, after), _rest(iteration, kv)
+    return CacheStrip(model, kv.rows_before, tuple(written), after, not_drawn, kv.rebuilt, note, rest)
 
 
 def _note(kv: KVTrace, after: tuple[Cell, ...]) -> str:
@@ -238,20 +231,18 @@ def _hover(iteration: IterationTrace, cell: Cell) -> str:
 MAX_POINTS = 20_000
 
 
-def mask_png(allowed: np.ndarray, color: str = MARKS["accepted"].color, scale: int = 1) -> str:
-    """A boolean array as the data URL of a 1-bit PNG: allowed cells in `color`, `scale` pixels wide, others clear."""
-    if scale > 1:
-        allowed = allowed.repeat(scale, axis=0).repeat(scale, axis=1)
-    image = Image.fromarray(allowed.astype(np.uint8), mode="P")
-    image.putpalette([0, 0, 0, *(int(color[i : i + 2], 16) for i in (1, 3, 5))])
+def mask_png(allowed: np.ndarray, scale: int) -> str:
+    """A boolean array as the data URL of a 1-bit PNG: allowed cells in colour, `scale` pixels wide, others clear."""
+    image = Image.fromarray(allowed.repeat(scale, axis=0).repeat(scale, axis=1).astype(np.uint8), mode="P")
+    image.putpalette([0, 0, 0, *ImageColor.getrgb(MARKS["accepted"].color)])
     buffer = BytesIO()
     image.save(buffer, format="PNG", bits=1, transparency=0, optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def mask_figure(iteration: IterationTrace, dark: bool = False, selected: int | None = None) -> go.Figure:
+def mask_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
     """Exportable figure of the mask; a clear scatter above the picture carries the hover text."""
-    mask, colors = tree_mask(iteration), palette(dark)
+    mask = tree_mask(iteration)
     rows = len(mask.order)
     figure = go.Figure()
     # Plotly smooths small pictures, so each cell gets enough pixels of its own to keep its edges.
@@ -279,12 +270,6 @@ def mask_figure(iteration: IterationTrace, dark: bool = False, selected: int | N
         text=[f"row {r} {names[r]} sees column {c} {names[c]}" for r, c in zip(seen_rows, seen_columns, strict=True)],
         hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip
-    if selected in mask.order:
-        row = mask.order.index(selected)
-        figure.add_shape(
-            type="rect", x0=-0.5, x1=rows - 0.5, y0=row - 0.5, y1=row + 0.5,
-            line={"color": colors.select, "width": 2},
-        )  # fmt: skip
     step = max(1, rows // 16)
     ticks = {"tickvals": list(range(0, rows, step)), "ticktext": [str(i) for i in mask.order[::step]]}
     style(figure, dark)

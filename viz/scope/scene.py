@@ -401,12 +401,12 @@ def _default_selected(iteration: IterationTrace, keep: set[int]) -> int:
 
 def scene_to_json(scene: Scene) -> dict:
     """The scene as plain dicts and lists, ready for the component."""
-    nodes = [_plain(node) for node in scene.nodes]
+    nodes = [plain(node) for node in scene.nodes]
     for node in nodes:
         node["row"], node["width"] = round(node["row"], 3), round(node["width"], 4)
-    return _plain(scene) | {"nodes": nodes, "phases": [_plain(phase) for phase in scene.phases]}
+    return plain(scene) | {"nodes": nodes, "phases": [plain(phase) for phase in scene.phases]}
 
 
-def _plain(record) -> dict:
+def plain(record) -> dict:
     """Attributes of a record, not copied: `asdict` walks every string of every phase."""
     return {name: getattr(record, name) for name in record.__dataclass_fields__}

@@ -25,7 +25,7 @@ from viz.branches.diff import (
     parting_words,
     same_prefix,
 )
-from viz.branches.graph import BranchGraph, branch_graph, graph_data
+from viz.branches.graph import branch_graph
 from viz.components import component_script, component_style
 from viz.explain.iteration import why_final, why_verdict
 from viz.scope.data import compact_data
@@ -104,7 +104,7 @@ _component = st.components.v2.component(
 )
 
 
-def branch_history(graph: BranchGraph, key: str, height: int, on_pick: Callable[[int, str, int | None], None]) -> None:
+def branch_history(graph: dict, key: str, height: int, on_pick: Callable[[int, str, int | None], None]) -> None:
     """Draw a history; `on_pick` gets the branch, the side it shall stand on, and an iteration or None."""
 
     def picked() -> None:
@@ -113,7 +113,7 @@ def branch_history(graph: BranchGraph, key: str, height: int, on_pick: Callable[
         if value is not None:
             on_pick(int(value["branch"]), value["side"], value["iteration"])
 
-    _component(key=key, data=graph_data(graph), height=height, on_pick_change=picked)
+    _component(key=key, data=graph, height=height, on_pick_change=picked)
 
 
 GUIDE = """
