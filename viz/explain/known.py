@@ -1,7 +1,13 @@
-"""An iteration whose path the end of the text cut: what the verifier would have committed after it.
+"""What sentences about an iteration need to know of all of it: where it was cut, which law tests used, what was forced.
 
-The end of text token or the requested length ends a run as autoregressive decoding would, in the middle of a path if
-need be. The verifier decided about the whole tree all the same, so that its record goes on behind the end.
+known = Known(iteration)        # computes each thing when it is first asked for
+said = [why_verdict(iteration, node.node_id, known) for node in iteration.nodes]
+
+The end of text token or the requested length may cut a path in its middle, as autoregressive decoding would. The
+verifier decided about the whole tree all the same, so that its record goes on behind the end.
+
+Shown is the target's law that the verifier tested against, after temperature and top-p. A record that was written
+without it, and greedy decoding, which needs no law, have the target at temperature 1; then the words say so.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,18 +32,6 @@ def cut_nodes(iteration: IterationTrace) -> tuple[int, ...]:
         return ()
     kept = set(iteration.accepted)
     return tuple(node for node in iteration.path(iteration.steps[-1].node_id)[1:] if node not in kept)
-
-
-def after_end(iteration: IterationTrace) -> frozenset[int]:
-    """Nodes at which the verifier decided after the end of the text: where the text ended, and what was cut off."""
-    if not is_cut(iteration):
-        return frozenset()
-    return frozenset((iteration.accepted[-1] if iteration.accepted else 0, *cut_nodes(iteration)))
-
-
-def is_after_end(iteration: IterationTrace, step: VerificationStep) -> bool:
-    """Whether a decision came after the end of the text: at a node, or about one, that was not committed."""
-    return step.node_id in after_end(iteration)
 
 
 def end_words(iteration: IterationTrace) -> str:
@@ -72,6 +66,12 @@ def target_shown(node: NodeTrace) -> float | None:
 def target_top(iteration: IterationTrace, place: int) -> tuple[tuple[int, str, float], ...]:
     """Top of the target's law after a node in the same law as `target_shown`."""
     return iteration.tested_top(place) or iteration.target_top(place)
+
+
+def target_of(iteration: IterationTrace, place: int, token: int) -> tuple[int | None, float | None]:
+    """Rank and probability of a token after a node in the same law, None where they are not recorded."""
+    ranked = enumerate(target_top(iteration, place), start=1)
+    return next(((rank, p) for rank, (known, _, p) in ranked if known == token), (None, None))
 
 
 def preferred(iteration: IterationTrace, place: int) -> float | None:
@@ -120,20 +120,6 @@ class Rejections:
     count: int = 0
     last: VerificationStep | None = None
     drafted: float = 0.0
-
-
-def rejections(iteration: IterationTrace) -> dict[int, Rejections]:
-    """What had been rejected at its place before each step, by the step's `id`: equal tests may come twice."""
-    before: dict[int, Rejections] = {}
-    at_place: dict[int, Rejections] = {}
-    gone: set[int | None] = set()
-    for step in iteration.steps:
-        so_far = before.setdefault(id(step), at_place.get(step.node_id, Rejections()))
-        if step.kind == "test" and not step.accepted:
-            given = 0.0 if step.child_id in gone else iteration.nodes[step.child_id].draft_probability or 0.0
-            gone.add(step.child_id)
-            at_place[step.node_id] = Rejections(so_far.count + 1, step, so_far.drafted + given)
-    return before
 
 
 def limit_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
@@ -315,8 +301,9 @@ class Known:
 
     @cached_property
     def after_end(self) -> frozenset[int]:
-        """Nodes at which the verifier decided after the end of the text."""
-        return after_end(self.iteration)
+        """Nodes at which the verifier decided after the end of the text: where the text ended, and what was cut off."""
+        ended_at = self.iteration.accepted[-1] if self.iteration.accepted else 0
+        return frozenset((ended_at, *self.cut)) if is_cut(self.iteration) else frozenset()
 
     @cached_property
     def accepted(self) -> frozenset[int]:
@@ -337,29 +324,32 @@ class Known:
     @cached_property
     def decisions(self) -> Mapping[int, Sequence[VerificationStep]]:
         """Tests, matches and choices by the node below which they were made."""
-        return _grouped(self.iteration.steps, lambda step: (step.node_id,))
+        return _grouped(self.iteration.steps, lambda step: step.node_id)
 
     @cached_property
     def about(self) -> Mapping[int | None, Sequence[VerificationStep]]:
         """Tests, matches and choices by the child that they are about."""
-        return _grouped(self.iteration.steps, lambda step: (step.child_id,))
+        return _grouped(self.iteration.steps, lambda step: step.child_id)
 
     @cached_property
     def matches(self) -> Mapping[int, Sequence[VerificationStep]]:
         """Matches between two nodes by either of them."""
-        between = (step for step in self._of_kind("match") if step.child_id != step.rival_id)
-        return _grouped(between, lambda step: (step.child_id, step.rival_id))
+        found: dict[int, list[VerificationStep]] = {}
+        for step in self.iteration.steps:
+            if step.kind == "match" and step.child_id != step.rival_id:
+                for node in (step.child_id, step.rival_id):
+                    found.setdefault(node, []).append(step)
+        return found
 
-    @cached_property
-    def choices(self) -> Mapping[int, VerificationStep]:
+    def choice(self, node_id: int) -> VerificationStep | None:
         """The first choice made below a node."""
-        made = _grouped(self._of_kind("choice"), lambda step: (step.node_id,))
-        return {place: steps[0] for place, steps in made.items()}
+        return next((step for step in self.decisions.get(node_id, ()) if step.kind == "choice"), None)
 
     @cached_property
     def passed(self) -> VerificationStep | None:
         """The first test that passed."""
-        return next((step for step in self._of_kind("test") if step.accepted and step.child_id is not None), None)
+        tests = (step for step in self.iteration.steps if step.kind == "test" and step.child_id is not None)
+        return next((step for step in tests if step.accepted), None)
 
     def before(self, step: VerificationStep) -> Rejections:
         """What had been rejected at the place of a test when it was made."""
@@ -367,18 +357,22 @@ class Known:
 
     @cached_property
     def _rejections(self) -> Mapping[int, Rejections]:
-        return rejections(self.iteration)
+        """By the step's `id`: equal tests may come twice."""
+        before: dict[int, Rejections] = {}
+        at_place: dict[int, Rejections] = {}
+        gone: set[int | None] = set()
+        for step in self.iteration.steps:
+            so_far = before.setdefault(id(step), at_place.get(step.node_id, Rejections()))
+            if step.kind == "test" and not step.accepted:
+                given = 0.0 if step.child_id in gone else self.iteration.nodes[step.child_id].draft_probability or 0.0
+                gone.add(step.child_id)
+                at_place[step.node_id] = Rejections(so_far.count + 1, step, so_far.drafted + given)
+        return before
 
-    def _of_kind(self, kind: str) -> Iterable[VerificationStep]:
-        return (step for step in self.iteration.steps if step.kind == kind)
 
-
-def _grouped(
-    steps: Iterable[VerificationStep], nodes_of: Callable[[VerificationStep], tuple[int | None, ...]]
-) -> dict[int | None, list[VerificationStep]]:
-    """Steps in their order, by the nodes that each is about."""
+def _grouped(steps: Iterable[VerificationStep], key: Callable) -> dict[int | None, list[VerificationStep]]:
+    """Steps in their order, by what `key` gives of each."""
     found: dict[int | None, list[VerificationStep]] = {}
     for step in steps:
-        for node in nodes_of(step):
-            found.setdefault(node, []).append(step)
+        found.setdefault(key(step), []).append(step)
     return found

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from viz.explain.iteration import quote
 from viz.formats import duration, plural
 from viz.glossary import explain_term
 from viz.race.lanes import OWN, UNKNOWN, Lane, check_lanes
 from viz.theme import PHASE_COLORS, PHASE_WORDS
-from viz.tokens import visible
+from viz.tokens import quote, visible
 
 # The prompt is mentioned where it moves the ratio of the speeds by this much, a phase from this share of an iteration.
 LEAST_PROMPT_EFFECT = 0.015

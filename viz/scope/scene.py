@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from decoding.trace.records import IterationTrace, NodeTrace
 from viz.explain.iteration import iteration_summary
-from viz.explain.known import target_shown, target_top
+from viz.explain.known import target_of, target_shown
 from viz.formats import number, plural
 from viz.scope.phases import FINAL_ID, Phase, Shown, phases_of
 from viz.tokens import columns, visible
@@ -337,7 +337,7 @@ def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state:
         )  # fmt: skip
     if role == "final":
         text = iteration.final_text or ""
-        value = next((p for i, _, p in target_top(iteration, parent_id) if i == iteration.committed_ids[-1]), None)
+        _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
         both = f"{iteration.final_kind} {number(value)}" if value is not None else iteration.final_kind
         title = f"{visible(text)}: {iteration.final_kind} token"
         return SceneNode(

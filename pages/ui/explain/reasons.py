@@ -29,10 +29,9 @@ from pages.ui.tune.controls import FROM_RUN
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import SAMPLING, set_method, setting_words
 from viz.explain.draft_rule import DraftRank, DraftRanks
-from viz.explain.growth import why_absent
-from viz.explain.iteration import why_final, why_not_expanded, why_pruned, why_verdict
-from viz.explain.known import is_after_end, law_head, law_words, target_shown, target_top
-from viz.explain.verdict import residuals, verdict_words
+from viz.explain.growth import why_absent, why_not_expanded, why_pruned
+from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
+from viz.explain.known import Known, is_sampled, law_head, law_words, target_of, target_shown
 from viz.formats import chance, limit_and_drawn, number, ordinal, plural
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
@@ -291,16 +290,12 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
         pairs.append(("draft", _rank_words(given, draft)))
     if given is not None:
         pairs.append(("path probability", number(iteration.nodes[subject.parent].path_probability * given, 4)))
-    target = next(
-        ((rank, p) for rank, (t, _, p) in enumerate(target_top(iteration, subject.parent), 1) if t == subject.token_id),
-        None,
-    )
+    rank, target = target_of(iteration, subject.parent, subject.token_id)
     if target is not None:
-        pairs.append((f"target, {law_words(iteration)}", f"{number(target[1], 4)} · {ordinal(target[0])}"))
+        pairs.append((f"target, {law_words(iteration)}", f"{number(target, 4)} · {ordinal(rank)}"))
     elif node is not None and node.target_probability is not None:
         pairs.append((f"target, {law_words(iteration)}", number(target_shown(node), 4)))
-    certain = all(step.drawn is None for step in iteration.steps)
-    if node is not None and node.acceptance_probability is not None and not certain:
+    if node is not None and node.acceptance_probability is not None and is_sampled(iteration):
         pairs.append(("reached and accepted, exact", chance(node.acceptance_probability)))
     if node is not None and node.multiplicity > 1:
         pairs.append(("drafted", f"{node.multiplicity} times"))
@@ -318,28 +313,25 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
     steps = [step for step in iteration.steps if step.node_id == place]
     if not steps:
         return ""
-    drawn = any(step.drawn is not None for step in iteration.steps)
-    body = "".join(_test_row(iteration, step, drawn, step.token_id == subject.token_id) for step in steps)
+    drawn, late = is_sampled(iteration), place in Known(iteration).after_end
+    body = "".join(_test_row(iteration, step, drawn, late, step.token_id == subject.token_id) for step in steps)
     law, law_told = law_head(iteration)
-    heads = [("token", "", ""), ("draft", "number", explain_term("draft probability")), (law, "number", law_told)]
+    heads = [("token", ""), ("draft", explain_term("draft probability")), (law, law_told)]
     if drawn:
-        heads += [
-            ("passes", "number", explain_term("acceptance probability")),
-            ("drawn", "number", explain_term("draw")),
-        ]
+        heads += [("passes", explain_term("acceptance probability")), ("drawn", explain_term("draw"))]
     told = "".join(
-        f'<th class="{kind}" title="{html.escape(words)}">{name}</th>'
-        for name, kind, words in [*heads, ("outcome", "", "")]
+        f'<th class="{"number" if words else ""}" title="{html.escape(words)}">{name}</th>'
+        for name, words in [*heads, ("outcome", "")]
     )
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
     title = "Tests" if drawn else "Compared with the target's favourite"
     return f"<h5>{title} after {html.escape(after)}, in order</h5><table><tr>{told}</tr>{body}</table>"
 
 
-def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, here: bool) -> str:
+def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, late: bool, here: bool) -> str:
     """One test, match or choice."""
     child = None if step.child_id is None else iteration.nodes[step.child_id]
-    target = next((p for token, _, p in target_top(iteration, step.node_id) if token == step.token_id), None)
+    _, target = target_of(iteration, step.node_id, step.token_id)
     if child is not None and target is None:
         target = target_shown(child)
     draft = DraftRanks(iteration).of(step.node_id, step.token_id).probability
@@ -352,7 +344,8 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, he
     cells += limits if drawn else []
     told = "".join(f'<td class="number">{html.escape(cell)}</td>' for cell in cells)
     text = html.escape(visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16))
-    outcome = html.escape(_outcome(iteration, step, drawn))
+    in_vain = late and (step.kind == "choice" or (step.kind == "test" and step.accepted))
+    outcome = html.escape(_outcome(iteration, step, drawn) + (", but the text had ended" if in_vain else ""))
     weight = " style=font-weight:600" if here else ""
     return f'<tr{weight}><td class="token">{text}</td>{told}<td>{outcome}</td></tr>'
 
@@ -361,13 +354,12 @@ def _outcome(iteration: IterationTrace, step: VerificationStep, drawn: bool) -> 
     if step.kind == "match":
         rival = visible(iteration.nodes[step.rival_id].text, 12)
         return f"{'beats' if step.accepted else 'loses to'} ‘{rival}’"
-    late = ", but the text had ended" if is_after_end(iteration, step) else ""
     if step.kind == "choice" and step.child_id is None:
         kind = "final" if iteration.final_kind == "none" else iteration.final_kind
-        return f"{kind} token{', drawn' if drawn else ''}{late}"
+        return f"{kind} token{', drawn' if drawn else ''}"
     if step.kind == "choice":
-        return f"drawn from the law{late}"
-    return f"accepted{late}" if step.accepted else "rejected"
+        return "drawn from the law"
+    return "accepted" if step.accepted else "rejected"
 
 
 def residuals_html(iteration: IterationTrace, place: int) -> str:

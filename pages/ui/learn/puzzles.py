@@ -19,10 +19,11 @@ from pages.ui.common.sentences import info_of
 from pages.ui.common.worker import run_now
 from pages.ui.scope.component import scope
 from viz.charts.methods import TokenCost, token_cost_figure
-from viz.explain.iteration import phase_seconds, quote
+from viz.explain.iteration import phase_seconds
 from viz.formats import duration, plural
 from viz.learn.puzzles import QUESTION, Missing, guessable, has_token, hidden_data, judge, missing_tokens, path_words
 from viz.scope.data import compact_data
+from viz.tokens import quote
 
 T = TypeVar("T")
 GUESS, SAVE, LOSS = "Guess the accepted path", "Save the token", "Why did the tree lose?"

@@ -9,11 +9,10 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.scope.component import scope
 from pages.ui.verify.state import Looked, kept, own_walk, text_reader
 from viz.components import component_script, component_style
-from viz.explain.iteration import quote
 from viz.formats import number, plural
 from viz.scope.data import compact_data
 from viz.scope.phases import FINAL_ID
-from viz.tokens import visible
+from viz.tokens import quote, visible
 from viz.verify.views import LawPanel, kept_tree_data, laws_figure
 
 if TYPE_CHECKING:
