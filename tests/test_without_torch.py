@@ -116,7 +116,7 @@ def pressed(at, key, slot):
 
 
 at = opened("verifiers")
-results = {key[0]: value for key, value in at.session_state["verify_results"].items()}
+results = {key[0]: value for key, value in at.session_state["results"].items()}
 exact, rolled = results["exact"], results["rolled"]
 assert len([each for each in exact if each.refusal is None]) >= 2
 assert all(sum(counts.values()) == 1000 for counts in rolled.values())
@@ -134,7 +134,7 @@ at = opened("step_through")
 at.session_state["why_shown"] = "Lucky or not"
 at.run()
 pressed(at, "why_reroll", "why_luck")
-assert sum(at.session_state["why_results"][("rolled", run.key, 1)].values()) == 1000
+assert sum(at.session_state["results"][("rolled", run.key, 1)].values()) == 1000
 assert "torch" not in sys.modules
 """
 

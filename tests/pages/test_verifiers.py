@@ -41,7 +41,7 @@ def told(at) -> str:
 
 
 def results(at, kind: str) -> dict:
-    return {key: value for key, value in at.session_state["verify_results"].items() if key[0] == kind}
+    return {key: value for key, value in at.session_state["results"].items() if key[0] == kind}
 
 
 def looked_at(at) -> Looked:

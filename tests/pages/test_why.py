@@ -130,7 +130,7 @@ def test_a_search_that_was_ended_can_be_done_again():
     subject = absent_subject(trace.iterations[0], 0, 3, traces._token_id("No"))
     at.session_state["absent"] = (run.key, 0, 3, subject.token_id)
     ended = SmallestChanges((), ("decay",), (), ("children",), ("max_depth",), 13, 13, 5)
-    at.session_state["why_results"] = {key_of(run, 0, path_to(trace.iterations[0], subject)): ended}
+    at.session_state["results"] = {key_of(run, 0, path_to(trace.iterations[0], subject)): ended}
     said = texts(at.run())
     assert "No setting tried keeps it" in said and "Ended before its turn: " in said
     assert "more nodes than one search has room for" in said and "load the run's pair" not in said

@@ -10,7 +10,7 @@ import streamlit as st
 from decoding.trace.records import IterationTrace, Setting, VerificationStep, node_paths
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.sentences import info_of
-from pages.ui.common.state import Run
+from pages.ui.common.state import Run, keep, known_results
 from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.subject import (
@@ -19,8 +19,6 @@ from pages.ui.explain.subject import (
     absent_subject,
     ask_about,
     has_pair,
-    keep,
-    known_results,
     pair_of,
     subject_of,
     trace_at,

@@ -9,22 +9,19 @@ What was computed is kept by tree and sampling, so that going back to a setting 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from decoding.trace.records import IterationTrace
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, current_run, select_iteration, selected_iteration
+from pages.ui.common.state import Run, current_run, kept, known_results, select_iteration, selected_iteration
 from pages.ui.explain.subject import trace_at
 from pages.ui.widgets.controls import SAMPLING, as_widget_holds
 
 if TYPE_CHECKING:
     from decoding.replay.replay import Replayed
     from decoding.sampling.sampling import Sampling
-
-
-KEPT_RESULTS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +79,11 @@ def text_reader(looked: Looked) -> Callable[[int], str]:
 
 def run_texts(run: Run) -> dict[int, str]:
     """Text by token id, as the whole record tells it."""
-
-    def gather() -> dict[int, str]:
-        return {token: text for each in run.trace.iterations for token, text in each.texts.items()}
-
-    return kept(("texts", run.key, len(run.trace.iterations)), gather)
+    iterations = run.trace.iterations
+    return kept(
+        ("texts", run.key, len(iterations)),
+        lambda: {token: text for each in iterations for token, text in each.texts.items()},
+    )
 
 
 def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
@@ -121,7 +118,7 @@ def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: b
 
     # The re-rolled seeds are 0, 1, 2, ...: the seed on screen has no say in them.
     key = ("rolled", looked.key, replace(sampling, seed=0), rerolls)
-    if key not in _results() and not compute:
+    if key not in known_results() and not compute:
         return None
 
     def roll() -> dict[str, dict[int, int]]:
@@ -129,20 +126,6 @@ def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: b
         return {replayed.verifier.name: replayed.tokens for replayed in told if replayed.refusal is None}
 
     return kept(key, roll)
-
-
-def kept(key: tuple, compute: Callable[[], Any]) -> Any:
-    """What was computed under a key in this browser session; the oldest results are let go."""
-    results = _results()
-    if key not in results:
-        results[key] = compute()
-        while len(results) > KEPT_RESULTS:
-            results.pop(next(iter(results)))
-    return results[key]
-
-
-def _results() -> dict:
-    return st.session_state.setdefault("verify_results", {})
 
 
 REROLLS = (100, 1000, 5000)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.state import kept
 from pages.ui.scope.component import scope
-from pages.ui.verify.state import Looked, kept, own_walk, text_reader
+from pages.ui.verify.state import Looked, own_walk, text_reader
 from viz.components import component_script, component_style
 from viz.formats import number, plural
 from viz.scope.data import compact_data
