@@ -12,7 +12,7 @@ from decoding.engines.clock import PhaseClock
 from decoding.engines.kv_cache import KVBlocks
 from decoding.engines.static import StaticEngine, StaticPass
 from decoding.engines.static_cache import StaticKVCache, row_bucket
-from decoding.sources.draft_model import NoSource
+from decoding.sources.draft import NoSource
 
 
 class NextToken:

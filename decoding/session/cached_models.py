@@ -11,8 +11,7 @@ from decoding.engines.clock import PhaseClock
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.models.pair import Model, Pair, tree_forward
 from decoding.sampling.sampling import Sampling
-from decoding.sources.draft_head import HeadSource
-from decoding.sources.draft_model import ModelSource, NoSource, TargetPast
+from decoding.sources.draft import HeadSource, ModelSource, NoSource, TargetPast
 from decoding.trace.records import KVTrace
 from decoding.tree.draft import Draft
 

@@ -14,8 +14,7 @@ from decoding.session.cached_models import CachedModels
 from decoding.session.checkpoints import Standing
 from decoding.session.edited_tree import edit_draft, edit_rows
 from decoding.session.recorder import Step
-from decoding.sources.draft_head import HeadSource
-from decoding.sources.draft_model import ModelSource, NoSource
+from decoding.sources.draft import HeadSource, ModelSource, NoSource
 from decoding.trace.edits import Edits
 from decoding.tree.draft import Draft, in_order
 from decoding.verifiers.base import cut_path
