@@ -150,7 +150,7 @@ from decoding.diff import diff_lines
 from decoding.trace.perfetto import perfetto_json
 from decoding.trace.tables import iterations_csv, nodes_csv
 from decoding.trace.archive import load_run
-from pages.ui.app.exports import run_figures
+from pages.ui.app.run_file import run_figures
 from viz.standalone.page import figures_html, scope_html
 
 run = load_run(sys.argv[1])

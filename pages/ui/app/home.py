@@ -6,8 +6,8 @@ import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
 from decoding.trace.records import IterationTrace, RunTrace
+from pages.ui import PAGES, ROOT
 from pages.ui.common.errors import escape_markdown
-from pages.ui.common.menu import PAGES, ROOT
 from pages.ui.common.models import parameters
 from pages.ui.learn.tour import current_tour, show_step, start_tour
 from pages.ui.scope.component import scope

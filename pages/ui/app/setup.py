@@ -6,9 +6,9 @@ setup("Step through")        # first call of a page; the title is one of PAGES
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
+from pages.ui import LAB, PAGES, ROOT
 from pages.ui.common.downloads import page_begins
 from pages.ui.common.errors import escape_markdown, word_uncaught_errors
-from pages.ui.common.menu import LAB, PAGES, ROOT
 from pages.ui.common.models import describe_pair, gibibytes, manager
 from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import come_back, worker_note
