@@ -59,11 +59,6 @@ def is_offloaded(network: nn.Module) -> bool:
     return any(weight.is_meta for weight in network.parameters())
 
 
-def is_on(network: nn.Module, device: str) -> bool:
-    """Whether any weights stay on a kind of device."""
-    return any(weight.device.type == torch.device(device).type for weight in network.parameters())
-
-
 def fetch_weight(layer: nn.Module) -> Tensor:
     """The weight of a layer, wherever it is kept."""
     return next(held["weight"] for held in _held_weights(layer)) if layer.weight.is_meta else layer.weight
@@ -203,7 +198,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
     if wrong := _mismatch(report, len(network.state_dict()), source.name) or _not_finite(network, source.name):
         del network  # the error's traceback holds this frame
         raise PairError(wrong)
-    if split and not is_on(network, device):
+    if split and all(weight.device.type != torch.device(device).type for weight in network.parameters()):
         del network  # the error's traceback holds this frame
         raise PairError(
             f"There is no room on {device} for any layer of {source.name} beside the one that runs; "

@@ -11,11 +11,10 @@ import torch
 
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, is_out_of_memory, require
-from decoding.common.hardware import describe_hardware
 from decoding.common.interruption import check_wanted
 from decoding.costs.measured import MeasuredPair
 from decoding.costs.measuring import cost_model
-from decoding.engines.clock import PhaseClock, phase_times
+from decoding.engines.clock import PhaseClock, describe_hardware, phase_times
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.loading import drop_frames

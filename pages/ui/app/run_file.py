@@ -238,11 +238,7 @@ def _draw_comparison(run: Run) -> None:
         st.info(words, icon=":material/difference:", width="stretch")
         with st.popover("Differences", key="file_comparison_open"), st.container(width=820):
             st.code("\n".join(diff_lines(diff, "the run on screen", name)), language=None, height=460, wrap_lines=True)
-        st.button("Close", key="file_comparison_close", on_click=_forget_rival, icon=":material/close:")
-
-
-def _forget_rival() -> None:
-    _keep_rival(None)
+        st.button("Close", key="file_comparison_close", on_click=_keep_rival, args=(None,), icon=":material/close:")
 
 
 def _keep_rival(rival: tuple[str, RunTrace] | None) -> None:

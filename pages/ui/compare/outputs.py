@@ -178,9 +178,10 @@ def as_csv(outcome: Outcome) -> str:
     head += [*FIGURES, *(f"{name}_loop_free" for name in FIGURES)]
     rows = []
     for result in outcome.comparison.results:
-        contestant = outcome.comparison.contestants[result.contestant]
+        contestant, both = outcome.comparison.contestants[result.contestant], (result.metrics, result.loop_free)
         about = [format_contestant(contestant), contestant.label, result.repeat + 1, len(result.output_ids)]
-        values = [_of(metrics, name) for metrics in (result.metrics, result.loop_free) for name in FIGURES]
+        values = [getattr(metrics, name, None) for metrics in both for name in FIGURES]
+        values = ["" if value is None else value for value in values]
         rows.append([*about, result.loop_free_tokens, result.failure or "", *values])
     return csv_table(head, rows)
 
@@ -238,11 +239,6 @@ def command(outcome: Outcome) -> str:
     words += ["--split"] if settings.split else []
     words += ["--chat"] if plan.prompt.chat and settings.chat else []
     return shlex.join(words)
-
-
-def _of(metrics: RunMetrics | None, name: str) -> float | int | str:
-    value = getattr(metrics, name) if metrics else None
-    return "" if value is None else value
 
 
 def _metrics_record(metrics: RunMetrics | None) -> dict | None:

@@ -3,6 +3,7 @@
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 
 import streamlit as st
 
@@ -367,8 +368,11 @@ def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
     if not timed:
         st.caption("Every method ended within its first iteration: there is no time per later token.")
         return
-    first, later = ([_latency_bar(entry, name) for entry in timed] for name in ("ttft_s", "tpot_s"))
-    chart(latency_figure(first, later, dark), key="compare_latency", height=chart_height(len(timed)))
+    bars: dict[str, list[Bar]] = {"ttft_s": [], "tpot_s": []}
+    for name, entry in product(bars, timed):
+        found = entry.spread_of(name)
+        bars[name].append(Bar(label_of(entry), found.median, found.low, found.high, "", is_plain(entry)))
+    chart(latency_figure(*bars.values(), dark), key="compare_latency", height=chart_height(len(timed)))
 
 
 def _token_cost(entry: Score) -> dict[str, float]:
@@ -380,11 +384,6 @@ def _token_cost(entry: Score) -> dict[str, float]:
     parts = {name: seconds for name, seconds in parts.items() if seconds >= THINNEST * call.wall_s}
     parts["other"] = max(0.0, call.wall_s - sum(parts.values()))
     return {name: seconds / call.new_tokens for name, seconds in parts.items()}
-
-
-def _latency_bar(entry: Score, name: str) -> Bar:
-    found = entry.spread_of(name)
-    return Bar(label_of(entry), found.median, found.low, found.high, "", is_plain(entry))
 
 
 def draw_acceptance(scores: tuple[Score, ...], outcome: Outcome) -> None:

@@ -197,13 +197,13 @@ def told_html(changes: Sequence[Change], repeats: int = 0) -> str:
     """What changed, one cell per measure: pinned → now, and by how much."""
     cells = []
     for change in changes:
-        first, second, delta = f"{change.first:,.0f}", f"{change.second:,.0f}", _delta(change.difference)
-        words = change.words
+        first, second, words, moved = f"{change.first:,.0f}", f"{change.second:,.0f}", change.words, change.difference
         if change.unit == "s":
             first, second = milliseconds(change.first), milliseconds(change.second)
             words = f"{words}, both timed again · median of {repeats}"
         if change.unit:
-            delta = _share(change.first, change.second)
+            moved = round(100 * (change.second / change.first - 1)) if change.first else 0
+        delta = f"{moved:+g}{'%' * bool(change.unit)}".replace("-", "−") if moved else "same"
         cells.append(_cell(words, first, second, delta, ABOUT.get(change.unit, "")))
     return f'<div class="tune-told">{"".join(cells)}</div>'
 
@@ -215,15 +215,6 @@ def _cell(name: str, first: str, second: str, delta: str, about: str = "") -> st
         f'<div{hint}><div class="name">{html.escape(name)}</div><div class="value">{value}</div>'
         f'<div class="delta">{html.escape(delta)}</div></div>'
     )
-
-
-def _delta(difference: float) -> str:
-    return "same" if difference == 0 else f"{difference:+g}".replace("-", "−")
-
-
-def _share(first: float, second: float) -> str:
-    percent = round(100 * (second / first - 1)) if first else 0
-    return f"{percent:+d}%".replace("-", "−") if percent else "same"
 
 
 def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "") -> str:

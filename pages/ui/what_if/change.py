@@ -309,6 +309,11 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
     if not box.open or node is None:
         return
     tokens = child_tokens(iteration, node.node_id)
+
+    def token_words(token: int) -> str:
+        text, draft, target = tokens[token]
+        return f"‘{visible(text, 20)}’  draft {number(draft)} · target {number(target)}"
+
     with box, st.container(width=380):
         if not tokens:
             st.caption("Neither model's law after this node was recorded: choose a node that was verified.")
@@ -318,7 +323,7 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
             "Token",
             list(tokens),
             key=f"what_if_child_{history.a}_{history.index}_{node.node_id}",
-            format_func=lambda token: _token_words(*tokens[token]),
+            format_func=token_words,
             label_visibility="collapsed",
         )
 
@@ -368,10 +373,6 @@ def _node_words(iteration: IterationTrace | None, node: NodeTrace | None) -> str
     if node is None or iteration is None:
         return "Node"
     return f"‘{visible(node.text, 10)}’"
-
-
-def _token_words(text: str, draft: float | None, target: float | None) -> str:
-    return f"‘{visible(text, 20)}’  draft {number(draft)} · target {number(target)}"
 
 
 @dataclass(frozen=True)
