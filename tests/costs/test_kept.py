@@ -51,16 +51,8 @@ def test_a_value_is_measured_once_for_each_pair_and_entry(cache, monkeypatch):
 
 
 def test_a_damaged_file_is_measured_again_and_says_so(monkeypatch):
-    damages = (
-        b"{",
-        b"\xff\xfe\x00",
-        b"[]",
-        b"{}",
-        b'{"entries": []}',
-        b'{"entries": {"x": []}}',
-        b'{"entries": {"x": "a"}}',
-    )
-    for damage in damages:
+    wrong = (b'{"entries": []}', b'{"entries": {"x": []}}', b'{"entries": {"x": "a"}}')
+    for damage in (b"{", b"\xff\xfe\x00", b"[]", b"{}", *wrong):
         measured(1.0)
         kept_file(ONE, "numbers").write_bytes(damage)
         monkeypatch.setattr(kept, "_known", {})
