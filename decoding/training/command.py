@@ -10,22 +10,33 @@ from decoding.common.errors import TrainingError
 from decoding.common.files import training_home
 from decoding.jobs.job import free_folder
 from decoding.models.presets import DTYPES, EMBEDDED, PairSettings
+from decoding.training.fields import FIELDS, LENGTHS
 from decoding.training.folder import MODULES, Kind, Training, TrainingSettings
 
 if TYPE_CHECKING:
     from decoding.models.pair import Pair
 
 
-def add_common_arguments(parser: argparse.ArgumentParser, minutes: float, learning_rate: float) -> None:
-    """Arguments of every training; `minutes` is how long it takes unless told otherwise."""
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the training; default: a new one")
-    parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=float, metavar="N", help=f"time to train (default {minutes:g})")
+def parser_of(kind: Kind, description: str, **more: Mapping[str, Any]) -> argparse.ArgumentParser:
+    """The arguments that a page shows, and those of every training.
+
+    Args:
+        more: of `add_argument`, by the name of a field.
+    """
+    made = argparse.ArgumentParser(prog=f"python -m {MODULES[kind]}", description=description)
+    for field in FIELDS[kind]:
+        field.add_to(made, **more.get(field.name, {}))
+    made.add_argument("--out", type=Path, metavar="DIR", help="folder of the training; default: a new one")
+    made.add_argument("--resume", action="store_true", help="go on with the training in --out")
+    length = made.add_mutually_exclusive_group()
+    length.add_argument("--minutes", type=float, metavar="N", help=f"time to train (default {LENGTHS[kind][0]:g})")
     length.add_argument("--steps", type=int, metavar="N", help="optimiser steps to train")
-    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--learning-rate", type=float, default=learning_rate, metavar="RATE")
+    return made
+
+
+def minutes_of(args: argparse.Namespace, kind: Kind) -> float | None:
+    """Minutes to train, None where steps are asked for."""
+    return LENGTHS[kind][0] if args.minutes is None and args.steps is None else args.minutes
 
 
 def add_pair_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,31 +21,25 @@ from typing import TYPE_CHECKING, Any
 from decoding.common.commands import run_command
 from decoding.common.errors import TrainingError
 from decoding.jobs.process import conduct, preparing
-from decoding.training.command import add_common_arguments, training_of
+from decoding.training.command import parser_of, training_of
+from decoding.training.fields import FIELDS, LENGTHS
 from decoding.training.folder import MODULES, Training, TrainingSettings
 
 if TYPE_CHECKING:
     from decoding.training.pair_training import PairSetup
 
-MINUTES, LEARNING_RATE = 60.0, 0.02
-MODULE = MODULES["embedded"]
 PAUSE_S = 300.0
 ADAM_SHARE = 0.15  # of Muon's learning rate: AdamW's, for embeddings, biases and norms
 # Said once: a training that resumes takes them from where it was begun, unless they are given again.
 DEFAULTS: Mapping[str, Any] = {
-    "corpus": None, "minutes": None, "steps": None, "python_source": False, "start_from": None, "device": "auto",
-    "threads": None, "seed": 0, "learning_rate": LEARNING_RATE, "pause": PAUSE_S,
+    **{field.name: None if field.default == "" else field.default for field in FIELDS["embedded"]},
+    "minutes": None, "steps": None, "pause": PAUSE_S,
 }  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
-    made = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Train a small pair from a folder of text.")
-    made.add_argument("corpus", type=Path, nargs="?", metavar="CORPUS_DIR", help="folder of .txt and .txt.gz files")
-    made.add_argument("--python-source", action="store_true", help="add the Python standard library as a kind of text")
-    made.add_argument("--start-from", type=Path, metavar="DIR", help="begin with the target and draft in a folder")
-    add_common_arguments(made, MINUTES, LEARNING_RATE)
-    made.add_argument("--threads", type=int, metavar="N", help="of the processor (default: all)")
+    made = parser_of("embedded", "Train a small pair from a folder of text.", corpus={"metavar": "CORPUS_DIR"})
     made.add_argument("--pause", type=float, metavar="SECONDS", help=f"between measurements (default {PAUSE_S:g})")
     made.add_argument("--again", choices=("cooling", "loops"), help="with --resume: do this phase and the rest anew")
     made.set_defaults(device=None, seed=None, learning_rate=None)  # see DEFAULTS
@@ -77,9 +71,11 @@ def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str,
         begun_with = {**begun_with, "minutes": None, "steps": None}
     asked = {**DEFAULTS, **begun_with, **typed}
     if asked["corpus"] is None:
-        raise TrainingError(f"Name a folder of .txt or .txt.gz files to train on: python -m {MODULE} CORPUS_DIR.")
+        raise TrainingError(
+            f"Name a folder of .txt or .txt.gz files to train on: python -m {MODULES['embedded']} CORPUS_DIR."
+        )
     if asked["minutes"] is None and asked["steps"] is None:
-        asked["minutes"] = MINUTES
+        asked["minutes"] = LENGTHS["embedded"][0]
     return {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
 
 
@@ -132,7 +128,7 @@ def _settings(asked: Mapping[str, Any], created: str) -> TrainingSettings:
         if name != "corpus" and value not in (None, False) and value != DEFAULTS[name]:
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [f"{value}"])]
     name = f"Pair from {Path(asked['corpus']).resolve().name}, {created[:10]}"
-    return TrainingSettings("embedded", name, ("-m", MODULE, *words), dict(asked), {}, created)
+    return TrainingSettings("embedded", name, ("-m", MODULES["embedded"], *words), dict(asked), {}, created)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ class Field:
 
     def add_to(self, parser: argparse.ArgumentParser, **more: Any) -> None:
         """Have a command take it; `more` is of `add_argument`."""
-        asked: dict[str, Any] = {"help": self.meaning.replace("%", "%%"), "default": self.default}
+        usual = "" if self.default in ("", None, False) else f" Default: {self.default}."
+        asked: dict[str, Any] = {"help": (self.meaning + usual).replace("%", "%%"), "default": self.default}
         if self.choices is not None:
             asked["choices"] = tuple(self.choices)
         elif self.default is False:

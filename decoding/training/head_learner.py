@@ -34,7 +34,7 @@ from decoding.models.pair import Model, Pair, pair_identity
 from decoding.models.presets import cpu_computes_bfloat16
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
-from decoding.training.command import noted, pair_of
+from decoding.training.command import minutes_of, noted, pair_of
 from decoding.training.folder import Training
 from decoding.training.head_data import HELD_OUT_WIDTH, Prepared, prepared_data
 from decoding.training.head_losses import (
@@ -254,16 +254,16 @@ def drafting_with(pair: Pair, network: HeadNetwork) -> Pair:
 PHASE = "training the head"
 
 
-def prepare_head(args: argparse.Namespace, words: list[str], training: Training, minutes: float) -> Callable[[], None]:
+def prepare_head(args: argparse.Namespace, words: list[str], training: Training) -> Callable[[], None]:
     """All that comes before the first step; gives what trains and stores the head.
 
     Args:
-        args: of the command, made of `words`. minutes: to train where neither these nor steps are asked for.
+        args: of the command, made of `words`.
     """
     # A norm in bfloat16 with its weights in float32 takes a slower kernel; it is a small part of a step.
     warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
     settings = HeadSettings(args.loss, args.top_k, args.batch, args.learning_rate, seed=args.seed)
-    plan = Plan(args.steps, minutes if args.minutes is None and args.steps is None else args.minutes)
+    plan = Plan(args.steps, minutes_of(args, "head"))
     windows = WindowPlan(**{each.name: getattr(args, each.name) for each in fields(WindowPlan)})
     texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
     pair = pair_of(args)
@@ -314,6 +314,6 @@ def first_network(args: argparse.Namespace, pair: Pair) -> tuple[HeadNetwork, st
         config = HeadConfig.of(hidden, pair.logits_size, args.mlp_size or max(1, hidden * 8 // 5))
         return HeadNetwork(config, torch.Generator().manual_seed(args.seed)), ""
     folder = Path(args.start_from)
-    card = read_card(folder, folder.name) if (folder / HEADS.card).exists() else find_head(args.start_from)
+    card = read_card(folder, folder.name) if (folder / HEADS.card).exists() else find_head(str(args.start_from))
     require_fit(card, pair_identity(pair))
     return load_network(card), weights_digest(card)

@@ -27,10 +27,10 @@ from decoding.costs.latency import latency_model
 from decoding.jobs.process import FINISHED, conduct
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import WAYS, LatencyModel
+from decoding.selector.actions import LatencyModel
 from decoding.selector.store import SELECTORS, SHIPPED, save_selector
 from decoding.session.session import unrecorded
-from decoding.training.command import add_common_arguments, add_pair_arguments, noted, pair_of, training_of
+from decoding.training.command import add_pair_arguments, minutes_of, noted, pair_of, parser_of, training_of
 from decoding.training.folder import SETTINGS, Training
 from decoding.training.loop import Plan, load_checkpoint, train
 from decoding.training.selector_labels import VERIFIER_NAMES
@@ -39,46 +39,28 @@ from decoding.training.selector_roots import SAMPLINGS, RootData, RootPlan, make
 from decoding.training.shards import telling
 from decoding.training.text import Texts, read_corpus, sample_texts
 
-MINUTES, LEARNING_RATE = 1.0, 1e-3
 PHASE, MAKING = "training the selector", "drawing and labelling trees"
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
-    made = argparse.ArgumentParser(
-        prog="python -m decoding.training.selector", description="Train the selector of delayed trees."
-    )
-    made.add_argument("--verifier", choices=(*VERIFIER_NAMES, "all"), default="specinfer")
-    add_common_arguments(made, MINUTES, LEARNING_RATE)
-    made.add_argument("--batch", type=int, default=256, metavar="N", help="roots of a step, each under one sampling")
-    made.add_argument("--penalty", type=float, default=1.0, metavar="LAMBDA", help="weight of regressions (Eq. 12)")
-    made.add_argument("--worst", type=float, default=0.1, metavar="ALPHA", help="share of the roots it is taken over")
+    made = parser_of("selector", "Train the selector of delayed trees.", verifier={"choices": (*VERIFIER_NAMES, "all")})
     made.add_argument("--entropy", type=float, default=0.05, metavar="WEIGHT", help="of the policy, at the start")
-    made.add_argument("--dropout", type=float, default=0.2, metavar="SHARE", help="of the hidden units")
     made.add_argument("--state-dropout", type=float, default=0.8, metavar="SHARE", help="of what hidden states say")
-    made.add_argument("--weight-decay", type=float, default=0.02, metavar="RATE")
-    made.add_argument("--time", choices=WAYS, default="rows", help="rows: passes priced by their rows; paper: Eq. 11")
     made.add_argument("--measure-again", action="store_true", help="measure the times of passes even where known")
     made.add_argument("--ship", action="store_true", help="also store it with the program, named by its verifier")
-    data = made.add_argument_group("roots")
-    data.add_argument("--corpus", type=Path, metavar="DIR", help="folder of .txt and .txt.gz; default: sample prompts")
-    data.add_argument("--data", type=Path, metavar="DIR", help="where labelled roots are kept")
-    data.add_argument("--texts", type=int, default=108, metavar="N", help="texts to train on")
-    data.add_argument("--held-out", type=int, default=18, metavar="N", help="texts to measure on")
-    data.add_argument("--roots", type=int, default=10, metavar="N", help="roots of a text")
-    data.add_argument("--spacing", type=int, default=16, metavar="N", help="tokens between two roots")
-    data.add_argument("--trees", type=int, default=4, metavar="S", help="trees whose labels are averaged at a root")
-    data.add_argument("--khisti-trees", type=int, default=1, metavar="N", help="of these, those labelled for Khisti")
-    data.add_argument("--khisti-every", type=int, default=3, metavar="N", help="one root in so many is, too")
-    data.add_argument(
+    made.add_argument("--data", type=Path, metavar="DIR", help="where labelled roots are kept")
+    made.add_argument("--khisti-trees", type=int, default=1, metavar="N", help="trees of a root labelled for Khisti")
+    made.add_argument("--khisti-every", type=int, default=3, metavar="N", help="one root in so many is, too")
+    made.add_argument(
         "--samplings",
         type=samplings_from,
         default=SAMPLINGS,
         metavar="LIST",
         help="temperature or temperature:top-p, with commas between (default: the paper's and greedy)",
     )
-    data.add_argument("--draft-temperature", type=float, default=1.0, help="of the law that trees are drawn from")
-    data.add_argument("--only-data", type=_share, metavar="I/N", help="label texts as process I of N, train nothing")
+    made.add_argument("--draft-temperature", type=float, default=1.0, help="of the law that trees are drawn from")
+    made.add_argument("--only-data", type=_share, metavar="I/N", help="label texts as process I of N, train nothing")
     add_pair_arguments(made)
     return made
 
@@ -154,7 +136,7 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
     """All that comes before the first step; gives what trains and stores the selector."""
     settings = SelectorSettings(**{each.name: getattr(args, each.name) for each in fields(SelectorSettings)
                                    if hasattr(args, each.name)})  # fmt: skip
-    plan = Plan(args.steps, MINUTES if args.minutes is None and args.steps is None else args.minutes, tree_every_s=20.0)
+    plan = Plan(args.steps, minutes_of(args, "selector"), tree_every_s=20.0)
     pair, data, texts = _data(args)
     if not args.resume:
         samplings = [f"{each.temperature:g}:{each.top_p:g}" for each in args.samplings]

@@ -8,12 +8,13 @@ from typing import Any
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, TrainingError
+from decoding.heads.store import LOSSES, all_heads
 from decoding.models.presets import EMBEDDED, PairSettings
+from decoding.training.fields import CORPUS, FIELDS, LENGTHS, VERIFIERS, Field
 from decoding.training.folder import MODULES, FollowedTraining, Kind, launch
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.torch_there import need_torch, torch_there, why_not
-from pages.ui.common.training_fields import FIELDS, LENGTHS, Field, arguments_of, heads_to_start_from, title_of
 from pages.ui.jobs.progress import duration
 from pages.ui.train.view import PAGE
 from pages.ui.widgets.settings import say_again, seed
@@ -83,6 +84,8 @@ def _alike(kind: Kind, values: Mapping[str, Any], followed: FollowedTraining) ->
     return all(str(known.get(name)) == str(values[flag]) for name, flag in flags.items() if flag in values)
 
 
+PAIR_FLAGS = {"target": "--target", "draft": "--draft", "dtype": "--dtype", "context_length": "--context-length"}
+FOLDERS = (CORPUS, "--corpus")
 KIND, UNIT = "train_kind", "train_unit"
 KIND_WORDS = {"embedded": "Embedded pair", "head": "Draft head", "selector": "Neural selector"}
 ABOUT: dict[Kind, str] = {
@@ -109,7 +112,7 @@ def draw_form(found: Sequence[FollowedTraining]) -> None:
     pair = manager().settings if kind != "embedded" else None
     words = arguments_of(kind, values, pair)
     if pair is not None:
-        st.caption(escape_markdown(f"For {_pair_words(pair)}; another is chosen at the top right of the page."))
+        st.caption(escape_markdown(f"For {_named_pair(pair)}; another is chosen at the top right of the page."))
     st.caption(escape_markdown(estimate_words(kind, values, found)))
     PAGE.tell_others(found, "Another one shares its processor and memory, so that each takes longer, and so do runs "
                      "measured on other pages.")  # fmt: skip
@@ -147,7 +150,7 @@ def field_widget(kind: Kind, field: Field) -> Any:
     key = f"train_{kind}_{field.name}"
     shared = {"key": key, "help": field.meaning, "persist_state": "session"}
     if kind == "head" and field.flag == "--start-from":
-        choices = {"": "nothing: a fresh head", **heads_to_start_from()}
+        choices = {"": "nothing: a fresh head", **{card.name: card.words for card in all_heads()}}
         return st.selectbox(field.label, list(choices), format_func=lambda name: choices.get(name, name), **shared)
     seed(key, field.default)
     say_again(key)
@@ -206,5 +209,48 @@ def _check_folders(values: dict[str, Any]) -> None:
             raise TrainingError(f"There is no folder {place}: give a folder of .txt or .txt.gz files.")
 
 
-def _pair_words(pair: PairSettings) -> str:
+def _named_pair(pair: PairSettings) -> str:
     return "the embedded pair" if pair.target == EMBEDDED else f"{pair.target} with {pair.draft}"
+
+
+def arguments_of(kind: Kind, values: Mapping[str, Any], pair: PairSettings | None = None) -> list[str]:
+    """Words of the command behind its module: what differs from its defaults, the length, and the pair.
+
+    Args:
+        values: of the widgets, by flag.
+        pair: the pair that it is for; None where it makes one.
+    """
+    placed, words = [], []
+    for field in FIELDS[kind]:
+        value = values.get(field.flag, field.default)
+        if field.flag in FOLDERS and value:
+            value = str(Path(value).expanduser().resolve())
+        if value is None or value in ("", field.default):
+            continue
+        if not field.flag.startswith("--"):
+            placed.append(str(value))
+        elif field.default is False:
+            words.append(field.flag)
+        else:
+            words += [field.flag, f"{value:g}" if isinstance(value, float) else str(value)]
+    for flag in ("--minutes", "--steps"):
+        if flag in values:
+            words += [flag, f"{values[flag]:g}" if flag == "--minutes" else str(values[flag])]
+    return [*placed, *words, *(_pair_words(pair) if pair is not None else ())]
+
+
+def title_of(kind: Kind, values: Mapping[str, Any]) -> str:
+    """A few words for a training that has not written its own name yet."""
+    if kind == "head":
+        return f"{LOSSES[values['--loss']]} head"
+    if kind == "selector":
+        return f"Selector for {VERIFIERS[values['--verifier']]}"
+    return f"Pair from {Path(values[CORPUS]).name}".strip()
+
+
+def _pair_words(pair: PairSettings) -> list[str]:
+    usual, words = PairSettings(), []
+    for name, flag in PAIR_FLAGS.items():
+        if getattr(pair, name) != getattr(usual, name):
+            words += [flag, str(getattr(pair, name))]
+    return [*words, *(["--split"] if pair.split else [])]
