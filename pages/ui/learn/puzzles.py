@@ -17,7 +17,7 @@ from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.sentences import info_of
 from pages.ui.common.worker import run_now
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree, scope
 from viz.charts.methods import TokenCost, token_cost_figure
 from viz.explain.iteration import phase_seconds
 from viz.formats import duration, plural
@@ -318,8 +318,7 @@ def draw_saving() -> None:
     with left, st.container(key="puzzle_tree_save"):
         marks = {missing.parent: "here"} if tree in (base, None) else {} if node is None else {node: "saved"}
         scene = f"{name}:{missing.iteration}:{sorted(changes.items())}:{tree is None}"
-        data = compact_data(tree or base, scene_id=scene, phase="select", marks=marks)
-        scope(data, key="save_tree", height=TREE_HEIGHT)
+        lone_tree(tree or base, "save_tree", TREE_HEIGHT, scene, phase="select", marks=marks)
 
 
 def _slider(name: str, value: Setting, number: int) -> Setting:

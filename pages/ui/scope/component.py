@@ -1,7 +1,7 @@
 """The scope component: the one linked view of a run, or a tree alone.
 
     scope(film(run, "scope"), key="scope", height=700, on_iteration=seen, on_unfold=open_fold)
-    scope(compact_data(iteration, scene_id="a:3"), key="tree-a", height=320)
+    lone_tree(iteration, "tree-a", 320, scene_id="a:3", title="A")
 
 Data with a film (`pages.ui.scope.run`) are many iterations: the browser steps through them by itself, reports where it
 stands a moment after it has come to rest, and goes elsewhere only for an `ask` with a serial that it has not seen. Data
@@ -13,10 +13,13 @@ script does. Dark or light comes from Streamlit's CSS variables. For tests the r
 import hashlib
 import json
 from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
+from decoding.trace.records import IterationTrace
 from viz.components import component_script, component_style
+from viz.scope.data import compact_data
 
 _component = st.components.v2.component(
     "draftscope_scope", js=component_script("scope/scope.js"), css=component_style("scope/scope.css")
@@ -67,6 +70,26 @@ def scope(
         on_selected_change=call("selected", on_select, "node"),
         on_absent_change=call("absent", on_absent),
     )
+
+
+def lone_tree(
+    iteration: IterationTrace,
+    key: str,
+    height: int,
+    scene_id: str,
+    *,
+    make: Callable[..., dict] = compact_data,
+    on_select: Callable[[int], None] | None = None,
+    **shown: Any,
+) -> None:
+    """A tree alone, in which folds that were opened stay open; `shown` is what `make` takes beside them."""
+    opened = st.session_state.setdefault("unfolded", {})
+
+    def unfold(node: int) -> None:
+        opened[scene_id] = (*opened.get(scene_id, ()), node)
+
+    data = make(iteration, scene_id=scene_id, unfolded=opened.get(scene_id, ()), **shown)
+    scope(data, key, height, on_unfold=unfold, on_select=on_select)
 
 
 def _digest(data: dict) -> str:

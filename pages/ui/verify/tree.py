@@ -7,11 +7,10 @@ import streamlit as st
 
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.state import kept
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree
 from pages.ui.verify.state import Looked, own_walk, text_reader
 from viz.components import component_script, component_style
 from viz.formats import number, plural
-from viz.scope.data import compact_data
 from viz.scope.phases import FINAL_ID
 from viz.tokens import quote, visible
 from viz.verify.views import LawPanel, kept_tree_data, laws_figure
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 TREE_HEIGHT = 330
 
 
-def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool = False) -> None:
+def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool) -> None:
     """The tree with every node's exact probability; a click chooses the node whose tests are shown.
 
     Args:
@@ -34,30 +33,30 @@ def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool 
     from decoding.replay.replay import replayed_iteration
 
     iteration = looked.iteration if recorded else replayed_iteration(looked.iteration, replayed, text_reader(looked))
-    opened = st.session_state.setdefault("verify_unfolded", {}).get(looked.key, ())
     final = visible(iteration.final_text or "", 14)
     said = f"{walker}: {plural(len(iteration.accepted), 'node')} accepted"
     said += f", then {final} ({iteration.final_kind})" if final else ""
-    data = kept_tree_data(
+    lone_tree(
         iteration,
-        scene_id="verify:" + ":".join(map(str, looked.key)),
+        "verify_tree",
+        TREE_HEIGHT,
+        _scene(looked),
+        make=kept_tree_data,
         title=f"{replayed.verifier.label} · {said}",
         walker="the recorded walk" if recorded else walker,
         selected=node_in_view(looked),
-        unfolded=opened,
+        on_select=lambda node: choose(looked, node),
     )
-
-    def unfold(node: int) -> None:
-        st.session_state["verify_unfolded"][looked.key] = (*opened, node)
-
-    scope(data, key="verify_tree", height=TREE_HEIGHT, on_unfold=unfold, on_select=lambda node: choose(looked, node))
 
 
 def draw_bare_tree(looked: Looked) -> None:
     """The tree as the run left it, where no probability can be computed."""
-    iteration, key = looked.iteration, ":".join(map(str, looked.key))
-    data = compact_data(iteration, scene_id=f"verify:{key}", title=f"{looked.label} · as it was verified in the run")
-    scope(data, key="verify_tree", height=TREE_HEIGHT)
+    title = f"{looked.label} · as it was verified in the run"
+    lone_tree(looked.iteration, "verify_tree", TREE_HEIGHT, _scene(looked), title=title)
+
+
+def _scene(looked: Looked) -> str:
+    return "verify:" + ":".join(map(str, looked.key))
 
 
 def choose(looked: Looked, node: int) -> None:

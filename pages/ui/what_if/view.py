@@ -11,7 +11,7 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
 from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import is_busy
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree
 from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words
 from pages.ui.what_if.starters import draw_starters
 from pages.ui.what_if.work import start_again, start_go_on
@@ -28,7 +28,6 @@ from viz.branches.diff import (
 from viz.branches.graph import branch_graph
 from viz.components import component_script, component_style
 from viz.explain.iteration import why_final, why_verdict
-from viz.scope.data import compact_data
 from viz.scope.phases import FINAL_ID
 
 # Streamlit knows no heights but pixels: history and trees fill the window, within reason.
@@ -282,21 +281,14 @@ def draw_tree(
         draw_empty(history, side, number)
         return
     owner = history.owner(number, index)
-    scene_id = f"what_if:{owner.run.key}:{index}"
-    opened = st.session_state.setdefault("what_if_unfolded", {})
-    data = compact_data(
+    lone_tree(
         iteration,
-        scene_id=scene_id,
+        f"what_if_tree_{low}",
+        TREE_HEIGHT,
+        f"what_if:{owner.run.key}:{index}",
         title=f"Iteration {index + 1} of {'the run' if owner.fork is None else f'branch {owner.number}'}{ended}",
         selected=None if ended else history.nodes.get(side),
         marks=marks,
-        unfolded=opened.get(scene_id, ()),
-    )
-    scope(
-        data,
-        f"what_if_tree_{low}",
-        TREE_HEIGHT,
-        on_unfold=lambda node: opened.update({scene_id: (*opened.get(scene_id, ()), node)}),
         on_select=lambda node: history.nodes.update({side: node}),
     )
     words = html.escape(why_words(iteration, None if ended else history.nodes.get(side)))
