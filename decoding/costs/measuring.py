@@ -60,11 +60,6 @@ def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
     return COSTS.of(pair, machine_words(pair), lambda: measure_costs(pair, decoder), again)
 
 
-def known_costs(pair: Pair) -> CostModel | None:
-    """The kept costs of a pair with this hardware, precision, engines and versions; None before they are measured."""
-    return COSTS.known(pair, machine_words(pair))
-
-
 def machine_words(pair: Pair) -> str:
     """What a measured time depends on beside the pair, in one line."""
     target, draft = pair.target.info, pair.drafting.info

@@ -11,7 +11,7 @@ from decoding.common.cost_model import CostCurve, CostModel, CostPoint, read_cur
 from decoding.common.errors import SettingsError
 from decoding.costs import calibration, kept, measuring
 from decoding.costs.measured import MeasuredPair
-from decoding.costs.measuring import Probe, cost_model, known_costs, machine_words, measure_costs
+from decoding.costs.measuring import Probe, cost_model, machine_words, measure_costs
 from decoding.drafters import HardwareAwareDrafter
 from decoding.engines.static_cache import BUCKETS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair
@@ -190,8 +190,8 @@ def measured(monkeypatch):
 
 
 def test_costs_belong_to_engine_threads_and_pair(pair, cache, measured, monkeypatch):
-    assert known_costs(pair) is None
-    assert cost_model(pair, unrecorded) == cost_model(pair, unrecorded) == known_costs(pair) == COSTS
+    assert measuring.COSTS.known(pair, machine_words(pair)) is None
+    assert cost_model(pair, unrecorded) == cost_model(pair, unrecorded) == COSTS
     assert len(measured) == 1
     cost_model(pair.with_engine("library"), unrecorded)
     monkeypatch.setattr(measuring.torch, "get_num_threads", lambda: 93)

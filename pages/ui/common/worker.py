@@ -286,14 +286,14 @@ def _watch(slot: str) -> None:
     button.button(text, key=f"cancel_{slot}", on_click=job.cancel, disabled=job.cancelled, width="stretch")
 
 
-def wait_for(job: Job, text: str = "") -> Any:
+def wait_for(job: Job) -> Any:
     """Wait for a job under a spinner and return its result; the script ends here where the job was cancelled.
 
     Raises:
         DraftscopeError: what the job ran into.
     """
     if job.active:
-        with st.spinner(escape_markdown(text or job.title), show_time=True):
+        with st.spinner(escape_markdown(job.title), show_time=True):
             while not job.wait(POLL_S):
                 # The session's state is asked for because Streamlit ends scripts there whose page is drawn anew.
                 st.session_state.get(ARRIVED)

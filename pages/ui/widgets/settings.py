@@ -210,11 +210,12 @@ def sampling_words(sampling: "Sampling") -> str:
     return ", ".join(words)
 
 
-def length_control(key: str = "max_new_tokens", default: int = DEFAULT_NEW_TOKENS) -> int:
+def length_control() -> int:
     """How many tokens to decode at most; what does not fit behind the prompt is told when the run starts."""
     info = manager().info
     most = info.context if info is not None else manager().settings.context_length
-    seed(key, default)
+    key = "max_new_tokens"
+    seed(key, DEFAULT_NEW_TOKENS)
     st.session_state[key] = min(max(int(st.session_state[key] or 1), 1), most)
     return int(
         st.number_input(
