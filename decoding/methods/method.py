@@ -7,8 +7,8 @@ from decoding.common.errors import SettingsError, require
 from decoding.common.settings import VERIFICATION, SettingInfo, check_settings, setting, settings_of
 from decoding.drafters.base import Drafter, Measured
 from decoding.sampling.sampling import Sampling
-from decoding.trace.node_orders import ORDER_NAMES, NodeOrder
 from decoding.trace.records import Setting, TreeLaw
+from decoding.trace.tree_mask import ORDER_NAMES, NodeOrder
 from decoding.verifiers import VERIFIERS, GreedyVerifier, NSSVerifier, Verifier
 
 CachePolicy = Literal["compaction", "rebuild"]

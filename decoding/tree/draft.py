@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from decoding.common.optional_torch import Tensor
-from decoding.trace.node_orders import NodeOrder, depth_first
 from decoding.trace.records import Setting, TreeLaw
+from decoding.trace.tree_mask import NodeOrder, depth_first
 from decoding.tree.token_tree import TokenTree
 
 

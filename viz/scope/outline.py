@@ -10,8 +10,8 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from decoding.trace.exports import csv_table
 from decoding.trace.records import IterationTrace, KVTrace
-from decoding.trace.tables import csv_table
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import iteration_summary, quote, why_final, why_verdict
 from viz.explain.known import Known
