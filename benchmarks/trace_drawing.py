@@ -9,10 +9,9 @@ from decoding.analysis.hindsight import hindsight, ranks_along
 from decoding.analysis.luck import luck_of, run_luck
 from decoding.common.errors import DraftscopeError
 from decoding.diff import compare_runs, diff_lines
+from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.metrics import measure_run
-from decoding.trace.perfetto import perfetto_json
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
-from decoding.trace.tables import iterations_csv, nodes_csv
 from viz.branches.diff import compare_trees, fork_measures, fork_summary, measures_html
 from viz.charts import run as charts
 from viz.charts.description import chart_sentence, chart_table

@@ -132,12 +132,11 @@ def record(
         TraceFileError: the raw logits outgrow what a file holds; decoding ends there.
     """
     from decoding.session.session import DecodeSession
-    from decoding.trace.logits_retention import trace_bytes
 
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
     row_bytes = 0
     for iteration in session:
-        row_bytes += trace_bytes(iteration)
+        row_bytes += iteration.logits_bytes
         if row_bytes > MAX_ROW_BYTES:
             raise TraceFileError(
                 f"The full rows of {iteration.index + 1} iterations take {row_bytes // 2**20} MB and a file holds "

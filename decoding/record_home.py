@@ -3,7 +3,7 @@
 from decoding.common.prompts import load_prompts
 from decoding.methods.methods import PRESETS
 from decoding.models.pair import embedded_pair
-from decoding.recorded import HOME_FILE, PROMPT, telling_iteration
+from decoding.recorded import PROMPT, recording_file, telling_iteration
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import save_run
 
@@ -23,11 +23,12 @@ def main() -> None:
         list(session)
         runs.append(session.trace())
     run = min(runs, key=lambda run: run.totals.wall_s)  # the one that other programs disturbed least
-    save_run(run, HOME_FILE)
+    file = recording_file("home")
+    save_run(run, file)
     index = telling_iteration(run)
     shown = run.iterations[index]
     print(
-        f"{HOME_FILE}: {len(run.iterations)} iterations, {run.totals.new_tokens} tokens; Home shows iteration {index}: "
+        f"{file}: {len(run.iterations)} iterations, {run.totals.new_tokens} tokens; Home shows iteration {index}: "
         f"{len(shown.accepted)} of {shown.drafted} nodes accepted, final token {shown.final_kind}"
     )
 

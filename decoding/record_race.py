@@ -8,17 +8,17 @@ from decoding.compare.comparison import compare
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.scoreboard import score
 from decoding.models.pair import embedded_pair
-from decoding.recorded.race import FOLDER, NEW_TOKENS, PROMPT, RACERS, REPEATS, WARMUP
+from decoding.recorded import FOLDER, RACE_PROMPT, RACE_REPEATS, RACE_TOKENS, RACE_WARMUP, RACERS
 from decoding.trace.archive import save_run
 
 
 def main() -> None:
     """Measure, write, and print what was written."""
     pair = embedded_pair()
-    text = next(prompt.text for prompt in load_prompts() if f"{prompt.kind}/{prompt.name}" == PROMPT)
+    text = next(prompt.text for prompt in load_prompts() if f"{prompt.kind}/{prompt.name}" == RACE_PROMPT)
     contestants = [parse_contestant(racer) for racer in RACERS.values()]
-    prompts = [(PROMPT, pair.vocabulary.encode(text))]
-    comparison = compare(pair, contestants, prompts, NEW_TOKENS, REPEATS, WARMUP)
+    prompts = [(RACE_PROMPT, pair.vocabulary.encode(text))]
+    comparison = compare(pair, contestants, prompts, RACE_TOKENS, RACE_REPEATS, RACE_WARMUP)
     assert not comparison.differences, "the outputs differ"
     for name, entry in zip(RACERS, score(comparison, loop_free=False), strict=True):
         save_run(entry.run, FOLDER / name)

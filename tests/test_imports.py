@@ -19,9 +19,8 @@ TORCH_FREE = (
     "decoding.common.prompts",
     "decoding.models.presets",
     "decoding.diff",
-    "decoding.trace.perfetto",
     "decoding.record",
-    "decoding.trace.tables",
+    "decoding.trace.exports",
 )
 
 # What a room must not import; `None` stands for app.py.

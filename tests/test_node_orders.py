@@ -12,7 +12,7 @@ from decoding.replay.stored_state import method_of
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.node_orders import NODE_ORDERS, breadth_first, depth_first
+from decoding.trace.tree_mask import NODE_ORDERS, breadth_first, depth_first
 from decoding.verifiers import VERIFIERS
 
 TEXT = "Once upon a time there was a cat who had two friends, a dog and"

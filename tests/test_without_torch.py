@@ -116,8 +116,7 @@ EXPORTS = """
 import sys
 from decoding.diff import compare_runs
 from decoding.diff import diff_lines
-from decoding.trace.perfetto import perfetto_json
-from decoding.trace.tables import iterations_csv, nodes_csv
+from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.archive import load_run
 from pages.ui.app.exports import run_figures
 from viz.standalone.page import figures_html, scope_html

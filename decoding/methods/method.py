@@ -9,8 +9,8 @@ from decoding.drafters.base import Drafter, Measured
 from decoding.heads.head import with_draft
 from decoding.heads.store import head_label
 from decoding.sampling.sampling import Sampling
-from decoding.trace.node_orders import ORDER_NAMES, NodeOrder
 from decoding.trace.records import Setting, TreeLaw
+from decoding.trace.tree_mask import ORDER_NAMES, NodeOrder
 from decoding.verifiers import VERIFIERS, GreedyVerifier, NSSVerifier, Verifier
 
 CachePolicy = Literal["compaction", "rebuild"]

@@ -1,6 +1,7 @@
 """Real runs that come with the program: what Home and Learn show, and Step through until something is decoded.
 
-Written by `python -m decoding.record_home` and `python -m decoding.record_presets`; reading them needs no torch.
+Written by `python -m decoding.record_home`, `decoding.record_presets` and `decoding.record_race`; reading them needs no
+torch.
 
     recorded_runs()                  # {"tree_helps": Path(...), ...}: every file, in the order of RECORDINGS
     recorded_run("tree_helps")       # its RunTrace
@@ -14,7 +15,6 @@ from decoding.trace.archive import load_run
 from decoding.trace.records import IterationTrace, RunTrace
 
 FOLDER = Path(__file__).parent
-HOME_FILE = FOLDER / "home.dscope"
 PROMPT = "stories/frog_and_boat"
 CHAIN, PLAIN = "chain", "plain"
 
@@ -30,6 +30,14 @@ RECORDINGS: dict[str, tuple[str, ...]] = {
     "lost_verify": (CHAIN,),
     "lost_rebuild": (CHAIN,),
 }
+# File -> what took part in the recorded race, as `decoding.compare.contestants` reads it, in the order of the lanes.
+RACERS: dict[str, str] = {
+    "race_autoregressive.dscope": "autoregressive",
+    "race_linear.dscope": "linear:length=3",
+    "race_hardware_aware.dscope": "hardware_aware",
+}
+RACE_PROMPT = "stories/lost_mitten"
+RACE_TOKENS, RACE_REPEATS, RACE_WARMUP = 64, 9, 2
 
 
 def recording_file(name: str, rival: str = "") -> Path:
@@ -57,6 +65,12 @@ def rivals(name: str) -> dict[str, RunTrace]:
 def home_run() -> RunTrace:
     """The run that Home shows."""
     return recorded_run("home")
+
+
+@lru_cache(maxsize=1)
+def race_runs() -> tuple[RunTrace, ...]:
+    """The runs of the recorded race, each the median of its repeats."""
+    return tuple(load_run(FOLDER / name) for name in RACERS)
 
 
 def telling_iteration(run: RunTrace) -> int:

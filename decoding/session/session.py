@@ -23,7 +23,6 @@ from decoding.session.iteration import Iteration
 from decoding.session.limits import Limits, check_prompt
 from decoding.session.recorder import Step, write_iteration
 from decoding.trace.edits import Edits, edits_at
-from decoding.trace.logits_retention import drop_old_rows, trace_bytes
 from decoding.trace.metrics import LoopDetector
 from decoding.trace.records import FORMAT_VERSION, IterationTrace, RunTrace, Totals
 from decoding.tree.draft import Draft
@@ -321,9 +320,19 @@ class DecodeSession:
             return
         self.iterations.append(trace)
         self._checkpoints.keep(checkpoint)
-        room = trace_bytes(trace) if self.limits.rows == "open" else self.limits.row_bytes
+        room = trace.logits_bytes if self.limits.rows == "open" else self.limits.row_bytes
         if self.limits.rows != "top" and room is not None:
-            drop_old_rows(self.iterations, room)
+            self._drop_old_rows(room)
+
+    def _drop_old_rows(self, room: int) -> None:
+        """Drop the raw logits of the oldest iterations until what is left fits into `room` bytes."""
+        for place in range(len(self.iterations) - 1, -1, -1):
+            held = self.iterations[place]
+            if held.target_logits is None:  # rows go from the oldest on, so nothing older has any
+                break
+            room -= held.logits_bytes
+            if room < 0:
+                self.iterations[place] = replace(held, draft_logits=None, target_logits=None)
 
 
 def decode(

@@ -374,6 +374,11 @@ class IterationTrace:
         return self.times.total_s > 0
 
     @property
+    def logits_bytes(self) -> int:
+        """Bytes of the raw logits that it holds."""
+        return sum(rows.nbytes for rows in (self.draft_logits, self.target_logits) if rows is not None)
+
+    @property
     def phase_s(self) -> dict[str, float]:
         """Seconds by phase (`PHASES`), 0 for a phase that it did not have; together they may be less than its time.
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from decoding.trace.node_orders import NodeOrder, depth_first
 from decoding.trace.records import GROWTHS, NodeTrace, Setting, TreeLaw
+from decoding.trace.tree_mask import NodeOrder, depth_first
 
 GROWTH_CODE = {name: code for code, name in enumerate(GROWTHS)}
 NOT_DRAFTED = GROWTH_CODE["not_drafted"]

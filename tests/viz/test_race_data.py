@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.common.errors import SettingsError
-from decoding.recorded.race import RACERS, race_runs
+from decoding.recorded import RACERS, race_runs
 from decoding.trace.records import SamplingTrace
 from tests.helpers.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
 from viz.race.data import SPEEDS, default_speed, iteration_ticks, race_data, readable, time_ticks

@@ -15,9 +15,17 @@ import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
 
-from decoding.trace.node_orders import NODE_ORDERS, breadth_first, depth_first
 from decoding.trace.records import IterationTrace
-from decoding.trace.tree_mask import BLOCK, Blocks, TreeMask, count_blocks, tree_mask
+from decoding.trace.tree_mask import (
+    BLOCK,
+    NODE_ORDERS,
+    Blocks,
+    TreeMask,
+    breadth_first,
+    count_blocks,
+    depth_first,
+    tree_mask,
+)
 from viz.theme import MARKS, palette, style, with_alpha
 from viz.tokens import escaped, visible
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import networkx as nx
 
+from decoding.trace.exports import csv_table
 from decoding.trace.records import IterationTrace, KVTrace
-from decoding.trace.tables import csv_table
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import iteration_summary, quote, why_final, why_verdict
 from viz.explain.known import Known

@@ -30,8 +30,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.papers.dyspec import COUNTS, MADE
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.node_orders import NODE_ORDERS, ORDER_NAMES, breadth_first, depth_first
-from decoding.trace.tree_mask import TreeMask, count_blocks
+from decoding.trace.tree_mask import NODE_ORDERS, ORDER_NAMES, TreeMask, breadth_first, count_blocks, depth_first
 
 SIZES, PREFIXES, BLOCKS = (64, 128, 256, 512, 1024, 2048), (0, 500, 1000, 2000), (16, 32, 64, 128)
 PAPER_BLOCK = 32

@@ -7,9 +7,8 @@ from functools import partial
 import plotly.graph_objects as go
 import streamlit as st
 
-from decoding.trace.perfetto import perfetto_json
+from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.records import IterationTrace, RunTrace
-from decoding.trace.tables import iterations_csv, nodes_csv
 from pages.ui.common.downloads import download_button
 from pages.ui.common.state import Run, selected_iteration, selected_node
 from pages.ui.scope.film import film_state

@@ -8,7 +8,6 @@ import streamlit as st
 from decoding.common.errors import TraceFileError
 from decoding.diff import RunDiff, compare_runs, diff_lines, parting_words
 from decoding.trace.archive import MAX_ROW_BYTES, load_run, save_run
-from decoding.trace.logits_retention import trace_bytes
 from decoding.trace.records import RunTrace
 from pages.ui.app.address import link_box
 from pages.ui.app.exports import export_buttons
@@ -81,7 +80,7 @@ def _save_button(run: Run | None) -> None:
 
 def _rows_toggle(run: Run) -> bool:
     """Whether the raw logits go into the file; nothing to choose where none were kept or no file can hold them."""
-    held = [trace_bytes(each) for each in run.trace.iterations if each.target_logits is not None]
+    held = [each.logits_bytes for each in run.trace.iterations if each.target_logits is not None]
     if not held:
         return False
     fits = sum(held) <= MAX_ROW_BYTES

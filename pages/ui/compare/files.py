@@ -7,8 +7,8 @@ from dataclasses import asdict
 from decoding.compare.contestants import format_contestant
 from decoding.compare.scoreboard import Score, score
 from decoding.sampling.sampling import Sampling
+from decoding.trace.exports import csv_table
 from decoding.trace.metrics import RunMetrics
-from decoding.trace.tables import csv_table
 from pages.ui.compare.plan import Outcome
 from pages.ui.widgets.controls import OWN_TEXT
 

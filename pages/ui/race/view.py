@@ -72,17 +72,17 @@ class Race:
 
 def recorded_race() -> Race | None:
     """The race that comes with the program, None where not all of its runs are there."""
-    from decoding.recorded.race import PROMPT, REPEATS, WARMUP, race_runs
+    from decoding.recorded import RACE_PROMPT, RACE_REPEATS, RACE_WARMUP, race_runs
 
     runs = race_runs()
     if not runs:
         return None
-    lanes = tuple(lane_of(run, note=f"median of {REPEATS} repeats") for run in runs)
+    lanes = tuple(lane_of(run, note=f"median of {RACE_REPEATS} repeats") for run in runs)
     about = (
         f"Not measured on this machine: {hardware_words(runs[0].hardware)}, {runs[0].created[:10]}. Each method ran "
-        f"alone, {REPEATS} times in turn after {WARMUP} warm-up rounds; {replayed_words(REPEATS)}."
+        f"alone, {RACE_REPEATS} times in turn after {RACE_WARMUP} warm-up rounds; {replayed_words(RACE_REPEATS)}."
     )
-    return Race(lanes, f"{prompt_words(PROMPT)} · comes with the program", about, key="recorded")
+    return Race(lanes, f"{prompt_words(RACE_PROMPT)} · comes with the program", about, key="recorded")
 
 
 def race_of(outcome: "Outcome") -> Race:
