@@ -31,7 +31,8 @@ from decoding.trace.records import IterationTrace, KVTrace, PhaseTimes, Verifica
 from decoding.tree.draft import TokenTree, TreePaths
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import cut_path
-from viz.explain.iteration import why_final, why_not_expanded, why_verdict
+from viz.explain.growth import why_not_expanded
+from viz.explain.iteration import why_final, why_verdict
 
 RULES: dict[str, Callable[[Case], Any]] = {
     "none": reason_rules.nothing,

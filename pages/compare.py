@@ -12,8 +12,7 @@ from pages.ui.common.torch_there import need_torch
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
 from pages.ui.compare.plan import Outcome, Plan, pause_words, plan_controls, run_comparison
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
-from pages.ui.widgets.controls import prompt_words
-from pages.ui.widgets.settings import seed
+from pages.ui.widgets.controls import prompt_words, seed
 from viz.formats import plural
 from viz.glossary import explain_term
 

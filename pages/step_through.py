@@ -38,11 +38,12 @@ from pages.ui.widgets.controls import (
     method_picker,
     method_words,
     picked_prompt_words,
+    picked_sampling,
     prompt_picker,
     reset_button,
     sampling_controls,
+    sampling_words,
 )
-from pages.ui.widgets.settings import picked_sampling, sampling_words
 
 SLOT = "step"
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))

@@ -23,7 +23,7 @@ from pages.ui.tune.controls import (
 )
 from pages.ui.tune.view import STYLE, contradiction_html, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
 from pages.ui.tune.work import Wish, current_bench, fulfil, measure_shown
-from pages.ui.widgets.settings import picked_sampling
+from pages.ui.widgets.controls import picked_sampling
 
 
 def main() -> None:

@@ -10,13 +10,31 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
 from pages.ui.common.torch_there import need_torch
 from pages.ui.common.worker import job_error, job_progress, take_result
-from pages.ui.verify.controls import back_button, iteration_control, replay_controls, rerolls_control, show_drafted
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
 from pages.ui.verify.run import draw_run_theory
-from pages.ui.verify.state import Looked, replay_all, rolled_tokens, tree_in_view
-from pages.ui.verify.steps import draw_steps
-from pages.ui.verify.table import OWN, chosen_row, own_words, verifier_table, walks
-from pages.ui.verify.tree import draw_bare_tree, draw_tree, node_in_view, tested_at
+from pages.ui.verify.state import (
+    Looked,
+    back_button,
+    iteration_control,
+    replay_all,
+    replay_controls,
+    rerolls_control,
+    rolled_tokens,
+    show_drafted,
+    tree_in_view,
+)
+from pages.ui.verify.tree import (
+    OWN,
+    chosen_row,
+    draw_bare_tree,
+    draw_steps,
+    draw_tree,
+    node_in_view,
+    own_words,
+    tested_at,
+    verifier_table,
+    walks,
+)
 from viz.formats import plural
 
 NEVER_KEPT = "This run was recorded without the full rows of both models, and without them no verifier can be replayed."

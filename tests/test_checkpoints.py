@@ -14,7 +14,7 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.edits import Edits
 from decoding.trace.validation import check_run
 from tests.helpers.families import family
-from viz.explain.verdict import why_verdict
+from viz.explain.iteration import why_verdict
 
 WIDE = METHODS["dynatree"].with_settings(branch_first_level=True, stop_probability=0.01, prune_probability=0.005)
 REWOUND = {

@@ -20,7 +20,8 @@ from decoding.trace.records import ForcedTrace, VerificationStep, node_paths
 from decoding.trace.verdicts import Verdicts
 from tests.helpers.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
 from tests.test_trace_file import document_of, loaded, rezipped, saved
-from viz.explain.iteration import why_final, why_not_expanded, why_verdict
+from viz.explain.growth import why_not_expanded
+from viz.explain.iteration import why_final, why_verdict
 from viz.scope.cards import cards
 from viz.scope.scene import build_scene
 

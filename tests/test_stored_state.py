@@ -19,7 +19,7 @@ from decoding.trace.archive import load_run, save_run
 from decoding.trace.edits import Edits, edits_at
 from decoding.trace.records import node_paths
 from tests.helpers.counted import lines_run
-from viz.explain.verdict import why_verdict
+from viz.explain.iteration import why_verdict
 
 PATHS = METHODS["iid_paths"].with_settings(paths=3, length=3)
 SAMPLED = Sampling(0.9, seed=4)

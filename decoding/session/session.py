@@ -3,6 +3,7 @@
 import copy
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch

@@ -15,11 +15,10 @@ from decoding.trace.archive import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, loa
 from pages.ui.app import run_file
 from pages.ui.app.exports import EXPORTS, SCOPE_KEY, Shown
 from pages.ui.common.state import ROW_BYTES, Run
-from pages.ui.scope import film as scope_film
+from pages.ui.scope import run as scope_film
 from tests.helpers.traces import big, bonus, run_mixed, run_of, summary
 from tests.pages.apptest import ROOT, open_page, sentences
-from viz.scope.layout import fold_parent
-from viz.scope.scene import build_scene
+from viz.scope.scene import build_scene, fold_parent
 
 PAGE = "pages/step_through.py"
 

@@ -22,7 +22,7 @@ from pages.ui.common.training_fields import FIELDS, VERIFIERS, arguments_of, tit
 from pages.ui.train.form import estimate_words
 from pages.ui.train.sentences import progress_words
 from pages.ui.train.trees import common_places
-from pages.ui.widgets.settings import setting_key
+from pages.ui.widgets.controls import setting_key
 from tests.helpers.traces import bonus, fallback, run_of
 from tests.helpers.trainings import NAME, PHASE, made_training
 from tests.pages.apptest import ROOT, open_page, sentences

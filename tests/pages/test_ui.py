@@ -15,7 +15,7 @@ from pages.ui.common.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, e
 from pages.ui.common.models import ModelManager, describe_pair, engine_words
 from pages.ui.common.sentences import info_of
 from pages.ui.common.worker import Job, Worker
-from pages.ui.widgets.settings import SAMPLING, setting_help
+from pages.ui.widgets.controls import SAMPLING, setting_help
 
 
 def done(function) -> Job:
@@ -185,7 +185,7 @@ def test_help_tells_range_and_source_of_the_default():
 
 def form(method: str) -> None:
     from decoding.methods.methods import METHODS
-    from pages.ui.widgets.settings import settings_form
+    from pages.ui.widgets.controls import settings_form
 
     settings_form(METHODS[method], "form")
 

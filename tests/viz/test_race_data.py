@@ -9,9 +9,21 @@ from decoding.common.errors import SettingsError
 from decoding.recorded import RACERS, race_runs
 from decoding.trace.records import SamplingTrace
 from tests.helpers.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
-from viz.race.data import SPEEDS, default_speed, iteration_ticks, race_data, readable, time_ticks
+from viz.race.data import (
+    SPEEDS,
+    default_speed,
+    difference_words,
+    doubt_words,
+    headline,
+    identity_words,
+    iteration_ticks,
+    lane_facts,
+    places,
+    race_data,
+    readable,
+    time_ticks,
+)
 from viz.race.lanes import Lane, Step, check_lanes, lane_of, lane_of_times
-from viz.race.sentences import difference_words, doubt_words, headline, identity_words, lane_facts, places
 
 PROMPT = ((1, "Once"), (2, " upon"))
 

@@ -7,7 +7,7 @@ import pytest
 from decoding.trace.older import TELLING, rule_of, upgraded
 from decoding.trace.records import RuleTrace
 from tests.helpers import traces
-from viz.explain.absent import why_absent
+from viz.explain.growth import why_absent
 from viz.scope.cards import cards, laws
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import build_scene

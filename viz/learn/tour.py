@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, NodeTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.iteration import phase_seconds, quote, why_verdict
+from viz.explain.iteration import phase_seconds, why_verdict
 from viz.formats import duration, number, plural
 from viz.scope.phases import Shown, phases_of
+from viz.tokens import quote
 
 # Recordings that the tour shows: one iteration from the draft to the commit, one run that adapts, three methods.
 STORY, ADAPTING, COMPARED = "sibling_rescue", "history", "tree_helps"

@@ -7,9 +7,8 @@ import { recallZoom } from "./tree.js";
 const REPORT_MS = 150;
 const EDGE_MS = 600; // while a key is held down, Python is asked for more no oftener than this
 
-// Takes in what Python sent; frames that did not change keep what was read of them.
-function loadFilm(view, data) {
-  const { film } = data;
+// Takes in what Python sent; frames that did not change keep what was read of them. Whether it is another run.
+function loadFilm(view, film) {
   const old = view.film?.key === film.key ? view.film : null;
   const frames = new Map();
   film.frames.forEach((text, place) => {
@@ -28,27 +27,7 @@ function loadFilm(view, data) {
     shared: sameRun ? old.shared : JSON.parse(film.shared),
     sharedVersion: film.shared_version,
   };
-  return { newRun: !old };
-}
-
-// A single iteration is a film of one frame that is never asked to move.
-function loadSingle(view, data) {
-  const key = data.scene.scene_id;
-  const newRun = view.film?.key !== key;
-  const frames = new Map([[data.index, { version: data.version || JSON.stringify(data), text: null, data }]]);
-  const count = data.strip ? data.strip.columns.length : 1;
-  const shared = { text: data.text, strip: data.strip, terms: data.terms };
-  view.film = {
-    key,
-    count,
-    first: data.index,
-    last: data.index,
-    frames,
-    shared,
-    sharedVersion: data.version || "",
-    single: true,
-  };
-  return { newRun };
+  return !old;
 }
 
 function frameAt(view, index) {
@@ -64,15 +43,15 @@ function frameAt(view, index) {
 
 // New data from Python. It never throws the browser back: only an `ask` with a new serial, or another run, moves it.
 export function updateFilm(view, data) {
-  const { newRun } = data.film ? loadFilm(view, data) : loadSingle(view, data);
-  const ask = data.ask || { serial: view.serial, iteration: data.index, node: data.selected, phase: data.phase };
-  const obey = newRun || (ask.serial !== undefined && ask.serial !== view.serial);
+  const { ask } = data;
+  const newRun = loadFilm(view, data.film);
+  const obey = newRun || ask.serial !== view.serial;
   view.serial = ask.serial;
   view.askedForMore = false;
   if (obey) {
     cancelReport(view);
     view.wanted = null;
-    if (newRun && !view.film.single) recallZoom(view);
+    if (newRun) recallZoom(view);
     if (ask.phase) view.phaseKey = ask.phase;
     showFrame(view, ask.iteration ?? view.index ?? view.film.first, ask.node);
     return;
@@ -129,7 +108,7 @@ function showFrame(view, index, node, same) {
 
 // Steps to an iteration: at once if it is at hand, else as soon as Python has sent it.
 export function goTo(view, index) {
-  if (index < 0 || index >= view.film.count || view.film.single) return false;
+  if (index < 0 || index >= view.film.count) return false;
   if (index === view.index && view.wanted === null) return false;
   if (!view.film.frames.has(index)) {
     view.wanted = index;
@@ -174,5 +153,5 @@ export function cancelReport(view) {
 // the last ask that was heard: Python, which may have asked again meanwhile, knows a report that comes too late by it.
 export function placeOf(view) {
   const scene = view.data.scene.scene_id;
-  return view.film && !view.film.single ? { scene, iteration: view.index, serial: view.serial } : { scene };
+  return view.film ? { scene, iteration: view.index, serial: view.serial } : { scene };
 }

@@ -4,7 +4,7 @@ import { actOn, prefersStillness, pressesButton } from "../components/dom.js";
 import { compareHere, compareWith, showAbsent } from "./card.js";
 import { goTo } from "./film.js";
 import { zoomBars } from "./overview.js";
-import { choosePhase, select, setPhase, setSelected, unfold } from "./scope.js";
+import { select, setPhase, setSelected, unfold } from "./scope.js";
 import { resetZoom, zoomBy } from "./tree.js";
 
 const PLAY_MS = 1100;
@@ -69,10 +69,10 @@ function shiftedKeys(view) {
 
 function plainKeys(view) {
   const keys = {
-    ArrowLeft: () => choosePhase(view, view.phase - 1),
-    ArrowRight: () => (view.playing ? nextStep(view) : choosePhase(view, view.phase + 1)),
-    "[": () => choosePhase(view, 0),
-    "]": () => choosePhase(view, Infinity),
+    ArrowLeft: () => setPhase(view, view.phase - 1),
+    ArrowRight: () => (view.playing ? nextStep(view) : setPhase(view, view.phase + 1)),
+    "[": () => setPhase(view, 0),
+    "]": () => setPhase(view, Infinity),
     Escape: () => letGo(view),
     " ": () => play(view),
     0: () => resetZoom(view),
@@ -123,7 +123,7 @@ function nextStep(view) {
     setPhase(view, view.phase + 1);
     return true;
   }
-  if (view.mode !== "scope" || view.index >= view.film.count - 1 || view.film.single) return false;
+  if (view.mode !== "scope" || view.index >= view.film.count - 1) return false;
   view.phaseKey = FIRST_PHASE;
   return goTo(view, view.index + 1);
 }
@@ -132,7 +132,7 @@ function play(view) {
   if (view.playing) return stopPlaying(view);
   // At the very end a tree alone, or the last iteration, starts over.
   const last = view.phase === view.data.scene.phases.length - 1;
-  if (last && (view.mode !== "scope" || view.film.single || view.index >= view.film.count - 1)) setPhase(view, 0);
+  if (last && (view.mode !== "scope" || view.index >= view.film.count - 1)) setPhase(view, 0);
   else nextStep(view);
   if (prefersStillness()) return;
   const tick = () => {

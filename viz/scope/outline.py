@@ -15,15 +15,12 @@ import networkx as nx
 from decoding.trace.exports import csv_table
 from decoding.trace.records import IterationTrace, KVTrace
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.iteration import iteration_summary, quote, why_final, why_verdict
-from viz.explain.known import Known
-from viz.explain.tested_law import law_words, target_shown
-from viz.explain.truncation import after_end, end_words
-from viz.explain.verdict import verdict_words
+from viz.explain.iteration import iteration_summary, verdict_words, why_final, why_verdict
+from viz.explain.known import Known, end_words, law_words, target_shown
 from viz.formats import duration, number, plural
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.theme import MARKS
-from viz.tokens import visible
+from viz.tokens import quote, visible
 
 NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
 
@@ -112,7 +109,7 @@ def tables(iteration: IterationTrace) -> tuple[Table, ...]:
 
 def steps_table(iteration: IterationTrace) -> Table:
     """The verifier's tests in their order."""
-    rows, late = [], after_end(iteration)
+    rows, late = [], Known(iteration).after_end
     for place, step in enumerate(iteration.steps, start=1):
         token = quote(iteration.texts.get(step.token_id, f"<{step.token_id}>"))
         tested = f"final token {token}" if step.child_id is None else f"node {step.child_id} {token}"

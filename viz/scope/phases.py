@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from decoding.trace.records import PHASES, IterationTrace
-from viz.explain.iteration import quote, why_final
-from viz.explain.known import Known
-from viz.explain.tested_law import is_sampled, law_words
+from viz.explain.iteration import why_final
+from viz.explain.known import Known, is_sampled, law_words
 from viz.formats import byte_size, duration, number, plural
 from viz.theme import PHASE_WORDS
+from viz.tokens import quote
 
 FORWARDS, TREE, WHOLE = "draft forwards", "build tree", "whole draft"
 

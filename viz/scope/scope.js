@@ -37,11 +37,11 @@ const STAGES = ["draft", "tree", "prune", "mask", "verify", "select", "commit", 
 
 export default function scope(component) {
   const { data } = component;
-  if (!data || !(data.scene || data.film)) return;
+  if (!data?.mode) return;
   const view = viewOf(component, `ds-root ds-${data.mode}`, buildView);
   listenToPage(view);
   if (isNew(view, data)) {
-    if (data.film || data.mode === "scope") updateFilm(view, data);
+    if (data.film) updateFilm(view, data);
     else updateTree(view, data);
   }
   return () => {
@@ -54,7 +54,7 @@ export default function scope(component) {
 function buildView(root, data) {
   focusable(root);
   root.setAttribute("aria-roledescription", "decoding scope");
-  const terms = (data.film ? JSON.parse(data.film.shared).terms : data.terms) || {};
+  const terms = data.film ? JSON.parse(data.film.shared).terms : {};
   const view = {
     root,
     terms,
@@ -169,15 +169,10 @@ function drawPhases(view) {
 }
 
 function buildStep(view, place) {
-  const step = button("step", view.steps, "", null, () => choosePhase(view, place));
+  const step = button("step", view.steps, "", null, () => setPhase(view, place));
   html("span", "step-title", step);
   html("span", "step-time", step);
   labelled(step, "tab").setAttribute("aria-controls", "tree-panel");
-}
-
-export function choosePhase(view, place) {
-  setPhase(view, place);
-  if (view.data.report_phase) view.component.setStateValue("phase", view.phaseKey);
 }
 
 export function setPhase(view, place) {

@@ -19,7 +19,7 @@ from plotly.offline import get_plotlyjs
 
 from decoding.trace.records import RunTrace
 from viz.components import component_script, component_style
-from viz.scope.film import film_data, make_frame, window_around
+from viz.scope.data import film_data, make_frame, window_around
 
 FOLDER = Path(__file__).parent
 # What Streamlit hands to components as CSS variables, from .streamlit/config.toml (a test compares them).

@@ -33,8 +33,16 @@ from pages.ui.common.state import (
 )
 from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, address_is, found_again, start_job
-from pages.ui.widgets.controls import DEFAULT_METHOD, DEFAULT_PROMPT, OWN_TEXT, sample_prompts, set_method
-from pages.ui.widgets.settings import DEFAULT_NEW_TOKENS, SAMPLING, setting_key
+from pages.ui.widgets.controls import (
+    DEFAULT_METHOD,
+    DEFAULT_NEW_TOKENS,
+    DEFAULT_PROMPT,
+    OWN_TEXT,
+    SAMPLING,
+    sample_prompts,
+    set_method,
+    setting_key,
+)
 from viz.formats import plural
 from viz.scope.phases import FINAL_ID
 

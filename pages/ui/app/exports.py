@@ -11,11 +11,10 @@ from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.downloads import download_button
 from pages.ui.common.state import Run, selected_iteration, selected_node
-from pages.ui.scope.film import film_state
+from pages.ui.scope.run import film_state
 from viz.charts import run as charts
-from viz.scope.cache import cache_figure
 from viz.scope.export import tree_figure, tree_graphml, tree_json
-from viz.scope.mask import mask_figure
+from viz.scope.panels import cache_figure, mask_figure
 from viz.scope.scene import build_scene
 from viz.standalone.page import figures_html, scope_html
 

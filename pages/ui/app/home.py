@@ -9,11 +9,10 @@ from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.menu import PAGES, ROOT
 from pages.ui.learn.tour import current_tour, show_step, start_tour
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree
 from viz.explain.iteration import lost_node
 from viz.formats import duration, parameters, plural
-from viz.scope.data import compact_data
-from viz.scope.text_strip import iteration_spans
+from viz.scope.panels import iteration_spans
 from viz.theme import MARKS
 from viz.tokens import visible
 
@@ -102,9 +101,8 @@ def draw_iteration() -> None:
             "Step", list(STEPS), default="3 Accept", key="home_step", label_visibility="collapsed", required=True
         )
         phase = STEPS[step]
-        data = compact_data(iteration, scene_id=f"home:{phase}", phase=phase)
         with st.container(key="home_tree_area"):
-            scope(data, key="home_tree", height=TREE_HEIGHT)
+            lone_tree(iteration, "home_tree", TREE_HEIGHT, f"home:{phase}", phase=phase)
     with right:
         told = "".join(_step_html(name, words, name == step) for name, words in _steps(run, iteration).items())
         st.html(told)

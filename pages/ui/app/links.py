@@ -19,8 +19,7 @@ from urllib.parse import quote_plus, urlencode
 
 from decoding.common.settings import SettingInfo
 from decoding.trace.records import Setting
-from pages.ui.widgets.controls import DEFAULT_METHOD, prompt_words, sample_prompts
-from pages.ui.widgets.settings import SAMPLING
+from pages.ui.widgets.controls import DEFAULT_METHOD, SAMPLING, prompt_words, sample_prompts
 from viz.scope.phases import FINAL_ID
 from viz.tokens import visible
 

@@ -11,10 +11,9 @@ from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.worker import run_now
 from pages.ui.compare.plan import Outcome, compute_trees, drafting
 from pages.ui.compare.sentences import label_of, same_words
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree
 from viz.formats import duration, plural
-from viz.scope.data import compact_data
-from viz.scope.text_strip import iteration_spans, provenance_counts, text_html, underline
+from viz.scope.panels import iteration_spans, provenance_counts, text_html, underline
 from viz.tokens import visible
 
 OUTPUT_HEIGHT = 250
@@ -113,8 +112,8 @@ def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
         for place, (contestant, tree) in zip(st.columns(columns), pairs[row : row + columns], strict=False):
             with place:
                 number = contestants.index(contestant)
-                data = compact_data(tree, scene_id=f"{outcome.key}:{length}:{number}", title=contestant.label)
-                scope(data, key=f"compare_tree_{number}", height=TREE_HEIGHT)
+                scene = f"{outcome.key}:{length}:{number}"
+                lone_tree(tree, f"compare_tree_{number}", TREE_HEIGHT, scene, title=contestant.label)
                 st.caption(escape_markdown(tree_words(tree)))
     st.caption(
         "One iteration of each method on the same text, each measured once, with the settings it starts with (history "

@@ -14,8 +14,17 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
 from pages.ui.common.worker import Job
-from pages.ui.widgets.controls import length_control, picked_prompt_words, prompt_picker, prompt_words
-from pages.ui.widgets.settings import DEFAULT_NEW_TOKENS, picked_sampling, sampling_controls, sampling_words, seed
+from pages.ui.widgets.controls import (
+    DEFAULT_NEW_TOKENS,
+    length_control,
+    picked_prompt_words,
+    picked_sampling,
+    prompt_picker,
+    prompt_words,
+    sampling_controls,
+    sampling_words,
+    seed,
+)
 from viz.formats import plural
 
 if TYPE_CHECKING:

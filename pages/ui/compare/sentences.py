@@ -6,8 +6,7 @@ from decoding.compare.comparison import Contestant
 from decoding.compare.scoreboard import Score, without_prefill
 from decoding.trace.metrics import Spread
 from pages.ui.compare.plan import Outcome, Plan
-from pages.ui.widgets.controls import prompt_words
-from pages.ui.widgets.settings import sampling_words
+from pages.ui.widgets.controls import prompt_words, sampling_words
 from viz.explain.iteration import why_not_faster
 from viz.formats import duration, plural
 

@@ -1,25 +1,21 @@
 """What the part of the page below the scope talks about: a node, the final token, or a token without a node.
 
-subject = subject_of(run)                       # follows the scope: what is selected or asked about there
-found = kept(("luck", run.key, index), make)    # computed once per browser session
+subject = subject_of(run)      # follows the scope: what is selected or asked about there
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, selected_iteration, selected_node
+from pages.ui.common.state import Run, kept, selected_iteration, selected_node
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import build_scene
 
 if TYPE_CHECKING:
     from decoding.models.pair import Pair
-
-KEPT_RESULTS = 300
 
 
 @dataclass(frozen=True)
@@ -78,27 +74,6 @@ def final_subject(iteration: IterationTrace, index: int) -> Subject | None:
 def ask_about(run: Run, subject: Subject) -> None:
     """Look at a token without a node."""
     st.session_state["absent"] = (run.key, subject.index, subject.parent, subject.token_id)
-
-
-def kept(key: tuple, compute: Callable[[], Any]) -> Any:
-    """What was computed under a key in this browser session; the oldest results are let go."""
-    results = known_results()
-    if key not in results:
-        keep(key, compute())
-    return results[key]
-
-
-def keep(key: tuple, value: Any) -> None:
-    """Note a result."""
-    results = known_results()
-    results[key] = value
-    while len(results) > KEPT_RESULTS:
-        results.pop(next(iter(results)))
-
-
-def known_results() -> dict:
-    """Results by key."""
-    return st.session_state.setdefault("why_results", {})
 
 
 def trace_at(run: Run, index: int) -> RunTrace:

@@ -18,12 +18,13 @@ from pages.ui.common.models import manager
 from pages.ui.common.sentences import info_of
 from pages.ui.common.torch_there import need_torch
 from pages.ui.common.worker import run_now
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree, scope
 from viz.charts.methods import TokenCost, token_cost_figure
-from viz.explain.iteration import phase_seconds, quote
+from viz.explain.iteration import phase_seconds
 from viz.formats import duration, plural
 from viz.learn.puzzles import QUESTION, Missing, guessable, has_token, hidden_data, judge, missing_tokens, path_words
 from viz.scope.data import compact_data
+from viz.tokens import quote
 
 T = TypeVar("T")
 GUESS, SAVE, LOSS = "Guess the accepted path", "Save the token", "Why did the tree lose?"
@@ -317,8 +318,7 @@ def draw_saving() -> None:
     with left, st.container(key="puzzle_tree_save"):
         marks = {missing.parent: "here"} if tree in (base, None) else {} if node is None else {node: "saved"}
         scene = f"{name}:{missing.iteration}:{sorted(changes.items())}:{tree is None}"
-        data = compact_data(tree or base, scene_id=scene, phase="select", marks=marks)
-        scope(data, key="save_tree", height=TREE_HEIGHT)
+        lone_tree(tree or base, "save_tree", TREE_HEIGHT, scene, phase="select", marks=marks)
 
 
 def _slider(name: str, value: Setting, number: int) -> Setting:

@@ -25,9 +25,9 @@ from pages.ui.common.state import (
     set_aside,
 )
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts, set_method
-from viz.explain.iteration import quote
 from viz.formats import number, plural
-from viz.scope.text_strip import iteration_spans, text_html
+from viz.scope.panels import iteration_spans, text_html
+from viz.tokens import quote
 
 COLUMNS = 3
 STYLE = """

@@ -22,7 +22,7 @@ from pages.ui.sweep.methods import draw_methods, methods_content
 from pages.ui.sweep.plan import plan_content
 from pages.ui.sweep.sentences import asked_words
 from pages.ui.sweep.view import look_at
-from pages.ui.widgets.settings import say_again, seed
+from pages.ui.widgets.controls import say_again, seed
 from pages.ui.widgets.trained import EMBEDDED_NAME
 from viz.formats import long_duration, plural
 

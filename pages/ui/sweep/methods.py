@@ -11,7 +11,7 @@ from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown
 from pages.ui.sweep.sentences import setting_title
 from pages.ui.widgets.contestants import Field, contestant_bar, slots
-from pages.ui.widgets.settings import (
+from pages.ui.widgets.controls import (
     method_as_verified,
     picked_settings,
     say_again,

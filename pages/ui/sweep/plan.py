@@ -11,7 +11,7 @@ from decoding.trace.records import Setting
 from pages.ui.common.models import manager
 from pages.ui.sweep.methods import values_of
 from pages.ui.sweep.sentences import base_label
-from pages.ui.widgets.settings import say_again, seed
+from pages.ui.widgets.controls import say_again, seed
 
 SAMPLES, FOLDER, DATA_SET = "Samples", "Folder", "Data set"
 # Kinds of text that the embedded pair was trained on; on others its output says little about methods.

@@ -16,7 +16,7 @@ from pages.ui.common.torch_there import need_torch, torch_there, why_not
 from pages.ui.common.training_fields import FIELDS, LENGTHS, Field, arguments_of, heads_to_start_from, title_of
 from pages.ui.train.runs import look_at
 from pages.ui.train.sentences import KIND_WORDS, started_s
-from pages.ui.widgets.settings import say_again, seed
+from pages.ui.widgets.controls import say_again, seed
 from viz.formats import long_duration, plural
 
 

@@ -1,6 +1,6 @@
 """The draft learns: the same held-out prompt drafted at the first moment of a phase and at any other, side by side."""
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +9,20 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from decoding.trace.archive import load_run
-from decoding.trace.records import IterationTrace, RunTrace
+from decoding.trace.records import RunTrace
 from decoding.training.common.run_folder import TREES
 from decoding.training.launch import Followed
 from pages.ui.common.charts import is_dark
 from pages.ui.common.errors import guarded
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree
 from pages.ui.train.form import keep_latest
 from viz.branches.diff import compare_trees
 from viz.charts.training import Moment, moments_figure
 from viz.formats import plural
-from viz.scope.data import compact_data
-from viz.scope.text_strip import text_html, text_spans
+from viz.scope.panels import text_html, text_spans
 
 TREE_HEIGHT, TEXT_HEIGHT = 300, 118
 PROMPT_TOKENS, WRITTEN_TOKENS = 16, 160
-UNFOLDED = "train_unfolded"
 
 
 def draw_trees(followed: Followed, phase: str, by_time: bool, planned: float | None) -> go.Figure | None:
@@ -116,7 +114,7 @@ def _draw_sides(
     for side, column in enumerate(st.columns(2, gap="small")):
         with column:
             name = f"{scene}:{records[side]['tree']}:{places[side]}"
-            _draw_tree(name, titles[side], trees[side], marks[side], f"train_tree_{side}")
+            lone_tree(trees[side], f"train_tree_{side}", TREE_HEIGHT, name, title=titles[side], marks=marks[side])
             st.caption(run_words(runs[side], places[side], records[side]))
             with st.container(height=TEXT_HEIGHT, border=False, key=f"train_text_{side}"):
                 st.html(_text(runs[side], places[side]))
@@ -128,16 +126,6 @@ def _text(run: RunTrace, place: int) -> str:
     prompt = len(run.prompt_texts)
     cut = max(prompt - PROMPT_TOKENS, 0)
     return text_html(spans[cut : prompt + WRITTEN_TOKENS])
-
-
-def _draw_tree(scene: str, title: str, iteration: IterationTrace, marks: dict[int, str], key: str) -> None:
-    opened = st.session_state.setdefault(UNFOLDED, {})
-
-    def unfold(node: int) -> None:
-        opened[scene] = (*opened.get(scene, ()), node)
-
-    data = compact_data(iteration, scene_id=scene, title=title, marks=marks, unfolded=opened.get(scene, ()))
-    scope(data, key, TREE_HEIGHT, on_unfold=partial(unfold))
 
 
 def run_words(run: RunTrace, place: int, record: dict[str, Any]) -> str:

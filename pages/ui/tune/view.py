@@ -12,14 +12,13 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
-from pages.ui.scope.component import scope
-from pages.ui.tune.points import Trial, label_of
+from pages.ui.scope.component import lone_tree
+from pages.ui.tune.points import label_of
 from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench
 from viz.branches.diff import Change, TreeDiff, compare_trees, what_changed
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
 from viz.formats import difference, duration, relative_change
-from viz.scope.data import compact_data
 from viz.scope.phases import FINAL_ID
 from viz.theme import MARKS
 from viz.tokens import visible
@@ -95,26 +94,9 @@ def draw_trees(bench: Bench, fits: bool = True) -> None:
     )
     for place, (trial, word, key, framed) in zip(st.columns(2, gap="small"), sides, strict=True):
         with place:
-            data = tree_data(bench, trial, word, framed)
-            number = trial.number
-            scope(data, key, TREE_HEIGHT, on_unfold=partial(_unfold, number), on_select=partial(_choose, number))
-
-
-def tree_data(bench: Bench, trial: Trial, word: str, framed: dict[int, str]) -> dict:
-    """What the component draws."""
-    opened = st.session_state.setdefault("tune_unfolded", {}).get(trial.number, ())
-    return compact_data(
-        trial.iteration,
-        scene_id=f"tune:{id(bench)}:{trial.number}",
-        title=f"{word} · {label_of(trial.method)}",
-        marks=framed,
-        unfolded=opened,
-    )
-
-
-def _unfold(number: int, node: int) -> None:
-    opened = st.session_state.setdefault("tune_unfolded", {})
-    opened[number] = (*opened.get(number, ()), node)
+            scene, title = f"tune:{id(bench)}:{trial.number}", f"{word} · {label_of(trial.method)}"
+            choose = partial(_choose, trial.number)
+            lone_tree(trial.iteration, key, TREE_HEIGHT, scene, title=title, marks=framed, on_select=choose)
 
 
 def _choose(number: int, node: int) -> None:

@@ -16,8 +16,7 @@ from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, Run, decode_more
 from pages.ui.common.worker import Job, is_busy, start_job
 from pages.ui.verify.state import Looked
-from pages.ui.widgets.controls import error_key
-from pages.ui.widgets.settings import SAMPLING, as_widget_holds, seed, settings_form
+from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, seed, settings_form
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method

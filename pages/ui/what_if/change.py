@@ -12,14 +12,15 @@ from pages.ui.common.sentences import info_of
 from pages.ui.common.worker import is_busy
 from pages.ui.what_if.branches import SLOT, Edit, Force, History, Wish
 from pages.ui.what_if.work import start_fork
-from pages.ui.widgets.controls import method_picker, set_method
-from pages.ui.widgets.settings import (
+from pages.ui.widgets.controls import (
     SAMPLING,
     as_widget_holds,
     chosen_verifier,
+    method_picker,
     picked_sampling,
     picked_settings,
     sampling_controls,
+    set_method,
     setting_words,
 )
 from pages.ui.widgets.trained import TRAINED

@@ -9,7 +9,7 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
 from pages.ui.common.worker import is_busy
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree
 from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words
 from pages.ui.what_if.starters import draw_starters
 from pages.ui.what_if.work import start_again, start_go_on
@@ -23,10 +23,9 @@ from viz.branches.diff import (
     parting_words,
     same_prefix,
 )
-from viz.branches.graph import BranchGraph, branch_graph, graph_data
+from viz.branches.graph import branch_graph
 from viz.components import component_script, component_style
 from viz.explain.iteration import why_final, why_verdict
-from viz.scope.data import compact_data
 from viz.scope.phases import FINAL_ID
 
 # Streamlit knows no heights but pixels: history and trees fill the window, within reason.
@@ -102,7 +101,7 @@ _component = st.components.v2.component(
 )
 
 
-def branch_history(graph: BranchGraph, key: str, height: int, on_pick: Callable[[int, str, int | None], None]) -> None:
+def branch_history(graph: dict, key: str, height: int, on_pick: Callable[[int, str, int | None], None]) -> None:
     """Draw a history; `on_pick` gets the branch, the side it shall stand on, and an iteration or None."""
 
     def picked() -> None:
@@ -111,7 +110,7 @@ def branch_history(graph: BranchGraph, key: str, height: int, on_pick: Callable[
         if value is not None:
             on_pick(int(value["branch"]), value["side"], value["iteration"])
 
-    _component(key=key, data=graph_data(graph), height=height, on_pick_change=picked)
+    _component(key=key, data=graph, height=height, on_pick_change=picked)
 
 
 GUIDE = """
@@ -280,21 +279,14 @@ def draw_tree(
         draw_empty(history, side, number)
         return
     owner = history.owner(number, index)
-    scene_id = f"what_if:{owner.run.key}:{index}"
-    opened = st.session_state.setdefault("what_if_unfolded", {})
-    data = compact_data(
+    lone_tree(
         iteration,
-        scene_id=scene_id,
+        f"what_if_tree_{low}",
+        TREE_HEIGHT,
+        f"what_if:{owner.run.key}:{index}",
         title=f"Iteration {index + 1} of {'the run' if owner.fork is None else f'branch {owner.number}'}{ended}",
         selected=None if ended else history.nodes.get(side),
         marks=marks,
-        unfolded=opened.get(scene_id, ()),
-    )
-    scope(
-        data,
-        f"what_if_tree_{low}",
-        TREE_HEIGHT,
-        on_unfold=lambda node: opened.update({scene_id: (*opened.get(scene_id, ()), node)}),
         on_select=lambda node: history.nodes.update({side: node}),
     )
     words = html.escape(why_words(iteration, None if ended else history.nodes.get(side)))
