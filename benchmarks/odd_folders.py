@@ -28,7 +28,7 @@ from decoding.experiments.command import arguments, save_figures
 from decoding.models.loading import find_model
 from decoding.models.pair import release
 from decoding.models.presets import PairSettings, memory_estimate
-from decoding.session.opening import open_pair
+from decoding.session.session import open_pair
 
 FOLDERS, QUICK_FOLDERS, SEED = 200, 60, 0
 SECONDS = 180  # a folder that takes longer hangs, even on a busy machine

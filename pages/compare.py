@@ -69,7 +69,7 @@ def begin(plan: Plan, start: bool) -> "tuple[Contestant, ...] | None":
 
 def tell_changed(outcome: Outcome, plan: Plan, contestants: "tuple[Contestant, ...]") -> None:
     """Mark figures of another setting than the one picked by now."""
-    from pages.ui.compare.sentences import changed_words
+    from pages.ui.compare.results import changed_words
 
     said = changed_words(outcome, plan, contestants)
     if said:
@@ -88,7 +88,7 @@ def files(outcome: Outcome | None) -> None:
     """Downloads and the command that repeats the comparison."""
     if outcome is None:
         return
-    from pages.ui.compare.files import as_csv, as_json, command
+    from pages.ui.compare.outputs import as_csv, as_json, command
 
     with st.popover("Export", key="compare_files", icon=":material/download:", on_change="rerun") as place:
         if not place.open:
@@ -120,15 +120,15 @@ def hint() -> None:
 def results(outcome: Outcome) -> None:
     """Figures of the last comparison in five views."""
     from decoding.compare.scoreboard import score
-    from pages.ui.compare import outputs as compare_outputs
-    from pages.ui.compare import results as compare_results
+    from pages.ui.compare.outputs import draw_outputs, draw_trees
+    from pages.ui.compare.results import draw_acceptance, draw_overview, draw_time
 
     draw = {
-        "Overview": compare_results.draw_overview,
-        "Time": compare_results.draw_time,
-        "Acceptance": compare_results.draw_acceptance,
-        "Outputs": compare_outputs.draw_outputs,
-        "Trees": compare_outputs.draw_trees,
+        "Overview": draw_overview,
+        "Time": draw_time,
+        "Acceptance": draw_acceptance,
+        "Outputs": draw_outputs,
+        "Trees": draw_trees,
     }
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         seed("compare_view", "Overview")

@@ -45,7 +45,11 @@ def workplace() -> None:
         source = prefix_popover()
         method_select()
         preset_select()
-        method, contradiction = chosen_or_sentence()
+        method = contradiction = None
+        try:
+            method = chosen_method()
+        except SettingsError as error:  # said below the trees
+            contradiction = error
         reset_all()
         st.space("stretch")
         pin_buttons(method)
@@ -89,14 +93,6 @@ def draw_settings(place, bench, source) -> None:
     with place:
         position_slider(bench, source)
         settings_sliders()
-
-
-def chosen_or_sentence() -> tuple:
-    """The method as set, or why its settings contradict one another."""
-    try:
-        return chosen_method(), None
-    except SettingsError as error:
-        return None, error
 
 
 main()

@@ -111,10 +111,10 @@ def test_the_same_seed_damages_the_same_folders(home, monkeypatch):
 )
 def test_the_memory_of_a_damaged_folder_is_unknown_and_no_error(tmp_path, home, changes):
     folder = sound_folder(tmp_path / "model", "llama")
-    assert memory_estimate(PairSettings(str(folder), str(folder)), "float32") > 0
+    assert memory_estimate(PairSettings(str(folder), str(folder), dtype="float32")) > 0
     config = json.loads((folder / CONFIG).read_text())
     (folder / CONFIG).write_text(json.dumps({**config, **changes}))
-    estimate = memory_estimate(PairSettings(str(folder), str(folder)), "float32")
+    estimate = memory_estimate(PairSettings(str(folder), str(folder), dtype="float32"))
     assert estimate is None or estimate > 0
     with pytest.raises(PairError):
         find_model(str(folder), "target")

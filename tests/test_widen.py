@@ -84,7 +84,7 @@ def parameters(widening):
 
 @pytest.mark.parametrize("role", ROLES)
 def test_shapes_are_exactly_the_published_ones(role):
-    widening = Widening(load_narrow(role), getattr(LIKES["pythia-2.8b"], role), "bfloat16")
+    widening = Widening(load_narrow(role), LIKES["pythia-2.8b"][role], "bfloat16")
     published, config = MODEL_SHAPES[PUBLISHED[role]], widening.config
     assert parameters(widening) == published.parameters
     assert config["num_hidden_layers"] == published.layers and config["num_attention_heads"] == published.kv_heads
@@ -97,8 +97,7 @@ def test_shapes_are_exactly_the_published_ones(role):
 def test_every_pair_on_offer_fits_and_published_counts_hold():
     counts = {}
     for pair in LIKES.values():
-        for role in ROLES:
-            shape = getattr(pair, role)
+        for role, shape in pair.items():
             counts[shape.name] = parameters(Widening(load_narrow(role), shape, "bfloat16"))
     assert counts["pythia-160m"] == 162_322_944 and counts["pythia-410m"] == 405_334_016
 
@@ -187,7 +186,7 @@ def test_shards_hold_every_weight_once_in_the_dtype(out, monkeypatch, dtype):
     monkeypatch.setattr(widen, "MAX_SHARD_BYTES", 4_000_000)
     lines = []
     found = widened_pair_folders("tiny", out, dtype, report=lines.append)
-    widening = Widening(load_narrow("draft"), LIKES["tiny"].draft, dtype)
+    widening = Widening(load_narrow("draft"), LIKES["tiny"]["draft"], dtype)
     files = sorted(found.draft.glob("*.safetensors"))
     shards = [load_file(file) for file in files]
     index = json.loads((found.draft / "model.safetensors.index.json").read_text())
@@ -294,7 +293,7 @@ def test_a_gain_near_zero_is_refused(gain):
     narrow = load_narrow("draft")
     narrow.weights[NORM_GAIN][3] = gain
     with pytest.raises(PairError, match="gain of the embedded draft comes too near to zero"):
-        Widening(narrow, LIKES["tiny"].draft, "float32").tensor("lm_head.weight")
+        Widening(narrow, LIKES["tiny"]["draft"], "float32").tensor("lm_head.weight")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -118,7 +118,7 @@ from decoding.diff import compare_runs
 from decoding.diff import diff_lines
 from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.archive import load_run
-from pages.ui.app.exports import run_figures
+from pages.ui.app.run_file import run_figures
 from viz.standalone.page import figures_html, scope_html
 
 run = load_run(sys.argv[1])

@@ -25,7 +25,10 @@ from decoding.engines.static import Transfers
 from decoding.experiments.command import print_table
 
 # What models and benchmarks need, beside torch. The app and its figures need more, and are not run here.
-NEEDED = ("transformers", "safetensors", "numpy", "scipy", "pandas", "pyarrow", "accelerate", "psutil", "pytest")
+NEEDED = (
+    "transformers", "safetensors", "numpy", "scipy", "pandas", "pyarrow", "accelerate", "psutil", "platformdirs",
+    "pytest",
+)  # fmt: skip
 TESTS = ("tests/engines/test_graphs.py", "tests/engines/test_static_cuda.py")
 NEEDS_CUDA = "test_static_cuda"
 TESTS_S, TEST_PROCESSES = 330, 4

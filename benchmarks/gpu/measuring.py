@@ -24,7 +24,7 @@ from decoding.engines.graphs import Graphs
 from decoding.experiments.command import choose_prompts, encode, engine_lines, save_figures
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
-from decoding.session.limits import Limits
+from decoding.session.session import Limits
 from decoding.widen import widened_pair_folders
 
 BASELINES = {

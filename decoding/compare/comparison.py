@@ -14,8 +14,7 @@ from decoding.engines.static import StaticEngine
 from decoding.methods.method import Method
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
-from decoding.session.limits import Limits, check_prompt
-from decoding.session.session import DecodeSession, prepared
+from decoding.session.session import DecodeSession, Limits, check_prompt, prepared
 from decoding.trace.metrics import RunMetrics, measure_run, measure_timeline, tokens_before_loop
 from decoding.trace.records import IterationTrace, RunTrace
 

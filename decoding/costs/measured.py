@@ -30,10 +30,6 @@ class Chooser:
     pair: Mapping[str, Any]
     verifier: str
 
-    def fits(self, pair: Pair) -> bool:
-        """Whether it was loaded for this pair with the draft in use."""
-        return dict(self.pair) == pair_identity(pair)
-
     @torch.inference_mode()
     def choose(self, past: Past) -> Action:
         """The action with the highest probability at a root."""
@@ -43,19 +39,6 @@ class Chooser:
     def best(self, features: Features) -> Action:
         """The action that these features lead to."""
         return ACTIONS[int(self.network(self.scaler.scaled(features)).argmax())]
-
-
-def load_chooser(name: str, pair: Pair, decoder: Decoder) -> Chooser:
-    """A stored selector for a pair; what passes cost here is known or measured now.
-
-    Raises:
-        SettingsError: there is no selector of that name.
-        PairError: it is damaged, or was trained for another pair.
-    """
-    card, identity = find_selector(name), pair_identity(pair)
-    require_fit(card, identity)
-    network = _network(card.folder, name, SELECTORS.stamp(card.folder))
-    return Chooser(network, Scaler(card.mean, card.spread), latency_model(pair, decoder), identity, card.verifier)
 
 
 @lru_cache(maxsize=16)
@@ -88,6 +71,17 @@ class MeasuredPair:
         return calibrated_odds(self.pair, self.sampling, ranks)
 
     def chooser(self, name: str, known: Chooser | None) -> Chooser:
-        """The trained selector of this name; the known one where it was loaded for this pair."""
-        fits = known is not None and known.fits(self.pair)
-        return known if fits else load_chooser(name, self.pair, self.decoder)
+        """The trained selector of this name; the known one where it was loaded for this pair.
+
+        Raises:
+            SettingsError: there is no selector of that name.
+            PairError: it is damaged, or was trained for another pair.
+        """
+        identity = pair_identity(self.pair)
+        if known is not None and dict(known.pair) == identity:
+            return known
+        card = find_selector(name)
+        require_fit(card, identity)
+        network = _network(card.folder, name, SELECTORS.stamp(card.folder))
+        latency = latency_model(self.pair, self.decoder)
+        return Chooser(network, Scaler(card.mean, card.spread), latency, identity, card.verifier)

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import is_out_of_memory
-from decoding.common.hardware import describe_hardware
 from decoding.common.interruption import check_wanted, pause_point
 from decoding.common.prompts import load_prompts
 from decoding.costs.kept import Kept
 from decoding.engines.base import Visibility
+from decoding.engines.clock import describe_hardware
 from decoding.engines.static_cache import BUCKETS
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
@@ -58,11 +58,6 @@ def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
         decoder: decodes, to measure what an iteration takes beside its passes. again: measure even where some are kept.
     """
     return COSTS.of(pair, machine_words(pair), lambda: measure_costs(pair, decoder), again)
-
-
-def known_costs(pair: Pair) -> CostModel | None:
-    """The kept costs of a pair with this hardware, precision, engines and versions; None before they are measured."""
-    return COSTS.known(pair, machine_words(pair))
 
 
 def machine_words(pair: Pair) -> str:

@@ -32,7 +32,7 @@ from decoding.engines.static import StaticEngine, StaticPass
 from decoding.engines.static_cache import LARGEST, StaticKVCache, bucket, row_bucket
 from decoding.methods.method import Method
 from decoding.models.pair import Model, Pair
-from decoding.sources.draft_model import NoSource
+from decoding.sources.draft import NoSource
 from decoding.tree.draft import Draft
 from decoding.verifiers import GreedyVerifier
 from decoding.verifiers.base import Verification

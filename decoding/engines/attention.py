@@ -145,7 +145,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Any, scale: floa
         queries: `[num_queries, heads, head_dim]`.
         keys, values: `[1, kv_heads, num_rows, head_dim]`.
         mask: `[1, 1, num_queries, num_rows]`, None where every query sees every row, or a mask that attends itself
-            (`streaming.SinksAndWindow`).
+            (`lean.SinksAndWindow`).
 
     Returns:
         `[num_queries, heads, head_dim]`.

@@ -10,9 +10,8 @@ from decoding.common.errors import PairError, is_out_of_memory
 from decoding.common.settings import STATIC_HOST, is_engine, streamed_rows
 from decoding.engines.base import TOLERANCE, Engine, Visibility
 from decoding.engines.eager import EagerEngine, LibraryForward
-from decoding.engines.lean import LlamaForward, NeoXForward, can_pack
+from decoding.engines.lean import LlamaForward, NeoXForward, StreamingEngine, can_pack
 from decoding.engines.static import StaticEngine
-from decoding.engines.streaming import StreamingEngine
 
 LEAN_FORWARDS = (NeoXForward, LlamaForward)
 # Packed weights stand beside the library's: on a CPU auto takes them only where this share of free memory suffices.

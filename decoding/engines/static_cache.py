@@ -60,15 +60,11 @@ class PassShape:
         """The shape of a pass that keeps `keep` of its queries."""
         count, total = seen.shape
         among = seen.among.shape[1]
-        if count > LARGEST or (count > LONGEST_CHAIN and _is_causal(seen.among)):
+        causal = count == among and np.array_equal(seen.among, np.tri(count, dtype=bool))
+        if count > LARGEST or (count > LONGEST_CHAIN and causal):
             return PassShape(count, among, row_bucket(total), keep, recurs=False)
         queries = bucket(count)
         return PassShape(queries, bucket(max(among, LEAST_AMONG)), row_bucket(total - count + queries), bucket(keep))
-
-
-def _is_causal(among: np.ndarray) -> bool:
-    """Whether each of consecutive tokens sees those before it and itself."""
-    return among.shape[0] == among.shape[1] and np.array_equal(among, np.tri(len(among), dtype=bool))
 
 
 # Room that blocks have at least: most texts then find the blocks of the text before large enough.

@@ -14,8 +14,7 @@ from decoding.experiments.rows import FOLDER, read_part
 if TYPE_CHECKING:
     from decoding.common.prompts import Prompt
     from decoding.models.pair import Pair
-    from decoding.session.limits import Limits
-    from decoding.session.session import DecodeSession
+    from decoding.session.session import DecodeSession, Limits
 
 
 def prompt_of(row: Mapping[str, Any]) -> "Prompt":

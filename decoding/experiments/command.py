@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from decoding.common.hardware import describe_hardware
 from decoding.common.prompts import Prompt, load_prompts
+from decoding.engines.clock import describe_hardware
 from decoding.experiments.homes import RESULTS, records_beside
 from decoding.experiments.worker import code_version
 from decoding.models.pair import Pair, PairSettings, load_pair

@@ -18,7 +18,7 @@ from decoding.experiments.grid import Grid, PromptChoice, contestants
 from decoding.experiments.prompt_sets import DATA_SETS, prompts_of
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
-from decoding.session.limits import check_prompt
+from decoding.session.session import check_prompt
 
 MOST_TOGETHER = 48  # contestants of a block: more of them, and the reference is measured too long before
 

@@ -20,7 +20,7 @@ from decoding.costs.measuring import machine_words
 from decoding.experiments.plan import Block, Run
 from decoding.experiments.rows import LOOP_FREE, MEASURED
 from decoding.models.pair import Pair
-from decoding.session.limits import Limits
+from decoding.session.session import Limits
 from decoding.trace.metrics import RunMetrics
 from decoding.trace.records import PHASES
 

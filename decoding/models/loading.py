@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import importlib.util
 import logging
 import os
 import re
@@ -15,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+import psutil
 import torch
 from huggingface_hub import constants as hub_constants
 from safetensors import SafetensorError
@@ -57,11 +57,6 @@ def placement(max_memory_gib: float | None, device: str, gpus: int, free_cpu_byt
 def is_offloaded(network: nn.Module) -> bool:
     """Whether some weights come to the device only while their layer runs."""
     return any(weight.is_meta for weight in network.parameters())
-
-
-def is_on(network: nn.Module, device: str) -> bool:
-    """Whether any weights stay on a kind of device."""
-    return any(weight.device.type == torch.device(device).type for weight in network.parameters())
 
 
 def fetch_weight(layer: nn.Module) -> Tensor:
@@ -177,7 +172,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
         gpus = torch.cuda.device_count() if settings.split else 1
         options |= placement(settings.max_memory_gib, device, gpus, free_bytes("cpu"))
         logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)  # or it would tell what was asked for
-    elif device != "cpu" and importlib.util.find_spec("accelerate"):
+    elif device != "cpu":
         options["device_map"] = {"": device}
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"  # or transformers would ask a Hub service to convert pickles
     transformers_logging.disable_progress_bar()
@@ -203,7 +198,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
     if wrong := _mismatch(report, len(network.state_dict()), source.name) or _not_finite(network, source.name):
         del network  # the error's traceback holds this frame
         raise PairError(wrong)
-    if split and not is_on(network, device):
+    if split and all(weight.device.type != torch.device(device).type for weight in network.parameters()):
         del network  # the error's traceback holds this frame
         raise PairError(
             f"There is no room on {device} for any layer of {source.name} beside the one that runs; "
@@ -317,9 +312,7 @@ def free_bytes(device: str) -> int | None:
     if device.startswith("cuda"):
         free, _ = torch.cuda.mem_get_info()
         return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    if device == "cpu" and importlib.util.find_spec("psutil"):
-        import psutil
-
+    if device == "cpu":
         return psutil.virtual_memory().available
     return None
 

@@ -257,7 +257,8 @@ def load_pair(settings: PairSettings) -> Pair:
     context = check_context([(s.name, s.config) for s in sources.values()], settings.context_length)
     tokenizer = load_tokenizer(target_source)
     check_tokenizers(tokenizer, load_tokenizer(draft_source), target_source.name, draft_source.name)
-    vocabulary = Vocabulary(tokenizer, _vocab_size(target_source), target_source.eos_ids, settings.chat)
+    vocab_size = target_source.config.get_text_config().vocab_size
+    vocabulary = Vocabulary(tokenizer, vocab_size, target_source.eos_ids, settings.chat)
     vocabulary.check(target_source.name)
     models = _load_models(sources, settings, device, dtype, context)
     for model in models.values():
@@ -317,6 +318,8 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
         raise
     text = network.config.get_text_config()
     weights = list(network.parameters())
+    placed = (getattr(network, "hf_device_map", None) or {}).values()
+    places = {f"cuda:{place}" if isinstance(place, int) else str(place) for place in placed}
     info = ModelInfo(
         name=Path(source.name).name if Path(source.location).is_dir() else source.name,
         architecture=type(network).__name__,
@@ -325,7 +328,7 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
         hidden_size=text.hidden_size,
         vocab_size=text.vocab_size,
         context=max_positions(network.config) or settings.context_length,
-        device=_device_name(network, inputs),
+        device="+".join(sorted(places)) if len(places) > 1 else str(inputs),
         dtype=str(network.dtype).removeprefix("torch."),
         attention=attention,
         weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
@@ -333,12 +336,6 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
     positions = min(info.context, settings.context_length)
     loaded = Loaded(network)
     return Model(info, inputs, network.dtype, mask_kind, mask_keys, text.num_hidden_layers, positions, loaded)
-
-
-def _device_name(network: Any, inputs: torch.device) -> str:
-    placed = (getattr(network, "hf_device_map", None) or {}).values()
-    places = {f"cuda:{place}" if isinstance(place, int) else str(place) for place in placed}
-    return "+".join(sorted(places)) if len(places) > 1 else str(inputs)
 
 
 def _drop(model: Model) -> None:
@@ -362,10 +359,6 @@ def _clamp_ids(draft: Model, size: int) -> None:
     rows = draft.network.get_input_embeddings().weight.shape[0]
     if rows < size:
         draft.network.get_input_embeddings().register_forward_pre_hook(lambda _, args: (args[0].clamp(max=rows - 1),))
-
-
-def _vocab_size(source: Source) -> int:
-    return source.config.get_text_config().vocab_size
 
 
 def _clean_generation(vocabulary: Vocabulary, **changes: Any) -> GenerationConfig:

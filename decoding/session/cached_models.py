@@ -11,8 +11,7 @@ from decoding.engines.clock import PhaseClock
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.models.pair import Model, Pair, tree_forward
 from decoding.sampling.sampling import Sampling
-from decoding.sources.draft_head import HeadSource
-from decoding.sources.draft_model import ModelSource, NoSource, TargetPast
+from decoding.sources.draft import HeadSource, ModelSource, NoSource, TargetPast
 from decoding.trace.records import KVTrace
 from decoding.tree.draft import Draft
 
@@ -40,43 +39,31 @@ class CachedModels:
             pair: the same target; where it has another draft, that begins without rows.
             needs_past: whether a selector reads the target's features.
         """
-        target_rows, draft = self.target_cache.length, self.draft_cache
-        other = self._with_draft(pair, target_rows, needs_past)
-        other.target_cache = self.target_cache.clone()
-        if draft is not None and self._same_draft(pair):
-            other.draft_cache = draft.clone()
-        elif uses_draft:
-            other.draft_cache = pair.drafting.engine.new_cache(self.target_cache.capacity)
-        else:
-            other.draft_cache = None
-        return other
+        kept = self.draft_cache is not None and self._same_draft(pair)
+        draft_rows = self.draft_cache.length if kept else 0 if uses_draft else None
+        return self.cut_clone(pair, self.target_cache.length, draft_rows, needs_past)
 
     def cut_clone(
         self, pair: Pair, target_rows: int, draft_rows: int | None, needs_past: bool = False
     ) -> "CachedModels":
-        """With a copy of the first rows; where they were released meanwhile the prompt has to be read again."""
-        other = self._with_draft(pair, target_rows, needs_past)
-        other.target_cache = _first_rows(self.target_cache, target_rows)
-        if draft_rows is None:
-            other.draft_cache = None
-        elif self.draft_cache is not None and self._same_draft(pair):
-            other.draft_cache = _first_rows(self.draft_cache, draft_rows)
-        else:
-            other.draft_cache = pair.drafting.engine.new_cache(self.target_cache.capacity)
-        other.prefilled = other.prefilled and other.target_cache.length >= target_rows
-        return other
+        """With a copy of the first rows; where they were released meanwhile the prompt has to be read again.
 
-    def _with_draft(self, pair: Pair, rows: int, needs_past: bool) -> "CachedModels":
-        """A copy for the draft of `pair`, with the first features where they are read; the caches are still these."""
-        other = copy.copy(self)
-        other.pair, other.features = pair, None
+        Args:
+            draft_rows: None: without a cache for the draft.
+        """
+        capacity, other = self.target_cache.capacity, copy.copy(self)
+        other.pair, other.features, other.draft_cache = pair, None, None
+        other.target_cache = _first_rows(self.target_cache, target_rows)
+        other.prefilled = self.prefilled and other.target_cache.length >= target_rows
+        if draft_rows is not None and self.draft_cache is not None and self._same_draft(pair):
+            other.draft_cache = _first_rows(self.draft_cache, draft_rows)
+        elif draft_rows is not None:
+            other.draft_cache = pair.drafting.engine.new_cache(capacity)
         if pair.head is not None or needs_past:
-            other.features = (
-                FeatureRows(self.target_cache.capacity) if self.features is None else self.features.first(rows)
-            )
+            other.features = FeatureRows(capacity) if self.features is None else self.features.first(target_rows)
             # A head reads the text while the caches are filled: its first forward takes what was committed last.
             read = self._same_draft(pair) or pair.head is None
-            other.prefilled = self.prefilled and read and other.features.length >= rows
+            other.prefilled = other.prefilled and read and other.features.length >= target_rows
         return other
 
     def _same_draft(self, pair: Pair) -> bool:

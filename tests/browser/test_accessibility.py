@@ -10,7 +10,7 @@ from decoding.common.files import training_home
 from decoding.experiments.homes import experiments_home
 from decoding.training.common.run_folder import Status
 from decoding.training.launch import delete
-from pages.ui.common.menu import PAGES
+from pages.ui import PAGES
 from tests.browser.axe import axe_script, violations
 from tests.helpers.experiments import made_experiment
 from tests.helpers.trainings import made_training

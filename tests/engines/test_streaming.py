@@ -13,7 +13,7 @@ from decoding.compare.identity import MarginJudge
 from decoding.compare.scoreboard import score
 from decoding.engines.base import Visibility
 from decoding.engines.choose import make_engine
-from decoding.engines.streaming import StreamingEngine
+from decoding.engines.lean import StreamingEngine
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair
 from decoding.sampling.sampling import Sampling

@@ -10,7 +10,7 @@ import torch
 from decoding.analysis.smallest_change import change_search, smallest_changes
 from decoding.costs import calibration, measuring
 from decoding.costs.calibration import acceptance_by_rank, acceptance_odds, calibrated
-from decoding.costs.measuring import cost_model, known_costs, measure_costs
+from decoding.costs.measuring import COSTS, cost_model, machine_words, measure_costs
 from decoding.heads.store import save_head
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, pair_identity
@@ -192,8 +192,8 @@ def test_costs_are_of_the_heads_forwards(pair, monkeypatch, tmp_path):
     monkeypatch.setattr(measuring, "measure_costs", lambda *_: costs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert cost_model(drafting, unrecorded) == costs and known_costs(drafting) == costs
-    assert known_costs(pair) is None, "of the draft model nothing was measured"
+        assert cost_model(drafting, unrecorded) == costs and COSTS.known(drafting, machine_words(drafting)) == costs
+    assert COSTS.known(pair, machine_words(pair)) is None, "of the draft model nothing was measured"
 
 
 def test_a_hardware_aware_tree_is_prepared_for_its_draft(pair, monkeypatch):

@@ -22,7 +22,7 @@ from decoding.trace.records import node_paths
 from decoding.trace.validation import check_run
 from tests.helpers.families import family
 from tests.helpers.heads import NAME, fitted_network, random_network, true_features, with_network
-from tests.test_checkpoints import told
+from tests.session.test_checkpoints import told
 
 SMALL = {
     "hardware_aware": {"verify_ms": "1:1 64:2", "level_ms": "1:0.2", "odds": "1.5 1", "node_budget": 16},

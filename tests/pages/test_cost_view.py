@@ -65,7 +65,7 @@ def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):
 
 def test_a_method_of_no_paper_has_its_own_defaults():
     from decoding.methods.methods import METHODS
-    from pages.ui.tune.points import label_of
+    from pages.ui.tune.work import label_of
 
     method = METHODS["hardware_aware"]
     assert label_of(method) == "Hardware-aware · its defaults"

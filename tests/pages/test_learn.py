@@ -7,7 +7,7 @@ import pytest
 from decoding.analysis.slowdown import REASONS, slowdown
 from decoding.common.errors import DraftscopeError
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
-from pages.ui.common.menu import PAGES
+from pages.ui import PAGES
 from pages.ui.common.state import Run
 from tests.helpers.process import printed
 from tests.helpers.traces import run_mixed

@@ -272,7 +272,7 @@ def test_a_run_from_a_file_has_no_link():
 def test_a_run_decoded_again_says_why_it_has_no_link_where_its_prompt_is_no_text():
     from decoding.recorded import home_run
     from pages.ui.common.state import Run
-    from pages.ui.what_if.work import prompt_of
+    from pages.ui.what_if.branches import prompt_of
 
     class Words:
         """A pair that reads two spaces as one token where a model wrote two."""

@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from decoding.trace.archive import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
 from pages.ui.app import run_file
-from pages.ui.app.exports import EXPORTS, SCOPE_KEY, Shown
+from pages.ui.app.run_file import EXPORTS, SCOPE_KEY, Shown
 from pages.ui.common.state import ROW_BYTES, Run
 from pages.ui.scope import run as scope_film
 from tests.helpers.traces import big, bonus, run_mixed, run_of, summary

@@ -125,7 +125,7 @@ def test_manager_loads_the_embedded_pair_when_first_asked():
 
 def test_manager_releases_before_it_loads(models, monkeypatch):
     from decoding.models import pair as pair_module
-    from decoding.session import opening
+    from decoding.session import session as opening
 
     order, load, release = [], pair_module.load_pair, pair_module.release
     monkeypatch.setattr(opening, "load_pair", lambda settings: order.append("load") or load(settings))
@@ -146,7 +146,7 @@ def test_an_unknown_model_leaves_the_pair_in_memory(models):
 
 
 def test_a_pair_that_fails_late_leaves_the_embedded_pair(models, monkeypatch):
-    from decoding.session import opening
+    from decoding.session import session as opening
 
     load = opening.load_pair
 

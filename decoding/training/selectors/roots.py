@@ -16,7 +16,7 @@ from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 from decoding.selector.actions import ACTIONS
 from decoding.selector.features import divergences
 from decoding.session.session import DecodeSession, Limits
-from decoding.sources.draft_model import ModelSource
+from decoding.sources.draft import ModelSource
 from decoding.trace.metrics import LoopDetector
 from decoding.training.heads.windows import Texts, WindowPlan, windows_of
 from decoding.training.selectors.data import Part, RootPlan, Roots

@@ -156,12 +156,12 @@ def link_here(asked: Asked | None) -> Link:
     return Link(encode(View(**picks)).query, lacks)
 
 
-def keep_address(link: Link, page: str = "step_through") -> None:
+def keep_address(link: Link) -> None:
     """Have the address bar show a link, without a new entry in the browser's history."""
     address_is(parse_qs(link.query))
     st.html(HIDDEN)
     with st.container(key="address_area"):
-        _component(key="address", data={"query": link.query, "page": page})
+        _component(key="address", data={"query": link.query, "page": "step_through"})
 
 
 def link_box(link: Link) -> None:

@@ -6,8 +6,8 @@ import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
 from decoding.trace.records import IterationTrace, RunTrace
+from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
-from pages.ui.common.menu import PAGES, ROOT
 from pages.ui.learn.tour import current_tour, show_step, start_tour
 from pages.ui.scope.component import lone_tree
 from viz.explain.iteration import lost_node
@@ -104,16 +104,17 @@ def draw_iteration() -> None:
         with st.container(key="home_tree_area"):
             lone_tree(iteration, "home_tree", TREE_HEIGHT, f"home:{phase}", phase=phase)
     with right:
-        told = "".join(_step_html(name, words, name == step) for name, words in _steps(run, iteration).items())
-        st.html(told)
+        told = (
+            f'<div class="home-step{" current" * (name == step)}"><b>{html.escape(name)}</b>{html.escape(words)}</div>'
+            for name, words in _steps(run, iteration).items()
+        )
+        st.html("".join(told))
     st.html(_text_html(run, iteration))
 
 
 def draw_next() -> None:
     """Where to go from here, and what was recorded."""
-    there = {label: words for label, words in NEXT.items() if (ROOT / PAGES[label]).is_file()}
-    places = st.columns(max(len(there), 1), gap="xsmall")
-    for place, (label, (icon, words)) in zip(places, there.items(), strict=True):
+    for place, (label, (icon, words)) in zip(st.columns(len(NEXT), gap="xsmall"), NEXT.items(), strict=True):
         with place.container(border=True, key=f"home_next_{label}"):
             st.page_link(PAGES[label], label=f"**{label}**", icon=icon)
             st.caption(words)
@@ -145,11 +146,6 @@ def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
         "4 Commit": f"{committed} for one pass. {len(cache.kept_from)} of {cache.rows_written} new cache rows stay: "
         f"root and {len(iteration.accepted)} accepted nodes. ‘{final}’ gets its row in the next pass, as its root.",
     }
-
-
-def _step_html(name: str, words: str, current: bool) -> str:
-    place = "home-step current" if current else "home-step"
-    return f'<div class="{place}"><b>{html.escape(name)}</b>{html.escape(words)}</div>'
 
 
 def _text_html(run: RunTrace, iteration: IterationTrace) -> str:

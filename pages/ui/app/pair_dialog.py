@@ -160,11 +160,11 @@ def _load(settings: PairSettings) -> None:
 MEASURE_HELP = "Takes a second or two. Whiskers that reach far up say that the machine was busy with other things."
 
 
-def draw_costs(key: str = "costs") -> None:
+def draw_costs() -> None:
     """The curves of the pair in memory and a button that measures them anew; without any, how to get them."""
     models = manager()
     shown = st.container()
-    if st.button("Measure now", key=f"{key}_measure", icon=":material/timer:", help=MEASURE_HELP):
+    if st.button("Measure now", key="costs_measure", icon=":material/timer:", help=MEASURE_HELP):
         with shown:
             _measure()
     with shown:
@@ -177,7 +177,7 @@ def draw_costs(key: str = "costs") -> None:
             "What a pass takes by the number of nodes in it decides how large a tree pays. The method *Hardware-aware* "
             "reads its depth, width and size off these lines."
         )
-        chart(cost_figure(cost_line(models.costs.target), cost_line(models.costs.draft), is_dark()), key, HEIGHT)
+        chart(cost_figure(cost_line(models.costs.target), cost_line(models.costs.draft), is_dark()), "costs", HEIGHT)
         st.caption(escape_markdown(measured_words(models.costs)))
 
 

@@ -6,9 +6,9 @@ setup("Step through")        # first call of a page; the title is one of PAGES
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
+from pages.ui import LAB, PAGES, ROOT
 from pages.ui.common.downloads import page_begins
 from pages.ui.common.errors import escape_markdown, word_uncaught_errors
-from pages.ui.common.menu import LAB, PAGES, ROOT
 from pages.ui.common.models import describe_pair, manager
 from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import come_back, worker_note
@@ -95,8 +95,7 @@ def setup(title: str) -> None:
 
 
 def _link(label: str, title: str) -> None:
-    if (ROOT / PAGES[label]).is_file():
-        st.page_link(PAGES[label], label=f"**{label}**" if label == title else label)
+    st.page_link(PAGES[label], label=f"**{label}**" if label == title else label)
 
 
 def _pair_pill() -> None:

@@ -126,7 +126,7 @@ class ModelManager:
     def _load(self, settings: PairSettings) -> "Pair":
         _bring_libraries()
         from decoding.models.pair import pair_identity
-        from decoding.session.opening import open_pair
+        from decoding.session.session import open_pair
 
         pair, self.costs = open_pair(settings)
         self._pair, self.identity = pair, pair_identity(pair)

@@ -74,16 +74,12 @@ PHRASES = (
     (r"run its benchmark with --save", "run its benchmark again"),
     (r"pip install ray, or leave --ray away", "pip install ray"),
 )
-LABELS = {field.flag: field.label for fields in FIELDS.values() for field in fields}
+LABELS = {field.flag: f"“{field.label}”" for fields in FIELDS.values() for field in fields}
 
 
 def on_page(sentence: str) -> str:
     """The sentence as a page says it: without options of a command, which become the names of their widgets."""
     for said, instead in PHRASES:
         sentence = re.sub(said, instead, sentence)
-    return re.sub(r"--[a-z][a-z-]+", _label, sentence)
-
-
-def _label(found: re.Match) -> str:
-    """The name of a widget, or what stood there: a command to type, such as `hf download`, keeps its options."""
-    return f"“{LABELS[found[0]]}”" if found[0] in LABELS else found[0]
+    # What is no option of a training stays: a command to type, such as `hf download`, keeps its options.
+    return re.sub(r"--[a-z][a-z-]+", lambda found: LABELS.get(found[0], found[0]), sentence)

@@ -79,8 +79,8 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
     Raises:
         DraftscopeError: prompt, length and pair do not fit together.
     """
-    from decoding.common.hardware import describe_hardware
     from decoding.compare.comparison import compare
+    from decoding.engines.clock import describe_hardware
 
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the pair")

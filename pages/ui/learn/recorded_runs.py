@@ -11,8 +11,8 @@ from decoding.models.presets import PairSettings
 from decoding.recorded import CHAIN, PLAIN, home_run, recorded_run, rivals, telling_iteration
 from decoding.recorded.criteria import Rescue, best_rescue, speed, threshold_moves, tokens_per_pass
 from decoding.trace.records import RunTrace, SamplingTrace
+from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
-from pages.ui.common.menu import PAGES
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     PromptChoice,

@@ -56,7 +56,7 @@ def decode_again(job: Job, row: Mapping[str, Any], folder: Path, past_end: bool)
     Raises:
         DraftscopeError: another pair is in memory, or its prompt cannot be had here.
     """
-    from decoding.session.limits import Limits
+    from decoding.session.session import Limits
 
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")

@@ -12,9 +12,9 @@ from decoding.common.errors import DraftscopeError
 from decoding.models.presets import PairSettings
 from decoding.training.common.run_folder import STOP
 from decoding.training.launch import Followed, delete, end, output, resume
+from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.menu import PAGES
 from pages.ui.common.models import manager
 from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import run_now

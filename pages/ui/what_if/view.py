@@ -10,9 +10,8 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
 from pages.ui.common.worker import is_busy
 from pages.ui.scope.component import lone_tree
-from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words
-from pages.ui.what_if.starters import draw_starters
-from pages.ui.what_if.work import start_again, start_go_on
+from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words, start_again, start_go_on
+from pages.ui.what_if.change import draw_starters
 from viz.branches.diff import (
     compare_trees,
     continuation_html,

@@ -215,11 +215,12 @@ def sampling_words(sampling: "Sampling") -> str:
     return ", ".join(words)
 
 
-def length_control(key: str = "max_new_tokens", default: int = DEFAULT_NEW_TOKENS) -> int:
+def length_control() -> int:
     """How many tokens to decode at most; what does not fit behind the prompt is told when the run starts."""
     info = manager().info
     most = info.context if info is not None else manager().settings.context_length
-    seed(key, default)
+    key = "max_new_tokens"
+    seed(key, DEFAULT_NEW_TOKENS)
     st.session_state[key] = min(max(int(st.session_state[key] or 1), 1), most)
     return int(
         st.number_input(
@@ -340,7 +341,7 @@ def prompt_words(name: str) -> str:
     return " · ".join(part.replace("_", " ").capitalize() for part in name.split("/"))
 
 
-def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> PromptChoice:
+def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
     """Pick a sample prompt or write one's own; with a chat pair also whether the chat template is used."""
     samples = _samples_or_sentence()
     names = [*samples, OWN_TEXT]
@@ -373,7 +374,7 @@ def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> 
     text = st.text_area(
         "Text to continue",
         key=text_key,
-        height=height,
+        height=160,
         on_change=own_once_edited,
         persist_state="session",
         placeholder="Type what the models should continue",
@@ -382,7 +383,7 @@ def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> 
 
 
 def method_picker(
-    key: str = "method", columns: int = 2, presets: bool = True, sampling: "Sampling | None" = None, bind: bool = True
+    key: str = "method", columns: int = 2, sampling: "Sampling | None" = None, bind: bool = True
 ) -> "Method | None":
     """Pick a method and its settings; a contradiction is told in a sentence here and gives None.
 
@@ -391,7 +392,7 @@ def method_picker(
     from decoding.methods.methods import METHODS
 
     seed(key, DEFAULT_METHOD, {name: METHODS[name].label for name in METHODS})
-    place, beside = st.columns(2) if presets else (st, None)
+    place, beside = st.columns(2)
     name = place.selectbox(
         "Method",
         list(METHODS),
@@ -401,9 +402,8 @@ def method_picker(
         bind="query-params" if bind and key == "method" else None,
     )
     method = METHODS[name]
-    if presets:
-        with beside:
-            preset_picker(key)
+    with beside:
+        preset_picker(key)
     cost = f" Costs {method.drafter.cost}." if method.drafter.uses_draft_model else ""
     st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
     place = st.empty()  # above the widgets: a contradiction must be seen without scrolling
@@ -454,17 +454,18 @@ def set_method(key: str, method: "Method") -> None:
         st.session_state[setting_key(key, method.name, "verifier")] = None
 
 
-def reset_button(key: str = "method", label: str = "Back to the paper's defaults") -> None:
+def reset_button(key: str) -> None:
     """A button that puts the paper's defaults into all widgets of the method picked under `key`."""
     from decoding.methods.methods import METHODS
 
     chosen = METHODS[st.session_state[key]]
-    st.button(label, key=f"{key}_reset", on_click=set_method, args=(key, chosen), icon=":material/undo:")
+    label, put = "Back to the paper's defaults", (key, chosen)
+    st.button(label, key=f"{key}_reset", on_click=set_method, args=put, icon=":material/undo:")
 
 
-def picked_prompt_words(key: str = "prompt") -> str:
-    """What is picked under `key`, for a button."""
-    return prompt_words(picked(key, DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()}))
+def picked_prompt_words() -> str:
+    """The prompt that is picked, for a button."""
+    return prompt_words(picked("prompt", DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()}))
 
 
 def method_words(key: str = "method") -> str:

@@ -11,7 +11,7 @@ from decoding.common.cost_model import CostCurve, CostModel, CostPoint, read_cur
 from decoding.common.errors import SettingsError
 from decoding.costs import calibration, kept, measuring
 from decoding.costs.measured import MeasuredPair
-from decoding.costs.measuring import Probe, cost_model, known_costs, machine_words, measure_costs
+from decoding.costs.measuring import Probe, cost_model, machine_words, measure_costs
 from decoding.drafters import HardwareAwareDrafter
 from decoding.engines.static_cache import BUCKETS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair
@@ -189,58 +189,31 @@ def measured(monkeypatch):
     return asked
 
 
-def test_costs_are_measured_once_and_kept(pair, cache, measured, monkeypatch):
-    assert known_costs(pair) is None
-    assert cost_model(pair, unrecorded) == cost_model(pair, unrecorded) == known_costs(pair) == COSTS
-    assert len(measured) == 1
-    monkeypatch.setattr(kept, "_known", {})
-    assert cost_model(pair, unrecorded) == COSTS and len(measured) == 1
-    assert cost_model(pair, unrecorded, again=True) == COSTS and len(measured) == 2
-    (file,) = cache.iterdir()
-    assert file.name.endswith("-costs.json") and list(json.loads(file.read_text())["entries"]) == [machine_words(pair)]
-
-
 def test_costs_belong_to_engine_threads_and_pair(pair, cache, measured, monkeypatch):
-    cost_model(pair, unrecorded)
+    assert measuring.COSTS.known(pair, machine_words(pair)) is None
+    assert cost_model(pair, unrecorded) == cost_model(pair, unrecorded) == COSTS
+    assert len(measured) == 1
     cost_model(pair.with_engine("library"), unrecorded)
     monkeypatch.setattr(measuring.torch, "get_num_threads", lambda: 93)
     cost_model(pair, unrecorded)
     assert len(measured) == 3 and "93 threads" in machine_words(pair)
     (file,) = cache.iterdir()
-    assert len(json.loads(file.read_text())["entries"]) == 3
+    assert file.name.endswith("-costs.json") and len(json.loads(file.read_text())["entries"]) == 3
     cost_model(replace(pair, info=replace(pair.info, name="Other pair")), unrecorded)
     assert len(measured) == 4 and len(list(cache.iterdir())) == 2
 
 
-def damaged(**changes) -> bytes:
-    return json.dumps({"entries": {"x": COSTS.as_json() | changes}}).encode()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b"{",
-        b"\xff\xfe",
-        b'{"entries": {"x": []}}',
-        b'{"entries": {"x": {}}}',
-        damaged(iteration_s=-1.0),
-        damaged(level_s=float("nan")),
-        damaged(target={"padded": False, "points": []}),
-        damaged(target={"padded": False, "points": [[4, 1, 1, 1], [2, 1, 1, 1]]}),
-        damaged(draft={"padded": False, "points": [[1, 1.0]]}),
-        damaged(draft={"padded": False, "points": [[1, float("inf"), 1, 1]]}),
-    ],
-)
-def test_a_damaged_file_is_measured_again_and_says_so(pair, cache, measured, monkeypatch, damage):
-    cost_model(pair, unrecorded)
-    (file,) = cache.iterdir()
-    file.write_bytes(damage)
-    monkeypatch.setattr(kept, "_known", {})
-    with pytest.warns(UserWarning, match="measured again"):
-        assert cost_model(pair, unrecorded) == COSTS
-    assert len(measured) == 2
-    monkeypatch.setattr(kept, "_known", {})
-    assert cost_model(pair, unrecorded) == COSTS and len(measured) == 2
+def test_a_damaged_model_is_noticed():
+    for change in (
+        {"iteration_s": -1.0},
+        {"level_s": float("nan")},
+        {"target": {"padded": False, "points": []}},
+        {"target": {"padded": False, "points": [[4, 1, 1, 1], [2, 1, 1, 1]]}},
+        {"draft": {"padded": False, "points": [[1, 1.0]]}},
+        {"draft": {"padded": False, "points": [[1, float("inf"), 1, 1]]}},
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            CostModel.from_json(COSTS.as_json() | change)
 
 
 def test_a_drafter_is_prepared_with_the_costs_and_odds_of_a_pair(pair, cache, measured, monkeypatch):

@@ -18,8 +18,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.cached_models import CachedModels
-from decoding.session.limits import Limits
-from decoding.session.session import DecodeSession, unrecorded
+from decoding.session.session import DecodeSession, Limits, unrecorded
 
 PROMPT = "Once upon a time there was a little dog"
 

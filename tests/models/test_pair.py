@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -474,11 +475,14 @@ def test_generate_takes_nothing_from_the_models_own_generation_config(tmp_path, 
 
 
 def test_presets_know_their_memory(folders):
+    def estimate(preset, dtype):
+        return memory_estimate(replace(preset.settings, dtype=dtype))
+
     assert next(iter(PRESETS)) == EMBEDDED
     for name, preset in PRESETS.items():
-        assert memory_estimate(preset.settings, "float32") > memory_estimate(preset.settings, "bfloat16")
+        assert estimate(preset, "float32") > estimate(preset, "bfloat16")
         assert name == EMBEDDED or {preset.settings.target, preset.settings.draft} <= MODEL_SHAPES.keys()
-    assert 15.2e9 < memory_estimate(PRESETS["qwen2.5-7b"].settings, "bfloat16") < 17.5e9
+    assert 15.2e9 < estimate(PRESETS["qwen2.5-7b"], "bfloat16") < 17.5e9
     target, draft = folders("qwen2")
     pair = load_pair(settings_for(target, draft))
     shape = model_shape(str(target), "target")
@@ -489,8 +493,8 @@ def test_presets_know_their_memory(folders):
 
 
 def test_presets_need_no_torch():
-    code = "import sys; from decoding.models.presets import PRESETS, memory_estimate;"
-    code += "memory_estimate(PRESETS['embedded'].settings, 'float32');"
+    code = "import sys; from decoding.models.presets import PairSettings, memory_estimate;"
+    code += "memory_estimate(PairSettings(dtype='float32'));"
     code += "print('torch' in sys.modules)"
     assert printed(code).strip() == "False"
 

@@ -16,7 +16,7 @@ from decoding.methods.method import CACHE_POLICIES
 from decoding.methods.methods import METHODS, PRESETS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, tree_forward
 from decoding.sampling.sampling import Sampling
-from decoding.session.session import DecodeSession, Limits, decode
+from decoding.session.session import DecodeSession, Limits
 from tests.helpers.families import family
 
 VARIANTS = {
@@ -282,8 +282,8 @@ def test_a_finished_run_says_so(embedded):
         session.step()
 
 
-def test_decode_streams(embedded):
-    stream = decode(embedded, METHODS["dynatree"], prompt(embedded), limits=Limits(max_new_tokens=10))
+def test_a_session_streams(embedded):
+    stream = iter(DecodeSession(embedded, METHODS["dynatree"], prompt(embedded), limits=Limits(max_new_tokens=10)))
     assert next(stream).index == 0 and next(stream).index == 1
 
 
