@@ -21,11 +21,10 @@ from decoding.experiments.command import add_pair_arguments, arguments, choose_p
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.card import SelectorCard
-from decoding.selector.store import find_selector, require_fit, selectors_for
+from decoding.selector.store import SelectorCard, find_selector, require_fit, selectors_for
 from decoding.session.session import unrecorded
 from decoding.trace.metrics import RunMetrics
-from decoding.training.selectors.labels import VERIFIER_NAMES
+from decoding.training.selector_labels import VERIFIER_NAMES
 
 QUICK = ("specinfer", "traversal")
 MEASURED_AT = (0.6, 1.0)  # temperatures at which ways are decoded for real

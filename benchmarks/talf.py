@@ -34,7 +34,7 @@ from decoding.heads.store import all_heads, find_head
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
-from decoding.papers.measured.offline_trees import roots
+from decoding.papers.measured.depth_divergence import roots
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import RunMetrics
 

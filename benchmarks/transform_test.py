@@ -22,10 +22,10 @@ from scipy.special import chdtrc
 from torch import Tensor
 
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
+from benchmarks.offline_trees import KeptLaws, MemoRows, MemoSource
 from decoding.drafters.base import ProbabilitySource
 from decoding.experiments.command import choose_prompts, print_table, save_figures
 from decoding.models.pair import Pair, embedded_pair
-from decoding.papers.measured.memo_rows import KeptLaws, MemoRows, MemoSource
 from decoding.sampling.draws import GeneratorDraws
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS

@@ -4,10 +4,8 @@ import streamlit as st
 
 from pages.ui.app.setup import setup
 from pages.ui.train.form import draw_form
-from pages.ui.train.runs import draw_list, followed_trainings, looked_at
-from pages.ui.train.view import STYLE, draw_training, is_live
-from pages.ui.widgets.watching import watch
+from pages.ui.train.view import PAGE, STYLE, draw_training, entry_words, followed_trainings
 
 setup("Train")
 st.html(STYLE)
-watch("train", followed_trainings, looked_at, is_live, draw_list, draw_form, draw_training)
+PAGE.watch(followed_trainings, entry_words, draw_form, draw_training)

@@ -13,7 +13,7 @@ from benchmarks import readme_table
 from benchmarks.readme_table import BEGIN, END, README, load_results, rewritten, section
 from decoding.experiments import command, worker
 from decoding.experiments.command import arguments, code_version, save_figures, typed_command
-from decoding.experiments.homes import RESULTS
+from decoding.experiments.experiment import RESULTS
 
 ABSOLUTE = re.compile(r"(^|[\s\"'=])/\w+/\w+")
 SPREAD = {"median": 61.25, "low": 50.4, "high": 71.0, "count": 6}

@@ -35,7 +35,7 @@ from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import find_head, load_network, save_head
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair, pair_identity
-from decoding.training.heads.trees import text_features
+from decoding.training.head_data import text_features
 
 
 def test_an_interval_holds_the_mean_and_narrows_with_prompts():

@@ -8,15 +8,14 @@ import pytest
 import torch
 
 import decoding.drafters
-from benchmarks import embedded_cases, transform_test
+from benchmarks import embedded_cases, offline_trees, transform_test
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
 from benchmarks.enumeration import Tables
+from benchmarks.offline_trees import KeptLaws, MemoRows
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
 from decoding.engines.base import Visibility
 from decoding.models.pair import embedded_pair, tree_forward
-from decoding.papers.measured import memo_rows
-from decoding.papers.measured.memo_rows import KeptLaws, MemoRows
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.sources.table import TableSource
@@ -153,7 +152,7 @@ def test_kept_rows_are_those_of_the_plain_text(embedded, monkeypatch):
         assert torch.allclose(row, plain[-1], atol=1e-3)
     assert rows.computed == 5  # the four asked for, and the parent of two
     assert len(rows.of(tree, [3])) == 1 and rows.computed == 6
-    monkeypatch.setattr(memo_rows, "tree_forward", None)
+    monkeypatch.setattr(offline_trees, "tree_forward", None)
     assert torch.equal(rows.of(tree, [2, 1, 4, 5]), torch.stack([rows.of(tree, [2])[0], *kept[[3, 2, 0]]]))
 
 

@@ -11,6 +11,7 @@ MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "
 
 NEEDS_TORCH = "Computing anything anew needs torch: pip install -r requirements.txt."
 TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # what computes
+REFUSED = 2  # exit code of what cannot be done
 
 
 class DraftscopeError(Exception):
@@ -30,11 +31,19 @@ class OutOfMemoryError(DraftscopeError):
 
 
 class TrainingError(DraftscopeError):
-    """A training cannot begin, go on or be kept: its text, its checkpoint, its pair or the disk does not allow it."""
+    """A training cannot begin, go on or be kept: its text, its checkpoint or its pair does not allow it."""
 
 
 class ExperimentError(DraftscopeError):
     """A grid of experiments, its rows or a set of prompts cannot be used."""
+
+
+class JobError(DraftscopeError):
+    """A training, sweep or benchmark cannot be started, stopped, resumed or deleted."""
+
+
+class DiskError(DraftscopeError):
+    """A disk is full, or does not take a file where one is to be written."""
 
 
 class TorchMissingError(DraftscopeError):
@@ -110,14 +119,23 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and named)
 
 
-def run_main(main: Callable[[], int]) -> NoReturn:
-    """Run a command to its exit code; what a user can do wrong is said in one sentence, with exit code 2."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
+def run_command(main: Callable[[], int]) -> int:
+    """The exit code of a command; what a user can do wrong is said in one sentence."""
     try:
-        code = main()
+        with needing_torch():
+            return main()
     except DraftscopeError as error:
         print(f"error: {error}", file=sys.stderr)
-        code = 2
-    sys.exit(code)
+        return REFUSED
+
+
+def run_main(main: Callable[[], int]) -> NoReturn:
+    """Run a command, transformers without its warnings, and end with its exit code."""
+
+    def quietly() -> int:
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        return main()
+
+    sys.exit(run_command(quietly))

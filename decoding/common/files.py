@@ -12,27 +12,27 @@ from typing import BinaryIO
 from platformdirs import user_cache_path
 from platformdirs.unix import Unix
 
-from decoding.common.errors import DraftscopeError, TrainingError
+from decoding.common.errors import DiskError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
-def disk_errors(
-    place: Path, kind: type[DraftscopeError] = TrainingError, advice: str = "choose another --out"
-) -> Iterator[None]:
+def disk_errors(place: Path, advice: str = "choose another --out") -> Iterator[None]:
     """Turn what a disk can refuse into one sentence.
 
     Args:
         advice: what to do where the place cannot be written.
 
     Raises:
-        kind: the disk is full, or the place cannot be written.
+        DiskError: the disk is full, or the place cannot be written.
     """
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise kind(f"The disk of {place} is full: free some space and resume; nothing is lost.") from None
-        raise kind(f"{place} cannot be written ({error.strerror}): {advice}.") from None
+            raise DiskError(f"The disk of {place} is full: free some space and resume; nothing is lost.") from None
+        raise DiskError(f"{place} cannot be written ({error.strerror}): {advice}.") from None
 
 
 @contextmanager
@@ -60,28 +60,28 @@ def whole_file(file: Path, overwrite: bool = True) -> Iterator[BinaryIO]:
             part.unlink(missing_ok=True)
 
 
-def write_whole(
-    file: Path, content: bytes, kind: type[DraftscopeError] = TrainingError, advice: str = "choose another --out"
-) -> None:
-    """Write a file so that it is there whole or as it was before.
+def write_whole(file: Path, content: bytes, advice: str = "choose another --out") -> None:
+    """Write a file, and the folders above it, so that it is there whole or as it was before.
 
     Raises:
-        kind: the disk is full, or the place cannot be written; the file is as it was.
+        DiskError: the disk is full, or the place cannot be written; the file is as it was.
     """
-    with disk_errors(file, kind, advice), whole_file(file) as stream:
-        stream.write(content)
+    with disk_errors(file, advice):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(file) as stream:
+            stream.write(content)
 
 
 @contextmanager
-def new_folder(folder: Path, kind: type[DraftscopeError] = TrainingError) -> Iterator[None]:
+def new_folder(folder: Path) -> Iterator[None]:
     """Make a folder; one that was not there before goes again where what is to be put into it fails.
 
     Raises:
-        kind: the disk does not take it.
+        DiskError: the disk does not take it.
     """
     there = folder.exists()
     try:
-        with disk_errors(folder, kind):
+        with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
@@ -102,5 +102,4 @@ def user_folder(content: str) -> Path:
 
 def training_home() -> Path:
     """Where trainings are kept that name no other place: `DRAFTSCOPE_TRAINING`, else the user's cache folder."""
-    asked = os.environ.get("DRAFTSCOPE_TRAINING")
-    return Path(asked) if asked else user_folder("training")
+    return Path(os.environ.get("DRAFTSCOPE_TRAINING") or user_folder("training"))

@@ -10,14 +10,15 @@ in xz, which finds that two bits of eight are empty and that small numbers are t
 
 import json
 import lzma
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from decoding.common.errors import PairError, SettingsError, TrainingError
-from decoding.common.files import disk_errors, training_home, write_whole
+from decoding.common.files import training_home, write_whole
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -40,6 +41,47 @@ class Card(Protocol):
 
 
 C = TypeVar("C", bound=Card)
+
+
+def text_of(value: Any) -> str:
+    """A text of a card; `ValueError` where it is none."""
+    if not isinstance(value, str) or len(value) > 500:
+        raise ValueError
+    return value
+
+
+def count_of(value: Any) -> int:
+    """A whole number of a card; `ValueError` where it is none."""
+    if type(value) is not int:
+        raise ValueError
+    return value
+
+
+def number_of(value: Any) -> float:
+    """A finite number of a card; `ValueError` where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError
+    return float(value)
+
+
+def check_models(pair: Mapping[str, Any], roles: Sequence[str]) -> None:
+    """Raise `ValueError` or `KeyError` where some models of a card are not told as `pair_identity` tells them."""
+    text_of(pair["name"])
+    for model in (pair[role] for role in roles):
+        text_of(model["name"]), text_of(model["weights"])
+        [count_of(model[name]) for name in ("parameters", "layers", "vocab_size")]
+
+
+def same_model(mine: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two models of `pair_identity` are the same, whatever they are called."""
+    if any(mine[name] != other[name] for name in ("parameters", "layers", "vocab_size")):
+        return False
+    try:  # a model computed in fewer bits than it was trained with differs in its last digits
+        return mine["weights"] == other["weights"] or math.isclose(
+            float(mine["weights"]), float(other["weights"]), rel_tol=1e-3
+        )
+    except ValueError:  # a draft head's digest
+        return False
 
 
 @dataclass(frozen=True)
@@ -126,11 +168,10 @@ class Kind:
         """Store one; one that was there is replaced, each file whole.
 
         Raises:
-            TrainingError: the weights are no numbers, or the disk does not take them.
+            TrainingError: the weights are no numbers.
+            DiskError: the disk does not take them.
         """
         weights, text = packed_bytes(state), json.dumps(card, indent=1, allow_nan=False)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / self.weights, weights)
         write_whole(folder / self.card, text.encode())  # last: it is there once its card is
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from decoding.common.errors import TrainingError
-from decoding.common.files import disk_errors, user_folder, write_whole
+from decoding.common.errors import DiskError
+from decoding.common.files import user_folder, write_whole
 from decoding.models.pair import Pair, pair_identity
 
 T = TypeVar("T")
@@ -69,10 +69,8 @@ class Kept(Generic[T]):
         entries = self._entries(file) | {entry: self.write(value)}
         text = json.dumps({"pair": pair_identity(pair), "entries": entries}, indent=1)
         try:
-            with disk_errors(file.parent, advice=ELSEWHERE):
-                file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file, text.encode(), advice=ELSEWHERE)
-        except TrainingError as error:  # what was measured serves without a file too
+        except DiskError as error:  # what was measured serves without a file too
             warnings.warn(f"The calibration cannot be kept: {error}", stacklevel=3)
         _known[file, entry] = value
         return value

@@ -26,8 +26,8 @@ from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import DraftHead, Model, Pair, tree_forward
 from decoding.sampling.sampling import Sampling
+from decoding.selector.actions import LatencyModel
 from decoding.selector.features import Past, features_of
-from decoding.selector.latency import LatencyModel
 from decoding.selector.network import SelectorConfig, SelectorNetwork
 from decoding.trace.records import IterationTrace
 

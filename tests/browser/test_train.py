@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from decoding.common.files import training_home
-from decoding.training import launch as launching
-from decoding.training.launch import delete, last_launch, launch, stand
+from decoding.training.folder import MODULES, launch
 
 WAIT_MS = 60_000
 TREE = ".ds-root[data-drawn-scene]"
@@ -17,14 +16,14 @@ TREE = ".ds-root[data-drawn-scene]"
 @pytest.fixture
 def toy(monkeypatch):
     """A training that takes a minute, in a process of its own; gone afterwards."""
-    monkeypatch.setitem(launching.MODULES, "head", "tests.helpers.toy_training")
+    monkeypatch.setitem(MODULES, "head", "tests.helpers.toy_training")
     folder = launch("head", ("--steps", "3000", "--pause", "0.02"), "toy", training_home())
     yield folder
-    if stand(folder).running:
-        os.kill(last_launch(folder).pid, signal.SIGKILL)
-        while stand(folder).running:
+    if folder.stand().running:
+        os.kill(folder.launched().pid, signal.SIGKILL)
+        while folder.stand().running:
             pass
-    delete(folder)
+    folder.delete()
 
 
 def step_of(page) -> int:

@@ -1,16 +1,15 @@
 """Benchmarks run from the app: where they stand, what becomes of them, and which figures count."""
 
 import json
-import time
 
 import pandas as pd
 import pytest
 
-from decoding.common import processes
-from decoding.common.errors import ExperimentError
+from decoding.common.errors import JobError
 from decoding.papers import stored
-from decoding.papers.measured.launch import CUT_SHORT, benchmark_stand, launch_benchmark, stop_benchmark
+from decoding.papers.measured import Benchmark
 from decoding.papers.stored import own_records, stored_records, took
+from tests.helpers.processes import StandIn, ended
 
 NAME = "depth_divergence"
 HARDWARE = {"processor": "a test", "device": "cpu", "torch": "0"}
@@ -25,15 +24,9 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def python(home, monkeypatch):
-    """Puts a shell script in the place of the interpreter that is started."""
-
-    def write(script: str) -> None:
-        file = home / "python"
-        file.write_text(f"#!/bin/sh\n{script}\n")
-        file.chmod(0o755)
-        monkeypatch.setattr(processes.sys, "executable", str(file))
-
-    return write
+    made = StandIn(monkeypatch, home)
+    yield made
+    made.end()
 
 
 def keep(folder, name: str, value: float, created: str = "2030-01-02T00:00:00Z", **more) -> None:
@@ -44,35 +37,29 @@ def keep(folder, name: str, value: float, created: str = "2030-01-02T00:00:00Z",
     pd.DataFrame([{"line": "laws", "sample": "s", "depth": 0, "l1_distance": value}]).to_csv(folder / f"{name}.csv.gz")
 
 
-def ended() -> None:
-    until = time.monotonic() + 20
-    while benchmark_stand(NAME).state == "running" and time.monotonic() < until:
-        time.sleep(0.02)
-
-
 def test_figures_of_a_run_are_kept_where_exhibits_find_them(python):
-    assert benchmark_stand(NAME).state == "kept"
+    benchmark = Benchmark.of(NAME)
+    assert benchmark.stand().state == "kept"
     python('while [ "$1" != --json ]; do shift; done\nsleep 0.2\necho "{}" > "$2"')
-    folder = launch_benchmark(NAME)
-    assert folder == own_records(NAME) and benchmark_stand(NAME).state == "running"
-    with pytest.raises(ExperimentError, match="depth_divergence is at work: stop it before it is started again"):
-        launch_benchmark(NAME)
-    ended()
-    assert benchmark_stand(NAME).state == "kept"
-    assert {file.name for file in folder.glob("*.json")} == {"depth_divergence-here.json", "launch.json"}
+    benchmark.run()
+    assert benchmark.path == own_records(NAME) and benchmark.stand().state == "running"
+    with pytest.raises(JobError, match="depth_divergence is at work: stop it before it is started again"):
+        benchmark.run()
+    assert ended(benchmark).stand().state == "kept"
+    assert {file.name for file in benchmark.path.glob("*.json")} == {"depth_divergence-here.json", "launch.json"}
 
 
 def test_why_a_run_wrote_nothing_is_told(python):
+    benchmark = Benchmark.of(NAME)
     python("echo 'error: No prompts to measure on.'")
-    launch_benchmark(NAME)
-    ended()
-    assert (benchmark_stand(NAME).state, benchmark_stand(NAME).message) == ("failed", "No prompts to measure on.")
+    benchmark.run()
+    found = ended(benchmark).stand()
+    assert (found.state, found.message) == ("failed", "No prompts to measure on.")
     python("exec sleep 60")
-    launch_benchmark(NAME)
-    assert benchmark_stand(NAME).state == "running"
-    stop_benchmark(NAME)
-    ended()
-    assert (benchmark_stand(NAME).state, benchmark_stand(NAME).message) == ("failed", CUT_SHORT)
+    benchmark.run()
+    assert benchmark.stand().state == "running"
+    benchmark.ask_to_stop()
+    assert (benchmark.stand().state, benchmark.stand().message) == ("stopped", Benchmark.ENDED)
 
 
 def test_of_the_same_pair_and_machine_the_newest_figures_count(home):

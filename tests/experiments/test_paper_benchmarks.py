@@ -13,11 +13,11 @@ import torch
 
 from decoding.common.errors import ExperimentError
 from decoding.experiments import sweep
-from decoding.experiments.homes import GRIDS
+from decoding.experiments.experiment import GRIDS
 from decoding.experiments.rows import all_rows
 from decoding.papers.judge import grid_name, judge
 from decoding.papers.measured import action_times, depth_divergence, draft_acceptance
-from decoding.papers.measured.offline_trees import Tree
+from decoding.papers.measured.depth_divergence import Tree
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.selector.actions import ACTIONS, Action
@@ -124,7 +124,7 @@ def test_a_grid_takes_the_texts_of_a_folder(tmp_path, monkeypatch, capsys):
     assert f"10 prompts of {tmp_path}" in capsys.readouterr().out
     seen = []
     monkeypatch.setattr(sweep, "run_grid", lambda grid, *rest: seen.append(grid.prompts) or SimpleNamespace(
-        state="finished", failed=0, done=0, runs=0, message=""))  # fmt: skip
+        state="finished", failed=0, done=0, total=0, message=""))  # fmt: skip
     monkeypatch.setattr(sweep, "crew_for", lambda *_: nullcontext())
     monkeypatch.setattr(sys, "argv", words[:-1])
     assert sweep.main() == 0 and seen[0].set == str(tmp_path) and seen[0].kinds == ()

@@ -13,12 +13,10 @@ from benchmarks import papers
 from decoding.common.errors import ExperimentError
 from decoding.experiments.estimates import prepared, ratio_gain
 from decoding.experiments.rows import SCHEMA, RowStore
-from decoding.papers import stored
+from decoding.papers import EXHIBITS, stored
 from decoding.papers.dyspec import LARGE
-from decoding.papers.judge import claim_words, judge
-from decoding.papers.registry import EXHIBITS
+from decoding.papers.judge import STEP, VIEWS, claim_words, judge, passes, phases
 from decoding.papers.stored import stored_records
-from decoding.papers.views import STEP, VIEWS, passes, phases
 from decoding.trace.records import PHASES
 from tests.experiments.test_papers import BY_KEY, grid_name, row
 

@@ -12,14 +12,11 @@ from decoding.common.errors import ExperimentError
 from decoding.compare.comparison import Contestant
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.experiments.estimates import Estimate, prepared
-from decoding.experiments.grid import contestants
-from decoding.experiments.grid_file import read_grid
-from decoding.experiments.homes import GRIDS, all_experiments, experiments_home
+from decoding.experiments.experiment import GRIDS, all_experiments, experiments_home
+from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
-from decoding.papers.judge import grid_name, judge, words_of
-from decoding.papers.reasons import of_time
-from decoding.papers.registry import EXHIBITS
-from decoding.papers.views import PARTS, VIEWS
+from decoding.papers import EXHIBITS
+from decoding.papers.judge import PARTS, VIEWS, grid_name, judge, of_time, words_of
 from tests.helpers.process import ROOT
 from tests.helpers.without_torch import run_without_torch
 
@@ -225,7 +222,7 @@ def test_the_command_tells_all_and_writes_a_manifest(tmp_path, monkeypatch, caps
 
 
 def test_papers_are_judged_without_torch(tmp_path):
-    code = "from decoding.papers.registry import EXHIBITS; from decoding.papers.judge import judge; "
+    code = "from decoding.papers import EXHIBITS; from decoding.papers.judge import judge; "
     code += "from decoding.experiments.rows import all_rows; import sys; "
     code += "print(len([judge(each, all_rows([])) for each in EXHIBITS]), 'torch' in sys.modules)"
     assert run_without_torch(tmp_path, "-c", code).split() == [str(len(EXHIBITS)), "False"]

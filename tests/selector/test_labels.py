@@ -8,8 +8,7 @@ from benchmarks.enumeration import SAMPLED
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import TargetRows
 from decoding.selector.actions import ACTIONS, SHAPE
-from decoding.training.selectors.labels import VERIFIER_NAMES, RootLaws
-from decoding.training.selectors.trees import SuperTrees, draw_super_trees
+from decoding.training.selector_labels import VERIFIER_NAMES, RootLaws, SuperTrees, draw_super_trees
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import VerifiedTree
@@ -97,7 +96,7 @@ def test_overlapping_paths_are_there():
     """The test above would be weak if no two paths shared a node below the branching point."""
     laws = root_laws(1, spread=2.0)
     shared = laws.trees.first[..., 1:-1] != np.arange(4)[:, None]
-    assert shared.any((0, 1, 2)).sum() >= 2 and laws.trees.lists.count > 50
+    assert shared.any((0, 1, 2)).sum() >= 2 and sum(len(rows) for rows, *_ in laws.trees.lists) > 50
 
 
 def test_no_branch_makes_paths_meaningless():

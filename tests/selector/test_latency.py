@@ -7,8 +7,7 @@ import pytest
 
 from decoding.costs import measuring
 from decoding.models.pair import embedded_pair
-from decoding.selector.actions import ACTIONS, SHAPE, Action
-from decoding.selector.latency import LatencyModel
+from decoding.selector.actions import ACTIONS, SHAPE, Action, LatencyModel
 from decoding.session.session import unrecorded
 from tests.helpers.selectors import COSTS, LATENCY
 

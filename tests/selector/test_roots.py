@@ -1,15 +1,17 @@
 """Roots along a text: laws, features and labels are those that decoding itself would meet there."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from decoding.common.errors import SettingsError, TrainingError
+from decoding.jobs.process import StoppedError
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling, target_law
-from decoding.training.heads.windows import Texts
-from decoding.training.selectors.data import PARTS, RootPlan, data_folder, make_roots, open_data
-from decoding.training.selectors.roots import roots_of, target_laws
+from decoding.training.selector_roots import PARTS, RootPlan, make_roots, open_data, roots_of, target_laws
+from decoding.training.text import Texts
 
 SMALL = RootPlan(
     texts=2,
@@ -53,36 +55,44 @@ def test_the_roots_of_a_text_are_a_function_of_its_number(pair):
 def test_shards_are_made_once_and_go_on_where_they_stopped(pair, tmp_path):
     data = open_data(tmp_path / "data", pair, SMALL, "words")
     done = []
-    assert not make_roots(data, pair, TEXTS, lambda number, total: done.append((number, total)), lambda: bool(done))
-    assert done == [(0, 3)]
-    assert make_roots(data, pair, TEXTS, lambda number, total: done.append((number, total)))
-    assert done == [(0, 3), (1, 3), (2, 3)]
-    assert make_roots(data, pair, TEXTS, lambda *_: pytest.fail("made twice"))
+
+    def stopping(number, total):
+        if done:
+            raise StoppedError("Stopped.")
+        done.append((number, total))
+
+    with pytest.raises(StoppedError):
+        make_roots(data, pair, TEXTS, stopping)
+    make_roots(data, pair, TEXTS, lambda number, total: done.append((number, total)), share=(1, 2))
+    make_roots(data, pair, TEXTS, lambda number, total: done.append((number, total)))
+    assert done == [(0, 3), (0, 1), (1, 3)]
+    make_roots(data, pair, TEXTS, lambda *_: pytest.fail("made twice"))
     assert [len(data.read(part)) for part in PARTS] == [2, 4]
     assert set(data.read("trained").text) == {0, 1}
     more = open_data(tmp_path / "data", pair, RootPlan(**{**vars(SMALL), "texts": 1}), "words")
     assert len(more.read("trained")) == 2
 
 
-def test_data_of_something_else_is_refused(pair, tmp_path):
+def test_data_of_something_else_is_refused(pair, tmp_path, monkeypatch):
     open_data(tmp_path / "data", pair, SMALL, "words")
-    with pytest.raises(TrainingError, match="roots of another text"):
+    with pytest.raises(TrainingError, match="prepared for another text"):
         open_data(tmp_path / "data", pair, SMALL, "other words")
-    with pytest.raises(TrainingError, match="roots of another spacing"):
+    with pytest.raises(TrainingError, match="prepared for another spacing"):
         open_data(tmp_path / "data", pair, RootPlan(**{**vars(SMALL), "spacing": 4}), "words")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
     with pytest.raises(TrainingError, match="holds other files"):
         open_data(tmp_path / "full", pair, SMALL, "words")
-    places = {data_folder(tmp_path, pair, plan, "words") for plan in (SMALL, RootPlan())}
-    assert len(places) == 2
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
+    more = replace(SMALL, texts=9)  # of the same roots there may be more
+    assert len({open_data(None, pair, plan, "words").folder for plan in (SMALL, more, RootPlan())}) == 2
 
 
 def test_a_damaged_or_missing_shard_is_told(pair, tmp_path):
     data = open_data(tmp_path / "data", pair, SMALL, "words")
     with pytest.raises(TrainingError, match=r"held_out-00000\.npz is missing"):
         data.read("held_out")
-    data.shard("held_out", 0).write_bytes(b"PK\x03\x04 broken")
+    data.shards("held_out")[0].write_bytes(b"PK\x03\x04 broken")
     with pytest.raises(TrainingError, match="is damaged"):
         data.read("held_out")
 

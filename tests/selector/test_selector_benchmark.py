@@ -13,7 +13,7 @@ from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.store import find_selector, save_selector
-from decoding.training.selectors.data import Roots
+from decoding.training.selector_roots import Roots
 from tests.helpers.selectors import LATENCY, content, random_network
 from tests.selector.test_store import PAIR
 

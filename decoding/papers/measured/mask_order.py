@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.common.errors import PromptError, run_main
+from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
@@ -23,7 +23,7 @@ from decoding.experiments.command import (
     encode,
     pair_from,
     print_table,
-    save_figures,
+    save_records,
 )
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
@@ -226,8 +226,6 @@ def main() -> int:
     started = time.perf_counter()
     pair = pair_from(args)
     chosen = choose_prompts(args.prompts, 2 if args.quick else 8)
-    if not chosen:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
     prompts = [encode(pair, prompt.text) for prompt in chosen]
     sizes = (64, 256) if args.quick else SIZES
     records = random_table(sizes, 4 if args.quick else 20)
@@ -236,10 +234,7 @@ def main() -> int:
     tokens = identical_tokens(pair, prompts, 32 if args.quick else 128)
     if not (args.quick or args.no_kernels):
         records += kernel_table((256, 512, 1024, 2048), (0, 1000), pair.target.device)
-    took_s = time.perf_counter() - started
-    print(f"{took_s:.0f} s")
-    figures = {"pair": pair.info.name, "took_s": took_s, "tokens": tokens, "records": records}
-    save_figures(args, "mask_order", figures, pair.target.device)
+    save_records(args, "mask_order", pair, records, started, tokens=tokens)
     return 0
 
 

@@ -8,8 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
-from decoding.experiments.again import begin_again, kept_output, same_text
-from decoding.experiments.launch import FollowedExperiment
+from decoding.experiments.experiment import FollowedExperiment, begin_again, kept_output, same_text
 from pages.ui.app.address import take_over
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager

@@ -1,4 +1,4 @@
-"""How the page Sweep puts things: figures, axes, states, what a grid asks for."""
+"""How the page Sweep puts things: figures, axes, what a grid asks for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,16 +24,7 @@ from decoding.trace.records import Setting
 from pages.ui.common.sentences import info_of
 from pages.ui.common.torch_there import torch_there
 from viz.charts.sweeps import Axis, Measure, told
-from viz.formats import about
 
-STATE_ICONS = {
-    "starting": ":material/hourglass_top:",
-    "running": ":material/play_circle:",
-    "finished": ":material/check_circle:",
-    "stopped": ":material/pause_circle:",
-    "failed": ":material/error:",
-    "kept": ":material/inventory_2:",
-}
 CONDITION_WORDS = {
     BASE: "method", "cut": "prompt tokens (0: all)", "asked_tokens": "new tokens",
     "temperature": "temperature", "top_p": "top-p", "draft_temperature": "draft temperature", "seed": "seed",
@@ -152,11 +143,6 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
         f"against {base_label(asked['reference'])}" if asked["reference"] else "no reference",
     ]
     return [*lines, " · ".join(filter(None, shared))]
-
-
-def left_words(seconds: float | None) -> str:
-    """Time left in words."""
-    return "" if seconds is None else f"{about(seconds)} left"
 
 
 def _sampling_words(sampling: Mapping[str, Any]) -> str:

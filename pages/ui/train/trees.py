@@ -10,12 +10,10 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
-from decoding.training.common.run_folder import TREES
-from decoding.training.launch import Followed
+from decoding.training.folder import TREES, FollowedTraining
 from pages.ui.common.charts import is_dark
 from pages.ui.common.errors import guarded
 from pages.ui.scope.component import lone_tree
-from pages.ui.train.form import keep_latest
 from viz.branches.diff import compare_trees
 from viz.charts.training import Moment, moments_figure
 from viz.formats import plural
@@ -25,18 +23,27 @@ TREE_HEIGHT, TEXT_HEIGHT = 300, 118
 PROMPT_TOKENS, WRITTEN_TOKENS = 16, 160
 
 
-def draw_trees(followed: Followed, phase: str, by_time: bool, planned: float | None) -> go.Figure | None:
+def keep_latest(key: str, options: list) -> None:
+    """Set a choice to its last option, which moves on, for as long as it is left there; call it before the widget."""
+    last, chosen = st.session_state.get(f"{key}_last"), st.session_state.get(key)
+    if chosen is None or chosen == last or chosen not in options:
+        chosen = options[-1]
+    st.session_state[key] = chosen  # said again, or a widget of the same key elsewhere would reset it
+    st.session_state[f"{key}_last"] = options[-1]
+
+
+def draw_trees(followed: FollowedTraining, phase: str, by_time: bool, planned: float | None) -> go.Figure | None:
     """First tree and chosen tree side by side and their texts; returns the chart of tokens per pass over all moments.
 
     None where nothing was drafted in this phase yet.
     """
-    folder = followed.folder.path / TREES
+    folder = followed.folder / TREES
     told = [record for record in followed.trees if record["phase"] == phase and (folder / record["tree"]).is_file()]
     if not told:
         if followed.stand.running:
             st.caption("The same held-out prompt is drafted every few minutes, once there is something to draft with.")
         return None
-    name = followed.folder.path.name
+    name = followed.folder.name
     with st.container(key="train_trees", gap="small"):
         heading, moment_place, place_place = st.columns([1.5, 2, 1.2], gap="medium", vertical_alignment="center")
         with moment_place:
@@ -144,17 +151,13 @@ def moment_words(record: dict[str, Any]) -> str:
     return f"step {record['step']:,}, minute {record['trained_s'] / 60:.1f}"
 
 
+@lru_cache(maxsize=32)
 def recorded(file: Path) -> RunTrace:
     """A recorded run, read once.
 
     Raises:
         TraceFileError: the file is damaged.
     """
-    return _recorded(str(file))
-
-
-@lru_cache(maxsize=32)
-def _recorded(file: str) -> RunTrace:
     run = load_run(file)
     if not run.iterations:
         raise DraftscopeError(f"{file} holds no iteration: choose another moment.")
