@@ -107,7 +107,7 @@ def test_every_mark_has_an_outline_that_stands_out(dark):
 def test_words_of_the_style_sheets(path, dark):
     """Colours of text by their variables: on the page, and on the background of the same rule where it has one."""
     style = path.read_text(encoding="utf-8")
-    known = variables((ROOT / "viz" / "scope" / "colors.css").read_text(encoding="utf-8"), dark)
+    known = variables((ROOT / "viz" / "components" / "base.css").read_text(encoding="utf-8"), dark)
     known |= variables(style, dark)
     grounds: dict[str, str] = {}
     for selectors, body in re.findall(r"([^{}]+)\{([^{}]*)\}", re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)):
@@ -128,7 +128,7 @@ def test_words_of_the_style_sheets(path, dark):
 @themes
 def test_lines_of_the_components(dark):
     colors = page(dark)
-    known = variables((ROOT / "viz" / "scope" / "colors.css").read_text(encoding="utf-8"), dark)
+    known = variables((ROOT / "viz" / "components" / "base.css").read_text(encoding="utf-8"), dark)
     names = ("accepted", "rejected", "recovered-line", "bonus-line", "fallback", "draft", "grey", "select", "second")
     for ground in (colors["paper"], mixed(colors["raised"], colors["paper"], 0.55)):  # that of their panels
         for name in names:
@@ -139,7 +139,7 @@ def test_lines_of_the_components(dark):
 @pytest.mark.parametrize(("file", "names"), [("verify/table.css", ("blue", "bar")), ("branches/graph.css", ("a", "b"))])
 def test_bars_and_lines_of_one_component(file, names, dark):
     colors = page(dark)
-    shared = (ROOT / "viz" / "scope" / "colors.css").read_text(encoding="utf-8")
+    shared = (ROOT / "viz" / "components" / "base.css").read_text(encoding="utf-8")
     known = variables(shared + (ROOT / "viz" / file).read_text(encoding="utf-8"), dark)
     for name in names:
         assert contrast(known[name], mixed(colors["raised"], colors["paper"], 0.55)) >= GRAPHICS, name
