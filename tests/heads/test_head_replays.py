@@ -24,9 +24,9 @@ from decoding.session.session import DecodeSession, Limits, prepared, unrecorded
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.edits import Edits
 from decoding.trace.records import node_paths
+from tests.analysis.test_smallest_change import absent_paths
 from tests.helpers.heads import fitted_network, random_network
-from tests.test_forks import busy, check_both_ways, told
-from tests.test_smallest_change import absent_paths
+from tests.replay.test_forks import busy, check_both_ways, told
 
 TEXT = "Once upon a time there was a cat who had two friends, a dog and"
 TREE = METHODS["eagle2"].with_settings(node_budget=16, beam_width=4, max_depth=4, verifier="greedy", draft_head="mine")

@@ -19,9 +19,9 @@ from pages.ui.papers.exhibits import summary, summary_words
 from pages.ui.papers.rows import judgement, kept_rows
 from pages.ui.papers.run import size_of
 from pages.ui.papers.view import claims_of, marks_of, orderings_html, table_html
-from tests.experiments.test_papers import BY_KEY, DYNATREE, FIXED, row, rows
 from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import open_page, sentences
+from tests.papers.test_papers import BY_KEY, DYNATREE, FIXED, row, rows
 
 PAGE = "pages/papers.py"
 

@@ -35,8 +35,8 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
-from tests.engines.same_traces import differences
 from tests.helpers.families import family
+from tests.helpers.same_traces import differences
 from tests.helpers.tape import TapeGraphs
 
 PROMPTS = ("Once upon a time there was a cat who had two friends, a dog and", "The little girl said")

@@ -19,7 +19,7 @@ from decoding.trace.archive import load_run, save_run
 from decoding.trace.records import ForcedTrace, VerificationStep, node_paths
 from decoding.trace.verdicts import Verdicts
 from tests.helpers.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
-from tests.test_trace_file import document_of, loaded, rezipped, saved
+from tests.trace.test_trace_file import document_of, loaded, rezipped, saved
 from viz.explain.growth import why_not_expanded
 from viz.explain.iteration import why_final, why_verdict
 from viz.scope.cards import cards

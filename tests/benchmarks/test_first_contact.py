@@ -32,7 +32,7 @@ def small(monkeypatch):
     monkeypatch.setattr(roofline, "MATRIX_SIZE", {"cpu": 64})
     monkeypatch.setattr(roofline, "QUERIES", (1, 4))
     monkeypatch.setattr(roofline, "REPEATS", 1)
-    monkeypatch.setattr(facts, "TESTS", ("tests/test_sampling.py",))
+    monkeypatch.setattr(facts, "TESTS", ("tests/sampling/test_sampling.py",))
     monkeypatch.setattr(shapes, "CALLS_PER_ISSUE", 1)
     monkeypatch.setattr(ratios, "FEW_TOKENS", 4)
     monkeypatch.setattr(ratios, "TUNED", {"tree, tuned": "eagle2:node_budget=6,beam_width=2,max_depth=2"})

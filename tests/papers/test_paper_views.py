@@ -18,7 +18,7 @@ from decoding.papers.dyspec import LARGE
 from decoding.papers.judge import STEP, VIEWS, claim_words, judge, passes, phases
 from decoding.papers.stored import stored_records
 from decoding.trace.records import PHASES
-from tests.experiments.test_papers import BY_KEY, grid_name, row
+from tests.papers.test_papers import BY_KEY, grid_name, row
 
 HARDWARE = {"processor": "A processor", "device": "cpu", "torch": "9.9"}
 PROMPTS = ("a", "b", "c")

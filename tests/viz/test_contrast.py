@@ -8,7 +8,7 @@ import pytest
 
 from viz.theme import DARK, LIGHT, MARKS, PAPER, PHASE_COLORS, SERIES, contrast, mixed, outline
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 THEME = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))["theme"]
 STYLES = sorted((ROOT / "viz").rglob("*.css"))
 TEXT, GRAPHICS = 4.5, 3.0
