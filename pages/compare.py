@@ -7,8 +7,7 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
-from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.torch_there import need_torch
+from pages.ui.common.errors import escape_markdown, need_torch, show_error
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
 from pages.ui.compare.plan import Outcome, Plan, pause_words, plan_controls, run_comparison
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar

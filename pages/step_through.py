@@ -16,7 +16,7 @@ from pages.ui.app.address import (
 )
 from pages.ui.app.run_file import file_menu, file_messages
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, torch_there, why_not
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     Asked,
@@ -28,7 +28,6 @@ from pages.ui.common.state import (
     selected_iteration,
     selected_node,
 )
-from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.view import draw_run
 from pages.ui.what_if.branches import ask_what_if

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from pages.ui.app.setup import setup
-from pages.ui.common.torch_there import need_torch
+from pages.ui.common.errors import need_torch
 from pages.ui.sweep.form import draw_form
 from pages.ui.sweep.runs import show_opened
 from pages.ui.sweep.view import PAGE, STYLE, draw_experiment, entry_words, followed_experiments

@@ -6,8 +6,7 @@ import streamlit as st
 
 from decoding.common.errors import SettingsError
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import show_error
-from pages.ui.common.torch_there import need_torch
+from pages.ui.common.errors import need_torch, show_error
 from pages.ui.tune.controls import (
     chosen_method,
     method_select,

@@ -6,9 +6,8 @@ import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, need_torch
 from pages.ui.common.state import Run, keep_run
-from pages.ui.common.torch_there import need_torch
 from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
 from pages.ui.verify.run import draw_run_theory

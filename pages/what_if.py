@@ -4,8 +4,8 @@ import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.setup import setup
+from pages.ui.common.errors import need_torch
 from pages.ui.common.state import Run, current_run, keep_run
-from pages.ui.common.torch_there import need_torch
 from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.what_if.branches import SLOT, adopt, current_history
 from pages.ui.what_if.change import draw_pending, editor, fork_button, iteration_input, node_buttons

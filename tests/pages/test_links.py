@@ -7,7 +7,7 @@ import pytest
 
 from decoding.methods.methods import METHODS
 from pages.ui.app.links import MAX_TEXT, RESERVED, View, decode, encode
-from pages.ui.common.sentences import known_settings
+from pages.ui.common.errors import known_settings
 from pages.ui.common.worker import Job
 from pages.ui.widgets.controls import DEFAULT_PROMPT, sample_prompts
 from tests.pages.apptest import finish, open_page, sentences

@@ -5,8 +5,7 @@ import ast
 import pytest
 
 from decoding.common.errors import TrainingError
-from pages.ui.common.errors import sentence
-from pages.ui.common.sentences import on_page
+from pages.ui.common.errors import on_page, sentence
 from tests.helpers.process import ROOT
 
 # Folders whose errors reach a page: a process that a page started says them, or the page itself does.

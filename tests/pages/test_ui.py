@@ -11,9 +11,8 @@ from decoding.common.errors import DraftscopeError, OutOfMemoryError, PairError,
 from decoding.methods.methods import METHODS
 from decoding.models.presets import PairSettings
 from decoding.sampling.sampling import Sampling
-from pages.ui.common.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, sentence
+from pages.ui.common.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, info_of, sentence
 from pages.ui.common.models import ModelManager, describe_pair, engine_words
-from pages.ui.common.sentences import info_of
 from pages.ui.common.worker import Job, Worker
 from pages.ui.widgets.controls import SAMPLING, setting_help
 

@@ -18,7 +18,7 @@ from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import recorded_run, recorded_runs
 from decoding.trace.records import IterationTrace, PairInfo
 from pages.ui.app.links import Link, View, decode, encode
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     Asked,
@@ -31,7 +31,6 @@ from pages.ui.common.state import (
     selected_iteration,
     selected_node,
 )
-from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, address_is, found_again, start_job
 from pages.ui.widgets.controls import (
     DEFAULT_METHOD,

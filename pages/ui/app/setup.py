@@ -8,9 +8,8 @@ import streamlit as st
 from decoding.common.errors import NEEDS_TORCH
 from pages.ui import LAB, PAGES, ROOT
 from pages.ui.common.downloads import page_begins
-from pages.ui.common.errors import escape_markdown, word_uncaught_errors
+from pages.ui.common.errors import escape_markdown, torch_there, word_uncaught_errors
 from pages.ui.common.models import describe_pair, manager
-from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import come_back, worker_note
 from viz.formats import byte_size
 

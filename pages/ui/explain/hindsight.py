@@ -11,10 +11,9 @@ from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, run_luck
 from decoding.common.errors import NEEDS_TORCH, DraftscopeError
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.errors import escape_markdown, show_error, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration
-from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_bar, job_error, job_progress, run_now, start_job, take_result
 from pages.ui.explain.subject import trace_at
 from viz.charts.hindsight import (

@@ -9,10 +9,8 @@ import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace, Setting, VerificationStep, node_paths
-from pages.ui.common.errors import escape_markdown
-from pages.ui.common.sentences import info_of
+from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.state import Run, keep, known_results
-from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.subject import (
     Subject,

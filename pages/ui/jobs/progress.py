@@ -7,9 +7,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from decoding.jobs.job import Followed, Stand
-from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.sentences import on_page
-from pages.ui.common.torch_there import torch_there, why_not
+from pages.ui.common.errors import escape_markdown, on_page, show_error, torch_there, why_not
 from viz.formats import about, byte_size, long_duration
 
 STATE_ICONS = {

@@ -13,10 +13,8 @@ from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals
 from decoding.recorded.criteria import tokens_per_pass
 from decoding.trace.records import IterationTrace, RunTrace, Setting
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.errors import escape_markdown, guarded
+from pages.ui.common.errors import escape_markdown, guarded, info_of, need_torch
 from pages.ui.common.models import manager
-from pages.ui.common.sentences import info_of
-from pages.ui.common.torch_there import need_torch
 from pages.ui.common.worker import run_now
 from pages.ui.scope.component import lone_tree, scope
 from viz.charts.methods import TokenCost, token_cost_figure

@@ -13,8 +13,8 @@ import streamlit as st
 from decoding.recorded import recorded_run, rivals
 from decoding.recorded.criteria import best_rescue
 from pages.ui import PAGES, ROOT
+from pages.ui.common.errors import torch_there
 from pages.ui.common.state import Run, ask_view, current_run, set_aside
-from pages.ui.common.torch_there import torch_there
 from pages.ui.learn.recorded_runs import PLACED, place_comparison
 from viz.learn.tour import ADAPTING, COMPARE, COMPARED, STORY, WHAT_IF, Story, TourStep, tour_steps
 

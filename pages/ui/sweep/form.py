@@ -21,9 +21,8 @@ from decoding.experiments.experiment import (
 from decoding.jobs.job import free_folder
 from decoding.models.presets import EMBEDDED, PairSettings
 from pages.ui.common.downloads import download_button
-from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.errors import escape_markdown, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.sweep.grid import draw_methods, methods_content, plan_content
 from pages.ui.sweep.sentences import asked_words
 from pages.ui.sweep.view import PAGE

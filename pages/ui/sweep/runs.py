@@ -10,10 +10,9 @@ import streamlit as st
 from decoding.common.errors import NEEDS_TORCH
 from decoding.experiments.experiment import FollowedExperiment, begin_again, kept_output, same_text
 from pages.ui.app.address import take_over
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, Asked, PromptChoice, Run, decode_more, keep_run
-from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_bar, start_job, take_result
 from pages.ui.sweep.sentences import FIGURES, Told, base_label
 from pages.ui.widgets.controls import OWN_TEXT

@@ -21,8 +21,7 @@ from decoding.papers.exhibit import (
     Figure,
 )
 from decoding.trace.records import Setting
-from pages.ui.common.sentences import info_of
-from pages.ui.common.torch_there import torch_there
+from pages.ui.common.errors import info_of, torch_there
 from viz.charts.sweeps import Axis, Measure, told
 
 CONDITION_WORDS = {

@@ -12,9 +12,8 @@ from decoding.heads.store import LOSSES, all_heads
 from decoding.models.presets import EMBEDDED, PairSettings
 from decoding.training.fields import CORPUS, FIELDS, LENGTHS, VERIFIERS, Field
 from decoding.training.folder import MODULES, FollowedTraining, Kind, launch
-from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.common.torch_there import need_torch, torch_there, why_not
 from pages.ui.train.view import PAGE
 from pages.ui.widgets.controls import say_again, seed
 from viz.formats import long_duration

@@ -13,9 +13,8 @@ from decoding.models.presets import PairSettings
 from decoding.training.folder import FollowedTraining, trainings
 from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.errors import escape_markdown, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import run_now
 from pages.ui.jobs.page import JobPage
 from pages.ui.train.trees import draw_trees, keep_latest

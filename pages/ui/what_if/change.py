@@ -7,8 +7,7 @@ import streamlit as st
 
 from decoding.common.errors import SettingsError
 from decoding.trace.records import IterationTrace, NodeTrace, Setting
-from pages.ui.common.errors import escape_markdown, guarded
-from pages.ui.common.sentences import info_of
+from pages.ui.common.errors import escape_markdown, guarded, info_of
 from pages.ui.common.worker import is_busy
 from pages.ui.what_if.branches import SLOT, Edit, Force, History, Wish, start_fork
 from pages.ui.widgets.controls import (

@@ -13,8 +13,7 @@ import streamlit as st
 from decoding.common.errors import SettingsError, require
 from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
 from decoding.trace.records import Setting
-from pages.ui.common.errors import escape_markdown, guarded
-from pages.ui.common.sentences import info_of
+from pages.ui.common.errors import escape_markdown, guarded, info_of
 from pages.ui.widgets.controls import (
     method_as_verified,
     picked_sampling,
