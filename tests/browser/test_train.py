@@ -38,7 +38,7 @@ def test_it_moves_by_itself_and_is_stopped_from_another_session(open_page, toy):
     page.locator(TREE).nth(1).wait_for(timeout=WAIT_MS)
     before = step_of(page)
     other = open_page(f"/train?run={toy.path.name}")
-    expect(other.locator(".st-key-train_title")).to_contain_text("training", timeout=WAIT_MS)
+    expect(other.locator(".st-key-train_title")).to_contain_text("running", timeout=WAIT_MS)
     assert step_of(page) > before > 0, "nobody has touched the page"
     assert "before training" in page.locator(TREE).first.inner_text()
     assert page.locator(".st-key-train_header").bounding_box()["height"] < 48, "everything in one line"
@@ -53,7 +53,7 @@ def test_it_moves_by_itself_and_is_stopped_from_another_session(open_page, toy):
 @pytest.mark.slow
 def test_a_view_that_was_stilled_sees_the_end(open_page, toy):
     page = open_page(f"/train?run={toy.path.name}")
-    expect(page.locator(".st-key-train_title")).to_contain_text("training", timeout=WAIT_MS)
+    expect(page.locator(".st-key-train_title")).to_contain_text("running", timeout=WAIT_MS)
     page.locator(".st-key-train_live label").first.click(timeout=WAIT_MS)
     page.locator(".st-key-train_stop button").first.click(timeout=WAIT_MS)
     expect(page.locator(".st-key-train_title")).to_contain_text("stopped", timeout=WAIT_MS)
@@ -66,7 +66,7 @@ def test_what_is_typed_into_the_form_stays_while_another_training_runs(open_page
     page.locator(".st-key-train_head_corpus input").fill("/some/where")
     page.locator(".st-key-train_head_windows input").fill("77")
     entry = page.locator(f".st-key-train_entry_{toy.path.name}")
-    expect(entry).to_contain_text("training", timeout=WAIT_MS)
+    expect(entry).to_contain_text("running", timeout=WAIT_MS)
     before = entry.inner_text()
     expect(entry).not_to_have_text(before, timeout=WAIT_MS)
     assert page.locator(".st-key-train_head_corpus input").input_value() == "/some/where"
