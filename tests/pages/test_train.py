@@ -18,9 +18,9 @@ from decoding.trace.archive import save_run
 from decoding.training.fields import FIELDS, VERIFIERS
 from decoding.training.folder import MODULES, FollowedTraining, trainings
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
-from pages.ui.jobs.progress import progress_words
+from pages.ui.jobs.page import progress_words
 from pages.ui.train.form import arguments_of, estimate_words, title_of
-from pages.ui.train.trees import common_places
+from pages.ui.train.view import common_places
 from pages.ui.widgets.controls import setting_key
 from tests.helpers.traces import bonus, fallback, run_of
 from tests.helpers.trainings import NAME, PHASE, made_training

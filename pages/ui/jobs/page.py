@@ -12,19 +12,21 @@ from typing import TypeVar
 
 import streamlit as st
 
-from decoding.jobs.job import Followed, Job
-from pages.ui.common.errors import escape_markdown
-from pages.ui.jobs.progress import (
-    STATE_ICONS,
-    attempt,
-    draw_end,
-    draw_progress,
-    left_words,
-    resume_button,
-    stop_buttons,
-)
-from viz.formats import long_duration, plural
+from decoding.common.errors import DraftscopeError
+from decoding.jobs.job import Followed, Job, Stand
+from pages.ui.common.errors import escape_markdown, on_page, show_error, torch_there, why_not
+from viz.formats import about, byte_size, long_duration, plural
 
+STATE_ICONS = {
+    "starting": ":material/hourglass_top:",
+    "preparing": ":material/hourglass_top:",
+    "running": ":material/play_circle:",
+    "finished": ":material/check_circle:",
+    "stopped": ":material/pause_circle:",
+    "failed": ":material/error:",
+    "kept": ":material/inventory_2:",
+}
+SILENT_S = 120.0  # longer without a word is worth a word
 LIST_S, VIEW_S = 3.0, 2.0  # between two looks at all of them, and at the one that is looked at while it is at work
 MOST_LISTED = 12
 FORM = "new"
@@ -137,32 +139,29 @@ class JobPage:
         if not found:
             st.caption(self.none_yet)
         for followed in found[:MOST_LISTED] if not st.session_state.get(f"{name}_all") else found:
-            with st.container(key=f"{name}_entry_{followed.key.replace('/', '_')}", gap=None):
-                self._draw_entry(followed, tell(followed))
+            key, stand = followed.key, followed.stand
+            told = ["came with the program"] if followed.shipped else []
+            told += [] if stand.state == "kept" else [stand.state]
+            if stand.running and stand.status.share is not None:
+                told[-1] += f" {stand.status.share:.0%}"
+            past_s = max(time.time() - followed.started_s, 0.0)
+            if stand.running:
+                told.append(_left_words(followed))
+            elif followed.started_s:
+                told.append("just now" if past_s < 60 else f"{long_duration(past_s)} ago")
+            with st.container(key=f"{name}_entry_{key.replace('/', '_')}", gap=None):
+                if st.button(
+                    escape_markdown(followed.name), key=f"{name}_see_{key}", width="stretch",
+                    icon=STATE_ICONS[stand.state], on_click=self.look_at, args=(key,),
+                    type="secondary" if key == st.session_state.get(f"{name}_chosen") else "tertiary",
+                    help=escape_markdown(str(followed.folder)),
+                ):  # fmt: skip
+                    st.rerun()
+                st.caption(escape_markdown(" · ".join(filter(None, [*told, *tell(followed)])) or "rows alone"))
         if len(found) > MOST_LISTED:
             st.toggle(f"All {len(found)}", key=f"{name}_all", persist_state="session")
 
-    def _draw_entry(self, followed: F, words: Sequence[str]) -> None:
-        key, stand = followed.key, followed.stand
-        chosen = key == st.session_state.get(f"{self.name}_chosen")
-        if st.button(
-            escape_markdown(followed.name), key=f"{self.name}_see_{key}", width="stretch",
-            icon=STATE_ICONS[stand.state], type="secondary" if chosen else "tertiary", on_click=self.look_at,
-            args=(key,), help=escape_markdown(str(followed.folder)),
-        ):  # fmt: skip
-            st.rerun()
-        told = ["came with the program"] if followed.shipped else []
-        told += [] if stand.state == "kept" else [stand.state]
-        if stand.running and stand.status.share is not None:
-            told[-1] += f" {stand.status.share:.0%}"
-        past_s = max(time.time() - followed.started_s, 0.0)
-        if stand.running:
-            told.append(left_words(followed))
-        elif followed.started_s:
-            told.append("just now" if past_s < 60 else f"{long_duration(past_s)} ago")
-        st.caption(escape_markdown(" · ".join(filter(None, [*told, *words])) or "rows alone"))
-
-    def draw_header(self, followed: Followed, use: Callable[[], None] = lambda: None) -> None:
+    def draw_header(self, followed: Followed, use: Callable[[], None] | None = None) -> None:
         """Name and state, what can be done with it, how far it is, and why it failed or stopped.
 
         Args:
@@ -178,12 +177,23 @@ class JobPage:
                 st.toggle("Live", True, key=f"{name}_live", persist_state="session", help=LIVE_HELP)
                 stop_buttons(name, followed, self.stop)
             elif followed.resumable:
-                resume_button(name, followed, self.resume)
-            else:
+                st.button(
+                    "Resume", key=f"{name}_resume", type="primary", disabled=not torch_there(), width="content",
+                    icon=":material/play_arrow:", on_click=attempt, args=(name, followed.job.resume),
+                    help=why_not(self.resume),
+                )  # fmt: skip
+            elif use is not None:
                 use()
             with st.popover("Output", key=f"{name}_output", icon=":material/terminal:", on_change="rerun") as place:
                 if place.open:
-                    _draw_output(followed)
+                    with st.container(width=640):
+                        command = " ".join(["python", *followed.command]) if followed.command else ""
+                        for title, words in (("Folder", str(followed.folder)), ("Command", command)):
+                            if words:
+                                st.markdown(f"**{title}**")
+                                st.code(words, language=None, wrap_lines=True)
+                        st.markdown("**What it printed last**")
+                        st.code(followed.job.output() or "Nothing.", language=None, wrap_lines=True, height=260)
             if not stand.running and not followed.shipped:
                 self._draw_delete(followed)
         if stand.running or stand.state in ("stopped", "failed"):
@@ -236,19 +246,77 @@ class JobPage:
 .st-key-{name}_header p {{ margin: 0; }}
 .st-key-{name}_header button {{ min-height: 2.1rem; height: 2.1rem; padding: 0 0.75rem; }}
 .st-key-{name}_title p {{ font-size: 1.05rem; }}
-.st-key-{name}_header [data-testid=stMarkdownContainer], .st-key-{name}_title [data-testid=stMarkdownContainer] {{
-  margin: 0;
-}}
+.st-key-{name}_header [data-testid=stMarkdownContainer] {{ margin: 0; }}
 {more}</style>"""
 
 
-def _draw_output(followed: Followed) -> None:
-    """Where it lies, the words that start it in a terminal, and what its process printed."""
-    with st.container(width=640):
-        st.markdown("**Folder**")
-        st.code(str(followed.folder), language=None, wrap_lines=True)
-        if followed.command:
-            st.markdown("**Command**")
-            st.code(" ".join(["python", *followed.command]), language=None, wrap_lines=True)
-        st.markdown("**What it printed last**")
-        st.code(followed.job.output() or "Nothing.", language=None, wrap_lines=True, height=260)
+def _left_words(followed: Followed) -> str:
+    """Time left in words, empty while unknown."""
+    if followed.left_s is None:
+        return ""
+    return f"{about(followed.left_s)} left{' of this part' if followed.stand.state == 'preparing' else ''}"
+
+
+def progress_words(followed: Followed) -> str:
+    """How much is done, the time left, what it is at, and what that takes of the machine, in a line."""
+    status, state = followed.stand.status, followed.stand.state
+    if state == "starting":
+        return "Starting its process: loading torch and the models takes a few seconds"
+    unit = f" {followed.job.UNIT}" if state != "preparing" else ""
+    parts = [f"{status.done:,} of {status.total:,}{unit}" if status.total else f"{status.done:,}{unit}"]
+    if not (status.done or status.total):
+        parts = []
+    if status.failed:
+        parts.append(f"{status.failed:,} could not be made")
+    if status.planned_s:
+        parts.append(f"{status.trained_s / 60:.1f} of {status.planned_s / 60:.3g} min")
+    parts += [_left_words(followed), status.phase, status.device]
+    if status.memory_bytes:
+        parts.append(f"{byte_size(status.memory_bytes)} of memory")
+    silent_s = time.time() - status.written if status.written else 0.0
+    if status.running and silent_s > SILENT_S:
+        parts.append(f"no word for {long_duration(silent_s)}")
+    return " · ".join(filter(None, parts)) or "Nothing has been done yet"
+
+
+def draw_progress(followed: Followed, words: str = "") -> None:
+    """A bar with words, by default those on its progress."""
+    st.progress(followed.stand.status.share or 0.0, text=escape_markdown(words or progress_words(followed)))
+
+
+def stop_buttons(name: str, followed: Followed, help_text: str) -> None:
+    """What ends a job that is at work: it is asked first; then it can be ended at once.
+
+    Args:
+        name: of the page, in the keys of its widgets. help_text: what stopping it does.
+    """
+    job = followed.job
+    if job.stop_asked:
+        st.button(
+            "End it now", key=f"{name}_end", icon=":material/power_settings_new:", on_click=attempt,
+            args=(name, job.end), width="content", 
+            help="Ends its process without waiting; what it has not written yet is lost.",
+        )  # fmt: skip
+    st.button(
+        "Stopping" if job.stop_asked else f"Stop {job.NOUN}", key=f"{name}_stop", disabled=job.stop_asked,
+        icon=":material/stop_circle:", on_click=attempt, args=(name, job.ask_to_stop), width="content", help=help_text,
+    )  # fmt: skip
+
+
+def attempt(name: str, act: Callable, *arguments) -> None:
+    """Do what a button of a page asks; what stands against it is kept for `draw_end`."""
+    try:
+        act(*arguments)
+    except DraftscopeError as error:
+        st.session_state[f"{name}_error"] = error
+
+
+def draw_end(name: str, stand: Stand) -> None:
+    """What stood against a button of a page, and why a job failed or stopped."""
+    if error := st.session_state.pop(f"{name}_error", None):
+        show_error(error)
+    message = escape_markdown(on_page(stand.message))
+    if stand.state == "failed":
+        st.error(message, icon=":material/error:")
+    elif stand.state == "stopped" and message:
+        st.info(message, icon=":material/pause_circle:")

@@ -17,7 +17,7 @@ from decoding.papers.exhibit import Exhibit
 from decoding.papers.measured import Benchmark
 from decoding.papers.stored import took
 from pages.ui.common.errors import escape_markdown, torch_there
-from pages.ui.jobs.progress import attempt, draw_end, draw_progress, stop_buttons
+from pages.ui.jobs.page import attempt, draw_end, draw_progress, stop_buttons
 from pages.ui.papers.rows import Kept, cost_of_a_token, stamps_now
 from viz.formats import about, long_duration, plural
 

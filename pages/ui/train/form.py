@@ -34,44 +34,27 @@ def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[Follow
         found: trainings of this machine, newest first.
     """
     like = next((each for each in found if each.records and _alike(kind, values, each)), None)
+    records = () if like is None else like.records
+    trained_s = sum({record["phase"]: record["trained_s"] for record in records}.values())
+    steps = sum({record["phase"]: record["step"] for record in records}.values())
     if "--minutes" in values:
         words = f"It trains for {long_duration(60 * values['--minutes'])}"
     else:
         words = f"It trains for {values['--steps']:,} steps"
-        step_s = pace_s(like) if like is not None else None
-        if step_s is not None:
-            words += f", about {long_duration(values['--steps'] * step_s)} at the pace of the last one like it here"
-    whole_s = whole_time_s(like) if like is not None else None
-    if whole_s is None:
+        if steps:
+            whole = long_duration(values["--steps"] * trained_s / steps)
+            words += f", about {whole} at the pace of the last one like it here"
+    resumed = like is not None and like.launched is not None and "--resume" in like.launched.command
+    if like is None or like.stand.state != "finished" or resumed:
         return (
             f"{words}. Before that text and data are prepared: how long that takes is told a moment after it begins, "
             "and what was prepared is kept where it is stopped."
         )
-    trained_s = sum(phase_seconds(like).values())
+    whole = long_duration(max(like.stand.status.written - like.started_s, 0.0))
     return (
         f"{words}. Before that text and data are prepared, as far as they are not kept from another training. The last "
-        f"one like it took {long_duration(whole_s)} in all, {long_duration(trained_s)} of them training."
+        f"one like it took {whole} in all, {long_duration(trained_s)} of them training."
     )
-
-
-def pace_s(followed: FollowedTraining) -> float | None:
-    """Measured seconds of a step over all phases, None before the first."""
-    steps = {record["phase"]: record["step"] for record in followed.records}
-    total = sum(steps.values())
-    return sum(phase_seconds(followed).values()) / total if total else None
-
-
-def phase_seconds(followed: FollowedTraining) -> dict[str, float]:
-    """Seconds trained in each phase so far."""
-    return {record["phase"]: record["trained_s"] for record in followed.records}
-
-
-def whole_time_s(followed: FollowedTraining) -> float | None:
-    """Seconds from its start to its end, None where it has not finished in one go."""
-    resumed = followed.launched is not None and "--resume" in followed.launched.command
-    if followed.stand.state != "finished" or resumed:
-        return None
-    return max(followed.stand.status.written - followed.started_s, 0.0)
 
 
 def _alike(kind: Kind, values: Mapping[str, Any], followed: FollowedTraining) -> bool:
@@ -85,7 +68,7 @@ def _alike(kind: Kind, values: Mapping[str, Any], followed: FollowedTraining) ->
 
 PAIR_FLAGS = {"target": "--target", "draft": "--draft", "dtype": "--dtype", "context_length": "--context-length"}
 FOLDERS = (CORPUS, "--corpus")
-KIND, UNIT = "train_kind", "train_unit"
+KIND = "train_kind"
 KIND_WORDS = {"embedded": "Embedded pair", "head": "Draft head", "selector": "Neural selector"}
 ABOUT: dict[Kind, str] = {
     "head": "A draft of one layer that reads the target's own last features, trained with the loss of EAGLE, HASS or "
@@ -111,7 +94,8 @@ def draw_form(found: Sequence[FollowedTraining]) -> None:
     pair = manager().settings if kind != "embedded" else None
     words = arguments_of(kind, values, pair)
     if pair is not None:
-        st.caption(escape_markdown(f"For {_named_pair(pair)}; another is chosen at the top right of the page."))
+        named = "the embedded pair" if pair.target == EMBEDDED else f"{pair.target} with {pair.draft}"
+        st.caption(escape_markdown(f"For {named}; another is chosen at the top right of the page."))
     st.caption(escape_markdown(estimate_words(kind, values, found)))
     PAGE.tell_others(found, "Another one shares its processor and memory, so that each takes longer, and so do runs "
                      "measured on other pages.")  # fmt: skip
@@ -170,14 +154,14 @@ def _length(kind: Kind) -> dict[str, float | int]:
     """How long to train: minutes, or steps."""
     minutes, steps = LENGTHS[kind]
     left, right = st.columns([1, 1.2], vertical_alignment="bottom")
-    unit_key, key = f"{UNIT}_{kind}", f"train_{kind}_length"
+    unit_key = f"train_unit_{kind}"
     seed(unit_key, MINUTES)
     say_again(unit_key)
     unit = left.segmented_control(
         "Planned by", [MINUTES, STEPS], key=unit_key, required=True, persist_state="session",
         help="By steps a training that was stopped ends with the very weights of one that was not.",
     )  # fmt: skip
-    key = f"{key}_{unit}"
+    key = f"train_{kind}_length_{unit}"
     seed(key, minutes if unit == MINUTES else steps)
     say_again(key)
     if unit == STEPS:
@@ -188,28 +172,18 @@ def _length(kind: Kind) -> dict[str, float | int]:
 
 def _start(kind: Kind, values: dict[str, Any], words: list[str]) -> None:
     """Start it and look at it."""
+    place = values.get(CORPUS, values.get("--corpus"))
     try:
-        _check_folders(values)
+        if CORPUS in values and not place:
+            raise TrainingError("Give a folder of .txt or .txt.gz files to train on.")
+        if place and not Path(place).expanduser().is_dir():
+            raise TrainingError(f"There is no folder {place}: give a folder of .txt or .txt.gz files.")
         training = launch(kind, words, title_of(kind, values))
     except DraftscopeError as error:
         show_error(error)
         return
     PAGE.look_at(training.path.name)
     st.rerun()
-
-
-def _check_folders(values: dict[str, Any]) -> None:
-    """Raise `TrainingError` for a folder that is not there, before a process is started for it."""
-    for flag in ("corpus", "--corpus"):
-        place = values.get(flag)
-        if flag in values and not place and flag == "corpus":
-            raise TrainingError("Give a folder of .txt or .txt.gz files to train on.")
-        if place and not Path(place).expanduser().is_dir():
-            raise TrainingError(f"There is no folder {place}: give a folder of .txt or .txt.gz files.")
-
-
-def _named_pair(pair: PairSettings) -> str:
-    return "the embedded pair" if pair.target == EMBEDDED else f"{pair.target} with {pair.draft}"
 
 
 def arguments_of(kind: Kind, values: Mapping[str, Any], pair: PairSettings | None = None) -> list[str]:
@@ -235,7 +209,12 @@ def arguments_of(kind: Kind, values: Mapping[str, Any], pair: PairSettings | Non
     for flag in ("--minutes", "--steps"):
         if flag in values:
             words += [flag, f"{values[flag]:g}" if flag == "--minutes" else str(values[flag])]
-    return [*placed, *words, *(_pair_words(pair) if pair is not None else ())]
+    if pair is not None:
+        for name, flag in PAIR_FLAGS.items():
+            if getattr(pair, name) != getattr(PairSettings(), name):
+                words += [flag, str(getattr(pair, name))]
+        words += ["--split"] if pair.split else []
+    return [*placed, *words]
 
 
 def title_of(kind: Kind, values: Mapping[str, Any]) -> str:
@@ -245,11 +224,3 @@ def title_of(kind: Kind, values: Mapping[str, Any]) -> str:
     if kind == "selector":
         return f"Selector for {VERIFIERS[values['--verifier']]}"
     return f"Pair from {Path(values[CORPUS]).name}".strip()
-
-
-def _pair_words(pair: PairSettings) -> list[str]:
-    usual, words = PairSettings(), []
-    for name, flag in PAIR_FLAGS.items():
-        if getattr(pair, name) != getattr(usual, name):
-            words += [flag, str(getattr(pair, name))]
-    return [*words, *(["--split"] if pair.split else [])]
