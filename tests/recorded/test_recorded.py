@@ -6,8 +6,21 @@ from math import isclose, prod
 import pytest
 
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, phase_means, slowdown
-from decoding.recorded import CHAIN, PLAIN, RECORDINGS, recorded_run, recorded_runs, rivals
-from decoding.recorded.criteria import Rescue, best_rescue, loops, rescues, speed, threshold_moves, tokens_per_pass
+from decoding.recorded import (
+    CHAIN,
+    PLAIN,
+    RECORDINGS,
+    Rescue,
+    best_rescue,
+    loops,
+    recorded_run,
+    recorded_runs,
+    rescues,
+    rivals,
+    speed,
+    threshold_moves,
+    tokens_per_pass,
+)
 from tests.helpers.process import printed
 from tests.helpers.traces import bonus, run_of
 
@@ -24,7 +37,7 @@ def test_they_open_without_torch():
     code = (
         "import sys\n"
         "from decoding.recorded import recorded_run, recorded_runs\n"
-        "from decoding.recorded.criteria import rescues\n"
+        "from decoding.recorded import rescues\n"
         "print(sum(len(rescues(recorded_run(name))) for name in recorded_runs()))\n"
         "assert 'torch' not in sys.modules"
     )

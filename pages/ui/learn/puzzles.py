@@ -9,8 +9,7 @@ import streamlit as st
 from decoding.analysis.slowdown import DRAFT, REASONS, REBUILD, REST, TOKENS, VERIFY, Slowdown, slowdown
 from decoding.common.errors import DraftscopeError
 from decoding.models.presets import EMBEDDED
-from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals
-from decoding.recorded.criteria import tokens_per_pass
+from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals, tokens_per_pass
 from decoding.trace.records import IterationTrace, RunTrace, Setting
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded, info_of, need_torch

@@ -8,8 +8,19 @@ import streamlit as st
 
 from decoding.analysis.slowdown import slowdown
 from decoding.models.presets import PairSettings
-from decoding.recorded import CHAIN, PLAIN, home_run, recorded_run, rivals, telling_iteration
-from decoding.recorded.criteria import Rescue, best_rescue, speed, threshold_moves, tokens_per_pass
+from decoding.recorded import (
+    CHAIN,
+    PLAIN,
+    Rescue,
+    best_rescue,
+    home_run,
+    recorded_run,
+    rivals,
+    speed,
+    telling_iteration,
+    threshold_moves,
+    tokens_per_pass,
+)
 from decoding.trace.records import RunTrace, SamplingTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
@@ -165,7 +176,7 @@ def draw_cards() -> None:
     st.caption(
         escape_markdown(
             "Decoded by the embedded pair and stored; found by search over the sample prompts "
-            "(python -m decoding.record_presets). Runs whose speeds are compared were taken in turn, on "
+            "(python -m decoding.recorded). Runs whose speeds are compared were taken in turn, on "
             f"{compared.hardware.get('processor', '')}, {plural(int(compared.hardware.get('threads', 1)), 'thread')}."
         )
     )

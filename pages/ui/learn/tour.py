@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 import streamlit as st
 
-from decoding.recorded import recorded_run, rivals
-from decoding.recorded.criteria import best_rescue
+from decoding.recorded import best_rescue, recorded_run, rivals
 from pages.ui import PAGES, ROOT
 from pages.ui.common.errors import torch_there
 from pages.ui.common.state import Run, ask_view, current_run, set_aside
