@@ -18,6 +18,7 @@ endif
 VENV := .venv
 VENV_PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+BIOME := node_modules/.bin/biome
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PORT_TAKEN := import socket; raise SystemExit(socket.socket().connect_ex(("127.0.0.1", $(PORT))) != 0)
 
@@ -30,10 +31,11 @@ run: $(STAMP) check-port
 
 test: $(STAMP)
 	@$(VENV_PYTHON) -m ruff check .
+	@if [ -x $(BIOME) ]; then $(BIOME) check; else echo "Scripts of viz/ are not linted: 'npm install --no-package-lock' brings Biome"; fi
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 check-port: $(STAMP)

@@ -23,12 +23,11 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from benchmarks.tiny_checkpoints import CONTEXT, LAYERS, VARIANTS, causal_types, tiny_config, write_pair
-from decoding.common.commands import run_main
-from decoding.common.errors import PairError
-from decoding.common.processes import ROOT
+from decoding.common.errors import PairError, run_main
+from decoding.common.files import ROOT
 from decoding.compare.identity import MarginJudge, explain_difference
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
-from decoding.experiments.homes import RESULTS
+from decoding.experiments.experiment import RESULTS
 from decoding.methods.methods import METHODS
 from decoding.models.checks import check_config
 from decoding.models.pair import Loaded, Pair, PairSettings, load_pair, release

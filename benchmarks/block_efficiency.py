@@ -15,20 +15,13 @@ from functools import lru_cache
 
 import torch
 
-from decoding.common.commands import run_main
+from benchmarks.offline_trees import GRID_LENGTH, GRID_PATHS, grid_trees, mass_gap, methods_at_budget
+from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import fitting
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair
-from decoding.papers.measured.offline_trees import (
-    GRID_LENGTH,
-    GRID_PATHS,
-    Root,
-    Tree,
-    grid_trees,
-    methods_at_budget,
-    roots,
-)
+from decoding.papers.measured.depth_divergence import Root, Tree, roots
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import measure_run
@@ -108,7 +101,7 @@ def _budget(root: Root, budget: int, sampling: Sampling, into: dict[Key, list[fl
                 into["equal", drafter, name].append(tokens)
             into["naive tree - naive",].append(expected["naive_tree"] - expected["naive"])
             into["block - naive",].append(expected["block"] - expected["naive"])
-    into["optimal - beam",].append(root.mass(methods["SpecExec optimal"]) - root.mass(methods["EAGLE-2 beam"]))
+    into["optimal - beam",].append(mass_gap(root, methods["SpecExec optimal"], methods["EAGLE-2 beam"]))
 
 
 @dataclass(frozen=True)

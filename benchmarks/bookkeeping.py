@@ -8,7 +8,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from decoding.common.commands import run_main
+from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS

@@ -22,9 +22,9 @@ from decoding.drafters import (
     SpecInferWidthsDrafter,
 )
 from decoding.drafters.base import Drafter
+from decoding.engines.base import Visibility
 from decoding.methods.method import fitting
-from decoding.models.pair import Model, Pair
-from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.models.pair import Model, Pair, tree_forward
 from decoding.sampling.sampling import Sampling
 
 SAMPLINGS = {
@@ -92,5 +92,5 @@ def telling_prefix(pair: Pair, text: str) -> list[int]:
 def _laws(model: Model, tokens: list[int]) -> Tensor:
     """Law after every token, `[len(tokens), vocab_size]`."""
     count = len(tokens)
-    cache, mask = model.engine.new_cache(count), causal_visibility(0, count)
+    cache, mask = model.engine.new_cache(count), Visibility.causal(0, count)
     return torch.softmax(tree_forward(model, cache, tokens, np.arange(count), mask), -1)

@@ -17,13 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.common.commands import run_main
-from decoding.common.prompts import load_prompts
-from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
-from decoding.models.pair import Pair, load_pair, release
-from decoding.models.presets import EMBEDDED, PairSettings, model_folder
-from decoding.training.common.corpus import Corpus, read_corpus
-from decoding.training.held_out import (
+from benchmarks.held_out import (
     Figure,
     KindFigures,
     Reading,
@@ -33,6 +27,12 @@ from decoding.training.held_out import (
     pieces_of,
     read,
 )
+from decoding.common.errors import run_main
+from decoding.common.prompts import load_prompts
+from decoding.experiments.command import add_pair_arguments, arguments, pair_from, print_table, save_figures
+from decoding.models.pair import Pair, load_pair, release
+from decoding.models.presets import EMBEDDED, PairSettings, model_folder
+from decoding.training.text import read_corpus
 
 PIECES, QUICK_PIECES = 40, 3  # of each kind
 PROMPT_TOKENS, NEW_TOKENS = 48, 160
@@ -89,8 +89,8 @@ def texts_of(args: argparse.Namespace) -> dict[str, list[str]]:
     """Pieces of held-out text by kind."""
     count = QUICK_PIECES if args.quick else args.pieces
     if args.corpus is not None:
-        corpus: Corpus = read_corpus(args.corpus, python_source=args.python_source)
-        return {kind: pieces_of(corpus.held_out(kind), count) for kind in corpus.kinds if corpus.held_out(kind)}
+        corpus = read_corpus(args.corpus, python_source=args.python_source)
+        return {kind: pieces_of(texts, count) for kind, texts in corpus.held_out.items()}
     print("No --corpus DIR is given: these are the sample prompts, some hundred characters each; give the folder of "
           "the training text for figures on its held-out part.\n")  # fmt: skip
     by_kind: dict[str, list[str]] = {}

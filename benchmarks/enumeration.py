@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from decoding.common.optional_torch import torch
+import torch
+
 from decoding.drafters.base import Drafter
 from decoding.sampling.draws import enumerate_draws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.sources.table import TableSource, path_tokens
 from decoding.tree.draft import Draft
-from decoding.verifiers.base import Verifier
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.base import VerifiedTree, Verifier
 
 Path = tuple[int, ...]
 Law = list[float]

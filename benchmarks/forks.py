@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.answer_times import SIZES, full_tree, goal_words, verdicts
-from decoding.common.commands import run_main
+from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.models.pair import Pair, embedded_pair
 from decoding.replay.forks import Change, fork

@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from decoding.common.commands import run_main
-from decoding.common.engine_names import ENGINES
+from decoding.common.errors import run_main
+from decoding.common.settings import ENGINES
 from decoding.compare.hf_generate import run_baseline
 from decoding.compare.identity import HALF_PRECISION_MARGIN, MarginJudge, explain_difference
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures

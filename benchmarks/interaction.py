@@ -14,8 +14,7 @@ from benchmarks.answer_times import SIZES, full_tree, goal_words, verdicts
 from benchmarks.browser_app import SETTLED, find_chromium, launched_chromium, running_app
 from benchmarks.browser_clock import NODE_PLACES, open_page, timed
 from benchmarks.browser_forks import measure_forks
-from decoding.common.commands import run_main
-from decoding.common.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError, run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.models.pair import embedded_pair
 from decoding.session.session import DecodeSession, Limits

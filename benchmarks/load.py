@@ -21,9 +21,8 @@ import torch
 from playwright.sync_api import Error as PlaywrightError
 
 from benchmarks.browser_app import SETTLED, find_chromium, launched_chromium
-from decoding.common.commands import run_main
-from decoding.common.errors import DraftscopeError
-from decoding.common.processes import ROOT
+from decoding.common.errors import DraftscopeError, run_main
+from decoding.common.files import ROOT
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair

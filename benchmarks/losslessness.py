@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.enumeration import SAMPLED, Path, Tables, all_drafts, bias, block_law
 from benchmarks.exact_cases import DRAFTERS_BY_SIZE, all_tables
-from decoding.common.commands import run_main
+from decoding.common.errors import run_main
 from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.verifiers import VERIFIERS

@@ -8,8 +8,7 @@ of the machine cancels.
 import time
 from dataclasses import replace
 
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError
+from decoding.common.errors import PromptError, run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, Contestant, Result, compare
 from decoding.compare.contestants import format_contestant, parse_contestant

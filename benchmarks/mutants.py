@@ -20,9 +20,8 @@ from xml.etree import ElementTree
 
 import torch
 
-from decoding.common.commands import run_main
-from decoding.common.errors import DraftscopeError
-from decoding.common.processes import ROOT
+from decoding.common.errors import DraftscopeError, run_main
+from decoding.common.files import ROOT
 from decoding.experiments.command import arguments, print_table, save_figures
 
 OTHER = {

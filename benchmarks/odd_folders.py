@@ -1,8 +1,9 @@
 """Damaged and odd model folders, each opened as the app opens a pair: `python -m benchmarks.odd_folders`.
 
-A generator damages small random models in every way of `benchmarks.damage_kinds`, first each way once, then ways drawn
-by chance. A folder works, or is refused with a sentence: another error or a call that hangs is an escape, a sentence in
-the words of Python is badly told. Each way is printed with its sentences, for a person to read. Exits 1 on any of both.
+A generator damages small random models in every way of `benchmarks.folder_damage`, first each way once, then ways
+drawn by chance. A folder works, or is refused with a sentence: another error or a call that hangs is an escape, a
+sentence in the words of Python is badly told. Each way is printed with its sentences, for a person to read. Exits 1 on
+any of both.
 """
 
 import faulthandler
@@ -21,15 +22,13 @@ from random import Random
 
 import torch
 
-from benchmarks.damage import sound_folder
-from benchmarks.damage_kinds import KINDS, Kind
-from decoding.common.commands import run_main
-from decoding.common.errors import DraftscopeError
+from benchmarks.folder_damage import KINDS, Kind, sound_folder
+from decoding.common.errors import DraftscopeError, run_main
 from decoding.experiments.command import arguments, save_figures
 from decoding.models.loading import find_model
 from decoding.models.pair import release
 from decoding.models.presets import PairSettings, memory_estimate
-from decoding.session.opening import open_pair
+from decoding.session.session import open_pair
 
 FOLDERS, QUICK_FOLDERS, SEED = 200, 60, 0
 SECONDS = 180  # a folder that takes longer hangs, even on a busy machine

@@ -10,8 +10,7 @@ import os
 import time
 
 from benchmarks.methods import TUNED
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError, require
+from decoding.common.errors import PromptError, require, run_main
 from decoding.compare.comparison import Comparison, Contestant, compare
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.experiments.command import (

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from decoding.common.commands import run_main
-from decoding.common.errors import ExperimentError
+from decoding.common.errors import ExperimentError, run_main
 from decoding.experiments.command import print_table
 from decoding.experiments.estimates import FEWEST, Estimate
-from decoding.experiments.homes import all_experiments
+from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
+from decoding.papers import EXHIBITS
 from decoding.papers.exhibit import Exhibit, Way
 from decoding.papers.judge import Outcome, claim_words, judge, words_of
-from decoding.papers.registry import EXHIBITS
 
 
 def parser() -> argparse.ArgumentParser:

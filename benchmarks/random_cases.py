@@ -13,8 +13,8 @@ from decoding.methods.method import CACHE_POLICIES, Method, fitting
 from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import Limits
-from decoding.trace.node_orders import NODE_ORDERS
 from decoding.trace.records import Setting
+from decoding.trace.tree_mask import NODE_ORDERS
 
 PAIRS = 200  # numbers that are alike modulo this share a pair
 MOST_NEW_TOKENS = 40

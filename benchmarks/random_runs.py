@@ -30,8 +30,7 @@ import transformers
 from benchmarks.random_cases import PAIRS, draw_case
 from benchmarks.random_player import Player
 from benchmarks.tiny_models import PairPlan, load_tiny_pair
-from decoding.common.commands import run_main
-from decoding.common.errors import DraftscopeError
+from decoding.common.errors import DraftscopeError, run_main
 from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.models.pair import release
 

@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from decoding.common.processes import ROOT
-from decoding.experiments.homes import RESULTS
+from decoding.common.files import ROOT
+from decoding.experiments.experiment import RESULTS
 
 README = ROOT / "README.md"
 BEGIN = "<!-- performance: written by python -m benchmarks.readme_table -->"

@@ -19,8 +19,7 @@ import torch
 from benchmarks import reason_rules
 from benchmarks.reason_rates import hardware_aware, learn
 from benchmarks.reason_rules import Case, Path
-from decoding.common.commands import run_main
-from decoding.common.errors import SettingsError
+from decoding.common.errors import SettingsError, run_main
 from decoding.drafters import DRAFTERS
 from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures
@@ -29,10 +28,11 @@ from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.recorder import Step, write_iteration
 from decoding.trace.records import IterationTrace, KVTrace, PhaseTimes, VerificationStep, node_paths
-from decoding.tree.token_tree import TokenTree, TreePaths
+from decoding.tree.draft import TokenTree, TreePaths
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import cut_path
-from viz.explain.iteration import why_final, why_not_expanded, why_verdict
+from viz.explain.growth import why_not_expanded
+from viz.explain.iteration import why_final, why_verdict
 
 RULES: dict[str, Callable[[Case], Any]] = {
     "none": reason_rules.nothing,

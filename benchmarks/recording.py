@@ -2,7 +2,7 @@
 
 import time
 
-from decoding.common.commands import run_main
+from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,

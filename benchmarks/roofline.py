@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from decoding.compare.comparison import MOST_TRIES, cold_calls
+from decoding.engines.base import Visibility
 from decoding.experiments.command import print_table
 from decoding.methods.method import Method
-from decoding.models.pair import Model, Pair
-from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.models.pair import Model, Pair, tree_forward
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import PHASES
 
@@ -103,11 +103,11 @@ def pass_seconds(model: Model, num_queries: int, rows: int) -> float:
     cache = model.engine.new_cache(rows + num_queries + 64)
     ids = np.arange(rows + num_queries) * 37 % model.info.vocab_size
     positions = np.arange(rows + num_queries)
-    tree_forward(model, cache, ids[:rows], positions[:rows], causal_visibility(0, rows), keep=1)
+    tree_forward(model, cache, ids[:rows], positions[:rows], Visibility.causal(0, rows), keep=1)
 
     def one_pass():
         cache.rollback(rows)
-        tree_forward(model, cache, ids[rows:], positions[rows:], causal_visibility(rows, num_queries))
+        tree_forward(model, cache, ids[rows:], positions[rows:], Visibility.causal(rows, num_queries))
 
     return median_s(one_pass, model.device)
 

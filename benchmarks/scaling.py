@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.random_pair import random_pair
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError, require
+from decoding.common.errors import PromptError, require, run_main
 from decoding.common.settings import setting
 from decoding.drafters.base import Drafter, Growing
 from decoding.experiments.command import (

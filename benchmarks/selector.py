@@ -14,19 +14,17 @@ import numpy as np
 from benchmarks.selector_roots import TREES, WAYS, labelled_roots, totals_of
 from benchmarks.selector_tables import exact_figures, level_table, measured_figures, ratio_table
 from benchmarks.talf_tables import Claims
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError, SettingsError
+from decoding.common.errors import PromptError, SettingsError, run_main
 from decoding.compare.comparison import Contestant, compare
-from decoding.costs.latency import latency_model
+from decoding.costs.measuring import latency_model
 from decoding.experiments.command import add_pair_arguments, arguments, choose_prompts, encode, pair_from, save_figures
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.selector.card import SelectorCard
-from decoding.selector.store import find_selector, require_fit, selectors_for
+from decoding.selector.store import SelectorCard, find_selector, require_fit, selectors_for
 from decoding.session.session import unrecorded
 from decoding.trace.metrics import RunMetrics
-from decoding.training.selectors.labels import VERIFIER_NAMES
+from decoding.training.selector_labels import VERIFIER_NAMES
 
 QUICK = ("specinfer", "traversal")
 MEASURED_AT = (0.6, 1.0)  # temperatures at which ways are decoded for real

@@ -16,14 +16,11 @@ import torch
 
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import ACTIONS, Action
-from decoding.selector.card import SelectorCard, Static
-from decoding.selector.latency import LatencyModel, Way
+from decoding.selector.actions import ACTIONS, Action, LatencyModel, Way
 from decoding.selector.network import Scaler
-from decoding.selector.store import load_network
-from decoding.training.selectors.data import RootPlan, Roots
-from decoding.training.selectors.examples import Examples, examples
-from decoding.training.selectors.roots import label_text, written
+from decoding.selector.store import SelectorCard, Static, load_network
+from decoding.training.selector_learner import Examples, examples
+from decoding.training.selector_roots import RootPlan, Roots, label_text, written
 
 TREES, KHISTI_TREES = 4, 1
 # How a tree's shape is found, and what the tables call it.

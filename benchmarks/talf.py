@@ -27,15 +27,14 @@ from benchmarks.talf_tables import (
     table_3,
     table_4,
 )
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError
+from decoding.common.errors import PromptError, run_main
 from decoding.compare.comparison import Contestant, compare
 from decoding.experiments.command import add_pair_arguments, arguments, choose_prompts, encode, pair_from, save_figures
 from decoding.heads.store import all_heads, find_head
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
-from decoding.papers.measured.offline_trees import roots
+from decoding.papers.measured.depth_divergence import roots
 from decoding.sampling.sampling import Sampling
 from decoding.trace.metrics import RunMetrics
 

@@ -13,10 +13,10 @@ from decoding.methods.method import Method
 from decoding.models.pair import Pair
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import IterationTrace
-from decoding.training.heads.learner import target_sides
-from decoding.training.heads.losses import Drafted, Sides, Text, unroll
-from decoding.training.heads.trees import children_features, text_features
-from decoding.training.heads.windows import continue_texts
+from decoding.training.head_data import children_features, text_features
+from decoding.training.head_learner import target_sides
+from decoding.training.head_losses import Drafted, Sides, Text, unroll
+from decoding.training.text import continue_texts
 
 RANKS = 5
 BINS = 10  # of equal size; the paper does not say how many

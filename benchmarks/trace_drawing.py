@@ -9,26 +9,22 @@ from decoding.analysis.hindsight import hindsight, ranks_along
 from decoding.analysis.luck import luck_of, run_luck
 from decoding.common.errors import DraftscopeError
 from decoding.diff import compare_runs, diff_lines
+from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.metrics import measure_run
-from decoding.trace.perfetto import perfetto_json
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
-from decoding.trace.tables import iterations_csv, nodes_csv
 from viz.branches.diff import compare_trees, fork_measures, fork_summary, measures_html
 from viz.charts import run as charts
 from viz.charts.description import chart_sentence, chart_table
 from viz.charts.hindsight import RankBar, ranks_figure, run_luck_figure, token_law_figure
-from viz.explain.absent import why_absent
-from viz.explain.iteration import iteration_summary, why_final, why_not_expanded, why_not_faster, why_pruned
-from viz.explain.verdict import residuals, why_verdict
+from viz.explain.growth import why_absent, why_not_expanded, why_pruned
+from viz.explain.iteration import iteration_summary, residuals, why_final, why_not_faster, why_verdict
 from viz.race.data import race_data
 from viz.race.lanes import lane_of
-from viz.scope.cache import cache_figure
-from viz.scope.data import compact_data
-from viz.scope.film import film_data, make_frame, window_around
-from viz.scope.mask import mask_figure
+from viz.scope.data import compact_data, film_data, make_frame, window_around
+from viz.scope.export import tree_figure
 from viz.scope.outline import outline_html, table_html, tables, tree_outline
+from viz.scope.panels import cache_figure, mask_figure
 from viz.scope.scene import build_scene
-from viz.scope.tree_figure import tree_figure
 from viz.standalone.page import embedded_json, figures_html, scope_html
 
 # Of runs with more, the first and the last ones; the page draws one iteration and explains one node at a time.

@@ -22,15 +22,14 @@ from scipy.special import chdtrc
 from torch import Tensor
 
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
+from benchmarks.offline_trees import KeptLaws, MemoRows, MemoSource
 from decoding.drafters.base import ProbabilitySource
 from decoding.experiments.command import choose_prompts, print_table, save_figures
 from decoding.models.pair import Pair, embedded_pair
-from decoding.papers.measured.memo_rows import KeptLaws, MemoRows, MemoSource
 from decoding.sampling.draws import GeneratorDraws
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
-from decoding.verifiers.base import Verification
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.base import Verification, VerifiedTree
 
 BINS = 64
 GOAL = 1e-4  # for the smallest p-value after Bonferroni's correction

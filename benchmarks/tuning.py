@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from statistics import median
 
-from decoding.common.commands import run_main
+from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Contestant, compare
 from decoding.compare.contestants import parse_contestant

@@ -13,15 +13,14 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from decoding.common.commands import run_main
+from decoding.common.errors import run_main
 from decoding.drafters import IIDPathsDrafter, SequoiaDrafter
 from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.models.presets import EMBEDDED_FOLDER
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.khisti import forget_rounds
 
@@ -64,7 +63,7 @@ def make_tree(drafter: Drafter, vocabulary: int, seed: int) -> tuple[Draft, torc
     return draft, torch.stack([source.logits(int(node)) for node in draft.order])
 
 
-def milliseconds(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tuple[float, float]:
+def duration(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tuple[float, float]:
     """Median time of a whole verification, laws included, and of the exact probabilities of all nodes besides."""
     walks, exact = [], []
     for repeat in range(repeats):
@@ -109,7 +108,7 @@ def main() -> int:
             drafter = WITHOUT_REPLACEMENT if name.endswith("_wor") else drafter
             for sampling in (SAMPLED, NUCLEUS):
                 used = Sampling() if kind.greedy_only else sampling
-                walk, exact = milliseconds(kind(), trees[drafter], used, repeats)
+                walk, exact = duration(kind(), trees[drafter], used, repeats)
                 figures[f"{name}, {vocabulary}, top-p {sampling.top_p:g}"] = {"walk_ms": walk, "exact_ms": exact}
                 rows[name].append(f"{walk:.2f}")
                 if sampling is SAMPLED:

@@ -3,13 +3,15 @@
     from decoding import METHODS, DecodeSession, PairSettings, Sampling, load_pair, load_run, save_run
 
 Importing this package loads neither torch nor transformers, so that a recorded trace opens without them: a name is
-loaded when it is first asked for.
+loaded when it is first asked for, and what computes says in one sentence if torch is not there.
 """
 
 import os
 from collections.abc import MutableMapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from decoding.common.errors import needing_torch
 
 if TYPE_CHECKING:
     from decoding.methods.methods import METHODS
@@ -62,4 +64,5 @@ keep_few_primitives(os.environ)
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(HOMES[name]), name)
+    with needing_torch():
+        return getattr(import_module(HOMES[name]), name)

@@ -345,8 +345,6 @@ def _columns(rows: Sequence[tuple[str, str, str]]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compare two files and print what differs; the code is 0, 1 or 2 as the module says."""
-    pass
-
     parser = argparse.ArgumentParser(prog="python -m decoding.diff", description="Say where two saved runs part.")
     parser.add_argument("first", type=Path, metavar="A", help="a run saved with Draftscope")
     parser.add_argument("second", type=Path, metavar="B", help="another one")

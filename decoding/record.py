@@ -11,17 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decoding.common.engine_names import ENGINES
 from decoding.common.errors import (
-    NEEDS_TORCH,
     DraftscopeError,
     OutOfMemoryError,
     PromptError,
     SettingsError,
     TraceFileError,
+    needing_torch,
     require,
 )
 from decoding.common.prompts import KINDS, load_prompts, read_prompt
+from decoding.common.settings import ENGINES
 from decoding.models.presets import ATTENTIONS, DEVICES, DTYPES, EMBEDDED, PairSettings
 from decoding.trace.archive import MAX_ROW_BYTES, save_run
 from decoding.trace.records import RunTrace
@@ -132,12 +132,11 @@ def record(
         TraceFileError: the raw logits outgrow what a file holds; decoding ends there.
     """
     from decoding.session.session import DecodeSession
-    from decoding.trace.logits_retention import trace_bytes
 
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
     row_bytes = 0
     for iteration in session:
-        row_bytes += trace_bytes(iteration)
+        row_bytes += iteration.logits_bytes
         if row_bytes > MAX_ROW_BYTES:
             raise TraceFileError(
                 f"The full rows of {iteration.index + 1} iterations take {row_bytes // 2**20} MB and a file holds "
@@ -151,12 +150,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Decode and save; every error is one sentence on stderr."""
     args = parser().parse_args(arguments)
     try:
-        return _record(args)
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "transformers", "safetensors"):
-            raise
-        print(f"error: {NEEDS_TORCH}", file=sys.stderr)
-        return 2
+        with needing_torch():
+            return _record(args)
     except KeyboardInterrupt:
         print("\nerror: Stopped before the end: nothing was written.", file=sys.stderr)
         return 1

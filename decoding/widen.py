@@ -37,14 +37,6 @@ class WideShape:
         return f"widened-{self.name}"
 
 
-@dataclass(frozen=True)
-class WidePair:
-    """A target and a draft to widen to."""
-
-    target: WideShape
-    draft: WideShape
-
-
 # From the published configurations. Only pythia-2.8b has the embedded target's heads of 80; 70m, 160m and 410m have
 # the draft's heads of 64 (160m takes six copies: in 16 bits a sixth of a weight is rounded once more).
 PYTHIA_2_8B = WideShape("pythia-2.8b", 2560, 32, 32, 10240, 50_304)
@@ -55,11 +47,12 @@ PYTHIA_410M = WideShape("pythia-410m", 1024, 24, 16, 4096, 50_304)
 TINY_TARGET = WideShape("tiny-target", 640, 10, 8, 2560, 4608)
 TINY_DRAFT = WideShape("tiny-draft", 256, 3, 4, 1024, 4608)
 
-LIKES: dict[str, WidePair] = {
-    "pythia-2.8b": WidePair(PYTHIA_2_8B, PYTHIA_70M),
-    "pythia-2.8b+160m": WidePair(PYTHIA_2_8B, PYTHIA_160M),
-    "pythia-2.8b+410m": WidePair(PYTHIA_2_8B, PYTHIA_410M),
-    "tiny": WidePair(TINY_TARGET, TINY_DRAFT),
+# Shapes of a target and a draft to widen to.
+LIKES: dict[str, dict[str, WideShape]] = {
+    "pythia-2.8b": {"target": PYTHIA_2_8B, "draft": PYTHIA_70M},
+    "pythia-2.8b+160m": {"target": PYTHIA_2_8B, "draft": PYTHIA_160M},
+    "pythia-2.8b+410m": {"target": PYTHIA_2_8B, "draft": PYTHIA_410M},
+    "tiny": {"target": TINY_TARGET, "draft": TINY_DRAFT},
 }
 
 
@@ -249,10 +242,7 @@ def widened_pair_folders(
     require(like in LIKES, f"There is no shape {like!r} to widen to: choose one of {', '.join(LIKES)}.")
     require(dtype in DTYPE_BYTES, f"dtype is {dtype!r}; choose one of {', '.join(DTYPE_BYTES)}.")
     device, out = choose_device(device), Path(out).expanduser()
-    models = [
-        Widening(load_narrow(role, device), shape, dtype)
-        for role, shape in (("target", LIKES[like].target), ("draft", LIKES[like].draft))
-    ]
+    models = [Widening(load_narrow(role, device), shape, dtype) for role, shape in LIKES[like].items()]
     try:
         missing = [model for model in models if not _is_there(model, out / model.shape.folder)]
         _check_disk(out, sum(model.weight_bytes() + SMALL_FILES_BYTES for model in missing))

@@ -7,15 +7,13 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
-from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.torch_there import need_torch
+from pages.ui.common.errors import escape_markdown, need_torch, show_error
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
 from pages.ui.compare.plan import Outcome, Plan, pause_words, plan_controls, run_comparison
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
-from pages.ui.widgets.controls import prompt_words
-from pages.ui.widgets.settings import seed
+from pages.ui.widgets.controls import prompt_words, seed
+from viz.formats import plural
 from viz.glossary import explain_term
-from viz.tokens import plural
 
 if TYPE_CHECKING:
     from decoding.compare.contestants import Contestant
@@ -70,7 +68,7 @@ def begin(plan: Plan, start: bool) -> "tuple[Contestant, ...] | None":
 
 def tell_changed(outcome: Outcome, plan: Plan, contestants: "tuple[Contestant, ...]") -> None:
     """Mark figures of another setting than the one picked by now."""
-    from pages.ui.compare.sentences import changed_words
+    from pages.ui.compare.results import changed_words
 
     said = changed_words(outcome, plan, contestants)
     if said:
@@ -89,7 +87,7 @@ def files(outcome: Outcome | None) -> None:
     """Downloads and the command that repeats the comparison."""
     if outcome is None:
         return
-    from pages.ui.compare.files import as_csv, as_json, command
+    from pages.ui.compare.outputs import as_csv, as_json, command
 
     with st.popover("Export", key="compare_files", icon=":material/download:", on_change="rerun") as place:
         if not place.open:
@@ -121,15 +119,15 @@ def hint() -> None:
 def results(outcome: Outcome) -> None:
     """Figures of the last comparison in five views."""
     from decoding.compare.scoreboard import score
-    from pages.ui.compare import outputs as compare_outputs
-    from pages.ui.compare import results as compare_results
+    from pages.ui.compare.outputs import draw_outputs, draw_trees
+    from pages.ui.compare.results import draw_acceptance, draw_overview, draw_time
 
     draw = {
-        "Overview": compare_results.draw_overview,
-        "Time": compare_results.draw_time,
-        "Acceptance": compare_results.draw_acceptance,
-        "Outputs": compare_outputs.draw_outputs,
-        "Trees": compare_outputs.draw_trees,
+        "Overview": draw_overview,
+        "Time": draw_time,
+        "Acceptance": draw_acceptance,
+        "Outputs": draw_outputs,
+        "Trees": draw_trees,
     }
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         seed("compare_view", "Overview")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from decoding.papers.registry import EXHIBITS
+from decoding.papers import EXHIBITS
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import show_error
 from pages.ui.papers.exhibits import draw_legend, draw_list, looked_at

@@ -4,12 +4,10 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.torch_there import need_torch, torch_there
+from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
 from pages.ui.compare.plan import Outcome, Plan, plan_controls, run_comparison
-from pages.ui.race.runs import runs_menu
-from pages.ui.race.view import Race, race_of, recorded_race
+from pages.ui.race.view import Race, race_of, recorded_race, runs_menu
 from pages.ui.race.view import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
 from viz.race.data import race_data

@@ -16,7 +16,7 @@ from pages.ui.app.address import (
 )
 from pages.ui.app.run_file import file_menu, file_messages
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, torch_there, why_not
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     Asked,
@@ -28,7 +28,6 @@ from pages.ui.common.state import (
     selected_iteration,
     selected_node,
 )
-from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.view import draw_run
 from pages.ui.what_if.branches import ask_what_if
@@ -38,11 +37,12 @@ from pages.ui.widgets.controls import (
     method_picker,
     method_words,
     picked_prompt_words,
+    picked_sampling,
     prompt_picker,
     reset_button,
     sampling_controls,
+    sampling_words,
 )
-from pages.ui.widgets.settings import picked_sampling, sampling_words
 
 SLOT = "step"
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
@@ -57,15 +57,13 @@ def main() -> None:
         recorded = home_run()
         keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
-        chosen = choices()
-        go_there(*chosen, SLOT)
-        start_button(*chosen)
+        asked = to_decode()
         more_buttons()
         what_if_button()
         with st.container(key="status"):
             if not job_progress(SLOT):
                 st.caption(escape_markdown(status_words(current_run())))
-        link = link_here(None if chosen[1] is None else Asked(*chosen))
+        link = link_here(asked)
         file_menu(link)
     with st.container(key="messages"):  # always there: an element that comes and goes would remount the scope below it
         address_message()
@@ -85,6 +83,17 @@ def adopt() -> None:
         arrive(result)
     if isinstance(result, Run) and result.trace.iterations:
         keep_run(result, len(result.trace.iterations) - 1)
+
+
+def to_decode() -> Asked | None:
+    """What is chosen and the button that decodes it; None where settings contradict one another or torch is missing."""
+    if not torch_there():
+        st.button("Start", type="primary", key="start", disabled=True, icon=":material/play_arrow:", help=NEEDS_TORCH)
+        return None
+    chosen = choices()
+    go_there(*chosen, SLOT)
+    start_button(*chosen)
+    return None if chosen[1] is None else Asked(*chosen)
 
 
 def choices() -> tuple:
@@ -121,9 +130,8 @@ def start_button(prompt, method, sampling, tokens: int) -> None:
         decode_more(run, 1, job)
         return run
 
-    ready = method is not None and not is_busy(SLOT) and torch_there()
-    lacks = None if torch_there() else NEEDS_TORCH
-    if st.button("Start", type="primary", key="start", disabled=not ready, icon=":material/play_arrow:", help=lacks):
+    ready = method is not None and not is_busy(SLOT)
+    if st.button("Start", type="primary", key="start", disabled=not ready, icon=":material/play_arrow:"):
         forget_message()
         start_job(SLOT, "First iteration", begin)
         st.rerun()
@@ -160,9 +168,9 @@ def what_if_button() -> None:
     if st.button(
         "What if",
         key="what_if_from_here",
-        disabled=not current_run().trace.iterations,
+        disabled=not (current_run().trace.iterations and torch_there()),
         icon=":material/call_split:",
-        help="What if from here: change one thing in this iteration and see both courses side by side",
+        help=why_not("What if from here: change one thing in this iteration and see both courses side by side"),
     ):
         ask_what_if(selected_iteration(), selected_node())
         st.switch_page("pages/what_if.py", query_params={})

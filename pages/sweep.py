@@ -3,14 +3,13 @@
 import streamlit as st
 
 from pages.ui.app.setup import setup
-from pages.ui.common.torch_there import need_torch
+from pages.ui.common.errors import need_torch
 from pages.ui.sweep.form import draw_form
 from pages.ui.sweep.runs import show_opened
-from pages.ui.sweep.view import STYLE, draw_experiment, draw_list, followed_experiments, is_live, looked_at
-from pages.ui.widgets.watching import watch
+from pages.ui.sweep.view import PAGE, STYLE, draw_experiment, entry_words, followed_experiments
 
 setup("Sweep")
 st.html(STYLE)
 need_torch()
 show_opened()
-watch("sweep", followed_experiments, looked_at, is_live, draw_list, draw_form, draw_experiment)
+PAGE.watch(followed_experiments, entry_words, draw_form, draw_experiment)

@@ -2,12 +2,11 @@
 
 import streamlit as st
 
+from decoding.training.folder import FollowedTraining, trainings
 from pages.ui.app.setup import setup
 from pages.ui.train.form import draw_form
-from pages.ui.train.runs import draw_list, followed_trainings, looked_at
-from pages.ui.train.view import STYLE, draw_training, is_live
-from pages.ui.widgets.watching import watch
+from pages.ui.train.view import PAGE, STYLE, draw_training, entry_words
 
 setup("Train")
 st.html(STYLE)
-watch("train", followed_trainings, looked_at, is_live, draw_list, draw_form, draw_training)
+PAGE.watch(lambda: PAGE.followed(trainings(), FollowedTraining), entry_words, draw_form, draw_training)

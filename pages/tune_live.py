@@ -6,8 +6,7 @@ import streamlit as st
 
 from decoding.common.errors import SettingsError
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import show_error
-from pages.ui.common.torch_there import need_torch
+from pages.ui.common.errors import need_torch, show_error
 from pages.ui.tune.controls import (
     chosen_method,
     method_select,
@@ -23,7 +22,7 @@ from pages.ui.tune.controls import (
 )
 from pages.ui.tune.view import STYLE, contradiction_html, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
 from pages.ui.tune.work import Wish, current_bench, fulfil, measure_shown
-from pages.ui.widgets.settings import picked_sampling
+from pages.ui.widgets.controls import picked_sampling
 
 
 def main() -> None:
@@ -45,7 +44,11 @@ def workplace() -> None:
         source = prefix_popover()
         method_select()
         preset_select()
-        method, contradiction = chosen_or_sentence()
+        method = contradiction = None
+        try:
+            method = chosen_method()
+        except SettingsError as error:  # said below the trees
+            contradiction = error
         reset_all()
         st.space("stretch")
         pin_buttons(method)
@@ -89,14 +92,6 @@ def draw_settings(place, bench, source) -> None:
     with place:
         position_slider(bench, source)
         settings_sliders()
-
-
-def chosen_or_sentence() -> tuple:
-    """The method as set, or why its settings contradict one another."""
-    try:
-        return chosen_method(), None
-    except SettingsError as error:
-        return None, error
 
 
 main()

@@ -4,25 +4,40 @@ from importlib import import_module
 
 import streamlit as st
 
-from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.setup import setup
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, need_torch
 from pages.ui.common.state import Run, keep_run
-from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import job_error, job_progress, take_result
-from pages.ui.verify.controls import back_button, iteration_control, replay_controls, rerolls_control, show_drafted
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
 from pages.ui.verify.run import draw_run_theory
-from pages.ui.verify.state import Looked, replay_all, rolled_tokens, tree_in_view
-from pages.ui.verify.steps import draw_steps
-from pages.ui.verify.table import OWN, chosen_row, own_words, verifier_table, walks
-from pages.ui.verify.tree import draw_bare_tree, draw_tree, node_in_view, tested_at
-from viz.tokens import plural
+from pages.ui.verify.state import (
+    Looked,
+    back_button,
+    iteration_control,
+    replay_all,
+    replay_controls,
+    rerolls_control,
+    rolled_tokens,
+    show_drafted,
+    tree_in_view,
+)
+from pages.ui.verify.tree import (
+    OWN,
+    chosen_row,
+    draw_bare_tree,
+    draw_steps,
+    draw_tree,
+    node_in_view,
+    own_words,
+    tested_at,
+    verifier_table,
+    walks,
+)
+from viz.formats import plural
 
 NEVER_KEPT = "This run was recorded without the full rows of both models, and without them no verifier can be replayed."
 DECODE = "Decode its prompt here and keep every row: the new run then also stands in Step through."
-OPEN = f"Open a file that was saved with full rows in Step through. {NEEDS_TORCH}"
 LET_GO = (
     "The full rows of this iteration were let go to keep memory within bounds: choose a later iteration, or press "
     "Draft again for a tree on the same prefix."
@@ -52,6 +67,8 @@ def main() -> None:
     """Toolbar; table and tree; the node looked at; the whole run."""
     setup("Verifiers")
     st.html(STYLE)
+    if not need_torch():
+        return
     with st.spinner("Getting ready, a few seconds"):  # torch; only the first page of a server's life waits for it
         import_module("decoding.replay.steps")
     adopt()
@@ -123,8 +140,7 @@ def draw_missing(looked: Looked) -> None:
     with st.container(key="verify_both"):
         left, right = st.columns([1.25, 1], gap="small")
         with left:
-            never_kept = f"{NEVER_KEPT} {DECODE if torch_there() else escape_markdown(OPEN)}"
-            st.info(LET_GO if let_go else never_kept, icon=":material/info:")
+            st.info(LET_GO if let_go else f"{NEVER_KEPT} {DECODE}", icon=":material/info:")
             if not let_go:
                 decode_buttons(looked.run)
         with right:

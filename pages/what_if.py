@@ -4,18 +4,20 @@ import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
 from pages.ui.app.setup import setup
+from pages.ui.common.errors import need_torch
 from pages.ui.common.state import Run, current_run, keep_run
 from pages.ui.common.worker import job_error, job_progress, take_result
-from pages.ui.what_if.branches import SLOT, current_history
+from pages.ui.what_if.branches import SLOT, adopt, current_history
 from pages.ui.what_if.change import draw_pending, editor, fork_button, iteration_input, node_buttons
 from pages.ui.what_if.view import STYLE, draw_history, draw_models_missing, draw_sides, draw_told
-from pages.ui.what_if.work import adopt
 
 
 def main() -> None:
     """Menu, then one fragment: a fork draws trees and history anew and leaves the rest alone."""
     setup("What if")
     st.html(STYLE)
+    if not need_torch():
+        return
     run = current_run()
     if run is None or not run.trace.iterations:
         recorded = home_run()

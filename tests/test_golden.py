@@ -7,13 +7,12 @@ from zipfile import ZipFile
 
 import pytest
 
-from decoding.experiments import launch as sweeps
+from decoding.experiments.experiment import Experiment
 from decoding.experiments.rows import RowStore
 from decoding.recorded import FOLDER as RECORDED
 from decoding.trace.archive import load_run
 from decoding.training import embedded
-from decoding.training import launch as trainings
-from decoding.training.common.run_folder import RunFolder
+from decoding.training.folder import Training
 from tests.golden import data, files, halves, traces
 
 
@@ -72,10 +71,10 @@ def home(tmp_path):
 
 def test_a_half_finished_training_goes_on(home, monkeypatch):
     halves.small_training(monkeypatch)
-    folder = RunFolder(home / halves.TRAINING)
+    folder = Training(home / halves.TRAINING)
     before, log = folder.status(), (folder.path / "log.jsonl").read_text(encoding="utf-8")
-    assert before.state == "stopped" and 0 < before.step < before.steps
-    assert trainings.last_launch(folder) is None and folder.settings().command[1] == "decoding.training.embedded"
+    assert before.state == "stopped" and 0 < before.done < before.total
+    assert folder.launched() is None and folder.settings().command[1] == "decoding.training.embedded"
     assert embedded.main(["--out", str(folder.path), "--resume"]) == 0
     assert folder.status().state == "finished"
     assert (folder.path / "log.jsonl").read_text(encoding="utf-8").startswith(log)
@@ -83,12 +82,12 @@ def test_a_half_finished_training_goes_on(home, monkeypatch):
 
 @pytest.mark.slow
 def test_a_half_finished_sweep_goes_on(home):
-    folder = home / halves.SWEEP
-    before, status = RowStore(folder).table().to_pylist(), sweeps.stand(folder).status
-    assert 0 < status.done < status.runs
-    sweeps.go_on(folder)
-    while sweeps.stand(folder).running:
+    experiment = Experiment(home / halves.SWEEP)
+    before, status = RowStore(experiment.path).table().to_pylist(), experiment.stand().status
+    assert 0 < status.done < status.total
+    experiment.resume()
+    while experiment.stand().running:
         time.sleep(0.2)
-    after = {row["key"]: row for row in RowStore(folder).table().to_pylist()}
-    assert sweeps.stand(folder).state == "finished" and len(after) == status.runs
+    after = {row["key"]: row for row in RowStore(experiment.path).table().to_pylist()}
+    assert experiment.stand().state == "finished" and len(after) == status.total
     assert all(after[row["key"]]["started"] == row["started"] for row in before), "what was kept is not run again"

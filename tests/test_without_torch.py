@@ -1,4 +1,4 @@
-"""Without torch runs are looked at, compared, exported, verified again and forked; what decodes says what it needs."""
+"""Without torch runs are opened, drawn, compared and exported; whatever computes something anew says what it needs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,17 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from decoding.common.errors import NEEDS_TORCH
-from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
-from decoding.sampling.sampling import Sampling
-from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import save_run
-from tests.helpers.traces import dynatree_recovered, run_mixed, run_of, sampled_recovered
+from decoding.trace.records import SamplingTrace
+from tests.helpers.traces import dynatree_recovered, pruned, run_mixed, run_of, sampled_recovered
 from tests.helpers.without_torch import run_without_torch
-
-LIVE_PAGES = ("compare", "papers", "race", "sweep", "train", "tune_live")
-ROWS_PAGES = ("verifiers", "what_if")
 
 
 @pytest.fixture
@@ -27,41 +20,32 @@ def without_torch(tmp_path: Path):
 
 @pytest.fixture
 def full_file(tmp_path: Path) -> Path:
-    """A file with the raw logits of both models."""
+    """A file with the raw logits of both models, so that nothing but torch is missing to verify or fork it."""
     made = []
-    for iteration in (sampled_recovered(), dynatree_recovered()):
+    for iteration in (sampled_recovered(), dynatree_recovered(), pruned()):
         logits = np.random.default_rng(0).normal(size=(len(iteration.nodes), 4096)).astype(np.float32)
         made.append(replace(iteration, draft_logits=logits, target_logits=logits))
-    save_run(run_of(made), tmp_path / "full.dscope")
+    save_run(replace(run_of(made), sampling=SamplingTrace(temperature=1.0)), tmp_path / "full.dscope")
     return tmp_path / "full.dscope"
-
-
-@pytest.fixture
-def decoded_file(tmp_path: Path) -> Path:
-    """A file with the rows of models that were run."""
-    pair, sampling = embedded_pair(), Sampling(0.8, top_p=0.9, seed=5)
-    method = METHODS["dyspec"].with_settings(node_budget=16)
-    limits = Limits(16, rows="full", ignore_end_of_text=True)
-    session = DecodeSession(
-        pair, method, pair.vocabulary.encode("One day a little frog found a boat. He"), sampling, limits
-    )
-    list(session)
-    save_run(session.trace(), tmp_path / "decoded.dscope")
-    return tmp_path / "decoded.dscope"
 
 
 PAGES = """
 import sys
 from pathlib import Path
+from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.archive import load_run
 from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
 
+SAYS = {f"pages/{name}.py" for name in (
+    "compare", "papers", "race", "step_through", "sweep", "train", "tune_live", "verifiers", "what_if",
+)}
 opened, looked_at = load_run(sys.argv[1]), []
 for page in [None, *sorted(map(str, Path("pages").glob("*.py")))]:
     at = open_page(page)
     assert sentences(at) == [], (page, sentences(at))
-    print(page, [each.value.replace("\\\\", "") for each in [*at.info, *at.markdown]])
+    told = [each.value.replace("\\\\", "") for each in [*at.info, *at.caption]]
+    assert any(NEEDS_TORCH in each for each in told) == (page in SAYS), (page, told)
     at.session_state["run"] = Run(opened, "opened")
     at.session_state["iteration"] = 1
     at.run()
@@ -72,85 +56,69 @@ for page in [None, *sorted(map(str, Path("pages").glob("*.py")))]:
         at.run()
         assert sentences(at) == [], (page, key, option, sentences(at))
         looked_at.append(option)
-    if page == "pages/step_through.py":
-        assert at.button(key="start").disabled
-        assert at.button(key="pair_open").disabled
 assert "torch" not in sys.modules
 assert len(looked_at) >= 6, looked_at
 """
 
 
-def test_every_page_draws_and_says_what_it_lacks(without_torch, full_file: Path):
-    printed = without_torch(PAGES, str(full_file)).splitlines()
-    told = {line.partition(" ")[0]: NEEDS_TORCH in line for line in printed}
-    assert told["None"] is False
-    assert told["pages/step_through.py"] is False
-    for page in (*LIVE_PAGES, *ROWS_PAGES):  # the run that pages begin with has kept no rows
-        assert told[f"pages/{page}.py"], page
+def test_every_page_draws_and_those_that_compute_say_what_they_need(without_torch, full_file: Path):
+    without_torch(PAGES, str(full_file))
 
 
-ROWS = """
+STEP_THROUGH = """
 import sys
 from decoding.common.errors import NEEDS_TORCH
+from decoding.recorded import recorded_run
 from decoding.trace.archive import load_run
 from pages.ui.common.state import Run
-from pages.ui.what_if.branches import KEY
-from tests.pages.apptest import finish, open_page, sentences
+from tests.pages.apptest import open_page, sentences
 
-run = Run(load_run(sys.argv[1]), "opened")
-
-
-def opened(page):
-    at = open_page()
-    at.session_state["run"], at.session_state["iteration"], at.session_state["node"] = run, 1, None
-    at.switch_page(f"pages/{page}.py")
-    at.run()
-    assert sentences(at) == [] and not at.info, (page, sentences(at), at.info)
-    return at
-
-
-def pressed(at, key, slot):
-    at.button(key=key).click().run()
-    finish(at, slot)
-    assert sentences(at) == [], (key, sentences(at))
-
-
-at = opened("verifiers")
-results = {key[0]: value for key, value in at.session_state["verify_results"].items()}
-exact, rolled = results["exact"], results["rolled"]
-assert len([each for each in exact if each.refusal is None]) >= 2
-assert all(sum(counts.values()) == 1000 for counts in rolled.values())
-assert not at.slider(key="verify_temperature").disabled
-pressed(at, "verify_run", "verify_run")
-assert at.session_state["verify_theory"][1].trees
-
-at = opened("what_if")
-assert at.button(key="what_if_again").disabled and at.toggle(key="what_if_live").disabled
-pressed(at, "what_if_starter_0", "what_if")
-assert [fork.fork.kind for fork in at.session_state[KEY].branches.values() if fork.fork] == ["replayed"]
-assert at.button(key="what_if_step_b").disabled
-
-at = opened("step_through")
-at.session_state["why_shown"] = "Lucky or not"
-at.run()
-pressed(at, "why_reroll", "why_luck")
-assert sum(at.session_state["why_results"][("rolled", run.key, 1)].values()) == 1000
+at, told = open_page("pages/step_through.py"), set()
+for run in (load_run(sys.argv[1]), recorded_run("sampled")):
+    at.session_state["run"], last = Run(run, "opened"), run.iterations[-1]
+    for shown, node in [*(("Why", node.node_id) for node in last.nodes), ("Lucky or not", 0), ("What was possible", 0)]:
+        at.session_state["iteration"], at.session_state["why_shown"] = last.index, shown
+        at.session_state["node"] = node
+        at.run()
+        assert sentences(at) == [], (shown, node, sentences(at))
+        told |= {each.value.replace("\\\\", "") for each in at.caption}
+for begins in ("Which setting would have kept it?", "Other draws over", "The best budget is read off"):
+    assert any(each.startswith(begins) and each.endswith(NEEDS_TORCH) for each in told), (begins, told)
+for key in ("start", "one_more", "ten_more", "to_end", "what_if_from_here", "pair_open"):
+    assert at.button(key=key).disabled, key
+assert at.button(key="start").help == NEEDS_TORCH
 assert "torch" not in sys.modules
 """
 
 
-def test_rows_are_verified_again_forked_and_re_rolled(without_torch, decoded_file: Path):
-    without_torch(ROWS, str(decoded_file))
+def test_stepping_through_a_run_says_what_re_rolls_changes_and_decoding_need(without_torch, full_file: Path):
+    without_torch(STEP_THROUGH, str(full_file))
+
+
+PUZZLE = """
+import sys
+from decoding.common.errors import NEEDS_TORCH
+from tests.pages.apptest import open_page, sentences
+
+at = open_page("pages/learn.py")
+at.session_state["learn_view"], at.session_state["puzzle"] = "Puzzles", "Save the token"
+at.run()
+assert sentences(at) == []
+assert NEEDS_TORCH in at.info[0].value.replace("\\\\", "")
+"""
+
+
+def test_the_puzzle_that_drafts_again_says_what_it_needs(without_torch):
+    without_torch(PUZZLE)
 
 
 EXPORTS = """
 import sys
 from decoding.diff import compare_runs
 from decoding.diff import diff_lines
-from decoding.trace.perfetto import perfetto_json
-from decoding.trace.tables import iterations_csv, nodes_csv
+from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.archive import load_run
-from pages.ui.app.exports import run_figures
+from pages.ui.app.run_file import run_figures
 from viz.standalone.page import figures_html, scope_html
 
 run = load_run(sys.argv[1])
@@ -168,39 +136,41 @@ def test_every_export_and_the_comparison(without_torch, tmp_path: Path):
     without_torch(EXPORTS, str(tmp_path / "mixed.dscope"))
 
 
-SETTINGS = """
+LIBRARY = """
 import sys
+from importlib import import_module
+import decoding
+from decoding.analysis.budgets import budgets
+from decoding.analysis.luck import rerolled
 from decoding.common.errors import NEEDS_TORCH, TorchMissingError
-from decoding.methods.methods import METHODS
-from decoding.common.optional_torch import torch
-from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling
-from pages.ui.common.errors import as_draftscope_error, sentence
 
-for method in METHODS.values():
-    method.with_settings(**method.settings()).check(Sampling())
-assert [GeneratorDraws(0).accept(0.5) for _ in range(3)]
-try:
-    torch.inference_mode()
-except TorchMissingError as error:
-    assert str(error) == NEEDS_TORCH
-else:
-    raise AssertionError("ran a model without torch")
-try:
-    import decoding.session.session
-except ModuleNotFoundError as error:
-    assert str(as_draftscope_error(error)) == NEEDS_TORCH
-    assert "torch" in sentence(error)
+run = decoding.load_run(sys.argv[1])
+assert run.sampling.temperature > 0
+asked = {
+    "another verifier": lambda: import_module("decoding.replay.replay").replay,
+    "a re-roll": lambda: rerolled(run, 0),
+    "a smaller budget": lambda: budgets(run, 0, None),
+    "a fork": lambda: import_module("decoding.replay.forks").fork,
+    "the smallest change": lambda: import_module("decoding.analysis.smallest_change").change_search,
+    **{name: lambda name=name: getattr(decoding, name) for name in ("METHODS", "DecodeSession", "load_pair")},
+}
+for name, ask in asked.items():
+    try:
+        ask()
+    except TorchMissingError as error:
+        assert str(error) == NEEDS_TORCH, name
+    else:
+        raise AssertionError(f"{name} was computed without torch")
 """
 
 
-def test_methods_can_be_read_and_computing_says_what_it_needs(without_torch):
-    without_torch(SETTINGS)
+def test_what_the_library_computes_anew_says_what_it_needs(without_torch, full_file: Path):
+    without_torch(LIBRARY, str(full_file))
 
 
 def test_the_commands_say_what_they_need(without_torch, tmp_path: Path):
     code = "import sys; from decoding.record import main; sys.exit(main(sys.argv[1:]) - 2)"
-    without_torch(f"{code}", "--prompt", "Once", "--out", str(tmp_path / "run.dscope"))
+    without_torch(code, "--prompt", "Once", "--out", str(tmp_path / "run.dscope"))
     save_run(run_mixed(), tmp_path / "a.dscope")
     code = "import sys; from decoding.diff import main; sys.exit(main(sys.argv[1:]))"
     assert "Both runs wrote the same" in without_torch(code, *[str(tmp_path / "a.dscope")] * 2)

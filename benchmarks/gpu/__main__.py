@@ -11,8 +11,7 @@ import torch
 
 from benchmarks.gpu import run_part
 from benchmarks.gpu.measuring import SAMPLINGS, measure_all, roofline_figures
-from decoding.common.commands import run_main
-from decoding.common.errors import PairError
+from decoding.common.errors import PairError, run_main
 from decoding.experiments.command import arguments, choose_prompts, encode, save_figures
 from decoding.models.pair import embedded_pair
 

@@ -20,12 +20,15 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.gpu.report import Report, Step
 from benchmarks.roofline import median_s
-from decoding.common.processes import ROOT
-from decoding.engines.transfers import Transfers
+from decoding.common.files import ROOT
+from decoding.engines.static import Transfers
 from decoding.experiments.command import print_table
 
 # What models and benchmarks need, beside torch. The app and its figures need more, and are not run here.
-NEEDED = ("transformers", "safetensors", "numpy", "scipy", "pandas", "pyarrow", "accelerate", "psutil", "pytest")
+NEEDED = (
+    "transformers", "safetensors", "numpy", "scipy", "pandas", "pyarrow", "accelerate", "psutil", "platformdirs",
+    "pytest",
+)  # fmt: skip
 TESTS = ("tests/engines/test_graphs.py", "tests/engines/test_static_cuda.py")
 NEEDS_CUDA = "test_static_cuda"
 TESTS_S, TEST_PROCESSES = 330, 4

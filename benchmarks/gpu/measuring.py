@@ -14,17 +14,17 @@ from benchmarks.budget import Budget
 from benchmarks.methods import figures_of, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
 from benchmarks.tuning import chains, large_trees, suited, trees, tune
-from decoding.common.engine_names import STATIC_HOST
 from decoding.common.errors import DraftscopeError, PairError
-from decoding.common.forward_errors import FORWARD_ERRORS
+from decoding.common.settings import STATIC_HOST
 from decoding.compare.comparison import Comparison, Contestant, compare, measured_call
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
+from decoding.engines.base import FORWARD_ERRORS
 from decoding.engines.graphs import Graphs
 from decoding.experiments.command import choose_prompts, encode, engine_lines, save_figures
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
-from decoding.session.limits import Limits
+from decoding.session.session import Limits
 from decoding.widen import widened_pair_folders
 
 BASELINES = {

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.budget import Budget
 from decoding.experiments.command import typed_command, write_json
-from decoding.experiments.homes import RESULTS
+from decoding.experiments.experiment import RESULTS
 
 Kind = Literal["wrong", "slow", "works"]
 MINUTES, LINES = 8.0, 10

@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.gpu.report import Report, Step
 from benchmarks.gpu.widened import loaded_pair
 from benchmarks.roofline import median_s
-from decoding.cache.kv_cache import KVCache
 from decoding.costs.measuring import binary_tree
+from decoding.engines.base import Visibility
+from decoding.engines.kv_cache import KVCache
 from decoding.experiments.command import print_table
-from decoding.models.pair import Model, Pair
-from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.models.pair import Model, Pair, tree_forward
 
 ENGINES = ("library", "lean", "static")
 QUERIES, ROWS = (1, 8, 16, 64, 96, 128), (200, 1000)
@@ -123,12 +123,12 @@ def _pass(model: Model, queries: int, rows: int, cache: KVCache | None = None) -
     cache.rollback(0)
     ids, among, depths = np.arange(rows + queries) * 37 % model.info.vocab_size, *binary_tree(queries)
     with torch.inference_mode():
-        tree_forward(model, cache, ids[:rows], np.arange(rows), causal_visibility(0, rows), keep=1)
+        tree_forward(model, cache, ids[:rows], np.arange(rows), Visibility.causal(0, rows), keep=1)
 
     @torch.inference_mode()
     def one_pass() -> torch.Tensor:
         cache.rollback(rows)
-        return tree_forward(model, cache, ids[rows:], rows + depths, visibility(rows, among))
+        return tree_forward(model, cache, ids[rows:], rows + depths, Visibility(rows, among))
 
     return one_pass
 

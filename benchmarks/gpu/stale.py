@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu.report import Report, Step, first_line
-from decoding.common.processes import ROOT
+from decoding.common.files import ROOT
 from decoding.engines.graphs import Graphs
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, embedded_pair, release

@@ -142,6 +142,9 @@ def budgets(run: RunTrace, index: int, costs: CostModel) -> Budgets | None:
 
     Without a tree there is one part, the pass that makes one token. A verifier other than greedy and NSS decides about
     every part anew, from stored rows: a second for 64 nodes.
+
+    Raises:
+        TorchMissingError: such a verifier is to decide, and torch is not installed.
     """
     iteration = run.iterations[index]
     if not can_tell(run, iteration):
@@ -241,7 +244,7 @@ def _stop(iteration: IterationTrace) -> int:
 
 def _expected(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.ndarray | None:
     """Exact expected tokens of every part, from the stored rows; None where another verifier decided the record."""
-    from decoding.replay.replay import stored_tree  # brings torch
+    from decoding.replay.replay import stored_tree
     from decoding.replay.stored_state import method_of, sampling_of
 
     verifier, sampling = method_of(run).verifier, sampling_of(run)

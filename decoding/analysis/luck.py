@@ -153,8 +153,8 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
 
     Raises:
         SettingsError: the full rows of the iteration were not kept, or another verifier decided it, before a fork.
+        TorchMissingError: torch, which the exact figures do without, is not installed.
     """
-    # These bring torch where it is installed, which the exact figures do without.
     from decoding.replay.replay import replay
     from decoding.replay.stored_state import iteration_at, method_of, sampling_of
 

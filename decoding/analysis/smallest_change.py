@@ -1,4 +1,4 @@
-"""Which values of a setting are worth trying when a token is to be brought into the tree, nearest first."""
+"""The smallest change of one setting that would have brought a token into the verified tree of an iteration."""
 
 import math
 import time
@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from decoding.common.errors import SettingsError, require
+from decoding.common.errors import SettingsError, needing_torch, require
 from decoding.common.settings import HISTORY, SettingInfo, settings_of
-from decoding.drafters.base import Drafter
-from decoding.replay.remembered_rows import AskedTooMuch, RememberedLaws, model_laws, stored_laws
-from decoding.replay.stored_rows import RowsMissing
-from decoding.replay.stored_state import draws_before, iteration_at, method_of, state_before
-from decoding.sampling.draws import GeneratorDraws
 from decoding.trace.edits import Path
 from decoding.trace.records import IterationTrace, RunTrace, Setting, node_paths
-from decoding.tree.draft import Draft
+
+with needing_torch():
+    from decoding.drafters.base import Drafter
+    from decoding.replay.remembered_rows import AskedTooMuch, RememberedLaws, model_laws, stored_laws
+    from decoding.replay.stored_rows import RowsMissing
+    from decoding.replay.stored_state import draws_before, iteration_at, method_of, state_before
+    from decoding.sampling.draws import GeneratorDraws
+    from decoding.tree.draft import Draft
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1023)
 GRID = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 0.8)

@@ -1,11 +1,17 @@
 """What a user can do wrong: each error says in one sentence what is wrong and what to do about it."""
 
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 # How devices word it when memory runs out (CUDA and MPS, the CPU allocator, cuBLAS), in lower case.
 MEMORY_SIGNS = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
 
-NEEDS_TORCH = "Decoding needs torch: pip install -r requirements.txt."
+NEEDS_TORCH = "Computing anything anew needs torch: pip install -r requirements.txt."
+TORCH_PACKAGES = ("torch", "transformers", "safetensors")  # what computes
+REFUSED = 2  # exit code of what cannot be done
 
 
 class DraftscopeError(Exception):
@@ -25,11 +31,19 @@ class OutOfMemoryError(DraftscopeError):
 
 
 class TrainingError(DraftscopeError):
-    """A training cannot begin, go on or be kept: its text, its checkpoint, its pair or the disk does not allow it."""
+    """A training cannot begin, go on or be kept: its text, its checkpoint or its pair does not allow it."""
 
 
 class ExperimentError(DraftscopeError):
     """A grid of experiments, its rows or a set of prompts cannot be used."""
+
+
+class JobError(DraftscopeError):
+    """A training, sweep or benchmark cannot be started, stopped, resumed or deleted."""
+
+
+class DiskError(DraftscopeError):
+    """A disk is full, or does not take a file where one is to be written."""
 
 
 class TorchMissingError(DraftscopeError):
@@ -48,6 +62,26 @@ def require(condition: bool, message: str) -> None:
     """Raise `SettingsError(message)` unless `condition` holds."""
     if not condition:
         raise SettingsError(message)
+
+
+def is_torch_missing(error: BaseException) -> bool:
+    """Whether something could not be imported because what computes is not installed."""
+    return isinstance(error, ModuleNotFoundError) and error.name in TORCH_PACKAGES
+
+
+@contextmanager
+def needing_torch() -> Iterator[None]:
+    """Import in here what computes.
+
+    Raises:
+        TorchMissingError: it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not is_torch_missing(error):
+            raise
+        raise TorchMissingError(NEEDS_TORCH) from error
 
 
 def is_failure(error: BaseException) -> bool:
@@ -77,3 +111,31 @@ def first_line(error: BaseException) -> str:
     for python, plain in PLAIN.items():
         line = re.sub(python, plain, line)
     return line if len(line) <= 200 else f"{line[:197]}..."
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of any device means that memory ran out; torch is not imported to find out."""
+    named = type(error).__name__ == "OutOfMemoryError" or any(sign in str(error).lower() for sign in MEMORY_SIGNS)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and named)
+
+
+def run_command(main: Callable[[], int]) -> int:
+    """The exit code of a command; what a user can do wrong is said in one sentence."""
+    try:
+        with needing_torch():
+            return main()
+    except DraftscopeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return REFUSED
+
+
+def run_main(main: Callable[[], int]) -> NoReturn:
+    """Run a command, transformers without its warnings, and end with its exit code."""
+
+    def quietly() -> int:
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        return main()
+
+    sys.exit(run_command(quietly))

@@ -8,6 +8,8 @@ from decoding.common.errors import PromptError
 
 SAMPLE_PROMPTS = Path(__file__).resolve().parents[2] / "sample_prompts"
 KINDS = ("stories", "encyclopedia", "fiction", "mathematics", "code", "dialogue", "translation")
+# Those that the embedded pair was trained on; on others its output says little about methods.
+EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")
 MAX_FILE_BYTES = 2**20
 MAX_FILES = 1000
 

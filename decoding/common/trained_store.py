@@ -2,16 +2,22 @@
 
 Those that come with the program lie in a folder of the program, a user's in `RUN/KIND/` below the folder of trainings.
 One is named by its folder or by RUN, which is the value of a setting. Listing needs no torch.
+
+Of weights in 6 bits each row of a matrix is whole numbers from -31 to 31 and one float16 scale: a matrix `w` becomes
+`w`, int8 of its shape, and `w.scale`, float16 `[rows]`; vectors and numbers stay float32. They are kept as safetensors
+in xz, which finds that two bits of eight are empty and that small numbers are the usual ones.
 """
 
 import json
+import lzma
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from decoding.common.errors import DraftscopeError, PairError, SettingsError
+from decoding.common.errors import PairError, SettingsError, TrainingError
 from decoding.common.files import training_home, write_whole
 
 if TYPE_CHECKING:
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[\w.-]{1,100}")  # what an address and a line of contestants can hold
 MOST_CARD_BYTES = 1 << 20
 SPARE_BYTES = 1 << 20  # of a file of weights: its header
+SCALE = ".scale"
+LARGEST = 31
 
 
 class Card(Protocol):
@@ -33,6 +41,47 @@ class Card(Protocol):
 
 
 C = TypeVar("C", bound=Card)
+
+
+def text_of(value: Any) -> str:
+    """A text of a card; `ValueError` where it is none."""
+    if not isinstance(value, str) or len(value) > 500:
+        raise ValueError
+    return value
+
+
+def count_of(value: Any) -> int:
+    """A whole number of a card; `ValueError` where it is none."""
+    if type(value) is not int:
+        raise ValueError
+    return value
+
+
+def number_of(value: Any) -> float:
+    """A finite number of a card; `ValueError` where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError
+    return float(value)
+
+
+def check_models(pair: Mapping[str, Any], roles: Sequence[str]) -> None:
+    """Raise `ValueError` or `KeyError` where some models of a card are not told as `pair_identity` tells them."""
+    text_of(pair["name"])
+    for model in (pair[role] for role in roles):
+        text_of(model["name"]), text_of(model["weights"])
+        [count_of(model[name]) for name in ("parameters", "layers", "vocab_size")]
+
+
+def same_model(mine: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two models of `pair_identity` are the same, whatever they are called."""
+    if any(mine[name] != other[name] for name in ("parameters", "layers", "vocab_size")):
+        return False
+    try:  # a model computed in fewer bits than it was trained with differs in its last digits
+        return mine["weights"] == other["weights"] or math.isclose(
+            float(mine["weights"]), float(other["weights"]), rel_tol=1e-3
+        )
+    except ValueError:  # a draft head's digest
+        return False
 
 
 @dataclass(frozen=True)
@@ -119,14 +168,10 @@ class Kind:
         """Store one; one that was there is replaced, each file whole.
 
         Raises:
-            TrainingError: the weights are no numbers, or the disk does not take them.
+            TrainingError: the weights are no numbers.
+            DiskError: the disk does not take them.
         """
-        from decoding.common.files import disk_errors
-        from decoding.common.packed_weights import packed_bytes
-
         weights, text = packed_bytes(state), json.dumps(card, indent=1, allow_nan=False)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / self.weights, weights)
         write_whole(folder / self.card, text.encode())  # last: it is there once its card is
 
@@ -141,8 +186,6 @@ class Kind:
         """
         import torch
 
-        from decoding.common.packed_weights import load_packed
-
         try:
             with torch.device("meta"):
                 network = build()
@@ -154,10 +197,6 @@ class Kind:
             network.load_state_dict(state, assign=True)
         except OSError as error:
             raise self.damaged(folder, f"{self.weights}: {error.strerror}") from None
-        except PairError:
-            raise
-        except DraftscopeError as error:
-            raise PairError(str(error)) from None
         except (RuntimeError, TypeError, KeyError):
             raise self.damaged(folder, f"the weights are not those that {self.card} tells of") from None
         if not all(torch.isfinite(weight).all() for weight in state.values()):
@@ -174,3 +213,84 @@ class Kind:
     def damaged(self, folder: Path, what: str) -> PairError:
         """The sentence about one that cannot be used."""
         return PairError(f"The {self.noun} in {folder} is damaged ({what}): train it again, or {self.otherwise}.")
+
+
+def pack(state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+    """A state dict of floating-point tensors in 6 bits; 0 stays 0.
+
+    Raises:
+        TrainingError: a weight is no finite number, or too large for 6 bits with a float16 scale.
+    """
+    import torch
+
+    packed: dict[str, Tensor] = {}
+    for name, weight in state.items():
+        weight = weight.detach().float().cpu()
+        if not torch.isfinite(weight).all() or weight.abs().max() > LARGEST * torch.finfo(torch.float16).max:
+            raise TrainingError(f"The weights {name} hold no usable numbers: train again with a lower --learning-rate.")
+        if weight.dim() < 2:
+            packed[name] = weight.contiguous()
+            continue
+        rows = weight.flatten(1)
+        scale = (rows.abs().amax(1) / LARGEST).half()
+        # A row too small for float16 becomes 0: dividing by its scale would not.
+        steps = torch.where(scale > 0, scale.float(), torch.inf)
+        whole = (rows / steps[:, None]).round().clamp(-LARGEST, LARGEST)
+        packed[name], packed[name + SCALE] = whole.to(torch.int8).view(weight.shape), scale
+    return packed
+
+
+def unpack(packed: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+    """The state dict in float32, as `pack` was given it but for rounding.
+
+    Raises:
+        PairError: a matrix has no scale for each of its rows.
+    """
+    import torch
+
+    matrices = {name for name in packed if packed[name].dim() > 1}
+    state: dict[str, Tensor] = {}
+    for name, weight in packed.items():
+        if name in matrices:
+            scale = packed.get(name + SCALE)
+            if scale is None or weight.dtype != torch.int8 or scale.shape != weight.shape[:1]:
+                raise PairError(f"The weights {name} have no scale for each row: take the file from its source again.")
+            state[name] = (weight.flatten(1) * scale.float()[:, None]).view(weight.shape)
+        elif name.removesuffix(SCALE) not in matrices:
+            state[name] = weight.float()
+    return state
+
+
+def rounded(state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+    """A state dict as it will be read back after it was packed: what is shipped is what should be measured."""
+    return unpack(pack(state))
+
+
+def packed_bytes(state: "Mapping[str, Tensor]") -> bytes:
+    """The content of a file of packed weights; the same weights give the same bytes."""
+    from safetensors.torch import save
+
+    return lzma.compress(save(pack(state)))
+
+
+def load_packed(file: Path, most_bytes: int) -> "dict[str, Tensor]":
+    """The state dict in a file that `packed_bytes` made, float32 on the CPU; nothing in the file is run.
+
+    Args:
+        most_bytes: that the file may unpack to.
+
+    Raises:
+        OSError: the file cannot be read.
+        PairError: it is damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    content, unpacking = file.read_bytes(), lzma.LZMADecompressor()
+    try:
+        whole = unpacking.decompress(content, most_bytes)
+        if not unpacking.eof:
+            raise lzma.LZMAError("it ends too early" if unpacking.needs_input else "it is too large")
+        return unpack(load(whole))
+    except (lzma.LZMAError, SafetensorError) as error:
+        raise PairError(f"{file} is damaged ({error}): take it from its source again or train again.") from None

@@ -5,18 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from decoding.common.engine_names import ENGINES, is_engine, same_engine, streamed_rows
-from decoding.common.errors import OutOfMemoryError, require
-from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.errors import OutOfMemoryError, is_out_of_memory, require
 from decoding.common.interruption import CancelledError, pause_point
+from decoding.common.settings import ENGINES, is_engine, same_engine, streamed_rows
 from decoding.compare.hf_generate import BASELINES, Baseline, run_baseline
 from decoding.compare.identity import Difference, MarginJudge, explain_difference
 from decoding.engines.static import StaticEngine
 from decoding.methods.method import Method
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
-from decoding.session.limits import Limits, check_prompt
-from decoding.session.session import DecodeSession, prepared
+from decoding.session.session import DecodeSession, Limits, check_prompt, prepared
 from decoding.trace.metrics import RunMetrics, measure_run, measure_timeline, tokens_before_loop
 from decoding.trace.records import IterationTrace, RunTrace
 

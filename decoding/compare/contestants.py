@@ -2,8 +2,8 @@
 
 from difflib import get_close_matches
 
-from decoding.common.engine_names import ENGINES, is_engine
 from decoding.common.errors import SettingsError, require
+from decoding.common.settings import ENGINES, is_engine
 from decoding.compare.comparison import Contestant
 from decoding.compare.hf_generate import BASELINES
 from decoding.methods.method import Method

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from decoding.common.engine_names import streamed_rows
+from decoding.common.settings import streamed_rows
 from decoding.engines.base import Visibility
-from decoding.models.loading import free_bytes
-from decoding.models.offload import is_offloaded
+from decoding.models.loading import free_bytes, is_offloaded
 from decoding.models.pair import Model, Pair
 
 TIE_MARGIN = 1e-4

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.feature_rows import FeatureRows
 from decoding.common.errors import require
 from decoding.common.interruption import pause_point
 from decoding.common.prompts import load_prompts
-from decoding.costs.kept import keep, recall
-from decoding.models.pair import Model, Pair, match_vocabulary
-from decoding.models.tree_attention import causal_visibility, tree_forward
+from decoding.costs.kept import Kept
+from decoding.engines.base import Visibility
+from decoding.engines.kv_cache import FeatureRows
+from decoding.models.pair import Model, Pair, match_vocabulary, tree_forward
 from decoding.sampling.draws import Draws, GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 
@@ -28,15 +28,8 @@ NEWTON_STEPS = 30
 
 
 def calibrated(pair: Pair, sampling: Sampling) -> tuple[float, ...]:
-    """Acceptance rates of a pair at these sampling settings, `[RANKS]`: kept ones, or measured now and kept.
-
-    They lie in `draftscope/calibration/` of the user's cache folder, one file per pair.
-    """
-    rates = recall(pair, "", _entry(sampling), _are_rates)
-    if rates is None:
-        rates = acceptance_by_rank(pair, sampling)
-        keep(pair, "", _entry(sampling), list(rates), _are_rates)
-    return tuple(rates)
+    """Acceptance rates of a pair at these sampling settings, `[RANKS]`: kept ones, or measured now and kept."""
+    return RATES.of(pair, _entry(sampling), lambda: acceptance_by_rank(pair, sampling))
 
 
 @torch.inference_mode()
@@ -62,11 +55,7 @@ def acceptance_by_rank(
 def calibrated_odds(pair: Pair, sampling: Sampling, children: int) -> tuple[float, float]:
     """`acceptance_odds` of a pair at these sampling settings: kept ones, or measured now and kept."""
     entry = f"{_entry(sampling)}, {children} children"
-    odds = recall(pair, "odds", entry, _are_odds)
-    if odds is None:
-        odds = acceptance_odds(pair, sampling, children)
-        keep(pair, "odds", entry, list(odds), _are_odds)
-    return odds[0], odds[1]
+    return ODDS.of(pair, entry, lambda: acceptance_odds(pair, sampling, children))
 
 
 @torch.inference_mode()
@@ -164,7 +153,7 @@ def _both_logits(pair: Pair, tokens: list[int], places: Tensor) -> tuple[Tensor,
 def _causal_logits(model: Model, tokens: list[int], places: Tensor, features: FeatureRows | None = None) -> Tensor:
     """Raw logits after some places of a text, `[len(places), vocab_size]`."""
     count, cache = len(tokens), model.engine.new_cache(len(tokens))
-    logits = tree_forward(model, cache, tokens, np.arange(count), causal_visibility(0, count), features=features)
+    logits = tree_forward(model, cache, tokens, np.arange(count), Visibility.causal(0, count), features=features)
     return logits[places.to(logits.device)]
 
 
@@ -175,20 +164,19 @@ def _entry(sampling: Sampling) -> str:
     )
 
 
-def _are_rates(rates: object) -> bool:
-    """Whether these can be acceptance rates: `RANKS` probabilities of disjoint events."""
-    return (
-        isinstance(rates, list)
-        and len(rates) == RANKS
-        and all(isinstance(rate, float) and 0 <= rate <= 1 for rate in rates)
-        and sum(rates) <= 1.001
-    )
+def _rates(stored: list[float]) -> tuple[float, ...]:
+    """Acceptance rates as a file holds them, `[RANKS]`: probabilities of disjoint events."""
+    if len(stored) != RANKS or not all(0 <= rate <= 1 for rate in stored) or sum(stored) > 1.001:
+        raise ValueError("these are no acceptance rates")
+    return tuple(stored)
 
 
-def _are_odds(odds: object) -> bool:
-    """Whether these can be the two factors of `acceptance_odds`."""
-    return (
-        isinstance(odds, list)
-        and len(odds) == 2
-        and all(isinstance(factor, float) and 0 < factor < np.inf for factor in odds)
-    )
+def _odds(stored: list[float]) -> tuple[float, float]:
+    """The two factors of `acceptance_odds` as a file holds them."""
+    first, others = stored
+    if not (0 < first < np.inf and 0 < others < np.inf):
+        raise ValueError("these are no factors between odds")
+    return first, others
+
+
+RATES, ODDS = Kept("", _rates, list), Kept("odds", _odds, list)

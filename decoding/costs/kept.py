@@ -1,81 +1,89 @@
 """What is measured once per pair and kept: one file per pair and kind in the user's cache folder, and in memory.
 
-    rates = recall(pair, "", entry, are_rates)          # None: measure, then
-    keep(pair, "", entry, rates, are_rates)
+    COSTS = Kept("costs", CostModel.from_json, CostModel.as_json)
+    costs = COSTS.of(pair, entry, measure)
 
 The files lie in `draftscope/calibration/`; a damaged one is said aloud and measured again.
 """
 
 import hashlib
 import json
-import os
 import re
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from decoding.common.errors import TrainingError
-from decoding.common.files import disk_errors, write_whole
+from decoding.common.errors import DiskError
+from decoding.common.files import user_folder, write_whole
 from decoding.models.pair import Pair, pair_identity
 
+T = TypeVar("T")
 ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
 
 _known: dict[tuple[Path, str], Any] = {}
 
 
-def recall(pair: Pair, kind: str, entry: str, valid: Callable[[Any], bool]) -> Any | None:
-    """What is kept of a pair under an entry, None if nothing is.
-
-    Args:
-        kind: ending of the file's name, empty for acceptance by rank.
-        valid: whether a value read from a file can be what it is taken for.
-    """
-    file = kept_file(pair, kind)
-    if (file, entry) not in _known:
-        entries = _read(file, valid)
-        if entry not in entries:
-            return None
-        _known[file, entry] = entries[entry]
-    return _known[file, entry]
-
-
-def keep(pair: Pair, kind: str, entry: str, value: Any, valid: Callable[[Any], bool]) -> None:
-    """Keep a value that JSON can hold; other entries of the file stay."""
-    file = kept_file(pair, kind)
-    _write(file, pair, _read(file, valid) | {entry: value})
-    _known[file, entry] = value
-
-
 def kept_file(pair: Pair, kind: str = "") -> Path:
     """Where the values of one kind are kept for a pair."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     digest = hashlib.sha256(json.dumps(pair_identity(pair), sort_keys=True).encode()).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9]+", "-", pair.info.name.lower()).strip("-")[:60]
-    return Path(home) / "draftscope" / "calibration" / f"{'-'.join(filter(None, (name, digest, kind)))}.json"
+    return user_folder("calibration") / f"{'-'.join(filter(None, (name, digest, kind)))}.json"
 
 
-def _read(file: Path, valid: Callable[[Any], bool]) -> dict[str, Any]:
-    """The entries of a file; none if there is no file, or if it is damaged, which is said aloud."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        entries = content["entries"]
-        if all(valid(value) for value in entries.values()):
-            return entries
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    warnings.warn(f"The calibration in {file} cannot be read; it is measured again.", stacklevel=4)
-    return {}
+@dataclass(frozen=True)
+class Kept(Generic[T]):
+    """Values of one kind, an entry of the pair's file for each thing that they depend on beside the pair.
 
+    Attributes:
+        kind: ending of the files' names, empty for acceptance by rank.
+        read: what JSON held to a value; raises ValueError, KeyError, TypeError or AttributeError where it cannot be.
+        write: a value to what JSON can hold.
+    """
 
-def _write(file: Path, pair: Pair, entries: dict[str, Any]) -> None:
-    """Write the entries, or say aloud that the disk does not take them: what was measured serves without a file too."""
-    text = json.dumps({"pair": pair_identity(pair), "entries": entries}, indent=1)
-    try:
-        with disk_errors(file.parent, advice=ELSEWHERE):
-            file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text.encode(), advice=ELSEWHERE)
-    except TrainingError as error:
-        warnings.warn(f"The calibration cannot be kept: {error}", stacklevel=4)
+    kind: str
+    read: Callable[[Any], T]
+    write: Callable[[T], Any]
+
+    def known(self, pair: Pair, entry: str) -> T | None:
+        """What is kept of a pair under an entry, None if nothing is."""
+        file = kept_file(pair, self.kind)
+        if (file, entry) not in _known:
+            entries = self._entries(file)
+            if entry not in entries:
+                return None
+            _known[file, entry] = self.read(entries[entry])
+        return _known[file, entry]
+
+    def of(self, pair: Pair, entry: str, measure: Callable[[], T], again: bool = False) -> T:
+        """What is kept, or is measured now and kept; other entries of the file stay.
+
+        Args:
+            again: measure even where a value is kept.
+        """
+        known = None if again else self.known(pair, entry)
+        if known is not None:
+            return known
+        value, file = measure(), kept_file(pair, self.kind)
+        entries = self._entries(file) | {entry: self.write(value)}
+        text = json.dumps({"pair": pair_identity(pair), "entries": entries}, indent=1)
+        try:
+            write_whole(file, text.encode(), advice=ELSEWHERE)
+        except DiskError as error:  # what was measured serves without a file too
+            warnings.warn(f"The calibration cannot be kept: {error}", stacklevel=3)
+        _known[file, entry] = value
+        return value
+
+    def _entries(self, file: Path) -> dict[str, Any]:
+        """The entries of a file as JSON holds them; none if there is no file, or if it is damaged."""
+        try:
+            entries = json.loads(file.read_text(encoding="utf-8"))["entries"]
+            for stored in entries.values():
+                self.read(stored)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            warnings.warn(f"The calibration in {file} cannot be read; it is measured again.", stacklevel=4)
+            return {}
+        return entries

@@ -1,7 +1,7 @@
-"""Measures what passes of a pair cost on this machine, in a second or two, and keeps it.
+"""Measures what passes of a pair cost on this machine, in a second or two, and what asking a selector costs.
 
-costs = cost_model(pair)  # kept, or measured now
-costs = cost_model(pair, again=True)
+costs = cost_model(pair, decoder)                   # kept, or measured now
+latencies = latency_model(pair, decoder)            # passes of one row behind contexts of several lengths
 """
 
 import time
@@ -15,17 +15,20 @@ import torch
 from torch import Tensor
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
-from decoding.common.forward_errors import is_out_of_memory
-from decoding.common.hardware import describe_hardware
+from decoding.common.errors import is_out_of_memory
 from decoding.common.interruption import check_wanted, pause_point
 from decoding.common.prompts import load_prompts
-from decoding.costs.kept import keep, recall
+from decoding.costs.kept import Kept
 from decoding.engines.base import Visibility
-from decoding.engines.static_shapes import BUCKETS
+from decoding.engines.clock import describe_hardware
+from decoding.engines.static_cache import BUCKETS
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
-from decoding.models.pair import DraftHead, Model, Pair
-from decoding.models.tree_attention import tree_forward
+from decoding.models.pair import DraftHead, Model, Pair, tree_forward
+from decoding.sampling.sampling import Sampling
+from decoding.selector.actions import LatencyModel
+from decoding.selector.features import Past, features_of
+from decoding.selector.network import SelectorConfig, SelectorNetwork
 from decoding.trace.records import IterationTrace
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -39,7 +42,11 @@ BUDGET_S = 1.5
 MOST_ROUNDS, BLOCKS = 40, 4
 WARM_UPS = 3  # of static engines the first pass of a size runs plainly and the second captures a graph
 DECODE_S, MOST_ITERATIONS = 0.4, 40
-KIND = "costs"
+# Of a selector's latencies: rows of context, rounds of timed passes, and untimed passes before each.
+LENGTHS = (16, 128, 256, 512, 1024)
+ROUNDS, ROW_WARM_UPS = 20, 2
+COSTS = Kept("costs", CostModel.from_json, CostModel.as_json)
+LATENCIES = Kept("latency", LatencyModel.from_json, LatencyModel.as_json)
 # A session over a pair, a method, a prompt and so many new tokens that records nothing.
 Decoder = Callable[[Pair, Method, list[int], int], Any]
 
@@ -50,18 +57,7 @@ def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
     Args:
         decoder: decodes, to measure what an iteration takes beside its passes. again: measure even where some are kept.
     """
-    known = None if again else known_costs(pair)
-    if known is not None:
-        return known
-    costs = measure_costs(pair, decoder)
-    keep(pair, KIND, machine_words(pair), costs.as_json(), _is_cost_model)
-    return costs
-
-
-def known_costs(pair: Pair) -> CostModel | None:
-    """The kept costs of a pair with this hardware, precision, engines and versions; None before they are measured."""
-    content = recall(pair, KIND, machine_words(pair), _is_cost_model)
-    return None if content is None else CostModel.from_json(content)
+    return COSTS.of(pair, machine_words(pair), lambda: measure_costs(pair, decoder), again)
 
 
 def machine_words(pair: Pair) -> str:
@@ -135,17 +131,13 @@ class Probe:
         """Seconds of one pass, its mask included, until its logits are there."""
         past, among = self.prefix_length, self._seen[:size, :size]
         positions = np.minimum(past + self._depths[:size], self._last_position)
-        _settle(self._model.device)
-        started = time.perf_counter()
-        logits = self._forward(self._ids[:size], positions, Visibility(past, among))
-        _settle(logits.device)
-        taken = time.perf_counter() - started
+        taken = _seconds(self._model, lambda: self._forward(self._ids[:size], positions, Visibility(past, among)))
         self._cache.rollback(past)
         return taken
 
     @torch.inference_mode()
     def _fill(self, count: int) -> None:
-        seen = Visibility(0, np.tri(count, dtype=bool))
+        seen = Visibility.causal(0, count)
         self._forward(self._ids[:count], np.arange(count), seen, keep=1)
         self.prefix_length = count
 
@@ -251,17 +243,87 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return max(float(np.median(y - slope * x)), 0.0), slope
 
 
+def latency_model(pair: Pair, decoder: Decoder, again: bool = False) -> LatencyModel:
+    """The latencies of a pair here: kept ones, or measured now and kept.
+
+    Args:
+        decoder: decodes, to measure what an iteration takes beside its passes.
+        again: measure even where some are kept, the costs of passes of many rows included.
+    """
+    return LATENCIES.of(pair, machine_words(pair), lambda: measure_latency(pair, decoder, again), again)
+
+
+@torch.inference_mode()
+def measure_latency(pair: Pair, decoder: Decoder, again: bool = False) -> LatencyModel:
+    """Time passes of one row, the two models in turn so that what slows the machine hits both alike."""
+    costs = cost_model(pair, decoder, again)
+    lengths = tuple(length for length in LENGTHS if length < pair.context)
+    probes = [RowProbe(model, lengths[-1]) for model in (pair.draft, pair.target)]
+    times: dict[tuple[int, int], list[float]] = {}
+    rounds = 3 if probes[1].pass_s(lengths[0]) > SLOW_PASS_S else ROUNDS
+    for _ in range(rounds):
+        for length in lengths:
+            for role, probe in enumerate(probes):
+                for _ in range(ROW_WARM_UPS if rounds == ROUNDS else 0):
+                    probe.pass_s(length)  # the other model's passes have filled the processor's caches
+                times.setdefault((role, length), []).append(probe.pass_s(length))
+    # Noise only adds time: the least is what a pass takes. None is cheaper behind a longer context.
+    draft_s, target_s = (
+        tuple(np.maximum.accumulate([min(times[role, length]) for length in lengths]).tolist()) for role in range(2)
+    )
+    return LatencyModel(costs, lengths, draft_s, target_s, _selector_s(pair))
+
+
+class RowProbe:
+    """Passes of one row behind a context of any length up to `most`."""
+
+    def __init__(self, model: Model, most: int):
+        self._model, self._cache = model, model.engine.new_cache(most + 1)
+        self._ids = np.arange(most + 1) * 97 % model.info.vocab_size
+        seen = Visibility.causal(0, most)
+        tree_forward(model, self._cache, self._ids[:most], np.arange(most), seen, keep=1)
+
+    def pass_s(self, length: int) -> float:
+        """Seconds until the logits behind `length` rows are there."""
+        self._cache.length = length  # rows behind stay written: a later call may see them again
+        last, place, seen = self._ids[-1:], np.array([length]), Visibility(length, np.ones((1, 1), dtype=bool))
+        return _seconds(self._model, lambda: tree_forward(self._model, self._cache, last, place, seen, keep=1))
+
+
+def _selector_s(pair: Pair) -> float:
+    """Seconds that logits of the previous token, features and network take; the network's weights are random."""
+    sizes = pair.target.info.hidden_size, pair.draft.info.hidden_size
+    network = SelectorNetwork(SelectorConfig(*sizes)).eval()
+    device, vocab = pair.target.device, pair.logits_size
+    past = Past(
+        target_feature=torch.ones(sizes[0], device=device),
+        target_logits=torch.linspace(0, 1, vocab, device=device),
+        draft_features=torch.ones(2, sizes[1], device=device),
+        draft_laws=torch.full((2, vocab), 1 / vocab, device=device),
+        length=1,
+        sampling=Sampling(temperature=1.0),
+    )
+    times = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        pair.target.engine.project(past.target_feature[None])
+        int(network(features_of(past, 0.0, 0.0)).argmax())
+        times.append(time.perf_counter() - started)
+    return median(times)
+
+
+def _seconds(model: Model | DraftHead, run: Callable[[], Tensor]) -> float:
+    """Seconds of a pass of a model, until its logits are there."""
+    _settle(model.device)
+    started = time.perf_counter()
+    logits = run()
+    _settle(logits.device)
+    return time.perf_counter() - started
+
+
 def _settle(device: torch.device) -> None:
     """Wait until a device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
-
-
-def _is_cost_model(content: Any) -> bool:
-    try:
-        CostModel.from_json(content)
-    except (ValueError, KeyError, TypeError):
-        return False
-    return True

@@ -1,4 +1,7 @@
-"""One iteration whose tree never leaves the device until it is verified: the host waits once, and once per level."""
+"""One iteration on the device: a tree that never leaves it until it is verified, or the next token alone.
+
+The host waits once, and once per level where the draft decides how large a level is.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,19 +10,31 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from decoding.device.beam import BeamTree
-from decoding.device.drafting import Asked, level_pass, pending_pass
-from decoding.device.greedy import accept, keep_draft_rows, keep_target_rows, order_nodes, verify_pass
-from decoding.device.levels import LevelTree
+from decoding.common.settings import STATIC_HOST
+from decoding.device.passes import (
+    Asked,
+    accept,
+    keep_draft_rows,
+    keep_target_rows,
+    level_pass,
+    order_nodes,
+    pending_pass,
+    verify_pass,
+)
 from decoding.device.record import DeviceReport, DraftedRows, greedy_verification
-from decoding.device.rules import BeamRule, Rule
-from decoding.device.tree import FRONTIER, VERIFIED, DeviceTree, TreeInputs, places_for
+from decoding.device.rules import BeamRule, Rule, device_rule
+from decoding.device.tree import FRONTIER, PENDING, VERIFIED, BeamTree, DeviceTree, LevelTree, TreeInputs, places_for
+from decoding.drafters import NoDrafter
 from decoding.drafters.base import Drafter
 from decoding.engines.clock import PhaseClock
-from decoding.engines.static import StaticEngine
-from decoding.engines.static_cache import StaticKVCache
-from decoding.engines.static_shapes import bucket, row_bucket
+from decoding.engines.kv_cache import KVBlocks, KVCache
+from decoding.engines.static import StaticEngine, StaticPass
+from decoding.engines.static_cache import LARGEST, StaticKVCache, bucket, row_bucket
+from decoding.methods.method import Method
+from decoding.models.pair import Model, Pair
+from decoding.sources.draft import NoSource
 from decoding.tree.draft import Draft
+from decoding.verifiers import GreedyVerifier
 from decoding.verifiers.base import Verification
 
 
@@ -155,3 +170,102 @@ class DeviceIteration:
 
     def _call(self, owner: Any, key: tuple, body: Callable[[], Any]) -> Any:
         return self._target.graphs.call(owner, key, body)
+
+
+class NextToken:
+    """The iteration of a method that drafts nothing, as lean as the methods that it is compared with.
+
+    Args:
+        root: the last committed token.
+        record: whether the logits are given back.
+    """
+
+    def __init__(self, engine: StaticEngine, cache: StaticKVCache, root: int, record: bool):
+        self._engine, self._cache, self._root, self._record = engine, cache, root, record
+
+    @torch.inference_mode()
+    def run(self, clock: PhaseClock) -> DeviceOutcome:
+        """One token; its row is in the cache."""
+        engine, cache = self._engine, self._cache
+        source = NoSource(0)
+        draft = NoDrafter().draft(None, source, self._root, None)
+        clock.mark("draft_logic")
+        cache.reserve(1)
+        rows = row_bucket(cache.length + 1)
+        if "next" not in engine.trees:
+            engine.trees["next"] = torch.zeros(3, dtype=torch.int64, device=engine.device)
+        static = engine.trees["next"]
+        staged = engine.transfers.staging(static[:2])
+        staged.numpy()[:] = self._root, cache.length
+        engine.transfers.upload(staged, static[:2])
+        clock.mark("mask")
+        body = partial(next_pass, engine.forward_pass, cache.blocks, static, rows, self._record)
+        logits = engine.graphs.call(cache.blocks, (next_pass, rows, self._record), body)
+        logits = logits.clone() if logits is not None else None
+        cache.advance(1)
+        clock.mark("verify")
+        preferred = engine.transfers.read(static[2:])
+        verification = greedy_verification(draft, preferred, (), self._record)
+        clock.mark("select")
+        return DeviceOutcome(source, draft, logits, verification)
+
+
+def next_pass(run: StaticPass, blocks: KVBlocks, static: Tensor, rows: int, record: bool) -> Tensor | None:
+    """The target's favourite after one token.
+
+    Args:
+        static: the token, its position, which is its row too, and then the answer.
+    """
+    token, position, answer = static.split(1)
+    mask = run.mask(torch.arange(rows, device=static.device)[None] <= position)
+    logits = run(blocks, token, position, position, mask, keep=1)
+    answer.copy_(logits.argmax(-1))
+    return logits if record else None
+
+
+def choose_iteration(
+    pair: Pair,
+    method: Method,
+    state: Any,
+    tokens: list[int],
+    caches: tuple[KVCache, KVCache | None],
+    depth_limit: int,
+    draft_temperature: float,
+    record: bool,
+) -> DeviceIteration | NextToken | None:
+    """Drafting, verification and compaction on the device; None where the reference path has to do it.
+
+    Args:
+        state: of the drafter.
+        tokens: the committed tokens.
+        caches: of target and draft, None without a draft.
+        depth_limit: no node may be deeper.
+        record: whether laws and logits are wanted.
+    """
+    target, draft = caches
+    usual = (method.cache_policy, method.node_order) == ("compaction", "breadth")
+    if not usual or not isinstance(method.verifier, GreedyVerifier):
+        return None
+    if not _ready(pair.target, target) or target.length != len(tokens) - 1:
+        return None
+    if isinstance(method.drafter, NoDrafter):
+        return NextToken(pair.target.engine, target, tokens[-1], record)
+    # A draft that is behind by a whole text catches up in one eager pass.
+    if draft is None or not _ready(pair.draft, draft) or len(tokens) - draft.length > PENDING:
+        return None
+    rule = device_rule(method.drafter, state, depth_limit) if depth_limit > 0 else None
+    if rule is None or places_for(rule.nodes) > LARGEST or rule.top > pair.logits_size:
+        return None
+    if pair.target.device != pair.draft.device:
+        return None
+    asked = Asked(pair.logits_size, draft_temperature, record)
+    engines = (pair.target.engine, pair.draft.engine)
+    return DeviceIteration(engines, caches, method.drafter, state, rule, tokens, asked)
+
+
+def _ready(model: Model, cache: KVCache) -> bool:
+    """Whether a model runs whole iterations in static shapes and its cache has blocks: an eager pass makes them."""
+    if not isinstance(model.engine, StaticEngine) or model.engine.name == STATIC_HOST:
+        return False
+    # Trees on the device hold probabilities in float64, which an Apple GPU does not have.
+    return model.device.type != "mps" and cache.length > 0 and all(cache.blocks.placed)

@@ -9,12 +9,9 @@ from torch import Tensor
 from decoding.device.tree import ACCEPTED, COLUMNS, FLOATS, SIZE, VERIFIED
 from decoding.drafters.base import Drafter
 from decoding.sampling.sampling import TargetRows
-from decoding.trace.records import FinalKind
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree
-from decoding.verifiers.base import Verification
+from decoding.tree.draft import Draft, TokenTree
+from decoding.verifiers.base import Verification, VerifiedTree, final_kind
 from decoding.verifiers.greedy import GreedyVerifier
-from decoding.verifiers.verified_tree import VerifiedTree
 
 
 @dataclass
@@ -83,9 +80,7 @@ def greedy_verification(draft: Draft, preferred: np.ndarray, accepted: tuple[int
     """
     decision = GreedyVerifier().decide(_ReadVerifiedTree(draft, _Preferred(preferred))) if record else None
     last = accepted[-1] if accepted else 0
-    kind: FinalKind = "fallback"
-    if accepted:
-        kind = "recovered" if (draft.tree.parents[draft.order] == last).any() else "bonus"
+    kind = final_kind(accepted, above_leaf=bool((draft.tree.parents[draft.order] == last).any()))
     final = int(preferred[draft.order == last][0])
     return Verification(accepted, final, kind, decision.walk(None).tests if decision else (), decision)
 

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import PairError
-from decoding.common.optional_torch import Tensor
 from decoding.common.settings import check_settings
 from decoding.sampling.draws import Draws
 from decoding.sampling.sampling import topk_rows
-from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting, TreeLaw
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree
+from decoding.trace.records import Breadth, Growth, HistoryTrace, IterationTrace, RuleTrace, Setting, TreeLaw
+from decoding.tree.draft import Draft, TokenTree
 
 
 class ProbabilitySource(Protocol):
@@ -180,6 +179,11 @@ class Drafter:
     def with_settings(self, **changes: Setting) -> "Drafter":
         """The same drafter with some settings changed; out of range raises `SettingsError`."""
         return replace(self, **changes)
+
+
+def deepest_level(max_depth: int, depth_limit: int) -> tuple[int, Growth]:
+    """Depth of the deepest nodes that settings and length allow, and why these are not expanded."""
+    return min(max_depth, depth_limit), "max_depth" if max_depth <= depth_limit else "length_limit"
 
 
 class Growing:

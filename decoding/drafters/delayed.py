@@ -1,7 +1,9 @@
 """Delayed expansion: one sampled trunk, and independent paths only below its end (delayed tree expansion)."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from decoding.common.errors import require
 from decoding.common.settings import SHAPE, setting
@@ -11,9 +13,6 @@ from decoding.drafters.iid_paths import grow_iid
 from decoding.selector.store import find_selector, require_verifier
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
-
-if TYPE_CHECKING:
-    from decoding.common.optional_torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class DelayedDrafter(Drafter):
     def rule(self, settings) -> RuleTrace:
         return RuleTrace("delayed")
 
-    def _chosen(self, growing: Growing) -> "tuple[DelayedDrafter, Tensor | None]":
+    def _chosen(self, growing: Growing) -> tuple["DelayedDrafter", Tensor | None]:
         """The drafter with the shape that the selector chooses here, and the root's law, which was read for it."""
         if growing.source.depth_limit < 1:
             return self, None

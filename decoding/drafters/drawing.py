@@ -1,12 +1,12 @@
 """What drafters that sample share: many draws at once, laws that lose what was drawn, notes on the leaves."""
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.sampling.draws import Draws
 from decoding.trace.records import Growth
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import NOT_DRAFTED, TokenTree
+from decoding.tree.draft import NOT_DRAFTED, Draft, TokenTree
 
 ROWS_AT_ONCE = 64  # every row drawn from is copied: a whole level of a wide vocabulary would fill the memory
 

@@ -15,11 +15,21 @@ import numpy as np
 from decoding.common.errors import require
 from decoding.common.settings import BREADTH, DEPTH, HISTORY, setting, settings_of
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing, Outcome
+from decoding.drafters.base import Outcome
+from decoding.drafters.levels import (
+    NEVER,
+    WIDTHS,
+    LevelDrafter,
+    LevelRule,
+    confidence_class,
+    where,
+    widths_by_level,
+)
 from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting
 from decoding.tree.draft import Draft
 
 STATISTICS = {"accepted_over_depth": "accepted over depth", "committed_over_drafted": "committed over drafted"}
+CONFIDENCE: tuple[Breadth, ...] = ("confident", "between", "unsure")
 # Where the schedule moves settings: D_0 from here to D_max - 1, the others between two numbers.
 BASE_DEPTH_FLOOR = 2
 CONFIDENCE_HIGH_RANGE = (0.5, 0.95)
@@ -49,7 +59,7 @@ class Adapted:
 
 
 @dataclass(frozen=True)
-class DynaTreeDrafter(Drafter):
+class DynaTreeDrafter(LevelDrafter):
     """Settings of DynaTree; the symbol of the paper stands behind each.
 
     Attributes:
@@ -168,44 +178,39 @@ class DynaTreeDrafter(Drafter):
     def start(self, prompt_ids) -> Adapted:
         return Adapted(self.base_depth, self.confidence_high, self.deep_probability)
 
-    def draft(self, state: Adapted, source, root_token, draws) -> Draft:
-        rules = self.in_force(state)
-        growing = Growing(source, root_token)
-        tree, frontier = growing.tree, growing.root_frontier()
-        while len(frontier):
-            tokens, probs = growing.expand(frontier, top=self.branch_max if self.adaptive_breadth else self.branch_mid)
-            branching = self._branching(rules, probs[:, 0], at_root=frontier[0] == 0)
-            new = growing.add_best(frontier, branching, tokens, probs, room=self.node_budget - (tree.size - 1))
-            frontier = self._expandable(rules, tree, new, source.depth_limit)
-        return growing.finish(self.law, state, rules, self.prune_probability)
-
-    def _branching(self, rules: Mapping[str, Setting], confidence: np.ndarray, at_root: bool) -> np.ndarray:
-        """Children per node from the draft's confidence, `[num_nodes]`."""
-        widths = {
-            "first_level": 1,
-            "fixed": self.branch_mid,
-            "confident": self.branch_min,
-            "between": self.branch_mid,
-            "unsure": self.branch_max,
-        }
-        return np.array([widths[self._breadth(rules, each, at_root)] for each in confidence.tolist()])
-
-    def _breadth(self, rules: Mapping[str, Setting], confidence: float, at_root: bool) -> Breadth:
-        """What decides the number of children of a node."""
-        if at_root and not self.branch_first_level:
-            return "first_level"
+    def level_rule(self, settings, depth_limit) -> LevelRule:
+        """Lines 13 to 25 of Algorithm 1; a drafted token has there a depth less by 1."""
+        base_depth = settings["base_depth"]
+        deepest = self.max_depth if self.dynamic_depth else base_depth
+        depths = np.arange(1, min(deepest + 1, depth_limit) + 1)
+        children = (self.branch_min, self.branch_mid, self.branch_max)
         if not self.adaptive_breadth:
-            return "fixed"
-        if confidence >= rules["confidence_high"]:
-            return "confident"
-        return "unsure" if confidence < self.confidence_low else "between"
+            children = (self.branch_mid,) * WIDTHS
+        gated = self.dynamic_depth & (depths > base_depth)
+        return LevelRule(
+            top=children[-1],
+            node_budget=self.node_budget,
+            widths=widths_by_level(*children, len(depths), self.branch_first_level),
+            thresholds={
+                "length_limit": where(depths >= depth_limit),
+                "below_threshold": self.prune_probability,
+                "max_depth": where(depths > deepest),
+                "early_stop": self.stop_probability if self.dynamic_depth else NEVER,
+                "depth_gate": np.where(gated, settings["deep_probability"], NEVER),
+                "budget": NEVER,
+            },
+            prune_probability=self.prune_probability,
+            confidence_low=self.confidence_low,
+            confidence_high=settings["confidence_high"],
+        )
 
     def breadths(self, draft: Draft) -> list[Breadth | None]:
-        nodes = zip(draft.tree.level.tolist(), draft.tree.confidence.tolist(), strict=True)
-        return [
-            self._breadth(draft.settings, confidence, at_root=node == 0) if level >= 0 else None
-            for node, (level, confidence) in enumerate(nodes)
-        ]
+        told = super().breadths(draft)
+        if self.adaptive_breadth:
+            high = draft.settings["confidence_high"]
+            kinds = confidence_class(draft.tree.confidence, self.confidence_low, high).tolist()
+            told = [breadth and CONFIDENCE[kind] for breadth, kind in zip(told, kinds, strict=True)]
+        return told if self.branch_first_level or told[0] is None else ["first_level", *told[1:]]
 
     def rule(self, settings: Mapping[str, Setting]) -> RuleTrace:
         return RuleTrace(
@@ -216,30 +221,6 @@ class DynaTreeDrafter(Drafter):
             breadth_setting="branch_mid",
             left_out="improbable",
         )
-
-    def _expandable(self, rules: Mapping[str, Setting], tree, new: np.ndarray, depth_limit: int) -> np.ndarray:
-        """Nodes of the new level to expand (lines 13-25 of Algorithm 1); notes on every other why not."""
-        if not len(new):
-            return new
-        depth, path = int(tree.depths[new[0]]), tree.path_probs[new]
-        paper_depth = depth - 1
-        blocked = np.zeros(len(new), dtype=bool)
-        deepest = self.max_depth if self.dynamic_depth else rules["base_depth"]
-        for growth, hit in (
-            ("length_limit", depth >= depth_limit),
-            ("below_threshold", path < self.prune_probability),
-            ("max_depth", paper_depth >= deepest),
-            ("early_stop", self.dynamic_depth and path < self.stop_probability),
-            (
-                "depth_gate",
-                self.dynamic_depth and paper_depth >= rules["base_depth"] and path < rules["deep_probability"],
-            ),
-            ("budget", tree.size > self.node_budget),
-        ):
-            hit = np.broadcast_to(hit, len(new)) & ~blocked
-            tree.set_growth(new[hit], growth)
-            blocked |= hit
-        return new[~blocked]
 
     def resumed(self, state: Adapted, iteration: IterationTrace) -> Adapted:
         """The settings and the window that the record says history came to."""

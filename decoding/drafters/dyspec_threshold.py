@@ -10,8 +10,7 @@ from decoding.drafters.base import Drafter, Growing
 from decoding.drafters.drawing import RemainingLaws, all_drawn, note_growth
 from decoding.sampling.draws import Draws
 from decoding.trace.records import Breadth, RuleTrace
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import Draft, TokenTree
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing
+from decoding.drafters.base import Growing
 from decoding.drafters.iid_paths import grow_iid
+from decoding.drafters.levels import WIDTHS, LevelDrafter, LevelRule, where
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
 
 @dataclass(frozen=True)
-class LinearDrafter(Drafter):
+class LinearDrafter(LevelDrafter):
     """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, drawn from its law."""
 
     breadth = "chain"
@@ -26,19 +27,21 @@ class LinearDrafter(Drafter):
         return "single_path" if self.sampled else "deterministic"
 
     def draft(self, state, source, root_token, draws) -> Draft:
+        if not self.sampled:
+            return super().draft(state, source, root_token, draws)
         growing = Growing(source, root_token)
-        if self.sampled:
-            grow_iid(growing, [1] * self.length, draws)
-        else:
-            self._grow_likeliest(growing)
+        grow_iid(growing, [1] * self.length, draws)
         return growing.finish(self.law, state, self.settings())
+
+    def level_rule(self, settings, depth_limit) -> LevelRule:
+        """The likeliest token below the likeliest token."""
+        depths = np.arange(1, min(self.length, depth_limit) + 1)
+        return LevelRule(
+            top=1,
+            node_budget=self.length,
+            widths=np.ones((len(depths), WIDTHS), dtype=np.int64),
+            thresholds={"max_depth": where(depths >= self.length), "length_limit": where(depths >= depth_limit)},
+        )
 
     def rule(self, settings) -> RuleTrace:
         return RuleTrace("linear", depth_setting="length")
-
-    def _grow_likeliest(self, growing: Growing) -> None:
-        node, limit = np.zeros(1, dtype=np.int64), growing.source.depth_limit
-        for _ in range(min(self.length, limit)):
-            tokens, probs = growing.expand(node, top=1)
-            node = growing.add_best(node, np.ones(1, dtype=np.int64), tokens, probs, room=1)
-        growing.tree.set_growth(node, "length_limit" if limit < self.length else "max_depth")

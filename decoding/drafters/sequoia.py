@@ -120,7 +120,7 @@ class SequoiaDrafter(Drafter):
     @property
     def rates(self) -> tuple[float, ...]:
         """Chance of each child in draw order of being accepted; nan for what is no number."""
-        return tuple(_number(entry) for entry in self.acceptance.split(","))
+        return tuple(shared.numbers(self.acceptance.split(",")))
 
     def prepared(self, measured) -> "SequoiaDrafter":
         """The same drafter with the acceptance rates of a pair, unless it has some."""
@@ -167,10 +167,3 @@ class SequoiaDrafter(Drafter):
             nodes.append(growing.tree.append(frontier[rows], tokens, probs))
             places += [slots[row][rank] for row in rows]
         return np.concatenate(nodes), places
-
-
-def _number(entry: str) -> float:
-    try:
-        return float(entry)
-    except ValueError:
-        return np.nan

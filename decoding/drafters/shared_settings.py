@@ -3,6 +3,8 @@
 `node_budget: int = shared.node_budget(60, paper="SALF & TALF")`
 """
 
+import math
+from collections.abc import Iterable
 from functools import partial
 
 from decoding.common.settings import BREADTH, DEPTH, SEARCH, SHAPE, SIZE, setting
@@ -41,3 +43,15 @@ sampled = partial(
     setting, group=SHAPE, searched=False, label="Sampled",
     help="Tokens are drawn from the draft's distribution; off: its most likely ones are taken.",
 )  # fmt: skip
+
+
+def numbers(entries: Iterable[str]) -> list[float]:
+    """Numbers that were typed as a text; nan for what is none."""
+
+    def number(entry: str) -> float:
+        try:
+            return float(entry)
+        except ValueError:
+            return math.nan
+
+    return [number(entry) for entry in entries]

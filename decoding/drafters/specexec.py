@@ -6,8 +6,7 @@ from typing import ClassVar
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter
-from decoding.drafters.best_first import best_first
-from decoding.drafters.candidates import CandidateTree
+from decoding.drafters.candidates import CandidateTree, best_first
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 

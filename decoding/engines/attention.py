@@ -1,11 +1,95 @@
-"""Rotary positions from a table and attention without repeated keys, as the lean forwards share them."""
+"""Attention that repeats no key or value, as transformers models and our lean forwards call it; rotary tables."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import AttentionInterface
+
+GROUPED_SDPA = "sdpa_grouped"
+# What models may ask of sdpa besides a mask; the library's own function knows them.
+RARE_REQUESTS = ("position_bias", "softcap", "cache")
+
+
+def can_group(model_class: type, config: Any) -> bool:
+    """Whether a model has fewer key/value heads than query heads and takes a registered attention function."""
+    text = config.get_text_config()
+    heads, kv_heads = getattr(text, "num_attention_heads", None), getattr(text, "num_key_value_heads", None)
+    takes_registered = bool(getattr(model_class, "_supports_attention_backend", False))
+    return takes_registered and None not in (heads, kv_heads) and kv_heads < heads
+
+
+def grouped_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Scaled dot-product attention as `transformers` calls it; the same numbers as its `sdpa`.
+
+    Under a mask the library copies every key and value once per query head of its group, in every layer and pass.
+    `scaled_dot_product_attention(enable_gqa=True)` avoids that on the CPU, but on CUDA (torch 2.11 to 2.13) flash
+    attention takes no mask, the memory-efficient kernel refuses unequal head counts, cuDNN takes half precision only,
+    and what is left is unfused and repeats all the same. Here each key/value head is an element of the batch, and the
+    query heads of its group read it through a stride of zero: every fused kernel takes that, nothing is copied.
+
+    Args:
+        query: `[batch, heads, num_queries, head_dim]`.
+        key, value: `[batch, kv_heads, num_rows, head_dim]`.
+        attention_mask: bool or additive, `[1 or batch, 1 or heads, num_queries, num_rows]`; without one the library
+            copies nothing, and its function is called.
+
+    Returns:
+        `[batch, num_queries, heads, head_dim]`, and None for the weights, which are never made.
+    """
+    heads, kv_heads = query.shape[1], key.shape[1]
+    rare = any(kwargs.get(name) is not None for name in RARE_REQUESTS)
+    if attention_mask is None or heads == kv_heads or rare:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+    batch, _, num_queries, _ = query.shape
+    groups = heads // kv_heads
+    output = functional.scaled_dot_product_attention(
+        query.reshape(batch * kv_heads, groups, num_queries, query.shape[3]),
+        _shared(key, groups),
+        _shared(value, groups),
+        attn_mask=_per_kv_head(attention_mask, batch, kv_heads, heads),
+        dropout_p=dropout,
+        scale=scaling,
+    )
+    output = output.view(batch, kv_heads, groups, num_queries, value.shape[3])
+    return output.permute(0, 3, 1, 2, 4).reshape(batch, num_queries, heads, value.shape[3]).contiguous(), None
+
+
+def _shared(rows: Tensor, groups: int) -> Tensor:
+    """Keys or values as `[batch * kv_heads, groups, num_rows, head_dim]`, the second dimension of stride zero.
+
+    Each key/value head is an element of the batch that the query heads of its group read.
+    """
+    return rows.flatten(0, 1).unsqueeze(1).expand(-1, groups, -1, -1)
+
+
+def _per_kv_head(mask: Tensor, batch: int, kv_heads: int, heads: int) -> Tensor:
+    """The mask of each key/value head; one mask for all stays one, as a broadcast."""
+    if mask.shape[0] == mask.shape[1] == 1:
+        return mask
+    mask = mask.expand(batch, kv_heads if mask.shape[1] == 1 else heads, -1, -1)
+    return mask.reshape(batch * kv_heads, -1, *mask.shape[2:])
+
+
+AttentionInterface.register(GROUPED_SDPA, grouped_attention)
+# A registered attention without a mask function gets no mask at all from the library, not even for padding.
+AttentionMaskInterface.register(GROUPED_SDPA, sdpa_mask)
+
 
 # Position rules whose angles do not depend on the length of the text: only these can stand in a table.
 TABLED_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
@@ -61,7 +145,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Any, scale: floa
         queries: `[num_queries, heads, head_dim]`.
         keys, values: `[1, kv_heads, num_rows, head_dim]`.
         mask: `[1, 1, num_queries, num_rows]`, None where every query sees every row, or a mask that attends itself
-            (`streaming.SinksAndWindow`).
+            (`lean.SinksAndWindow`).
 
     Returns:
         `[num_queries, heads, head_dim]`.
@@ -71,7 +155,6 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Any, scale: floa
     heads, groups = queries.transpose(0, 1), queries.shape[1] // keys.shape[1]
     if groups == 1:
         return functional.scaled_dot_product_attention(heads[None], keys, values, mask, scale=scale)[0].transpose(0, 1)
-    # Each key head is an element of the batch that the query heads of its group read through a stride of zero.
-    keys, values = (rows[0, :, None].expand(-1, groups, -1, -1) for rows in (keys, values))
+    keys, values = _shared(keys, groups), _shared(values, groups)
     out = functional.scaled_dot_product_attention(heads.unflatten(0, (-1, groups)), keys, values, mask, scale=scale)
     return out.flatten(0, 1).transpose(0, 1)

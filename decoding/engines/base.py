@@ -4,9 +4,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from decoding.cache.kv_cache import KVCache
+from decoding.engines.kv_cache import KVCache
+
+# Largest difference of log-probabilities between a tree forward and plain forwards that rounding explains.
+TOLERANCE = {torch.float32: 2e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
+
+# What a forward pass of a model that is none of ours can fail with.
+FORWARD_ERRORS = (TypeError, ValueError, ArithmeticError, RuntimeError, LookupError, AttributeError, AssertionError)
 
 
 class Forward(Protocol):
@@ -46,6 +53,11 @@ class Visibility:
     past: int
     among: np.ndarray
 
+    @staticmethod
+    def causal(past: int, num_queries: int) -> "Visibility":
+        """Of a pass over consecutive tokens behind `past` rows."""
+        return Visibility(past, np.tri(num_queries, dtype=bool))
+
     @property
     def shape(self) -> tuple[int, int]:
         """Queries and rows, the past included."""
@@ -61,11 +73,6 @@ class Visibility:
         mask = np.ones(self.shape, dtype=bool)
         mask[:, self.past :] = self.among
         return mask
-
-
-def kept_rows(x: Tensor, keep: int | Tensor) -> Tensor:
-    """The rows of `[num_queries, size]` to project: the last `keep`, or those at an index."""
-    return x[-keep:] if isinstance(keep, int) else x.index_select(0, keep)
 
 
 class Engine(Protocol):

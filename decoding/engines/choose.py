@@ -6,16 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from decoding.common.engine_names import STATIC_HOST, is_engine, streamed_rows
-from decoding.common.errors import PairError
-from decoding.common.forward_errors import TOLERANCE, is_out_of_memory
-from decoding.engines.base import Engine, Visibility
+from decoding.common.errors import PairError, is_out_of_memory
+from decoding.common.settings import STATIC_HOST, is_engine, streamed_rows
+from decoding.engines.base import TOLERANCE, Engine, Visibility
 from decoding.engines.eager import EagerEngine, LibraryForward
-from decoding.engines.lean_llama import LlamaForward
-from decoding.engines.lean_neox import NeoXForward
-from decoding.engines.linear import can_pack
+from decoding.engines.lean import LlamaForward, NeoXForward, StreamingEngine, can_pack
 from decoding.engines.static import StaticEngine
-from decoding.engines.streaming import StreamingEngine
 
 LEAN_FORWARDS = (NeoXForward, LlamaForward)
 # Packed weights stand beside the library's: on a CPU auto takes them only where this share of free memory suffices.
@@ -144,7 +140,7 @@ def _checked(
         return None, reason
     if isinstance(engine, StaticEngine) and engine.graphs.failure:
         return None, f"{name} cannot run as CUDA graphs ({engine.graphs.failure}); choose engine library."
-    if difference <= TOLERANCE.get(dtype, 2e-1):
+    if difference <= TOLERANCE[dtype]:
         return difference, None
     forward = "static engine" if _is_static(engine.name) else "lean forward"
     return None, (
@@ -161,7 +157,7 @@ def _difference(engine: Engine, reference: Engine, network: Any) -> float:
     rows = []
     for one in (engine, reference):
         cache = one.new_cache(16)
-        one.run(cache, ids[:3], np.arange(3), one.mask(Visibility(0, np.tri(3, dtype=bool))), 1)
+        one.run(cache, ids[:3], np.arange(3), one.mask(Visibility.causal(0, 3)), 1)
         logits = one.run(cache, ids[3:], np.array([3, 4, 4, 5]), one.mask(Visibility(3, tree)), 0)
         rows.append(torch.log_softmax(logits.float(), -1))
     found, expected = rows

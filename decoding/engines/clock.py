@@ -1,8 +1,14 @@
-"""Time of each phase: marks on the host clock, or on the device's own timeline where the device runs ahead."""
+"""What a run took and what it ran on: time of each phase; processor, GPU, memory and library versions."""
 
+import os
+import platform
 import time
+from functools import lru_cache
+from pathlib import Path
 
+import psutil
 import torch
+import transformers
 
 from decoding.trace.records import PhaseTimes
 
@@ -27,7 +33,7 @@ class PhaseClock:
         if self._cuda:
             self._stamps[-1][1].synchronize()
         return [
-            (name, self._between(before, after))
+            (name, before.elapsed_time(after) / 1000 if self._cuda else after - before)
             for (_, before), (name, after) in zip(self._stamps, self._stamps[1:], strict=False)
         ]
 
@@ -37,9 +43,6 @@ class PhaseClock:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
-
-    def _between(self, before, after) -> float:
-        return before.elapsed_time(after) / 1000 if self._cuda else after - before
 
 
 def phase_times(clock: PhaseClock, prune_s: float) -> PhaseTimes:
@@ -62,3 +65,30 @@ def phase_times(clock: PhaseClock, prune_s: float) -> PhaseTimes:
         total_s=sum(sums.values()),
         draft_levels_s=tuple(seconds for name, seconds in intervals if name == "draft_level"),
     )
+
+
+@lru_cache
+def describe_hardware(device: torch.device) -> dict[str, str]:
+    """Processor, cores, memory, device and versions by name."""
+    described = {
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "device": str(device),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    if device.type == "cuda":
+        described["gpu"] = torch.cuda.get_device_name(device)
+    return described
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

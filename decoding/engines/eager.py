@@ -1,14 +1,104 @@
-"""The engine that runs every pass at its own size: one call of a forward per pass, on any device."""
+"""The engine that runs every pass at its own size, on any device, and the transformers model as its forward."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.cache.kv_cache import KVCache
-from decoding.engines.base import Forward, Visibility
-from decoding.engines.output_head import OutputHead, watched
+from decoding.common.errors import PairError, is_out_of_memory
+from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, Forward, Visibility
+from decoding.engines.kv_cache import KVCache
+
+# What a configuration may say that its model does to the product: (name of the setting, function of product and value).
+_BEHIND_THE_PRODUCT = (
+    ("final_logit_softcapping", lambda product, cap: torch.tanh(product / cap) * cap),
+    ("logits_scaling", lambda product, scale: product / scale),
+    ("logit_scale", lambda product, scale: product * scale),
+    ("lm_head_multiplier", lambda product, scale: product * scale),
+)
+
+
+class OutputHead:
+    """Features `[num_rows, hidden_size]` to raw logits `[num_rows, vocab_size]`, exactly as a transformers model does.
+
+    Args:
+        network: tried once with a few tokens: the head's product, with what its configuration says is done to it, must
+            give the model's own logits.
+        name: the model, for the message.
+
+    Attributes:
+        module: its input are the features.
+
+    Raises:
+        PairError: the model has no output head that multiplies a hidden state, or does something unknown behind it.
+    """
+
+    def __init__(self, network: Any, name: str):
+        self.module, self._behind, failure = network.get_output_embeddings(), None, None
+        if self.module is not None:
+            try:
+                self._behind = self._found(network)
+            except FORWARD_ERRORS as error:
+                if is_out_of_memory(error):
+                    raise
+                failure = error
+        if self._behind is None:
+            raise PairError(
+                f"{name} is a target without hidden states that its output head multiplies, which a draft head reads; "
+                "choose a model such as Pythia, Llama, Qwen2.5 or GPT-2."
+            ) from failure
+
+    @torch.inference_mode()
+    def _found(self, network: Any) -> tuple | None:
+        """The function that makes logits of the product, with its number; None where no known one does."""
+        config, weight = network.config.get_text_config(), network.get_input_embeddings().weight
+        ids = torch.arange(1, 10, 2, device="cpu" if weight.is_meta else weight.device)[None] * config.vocab_size // 10
+        with watched(self.module) as seen:
+            logits = network(input_ids=ids).logits[0]
+        if len(seen) != 1 or seen[0].dim() != 3 or seen[0].shape[1] != len(logits):
+            return None
+        told = [(function, getattr(config, name, None)) for name, function in _BEHIND_THE_PRODUCT]
+        product = self.module(seen[0][0])
+        for function, value in [(None, None), *((f, v) for f, v in told if v)]:
+            made = product if function is None else function(product, value)
+            error = (made.float().log_softmax(-1) - logits.to(made.device).float().log_softmax(-1)).abs().max()
+            # A cap changes small logits by little: it is left out only where it changes nothing.
+            exact = 1e-5 if product.dtype == torch.float32 else TOLERANCE[product.dtype] / 10
+            if float(error) <= exact:
+                return function, value
+        return None
+
+    def __call__(self, features: Tensor) -> Tensor:
+        function, value = self._behind
+        product = self.module(features)
+        return product if function is None else function(product, value)
+
+
+@contextmanager
+def watched(head: Any, project: int | None = None) -> Iterator[list[Tensor]]:
+    """Note what the output head of a model is given meanwhile by this thread, each `[1, num_rows, hidden_size]`.
+
+    Args:
+        project: give the head only the last so many rows of it; None: all.
+    """
+    seen: list[Tensor] = []
+    thread = threading.get_ident()
+
+    def note(_module: Any, args: tuple) -> tuple | None:
+        if threading.get_ident() != thread:
+            return None
+        seen.append(args[0])
+        return None if project is None else (args[0][:, -project:], *args[1:])
+
+    handle = head.register_forward_pre_hook(note, prepend=True)
+    try:
+        yield seen
+    finally:
+        handle.remove()
 
 
 class EagerEngine:

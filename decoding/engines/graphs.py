@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.errors import is_out_of_memory
 
 T = TypeVar("T", bound=Tensor | tuple[Tensor, ...] | None)
 
@@ -115,7 +115,7 @@ class Graphs:
         torch.cuda.empty_cache()  # during a capture the allocator cannot free what it holds to make room
         graph, pool = torch.cuda.CUDAGraph(), self._living_pool()
         # Whatever happens, `stream` makes the stream of before the current one again.
-        with _no_collection(), _own_workspaces(), torch.cuda.stream(self._stream):
+        with _undisturbed(), torch.cuda.stream(self._stream):
             try:
                 # thread_local: what other threads of the app do on the device meanwhile does not end the capture.
                 graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -180,26 +180,19 @@ class Graphs:
 
 
 @contextmanager
-def _own_workspaces() -> Iterator[None]:
-    """Let the workspaces that cuBLAS takes meanwhile belong to the graph: others are freed behind its back.
+def _undisturbed() -> Iterator[None]:
+    """No garbage collection and workspaces of its own for what is captured.
 
-    cuBLAS keeps one workspace per stream. From PyTorch 2.12 on destroying any graph frees that of the stream it was
-    captured on, to which the other graphs of this stream would go on writing.
+    A collection could free device memory or a graph in the middle of it. cuBLAS keeps one workspace per stream: from
+    PyTorch 2.12 on destroying any graph frees that of the stream it was captured on, to which the other graphs of this
+    stream would go on writing.
     """
+    collects = gc.isenabled()
+    gc.disable()
     torch._C._cuda_clearCublasWorkspaces()
     try:
         yield
     finally:
         torch._C._cuda_clearCublasWorkspaces()
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection meanwhile: it could free device memory or a graph in the middle of a capture."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
+        if collects:
             gc.enable()

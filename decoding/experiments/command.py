@@ -12,16 +12,15 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from decoding.common.hardware import describe_hardware
-from decoding.common.prompts import Prompt, load_prompts
-from decoding.experiments.homes import RESULTS, records_beside
+from decoding.common.errors import PromptError
+from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts
+from decoding.engines.clock import describe_hardware
+from decoding.experiments.experiment import RESULTS, records_beside
+from decoding.experiments.plan import in_turn
 from decoding.experiments.worker import code_version
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.models.presets import EMBEDDED
 from decoding.sampling.sampling import Sampling
-
-# Kinds of text that the embedded pair was trained on; on others its output says little about methods.
-EMBEDDED_KINDS = ("stories", "encyclopedia", "fiction", "mathematics")
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -88,18 +87,15 @@ def encode(pair: Pair, text: str) -> list[int]:
 
 
 def choose_prompts(folder: Path | None, count: int, kinds: Sequence[str] | None = EMBEDDED_KINDS) -> list[Prompt]:
-    """`count` prompts, one kind after another in turn; all kinds where a folder is given."""
-    prompts = load_prompts(folder)
-    by_kind: dict[str, list[Prompt]] = {}
-    for prompt in prompts:
-        if folder is not None or kinds is None or prompt.kind in kinds:
-            by_kind.setdefault(prompt.kind, []).append(prompt)
-    chosen: list[Prompt] = []
-    while len(chosen) < count and any(by_kind.values()):
-        for queue in by_kind.values():
-            if queue:
-                chosen.append(queue.pop(0))
-    return chosen[:count]
+    """`count` prompts, one kind after another in turn; all kinds where a folder is given.
+
+    Raises:
+        PromptError: there are none.
+    """
+    chosen = in_turn(load_prompts(folder), () if folder is not None or kinds is None else kinds)[:count]
+    if not chosen:
+        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
+    return chosen
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -126,6 +122,19 @@ def save_figures(
         RESULTS.mkdir(exist_ok=True)
         file = "-".join(filter(None, (name, device.type, part and part.replace("=", ""))))
         write_json(RESULTS / f"{file}.json", name, figures, device)
+
+
+def save_records(
+    args: argparse.Namespace, name: str, pair: Pair, records: list[dict], started: float, **more: object
+) -> None:
+    """Say how long a benchmark took, and keep its records.
+
+    Args:
+        started: what `time.perf_counter` gave. more: figures beside them.
+    """
+    took_s = time.perf_counter() - started
+    print(f"{took_s:.0f} s")
+    save_figures(args, name, {"pair": pair.info.name, "took_s": took_s, **more, "records": records}, pair.target.device)
 
 
 def write_json(path: Path | None, name: str, figures: dict, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Who makes the runs of an experiment: this process with its pair, or a process for each of several devices.
+"""Who makes the runs of an experiment: this process with its pair, a process for each of several devices, or Ray.
 
 A crew plans a grid (which takes a tokenizer and the identity of the pair), and makes blocks, each on one device.
 """
@@ -8,7 +8,8 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -18,21 +19,14 @@ from decoding.common.errors import DraftscopeError, ExperimentError, require
 from decoding.common.interruption import CancelledError
 from decoding.common.prompts import Prompt
 from decoding.experiments.grid import Grid
-from decoding.experiments.plan import Block, Run, blocks
+from decoding.experiments.plan import Block
 from decoding.experiments.rows import Row
-from decoding.experiments.worker import Worker
-from decoding.models.pair import Pair, load_pair, pair_identity
+from decoding.experiments.worker import OwnCrew, Todo
+from decoding.models.pair import load_pair
 from decoding.models.presets import PairSettings
 
 LOOK_S = 0.2  # between two looks whether somebody wants to stop
-
-
-@dataclass(frozen=True)
-class Todo:
-    """A block with the runs of it that are not kept yet."""
-
-    block: Block
-    missing: tuple[Run, ...]
+LOCAL = "local"  # where Ray is to start on this machine
 
 
 class Crew(Protocol):
@@ -47,22 +41,6 @@ class Crew(Protocol):
         Raises:
             CancelledError: somebody asked to stop.
         """
-
-
-class OwnCrew:
-    """This process, with a pair that is loaded."""
-
-    def __init__(self, pair: Pair, experiment: str):
-        self._pair, self._worker = pair, Worker(pair, experiment)
-
-    def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
-        """See `Crew`."""
-        return list(blocks(grid, self._pair, pair_identity(self._pair), prompts))
-
-    def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
-        """See `Crew`."""
-        for todo in todos:
-            yield from self._worker.rows(todo.block, todo.missing, stopped)
 
 
 def devices_here(settings: PairSettings) -> tuple[str, ...]:
@@ -163,3 +141,98 @@ def _serve(connection: Connection, settings: PairSettings, device: str, threads:
         return
     except Exception:  # noqa: BLE001 - the process that asked raises it
         connection.send(("broken", traceback.format_exc()))
+
+
+class RayCrew:
+    """Workers that Ray starts, here or on a cluster, a pair in each; the package is optional.
+
+    Args:
+        address: of a cluster; `local` starts Ray on this machine.
+        workers: how many; None: one per GPU, or one per core where there is none.
+
+    Raises:
+        ExperimentError: Ray is not installed, or no cluster answers at the address.
+    """
+
+    def __init__(self, settings: PairSettings, experiment: str, address: str = LOCAL, workers: int | None = None):
+        try:
+            import ray
+        except ModuleNotFoundError:
+            raise ExperimentError(
+                "Running on Ray needs the package ray: pip install ray, or leave --ray away."
+            ) from None
+        self._ray = ray
+        try:
+            ray.init(
+                address=None if address == LOCAL else address,
+                num_cpus=workers if address == LOCAL and workers else None,
+                include_dashboard=False,
+                log_to_driver=False,
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            said = str(error).split("\n")[0]
+            raise ExperimentError(f"No Ray cluster answers at {address} ({said}): start one with ray start.") from None
+        there = ray.cluster_resources()
+        gpus = int(there.get("GPU", 0)) if settings.device in ("auto", "cuda") else 0
+        count = workers or gpus or int(there.get("CPU", 1))
+        share = {"num_cpus": 1, "num_gpus": min(1.0, gpus / count) if gpus else 0}
+        member = ray.remote(**share)(_Member)
+        self._members = [member.remote(settings, experiment) for _ in range(count)]
+
+    def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
+        """See `Crew`."""
+        return self._got(self._members[0].plan.remote(grid, prompts))
+
+    def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
+        """See `Crew`; a block goes to whichever worker is free, and its rows come one by one."""
+        left, busy = iter(todos), {}
+        for member in self._members:
+            self._next(member, left, busy)
+        while busy:
+            if stopped():
+                raise CancelledError
+            ready, _ = self._ray.wait(list(busy), num_returns=1, timeout=LOOK_S)
+            for stream in ready:
+                try:
+                    yield self._got(next(stream))
+                except StopIteration:
+                    self._next(busy.pop(stream), left, busy)
+
+    def close(self) -> None:
+        """End all workers; what they are at is not kept. A cluster that was there before stays."""
+        for member in self._members:
+            self._ray.kill(member)
+        self._ray.shutdown()
+
+    def _next(self, member: Any, left: Iterator[Todo], busy: dict[Any, Any]) -> None:
+        todo = next(left, None)
+        if todo is not None:
+            busy[member.rows.options(num_returns="streaming").remote(todo)] = member
+
+    def _got(self, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, DraftscopeError):
+                raise ExperimentError(str(error.cause)) from None
+            raise
+        except self._ray.exceptions.RayError as error:
+            said = str(error).split("\n")[0]
+            raise ExperimentError(f"A worker was lost ({said}): run the grid again, it goes on.") from None
+
+
+class _Member:
+    """A worker: its pair is loaded when it is first asked, so that what stands against it is told."""
+
+    def __init__(self, settings: PairSettings, experiment: str):
+        self._settings, self._experiment = settings, experiment
+
+    @cached_property
+    def _own(self) -> OwnCrew:
+        return OwnCrew(load_pair(self._settings), self._experiment)
+
+    def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
+        return self._own.plan(grid, prompts)
+
+    def rows(self, todo: Todo) -> Iterator[Row]:
+        yield from self._own.rows([todo], lambda: False)

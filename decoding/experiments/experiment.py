@@ -1,106 +1,283 @@
-"""The folder of one experiment: what was asked for, its rows, how far it is, and whether somebody wants it to end.
+"""Experiments: what lies in the folder of one beside what every job has, where they are kept, and their runs again.
 
-grid.json      what was asked for last
-rows/          see `rows.py`
-status.json    how far it is: replaced whole, with the time of writing as a heartbeat
-stop           is there when somebody wants it to end after the run it is at
+grid.json    what was asked for last
+rows/        see `rows.py`
+
+Nothing here needs torch but a run that is decoded again:
+
+    session, prompt = begin_again(pair, row, limits)     # DecodeSession, Prompt
+    kept_output(folder, row["key"])                      # the tokens of the first time
 """
 
 import json
 import os
-import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
 
 from decoding.common.errors import ExperimentError
-from decoding.common.files import disk_errors, write_whole
-from decoding.common.processes import alive
-from decoding.experiments.rows import RowStore
+from decoding.common.files import user_folder, write_whole
+from decoding.experiments.rows import FOLDER, GRID, PARTS, SCHEMA, SERIES, RowStore, read_part, with_settings
+from decoding.jobs.job import LAUNCH, Followed, Job, jobs_below
 
 if TYPE_CHECKING:
+    from decoding.common.prompts import Prompt
     from decoding.experiments.grid import Grid
+    from decoding.models.pair import Pair
+    from decoding.session.session import DecodeSession, Limits
 
-GRID, STATUS, STOP = "grid.json", "status.json", "stop"
-
-State = Literal["running", "finished", "stopped", "failed"]
-
-
-@dataclass(frozen=True)
-class Status:
-    """How far an experiment is.
-
-    Attributes:
-        done, runs: runs kept, those of earlier times included, and runs of the whole grid.
-        failed: of them that could not be made.
-        now: what runs.
-        left_s: estimated seconds until the end, None while unknown.
-        message: for a person, where it ended early.
-        pid, written: the process, and when it wrote this (seconds since 1970).
-    """
-
-    state: State = "running"
-    done: int = 0
-    runs: int = 0
-    failed: int = 0
-    now: str = ""
-    left_s: float | None = None
-    message: str = ""
-    pid: int = 0
-    written: float = 0.0
+HERE = Path(__file__).parent
+GRIDS, RESULTS = HERE / "grids", HERE / "results"
+SHIPPED = RESULTS / "experiments"
+MODULE = f"{__package__}.sweep"  # what runs one
 
 
-class Experiment:
-    """The folder of one experiment.
+def experiments_home() -> Path:
+    """Where experiments go that name no other place: `DRAFTSCOPE_EXPERIMENTS`, else the user's cache folder."""
+    return Path(os.environ.get("DRAFTSCOPE_EXPERIMENTS") or user_folder("experiments"))
 
-    Args:
-        folder: made when something is to be kept in it.
-    """
 
-    def __init__(self, folder: Path):
-        self.folder, self.store = folder, RowStore(folder)
+def records_beside(file: Path) -> Path:
+    """Where the records lie that belong to the `.json` of a benchmark."""
+    return file.with_suffix(".csv.gz")
 
-    def status(self) -> Status | None:
-        """How far it is; None where nothing was ever run. A process that died without a word counts as stopped.
 
-        Raises:
-            ExperimentError: the status is damaged.
-        """
-        file = self.folder / STATUS
-        try:
-            status = Status(**json.loads(file.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, TypeError) as error:
-            raise ExperimentError(f"{file} cannot be read ({error}): run the grid again, no row is lost.") from None
-        if status.state == "running" and not alive(status.pid, status.written):
-            return replace(status, state="stopped", message="Its process ended: run the grid again, it goes on.")
-        return status
+class Experiment(Job):
+    """The folder of one experiment, made when something is to be kept in it."""
 
-    def write_status(self, status: Status) -> None:
-        """Say how far it is."""
-        status = replace(status, pid=os.getpid(), written=time.time())
-        write_whole(self.folder / STATUS, json.dumps(asdict(status)).encode(), ExperimentError)
+    NOUN, UNIT = "sweep", "runs"
+    MARKS = (LAUNCH, GRID, FOLDER)
+    ENDED = "Ended at once: resume runs what is missing."
 
-    def ask_to_stop(self) -> None:
-        """Ask the process that runs it to end after the run it is at."""
-        with disk_errors(self.folder, ExperimentError):
-            (self.folder / STOP).touch()
+    @cached_property
+    def store(self) -> RowStore:
+        """Its rows."""
+        return RowStore(self.path)
 
-    def asked_to_stop(self) -> bool:
-        """Whether somebody has."""
-        return (self.folder / STOP).exists()
+    @property
+    def shipped(self) -> bool:
+        """Whether it came with the program."""
+        return self.path.parent == SHIPPED
 
     def begin(self, grid: "Grid") -> None:
         """Make the folder ready for a grid.
 
         Raises:
-            ExperimentError: another process runs it, or the folder cannot be written.
+            ExperimentError: another process runs it.
+            DiskError: the folder cannot be written.
         """
         status = self.status()
-        if status is not None and status.state == "running" and status.pid != os.getpid():
-            raise ExperimentError(f"Process {status.pid} runs the experiment in {self.folder}: wait for it or stop it.")
-        with disk_errors(self.folder, ExperimentError):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / STOP).unlink(missing_ok=True)
-        write_whole(self.folder / GRID, json.dumps(asdict(grid), indent=1).encode(), ExperimentError)
+        if status.running and status.pid not in (0, os.getpid()):
+            raise ExperimentError(f"Process {status.pid} runs the experiment in {self.path}: wait for it or stop it.")
+        write_whole(self.path / GRID, json.dumps(asdict(grid), indent=1).encode())
+
+    def resume_command(self) -> tuple[str, ...] | None:
+        """Words that run what its grid still lacks, or begin what never began."""
+        if (self.path / GRID).exists():
+            return ("-m", MODULE, "--out", str(self.path), "--resume")
+        return super().resume_command()
+
+    def delete(self) -> None:
+        """Delete an experiment of the user's own with all its rows; see `Job`."""
+        if self.shipped:
+            raise ExperimentError(f"{self.path.name} came with the program, so nothing is deleted.")
+        super().delete()
+
+
+def launch(grid: str | Path, *more: str, folder: Path | None = None) -> Experiment:
+    """Run a grid, by its name in `decoding/experiments/grids` or its file, in a process of its own.
+
+    Args:
+        more: arguments of the command, such as `"--count", "2"`.
+        folder: of the experiment; by default one of the grid's name below `experiments_home()`.
+
+    Raises:
+        JobError: it is at work, or no process can be started.
+        DiskError: the folder cannot be made.
+    """
+    file = Path(grid) if str(grid).endswith(".toml") else GRIDS / f"{grid}.toml"
+    experiment = Experiment(folder or experiments_home() / file.stem)
+    experiment.start(("-m", MODULE, str(file), "--out", str(experiment.path), *more))
+    return experiment
+
+
+def experiments() -> list[Experiment]:
+    """All experiments: the user's own, the one begun last first, then by name those that came with the program."""
+    shipped = sorted(jobs_below(SHIPPED, Experiment), key=lambda each: each.path.name)
+    return [*jobs_below(experiments_home(), Experiment), *shipped]
+
+
+def all_experiments() -> list[Path]:
+    """Folders of all experiments with rows, the user's own first: of the same run theirs counts."""
+    return [file.parent for home in (experiments_home(), SHIPPED) for file in sorted(home.glob(f"*/{FOLDER}"))]
+
+
+def seconds_per_token(rows: pd.DataFrame) -> float | None:
+    """What a token has cost so far in runs that are kept, a mean over them; None without any."""
+    kept = rows[rows["failure"].isna() & (rows["new_tokens"] > 0)] if len(rows) else rows
+    return float(kept["wall_s"].sum() / kept["new_tokens"].sum()) if len(kept) else None
+
+
+# What charts and tables are made of: per-iteration lists and output tokens would fill the memory.
+COLUMNS = [name for name in SCHEMA.names if name not in (*SERIES, "output_ids")]
+ASKED = {"name", "methods", "prompts", "samplings", "new_tokens", "reference", "repeats"}
+
+
+class FollowedExperiment(Followed):
+    """An experiment as one reader sees it; of its rows only what has come is read.
+
+    Attributes:
+        asked: the grid that it ran last as plain data; empty before its process has planned it.
+        troubles: sentences on files of rows that cannot be read; the rows of all others count.
+    """
+
+    job: Experiment
+
+    def __init__(self, job: Experiment):
+        super().__init__(job, job.shipped)
+        self.asked: dict[str, Any] = {}
+        self.troubles: tuple[str, ...] = ()
+        self._tables: dict[tuple[Path, int], pa.Table | str] = {}
+        self._frame: pd.DataFrame | None = None
+
+    @property
+    def key(self) -> str:
+        """What an address calls it."""
+        return f"results/{self.folder.name}" if self.shipped else self.folder.name
+
+    @property
+    def name(self) -> str:
+        """What lists call it: the name of its grid."""
+        return str(self.asked.get("name") or self.folder.name.replace("_", " "))
+
+    @property
+    def resumable(self) -> bool:
+        """Whether a process could run what its grid lacks."""
+        begun = bool(self.asked) or self.launched is not None
+        return begun and not self.shipped and not self.stand.running and self.stand.state != "finished"
+
+    def look(self) -> bool:
+        """See where it stands, and for what."""
+        try:
+            content = json.loads((self.folder / GRID).read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # none yet, or damaged: resuming it says so
+            content = {}
+        known = isinstance(content, dict) and content.keys() >= ASKED  # else another version wrote it
+        self.asked = content if known else {}
+        return super().look()
+
+    def rows(self) -> pd.DataFrame:
+        """All rows so far, each run once; the same object for as long as none has come."""
+        files = {file: _stamp(file) for file in sorted((self.folder / FOLDER).glob(PARTS))}
+        there = {(file, stamp) for file, stamp in files.items() if stamp is not None}
+        if self._frame is not None and there == set(self._tables):
+            return self._frame
+        tables = {key: self._tables.get(key) or _read(key[0]) for key in sorted(there)}
+        self._tables = {key: table for key, table in tables.items() if table is not None}
+        self.troubles = tuple(said for said in self._tables.values() if isinstance(said, str))
+        whole = [table for table in self._tables.values() if not isinstance(table, str)]
+        if whole:
+            self._frame = with_settings(pa.concat_tables(whole).to_pandas().drop_duplicates("key"))
+        else:
+            self._frame = pa.schema([SCHEMA.field(name) for name in COLUMNS]).empty_table().to_pandas()
+        return self._frame
+
+
+def _stamp(file: Path) -> int | None:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _read(file: Path) -> pa.Table | str | None:
+    """A file of rows; a sentence where it cannot be read; None where another process has just put it into a larger."""
+    try:
+        return read_part(file, COLUMNS)
+    except ExperimentError as error:
+        return str(error) if file.exists() else None
+
+
+def prompt_of(row: Mapping[str, Any]) -> "Prompt":
+    """The prompt of a kept run, whole.
+
+    Raises:
+        ExperimentError, PromptError: the set it is from cannot be had here, or no longer holds it.
+    """
+    from decoding.experiments.grid import PromptChoice
+    from decoding.experiments.plan import DATA_SETS, prompts_of
+
+    chosen = str(row["prompt_set"])
+    count = int(row["prompt"]) + 1 if chosen in DATA_SETS else None
+    for prompt in prompts_of(PromptChoice(chosen, count)):
+        if (prompt.kind, prompt.name) == (row["kind"], row["prompt"]):
+            return prompt
+    raise ExperimentError(
+        f"The prompt {row['kind']}/{row['prompt']} is no longer in {chosen}: put it back to decode this run again."
+    )
+
+
+def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tuple[DecodeSession, Prompt]":
+    """A session that decodes what a row was measured on, and the prompt it stands on, whole.
+
+    Args:
+        row: identity columns of `rows.SCHEMA`.
+
+    Raises:
+        ExperimentError: it was another pair's, an outside loop's, or its prompt is another text now.
+        DraftscopeError: its prompt or something trained that it used cannot be had here.
+    """
+    from decoding.compare.contestants import parse_contestant
+    from decoding.sampling.sampling import Sampling
+    from decoding.session.session import DecodeSession
+
+    if pair.info.name != row["pair"]:
+        raise ExperimentError(
+            f"This run was decoded by {row['pair']}, and {pair.info.name} is in memory: load that pair first."
+        )
+    contestant = parse_contestant(row["line"])
+    if contestant.method is None:
+        raise ExperimentError(f"{row['label']} is an outside loop without trees: there is nothing to step through.")
+    prompt = prompt_of(row)
+    vocabulary = pair.vocabulary
+    ids = vocabulary.encode_chat(prompt.text) if vocabulary.chat else vocabulary.encode(prompt.text)
+    ids = ids[: int(row["cut"])] if row["cut"] else ids
+    if len(ids) != row["prompt_tokens"]:
+        raise ExperimentError(
+            f"The prompt {prompt.kind}/{prompt.name} has {len(ids)} tokens here and had {row['prompt_tokens']} in the "
+            "sweep: it is another text or goes through another template."
+        )
+    sampling = Sampling(row["temperature"], row["top_p"], row["draft_temperature"], int(row["seed"]))
+    running = pair.with_engine(contestant.engine) if contestant.engine else pair
+    return DecodeSession(running, contestant.method, list(ids), sampling, limits), prompt
+
+
+def kept_output(folder: Path, key: str) -> tuple[int, ...]:
+    """The tokens that a run wrote when it was measured; empty where they are not kept.
+
+    Raises:
+        ExperimentError: a file of rows is damaged or of another version.
+    """
+    for file in sorted((folder / FOLDER).glob(PARTS)):
+        table = read_part(file, ["key", "output_ids"])
+        for place, known in enumerate(table.column("key").to_pylist()):
+            if known == key:
+                return tuple(table.column("output_ids")[place].as_py() or ())
+    return ()
+
+
+def same_text(first: Sequence[int], again: Sequence[int]) -> str:
+    """Whether a run wrote the same again, in a few words."""
+    shared = next((n for n, (one, other) in enumerate(zip(first, again, strict=False)) if one != other), None)
+    if not first:
+        return "the tokens of the first time are not kept"
+    if shared is not None:
+        return f"another text than in the sweep from token {shared + 1} on"
+    if len(again) < len(first):
+        return f"the same {len(again)} tokens as in the sweep so far"
+    return f"the same {len(first)} tokens as in the sweep"

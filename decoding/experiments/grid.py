@@ -1,13 +1,38 @@
-"""A grid of experiments: methods with settings that vary, prompts, lengths and samplings."""
+"""A grid of experiments: methods with settings that vary, prompts, lengths and samplings; and its TOML file.
 
-from collections.abc import Mapping
+name = "fixed trees"
+reference = "autoregressive"        # runs in every block, so that a speed-up is a ratio within it
+new_tokens = [64]
+repeats = 1
+keep = "all"                        # "tokens" leaves out figures per iteration, "figures" the tokens too
+
+[prompts]
+set = "samples"                     # or a folder, or a data set by name
+count = 4
+max_tokens = [64]                   # longer prompts are cut
+
+[[sampling]]
+temperature = 0.0
+seeds = [0]
+
+[[methods]]
+method = "fixed_tree"               # NAME[@ENGINE][:setting=value,...]
+vary = { max_depth = [3, 4, 5], branching = [2, 3], prune_probability = [0.03, 0.1] }
+"""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from decoding.common.errors import ExperimentError, SettingsError
+from decoding.common.files import write_whole
 from decoding.compare.comparison import Contestant
 from decoding.compare.contestants import contestant_label, parse_contestant
+from decoding.experiments.rows import GRID
 from decoding.methods.method import Method, fitted
 from decoding.models.presets import PairSettings
 from decoding.sampling.sampling import Sampling
@@ -164,3 +189,197 @@ def expect(condition: bool, message: str) -> None:
     """Raise `ExperimentError(message)` unless `condition` holds."""
     if not condition:
         raise ExperimentError(message)
+
+
+SWITCHES = ("ignore_end_of_text", "skip_contradictions")
+MOST_RUNS = 1_000_000
+MOST_FILE_BYTES = 1 << 20
+LARGEST = 2**63 - 1  # whole number that a row can hold
+
+
+def read_grid(path: Path) -> Grid:
+    """The grid in a TOML file.
+
+    Raises:
+        ExperimentError: no such file, no TOML, or something in it that is unknown or of the wrong kind.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_FILE_BYTES)
+        return grid_from(tomllib.loads(text.decode()), path.stem)
+    except OSError as error:
+        raise ExperimentError(f"{path} cannot be read ({error.strerror}): give a grid as a .toml file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path} is no TOML file ({error}): see decoding/experiments/grids.") from None
+
+
+def grid_from(content: Mapping[str, Any], name: str) -> Grid:
+    """The grid that a TOML document describes, checked as far as that goes without a pair.
+
+    Raises:
+        ExperimentError: something that is unknown or of the wrong kind, in one sentence that names it.
+    """
+    known = {each.name for each in fields(Grid)} - {"samplings"} | {"sampling"}
+    _only(content, known, "the grid")
+    plain = {key: content[key] for key in ("name", "reference", "repeats", "keep", *SWITCHES)
+             if key in content}  # fmt: skip
+    grid = Grid(
+        **{"name": name, **plain},
+        methods=tuple(_axis(entry) for entry in _tables(content, "methods")),
+        prompts=_prompts(content.get("prompts", {})),
+        samplings=tuple(each for entry in _tables(content, "sampling", [{}]) for each in _samplings(entry)),
+        new_tokens=_numbers(content.get("new_tokens", [64]), "new_tokens", least=1),
+        pair=content.get("pair", {}),
+    )
+    _check(grid)
+    return grid
+
+
+def _check(grid: Grid) -> None:
+    expect(bool(grid.methods), "The grid names no methods: add a table [[methods]].")
+    expect(bool(grid.samplings), "The grid names no sampling: give at least a temperature, 0 for greedy decoding.")
+    expect(isinstance(grid.name, str) and bool(grid.name.strip()), "name is the name of the grid, a text.")
+    expect(isinstance(grid.reference, str), "reference is the name of a method, or an empty text for none.")
+    expect(type(grid.repeats) is int and grid.repeats >= 1, f"repeats is at least 1, not {grid.repeats!r}.")
+    expect(grid.keep in get_args(Keep), f"keep is one of {', '.join(get_args(Keep))}, not {grid.keep!r}.")
+    for name in SWITCHES:
+        expect(isinstance(getattr(grid, name), bool), f"{name} is true or false, not {getattr(grid, name)!r}.")
+    expect(isinstance(grid.pair, Mapping), "pair is a table of settings of the pair.")
+    grid.pair_settings  # noqa: B018 - raises where a setting is unknown
+    samplings = {(s.temperature, s.top_p, s.draft_temperature): s for s in grid.samplings}
+    found = [contestants(grid, sampling) for sampling in samplings.values()]
+    lines, left_out = sum(len(each) for each, _ in found), [said for _, each in found for said in each]
+    if left_out and lines == len(found) * bool(grid.reference):
+        raise ExperimentError(left_out[0])  # nothing could be run
+    runs = lines * len(grid.new_tokens) * len(grid.prompts.max_tokens) * grid.repeats
+    expect(runs <= MOST_RUNS, f"The grid has {runs:,} runs for each prompt: at most {MOST_RUNS:,} can be kept apart.")
+
+
+def _axis(entry: Mapping[str, Any]) -> Axis:
+    _only(entry, {"method", "vary"}, "[[methods]]")
+    method, vary = entry.get("method"), entry.get("vary", {})
+    expect(isinstance(method, str), 'Each of [[methods]] needs method, such as method = "fixed_tree".')
+    expect(isinstance(vary, Mapping), f"vary of {method} is a table: vary = {{ branching = [2, 3] }}.")
+    values = {name: tuple(each if isinstance(each, list) else [each]) for name, each in vary.items()}
+    for name, each in values.items():
+        expect(bool(each), f"{name} of {method} varies over no value: give at least one.")
+    return Axis(method, values)
+
+
+def _prompts(entry: Any) -> PromptChoice:
+    expect(isinstance(entry, Mapping), "prompts is a table: [prompts] with set, count, kinds and max_tokens.")
+    _only(entry, {each.name for each in fields(PromptChoice)}, "[prompts]")
+    count, kinds = entry.get("count"), entry.get("kinds", [])
+    expect(count is None or (type(count) is int and count >= 1), f"count of prompts is at least 1, not {count!r}.")
+    expect(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds), "kinds is a list of texts.")
+    expect(isinstance(entry.get("set", ""), str), "set of prompts is samples, a folder or the name of a data set.")
+    tokens = _numbers(entry.get("max_tokens", [0]), "max_tokens", least=0)
+    return PromptChoice(entry.get("set", "samples"), count, tuple(kinds), tokens)
+
+
+def _samplings(entry: Mapping[str, Any]) -> list[Sampling]:
+    names = {"temperature", "top_p", "draft_temperature"}
+    _only(entry, names | {"seeds"}, "[[sampling]]")
+    for name in names & set(entry):
+        expect(type(entry[name]) in (int, float), f"{name} of [[sampling]] is a number, not {entry[name]!r}.")
+    seeds = _numbers(entry.get("seeds", [0]), "seeds", least=0)
+    plain = {name: float(entry[name]) for name in names & set(entry)}
+    try:
+        return [Sampling(**plain, seed=seed) for seed in seeds]
+    except SettingsError as error:
+        raise ExperimentError(str(error)) from None
+
+
+def _tables(content: Mapping[str, Any], name: str, instead: Sequence[Mapping] = ()) -> Sequence[Mapping[str, Any]]:
+    found = content.get(name, instead)
+    expect(
+        isinstance(found, Sequence) and all(isinstance(each, Mapping) for each in found),
+        f"{name} is a list of tables: write [[{name}]].",
+    )
+    return found
+
+
+def _numbers(values: Any, name: str, least: int) -> tuple[int, ...]:
+    given = values if isinstance(values, list) else [values]
+    expect(
+        bool(given) and all(type(value) is int and value >= least for value in given),
+        f"{name} is a list of whole numbers from {least} on, not {values!r}.",
+    )
+    expect(max(given) <= LARGEST, f"{name} has a number above {LARGEST:,}, which no row can hold.")
+    return tuple(given)
+
+
+def _only(content: Mapping[str, Any], known: set[str], where: str) -> None:
+    for name in content:
+        expect(name in known, f"{where} has no {name!r}: choose {', '.join(sorted(known))}.")
+
+
+FILE = "grid.toml"
+PLAIN = ("name", "reference", "new_tokens", "repeats", "keep", *SWITCHES)
+SAMPLED = ("temperature", "top_p", "draft_temperature")
+
+
+def grid_toml(grid: Grid) -> str:
+    """The text of a file that describes a grid."""
+    plain = {name: getattr(grid, name) for name in PLAIN}
+    prompts = grid.prompts
+    chosen = {"set": prompts.set, "count": prompts.count, "kinds": prompts.kinds, "max_tokens": prompts.max_tokens}
+    parts = [_lines(plain), "[prompts]", _lines(chosen)]
+    for sampling in grid.samplings:
+        named = {name: getattr(sampling, name) for name in SAMPLED}
+        parts += ["[[sampling]]", _lines(named | {"seeds": (sampling.seed,)})]
+    for axis in grid.methods:
+        parts += ["[[methods]]", "\n".join(_axis_lines(axis)) + "\n"]
+    if grid.pair:
+        parts += ["[pair]", _lines(grid.pair)]
+    return "\n".join(parts)
+
+
+def write_grid(grid: Grid, folder: Path) -> Path:
+    """Put a grid into the folder of an experiment; returns its file.
+
+    Raises:
+        DiskError: the disk is full, or the folder cannot be written.
+    """
+    write_whole(folder / FILE, grid_toml(grid).encode())
+    return folder / FILE
+
+
+def kept_grid(folder: Path) -> Grid:
+    """The grid that an experiment ran last.
+
+    Raises:
+        ExperimentError: it has run none, or what is kept of it is damaged, or names what is unknown here.
+    """
+    file = folder / GRID
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        samplings = [{"seeds": [each.pop("seed")], **each} for each in content.pop("samplings")]
+        content["prompts"] = {name: value for name, value in content["prompts"].items() if value is not None}
+    except FileNotFoundError:
+        raise ExperimentError(f"{folder} holds no grid: start a sweep of your own.") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ExperimentError(f"{file} cannot be read ({error}): start the sweep anew, no row is lost.") from None
+    return grid_from({**content, "sampling": samplings}, folder.name)
+
+
+def _axis_lines(axis: Axis) -> Iterator[str]:
+    yield f"method = {_written(axis.method)}"
+    for name, values in axis.vary.items():
+        yield f"vary.{name} = {_written(values)}"
+
+
+def _lines(values: Mapping[str, Any]) -> str:
+    """`name = value`, a line each; what is None stays at its default."""
+    return "".join(f"{name} = {_written(value)}\n" for name, value in values.items() if value is not None)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # A basic string of TOML is one of JSON but for this one character, which it wants escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+    if isinstance(value, Sequence):
+        return f"[{', '.join(_written(each) for each in value)}]"
+    return repr(value)

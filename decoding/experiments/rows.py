@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from decoding.common.errors import ExperimentError
-from decoding.common.files import disk_errors, write_whole
+from decoding.common.files import write_whole
 from decoding.trace.records import PHASES
 
 VERSION_KEY, VERSION = "draftscope_rows", "4"
@@ -149,7 +149,8 @@ def read_for(columns: Sequence[str]) -> list[str]:
 if TYPE_CHECKING:
     import pandas as pd
 
-FOLDER = "rows"
+FOLDER, PARTS = "rows", "part-*.parquet"
+GRID = "grid.json"  # what was asked for last, beside them
 
 
 class RowStore:
@@ -167,13 +168,11 @@ class RowStore:
         """Keep rows; what a row leaves out is null.
 
         Raises:
-            ExperimentError: the disk is full or cannot be written; what was kept before is as it was.
+            DiskError: the disk is full or cannot be written; what was kept before is as it was.
         """
         if not rows:
             return
         table = pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
-        with disk_errors(self.folder, ExperimentError):
-            self.folder.mkdir(parents=True, exist_ok=True)
         self._write(table)
 
     def keys(self) -> set[str]:
@@ -221,7 +220,7 @@ class RowStore:
             writer.write_table(packed(table).cast(SCHEMA))
             writer.add_key_value_metadata({VERSION_KEY: VERSION})
         file = self.folder / f"part-{self._next:06d}-{os.getpid()}.parquet"
-        write_whole(file, stream.getvalue(), ExperimentError)
+        write_whole(file, stream.getvalue())
         self._next += 1
 
     def _table(self, columns: list[str] | None) -> pa.Table:
@@ -232,7 +231,7 @@ class RowStore:
         return schema.empty_table()
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("part-*.parquet"))
+        return sorted(self.folder.glob(PARTS))
 
 
 def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:

@@ -1,36 +1,127 @@
 """Run a grid of methods and settings: `python -m decoding.experiments.sweep GRID.toml --out DIR`.
 
-A row per run is appended to Parquet files in DIR/rows. Called again it runs what is missing, whatever ended it before.
+A row per run is appended to Parquet files in DIR/rows. What is kept is never run again: called again it runs what is
+missing, whatever ended it before, also with more in its grid.
 """
 
 import argparse
-import signal
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from decoding.common.commands import run_main
-from decoding.common.errors import ExperimentError
-from decoding.experiments.crews import Crew, DeviceCrew, OwnCrew, devices_here
-from decoding.experiments.experiment import Status
-from decoding.experiments.grid import Grid, contestants
-from decoding.experiments.grid_file import read_grid
-from decoding.experiments.homes import SHIPPED, experiments_home
-from decoding.experiments.ray_crew import RayCrew
-from decoding.experiments.runner import run_grid
+from decoding.common.errors import DraftscopeError, ExperimentError, run_main
+from decoding.common.interruption import CancelledError
+from decoding.experiments.crews import Crew, DeviceCrew, RayCrew, devices_here
+from decoding.experiments.experiment import MODULE, SHIPPED, Experiment, experiments_home
+from decoding.experiments.grid import Grid, Keep, contestants, kept_grid, read_grid
+from decoding.experiments.plan import Block, prompts_of
+from decoding.experiments.rows import SERIES, Row
+from decoding.experiments.worker import OwnCrew, Todo
+from decoding.jobs.job import State, Status
+from decoding.jobs.process import ProgressLine, stop_signals
 from decoding.models.pair import load_pair
 
+LEFT_OUT: dict[Keep, tuple[str, ...]] = {"all": (), "tokens": (*SERIES,), "figures": (*SERIES, "output_ids")}
+FLUSH_S = 3.0  # of work that an interruption may cost
 EVERY_S = 2.0  # between two lines of progress where stderr is no terminal
+Report = Callable[[Status], None]
+
+
+def run_grid(
+    grid: Grid,
+    crew: Crew,
+    folder: Path,
+    report: Report = lambda status: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Status:
+    """Run what a grid lacks, block by block; returns how it ended.
+
+    Args:
+        report: hears how far it is, after every run.
+        stopped: asked between iterations, beside the folder; what is at work then is not kept.
+
+    Raises:
+        ExperimentError, PromptError: the grid, its prompts or the folder cannot be used.
+    """
+    experiment = Experiment(folder)
+    plan = crew.plan(grid, prompts_of(grid.prompts))
+    experiment.begin(grid)
+    work = _Work(experiment, plan, report, LEFT_OUT[grid.keep])
+    try:
+        for row in crew.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
+            work.keep(row)
+    except CancelledError:
+        experiment.clear_stop()
+        return work.end("stopped", "Stopped; resume runs what is missing.")
+    except DraftscopeError as error:
+        work.end("failed", str(error))
+        raise
+    except BaseException as error:
+        work.end("failed", f"{type(error).__name__}: {error}")
+        raise
+    return work.end("finished")
+
+
+class _Work:
+    """What is left of a plan, what of it is kept, and how long the rest may take."""
+
+    def __init__(self, experiment: Experiment, plan: list[Block], report: Report, left_out: tuple[str, ...]):
+        self._experiment, self._report, self._left_out = experiment, report, left_out
+        failures = experiment.store.table(["failure"]).to_pydict()
+        kept = dict(zip(failures["key"], failures["failure"], strict=True))
+        todo = [Todo(block, tuple(run for run in block.runs if run.key not in kept)) for block in plan]
+        self.todo = [each for each in todo if each.missing]
+        self._runs = sum(len(block.runs) for block in plan)
+        self._left = sum(len(each.missing) for each in self.todo)
+        self._failed = sum(kept.get(run.key) is not None for block in plan for run in block.runs)
+        self._made, self._waiting = 0, []
+        self._began = self._kept = time.monotonic()
+        experiment.write_status(self._status("running"))
+
+    def keep(self, row: Row) -> None:
+        """Take a row; it is on disk after `FLUSH_S` at the latest, if another follows."""
+        self._waiting.append({name: value for name, value in row.items() if name not in self._left_out})
+        self._made += 1
+        self._left -= 1
+        self._failed += row["failure"] is not None
+        status = self._status("running", f"{row['label']}: {row['kind']}/{row['prompt']}")
+        if time.monotonic() - self._kept > FLUSH_S:
+            self._flush()
+            self._experiment.write_status(status)
+        self._report(status)
+
+    def end(self, state: State, message: str = "") -> Status:
+        """Keep what waits, and say how it ended, also where that cannot be kept."""
+        try:
+            self._flush()
+        except BaseException as error:
+            self._experiment.write_status(self._status("failed", message=message or str(error)))
+            raise
+        if state == "finished":
+            self._experiment.store.compact()
+        status = self._status(state, message=message)
+        self._experiment.write_status(status)
+        return status
+
+    def _flush(self) -> None:
+        self._experiment.store.append(self._waiting)
+        self._waiting, self._kept = [], time.monotonic()
+
+    def _status(self, state: State, now: str = "", message: str = "") -> Status:
+        taken = time.monotonic() - self._began
+        left_s = taken / self._made * self._left if self._made else None
+        done = self._runs - self._left
+        return Status(state, now, done, self._runs, self._failed, left_s=left_s, message=message)
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
-    made = argparse.ArgumentParser(prog="python -m decoding.experiments.sweep", description=__doc__.splitlines()[0])
-    made.add_argument("grid", type=Path, metavar="GRID.toml", help="what to run: see decoding/experiments/grids")
+    made = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__.splitlines()[0])
+    made.add_argument("grid", type=Path, nargs="?", metavar="GRID.toml", help="see decoding/experiments/grids")
     made.add_argument("--out", type=Path, metavar="DIR", help="where rows are kept (default: the user's cache)")
+    made.add_argument("--resume", action="store_true", help="run what the grid that was run last in --out still lacks")
     made.add_argument("--save", action="store_true", help="keep them with the program, for benchmarks.papers")
     made.add_argument(
         "--prompts", metavar="SET", help="a folder of .txt files or a data set by name, in place of what the grid says"
@@ -45,31 +136,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--devices", metavar="A,B", help="such as cuda:0,cuda:1 (default: every GPU there is)")
     made.add_argument("--dry-run", action="store_true", help="only say what would be run")
     return made
-
-
-class Progress:
-    """A line that tells how far it is: rewritten on a terminal, now and then a new one elsewhere."""
-
-    def __init__(self):
-        self._said, self._terminal = 0.0, sys.stderr.isatty()
-
-    def __call__(self, status: Status) -> None:
-        now = time.monotonic()
-        if self._terminal or now - self._said > EVERY_S or status.done == status.runs:
-            self._said = now
-            line = f"{status.done} of {status.runs} runs, {in_words(status.left_s)} left: {status.now}"
-            print(f"\r{line[:110]:<110}" if self._terminal else line, end="" if self._terminal else "\n",
-                  file=sys.stderr, flush=True)  # fmt: skip
-
-
-def in_words(seconds: float | None) -> str:
-    """A time that is left: `3 min`."""
-    if seconds is None:
-        return "some time"
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def tell(grid: Grid) -> None:
@@ -98,26 +164,38 @@ def crew_for(args: argparse.Namespace, grid: Grid) -> Iterator[Crew]:
         yield crew
 
 
-def main() -> int:
-    args = parser().parse_args()
-    grid = read_grid(args.grid)
+def grid_of(args: argparse.Namespace) -> tuple[Grid, Path]:
+    """The grid that is asked for, and the folder of its rows.
+
+    Raises:
+        ExperimentError: it is not named, or cannot be read.
+    """
+    if args.resume and args.out is not None and args.grid is None:
+        grid, out = kept_grid(args.out), args.out
+    elif args.grid is not None and not args.resume:
+        grid, home = read_grid(args.grid), SHIPPED if args.save else experiments_home()
+        out = args.out or home / args.grid.stem
+    else:
+        raise ExperimentError("Name a grid, or with --resume the folder that is to go on: --out DIR.")
     if args.count is not None:
         if args.count < 1:
             raise ExperimentError(f"--count must be at least 1, not {args.count}.")
         grid = replace(grid, prompts=replace(grid.prompts, count=args.count))
     if args.prompts is not None:  # kinds of text are those of the set in the file
         grid = replace(grid, prompts=replace(grid.prompts, set=args.prompts, kinds=()))
+    return grid, out
+
+
+def main() -> int:
+    args = parser().parse_args()
+    grid, out = grid_of(args)
     tell(grid)
     if args.dry_run:
         return 0
-    out = args.out or (SHIPPED if args.save else experiments_home()) / args.grid.stem
-    asked: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
-    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
-    with crew_for(args, grid) as crew:
-        status = run_grid(grid, crew, out, Progress(), lambda: bool(asked))
+    with stop_signals(Experiment(out)), crew_for(args, grid) as crew:
+        status = run_grid(grid, crew, out, ProgressLine(EVERY_S))
     failed = f", {status.failed} could not be made" if status.failed else ""
-    print(f"\n{out}: {status.done} of {status.runs} runs{failed}; {status.message or status.state}")
+    print(f"\n{out}: {status.done} of {status.total} runs{failed}; {status.message or status.state}")
     return 0 if status.state == "finished" else 1
 
 

@@ -4,27 +4,28 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
+from decoding.common.files import ROOT
 from decoding.common.interruption import CancelledError
+from decoding.common.prompts import Prompt
 from decoding.compare.comparison import Contestant, Result, measured_call, warm_call
 from decoding.compare.contestants import format_contestant
 from decoding.costs.measuring import machine_words
-from decoding.experiments.plan import Block, Run
-from decoding.experiments.rows import LOOP_FREE, MEASURED
-from decoding.models.pair import Pair
-from decoding.session.limits import Limits
+from decoding.experiments.grid import Grid
+from decoding.experiments.plan import Block, Conditions, Run, blocks
+from decoding.experiments.rows import LOOP_FREE, MEASURED, Row
+from decoding.models.pair import Pair, pair_identity
+from decoding.session.session import Limits
 from decoding.trace.metrics import RunMetrics
 from decoding.trace.records import PHASES
 
-ROOT = Path(__file__).resolve().parents[2]
 TOLD = ("torch", "transformers")
 
 
@@ -130,8 +131,16 @@ def _series(result: Result) -> dict[str, Any]:
 WARM_UP_TOKENS = 8
 
 
-class Worker:
-    """A pair, and which ways to decode have been warmed up with it.
+@dataclass(frozen=True)
+class Todo:
+    """A block with the runs of it that are not kept yet."""
+
+    block: Block
+    missing: tuple[Run, ...]
+
+
+class OwnCrew:
+    """This process, with a pair that is loaded, and which ways to decode have been warmed up with it.
 
     Args:
         experiment: name of the grid, which stands in every row.
@@ -141,23 +150,25 @@ class Worker:
         self._pair, self._common = pair, {"experiment": experiment, **circumstances(pair)}
         self._warm: set[tuple[str, str | None]] = set()
 
-    def rows(self, block: Block, missing: Sequence[Run], stopped: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-        """The rows of some runs of a block, one after another.
+    def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
+        """See `crews.Crew`."""
+        return list(blocks(grid, self._pair, pair_identity(self._pair), prompts))
 
-        Raises:
-            CancelledError: somebody asked to stop; the run that was at work is not told.
-        """
-        conditions = block.conditions
-        limits = Limits(conditions.new_tokens, conditions.ignore_end_of_text, record="summary")
-        for run in missing:
-            if stopped():
-                raise CancelledError
-            started = time.time()
-            result = self._call(run.contestant, block, limits, stopped)
-            yield self._common | row_of(block, run, result, started)
+    def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
+        """See `crews.Crew`."""
+        for todo in todos:
+            conditions = todo.block.conditions
+            limits = Limits(conditions.new_tokens, conditions.ignore_end_of_text, record="summary")
+            for run in todo.missing:
+                if stopped():
+                    raise CancelledError
+                started = time.time()
+                result = self._call(run.contestant, conditions, limits, stopped)
+                yield self._common | row_of(todo.block, run, result, started)
 
-    def _call(self, contestant: Contestant, block: Block, limits: Limits, stopped: Callable[[], bool]) -> Result:
-        conditions = block.conditions
+    def _call(
+        self, contestant: Contestant, conditions: Conditions, limits: Limits, stopped: Callable[[], bool]
+    ) -> Result:
         pair = self._pair.with_engine(contestant.engine) if contestant.engine else self._pair
         ids, sampling = list(conditions.ids), conditions.sampling
         kind = (contestant.baseline or contestant.method.name, contestant.engine)

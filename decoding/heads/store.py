@@ -1,6 +1,5 @@
 """Trained draft heads on disk, as `trained_store` keeps them: `head.json` and `head.safetensors.xz` each."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import DraftscopeError, PairError
-from decoding.common.trained_store import Kind
+from decoding.common.trained_store import Kind, check_models, count_of, number_of, same_model, text_of
 
 if TYPE_CHECKING:
     from decoding.heads.network import HeadNetwork
@@ -64,20 +63,15 @@ class HeadCard:
 
 def all_heads() -> list[HeadCard]:
     """Every stored head that can be read: those of the program, then the user's, the latest first."""
-    return sorted(HEADS.all(SHIPPED, read_card), key=_place)
 
+    def place(card: HeadCard) -> tuple[int, int, float]:
+        """Those of the program by loss and by width of their training trees, the usual one first; then all others."""
+        if not card.shipped:
+            return 1, 0, 0.0
+        width = card.figures.get("top_k", USUAL_WIDTH)
+        return 0, list(LOSSES).index(card.loss), 0.0 if width == USUAL_WIDTH else width
 
-def _place(card: HeadCard) -> tuple[int, int, float]:
-    """Those of the program by loss and by width of their training trees, the usual one first; then all others."""
-    if not card.shipped:
-        return 1, 0, 0.0
-    width = card.figures.get("top_k", USUAL_WIDTH)
-    return 0, list(LOSSES).index(card.loss), 0.0 if width == USUAL_WIDTH else width
-
-
-def heads_for(identity: Mapping[str, Any]) -> list[HeadCard]:
-    """Stored heads that fit a pair, given by its `pair_identity`."""
-    return [card for card in all_heads() if fits(card, identity)]
+    return sorted(HEADS.all(SHIPPED, read_card), key=place)
 
 
 def find_head(name: str) -> HeadCard:
@@ -100,10 +94,7 @@ def head_label(name: str) -> str:
 
 def fits(card: HeadCard, identity: Mapping[str, Any]) -> bool:
     """Whether a head was trained for the target of this pair; its draft does not matter."""
-    mine, theirs = card.pair["target"], identity["target"]
-    same = all(mine[name] == theirs[name] for name in ("parameters", "layers", "vocab_size"))
-    # A target computed in fewer bits than it was trained with differs in its last digits.
-    return same and math.isclose(float(mine["weights"]), float(theirs["weights"]), rel_tol=1e-3)
+    return same_model(card.pair["target"], identity["target"])
 
 
 def require_fit(card: HeadCard, identity: Mapping[str, Any]) -> None:
@@ -132,7 +123,8 @@ def save_head(
         pair: `pair_identity` of the pair it was trained for.
 
     Raises:
-        TrainingError: the weights are no numbers, or the disk does not take them.
+        TrainingError: the weights are no numbers.
+        DiskError: the disk does not take them.
     """
     card = {
         "version": VERSION,
@@ -153,18 +145,22 @@ def read_card(folder: Path, name: str) -> HeadCard:
     """
 
     def card_of(content: Mapping[str, Any]) -> HeadCard:
-        card = HeadCard(
+        check_models(content["pair"], ("target",))
+        if content["version"] != VERSION or content["loss"] not in LOSSES:
+            raise ValueError
+        sizes = [value for key, value in content["config"].items() if key not in ("rope_theta", "norm_eps")]
+        if not all(0 < count_of(size) <= MOST_SIZE for size in sizes):
+            raise ValueError
+        return HeadCard(
             name=name,
             folder=folder,
             loss=content["loss"],
-            created=_text(content["created"]),
+            created=text_of(content["created"]),
             pair=content["pair"],
             config=content["config"],
-            figures={_text(key): float(value) for key, value in content["figures"].items()},
+            figures={text_of(key): number_of(value) for key, value in content["figures"].items()},
             shipped=folder.parent == SHIPPED,
         )
-        _check(card, content["version"])
-        return card
 
     return HEADS.read(folder, card_of)
 
@@ -183,22 +179,3 @@ def load_network(card: HeadCard) -> "HeadNetwork":
 def weights_digest(card: HeadCard) -> str:
     """A short digest of a head's weights, which tells it from others of its shape."""
     return sha256((card.folder / HEADS.weights).read_bytes()).hexdigest()[:12]
-
-
-def _check(card: HeadCard, version: Any) -> None:
-    """Raise `ValueError` or `KeyError` where a card cannot be that of a head."""
-    target = card.pair["target"]
-    _text(card.pair["name"]), _text(target["name"])
-    counts = [target[name] for name in ("parameters", "layers", "vocab_size")]
-    if version != VERSION or card.loss not in LOSSES or not all(type(count) is int for count in counts):
-        raise ValueError
-    sizes = [value for name, value in card.config.items() if name not in ("rope_theta", "norm_eps")]
-    if not all(type(size) is int and 0 < size <= MOST_SIZE for size in sizes):
-        raise ValueError
-    float(target["weights"])
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 500:
-        raise ValueError
-    return value

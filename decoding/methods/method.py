@@ -6,9 +6,11 @@ from typing import Any, Literal
 from decoding.common.errors import SettingsError, require
 from decoding.common.settings import VERIFICATION, SettingInfo, check_settings, setting, settings_of
 from decoding.drafters.base import Drafter, Measured
+from decoding.heads.head import with_draft
+from decoding.heads.store import head_label
 from decoding.sampling.sampling import Sampling
-from decoding.trace.node_orders import ORDER_NAMES, NodeOrder
 from decoding.trace.records import Setting, TreeLaw
+from decoding.trace.tree_mask import ORDER_NAMES, NodeOrder
 from decoding.verifiers import VERIFIERS, GreedyVerifier, NSSVerifier, Verifier
 
 CachePolicy = Literal["compaction", "rebuild"]
@@ -88,8 +90,6 @@ class Method:
         """
         if not self.draft_head and pair.head is None:
             return pair
-        from decoding.heads.head import with_draft  # brings torch
-
         return with_draft(pair, self.draft_head)
 
     def prepared(self, measured: Measured) -> "Method":
@@ -132,8 +132,6 @@ class Method:
 
 def _renamed(label: str, before: str, after: str) -> str:
     """A label that tells another draft head: `SALF` becomes `SALF + TALF head`."""
-    from decoding.heads.store import head_label
-
     bare = label.removesuffix(f" + {head_label(before)}") if before else label
     return f"{bare} + {head_label(after)}" if after else bare
 

@@ -1,35 +1,83 @@
-"""Bring one model from a folder or the Hub onto a device, and say in one sentence why that failed."""
+"""Targets larger than their device: weights that wait in CPU memory, or on disk, and come over for every pass."""
 
 import copy
 import gc
-import importlib.util
 import logging
 import os
 import re
 import socket
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+import psutil
 import torch
 from huggingface_hub import constants as hub_constants
 from safetensors import SafetensorError
+from torch import Tensor, nn
 from transformers.generation.configuration_utils import GenerationConfig
 from transformers.models.auto.configuration_auto import AutoConfig
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from transformers.models.auto.tokenization_auto import AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from decoding.common.errors import OutOfMemoryError, PairError, first_line, is_failure
-from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.errors import OutOfMemoryError, PairError, first_line, is_failure, is_out_of_memory
+from decoding.engines.attention import GROUPED_SDPA, can_group
 from decoding.models.checks import check_config
 from decoding.models.folder import AGAIN, check_folder, check_ids, explain_tokenizer, stored_parameters
-from decoding.models.grouped_attention import GROUPED_SDPA, can_group
-from decoding.models.offload import is_on, placement
 from decoding.models.presets import EMBEDDED, PairSettings, local_folder, model_folder, model_shape
+
+# Of the memory that is free, for weights: the conversion of a weight file needs some as well.
+CPU_MEMORY_SHARE = 0.9
+
+
+def placement(max_memory_gib: float | None, device: str, gpus: int, free_cpu_bytes: int | None) -> dict[str, Any]:
+    """How `from_pretrained` is to place the layers of a model; what does not fit on a device goes to the next.
+
+    From a GPU that is CPU memory, then disk; from a CPU it is disk, where the weight files are read in place.
+
+    Args:
+        max_memory_gib: what weights may take of each device, the largest layer's turn included; None sets no limit.
+        gpus: how many GPUs to use, where `device` is one.
+        free_cpu_bytes: free CPU memory, None if unknown.
+    """
+    if max_memory_gib is None:
+        return {"device_map": "auto"}
+    limit = int(max_memory_gib * 2**30)
+    if device == "cpu":
+        return {"device_map": "auto", "max_memory": {"cpu": limit}}
+    cpu_limit = int(CPU_MEMORY_SHARE * (free_cpu_bytes or 0))
+    return {"device_map": "auto", "max_memory": {**dict.fromkeys(range(gpus), limit), "cpu": cpu_limit}}
+
+
+def is_offloaded(network: nn.Module) -> bool:
+    """Whether some weights come to the device only while their layer runs."""
+    return any(weight.is_meta for weight in network.parameters())
+
+
+def fetch_weight(layer: nn.Module) -> Tensor:
+    """The weight of a layer, wherever it is kept."""
+    return next(held["weight"] for held in _held_weights(layer)) if layer.weight.is_meta else layer.weight
+
+
+def drop_offloaded(network: nn.Module) -> None:
+    """Free the weights that are kept beside a network, whoever still holds it."""
+    for layer in network.modules():
+        for held in _held_weights(layer):
+            getattr(held.dataset, "state_dict", {}).clear()
+
+
+def _held_weights(layer: nn.Module) -> Iterator[Any]:
+    """Weights by name that accelerate's hooks bring to the device when this layer runs."""
+    hook = getattr(layer, "_hf_hook", None)
+    for one in getattr(hook, "hooks", (hook,)):
+        if getattr(one, "offload", False):
+            yield one.weights_map
+
 
 # How errors of huggingface_hub are recognised: by the names of the classes in the chain of causes.
 NO_NETWORK = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectError", "ConnectionError", "ConnectTimeout"}
@@ -124,7 +172,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
         gpus = torch.cuda.device_count() if settings.split else 1
         options |= placement(settings.max_memory_gib, device, gpus, free_bytes("cpu"))
         logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)  # or it would tell what was asked for
-    elif device != "cpu" and importlib.util.find_spec("accelerate"):
+    elif device != "cpu":
         options["device_map"] = {"": device}
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"  # or transformers would ask a Hub service to convert pickles
     transformers_logging.disable_progress_bar()
@@ -150,7 +198,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
     if wrong := _mismatch(report, len(network.state_dict()), source.name) or _not_finite(network, source.name):
         del network  # the error's traceback holds this frame
         raise PairError(wrong)
-    if split and not is_on(network, device):
+    if split and all(weight.device.type != torch.device(device).type for weight in network.parameters()):
         del network  # the error's traceback holds this frame
         raise PairError(
             f"There is no room on {device} for any layer of {source.name} beside the one that runs; "
@@ -264,9 +312,7 @@ def free_bytes(device: str) -> int | None:
     if device.startswith("cuda"):
         free, _ = torch.cuda.mem_get_info()
         return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    if device == "cpu" and importlib.util.find_spec("psutil"):
-        import psutil
-
+    if device == "cpu":
         return psutil.virtual_memory().available
     return None
 

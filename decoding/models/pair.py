@@ -4,17 +4,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from transformers.generation.configuration_utils import GenerationConfig
 
-from decoding.common.errors import OutOfMemoryError, PairError
-from decoding.common.forward_errors import is_out_of_memory
+from decoding.common.errors import OutOfMemoryError, PairError, is_out_of_memory
 from decoding.common.interruption import CancelledError, check_wanted
-from decoding.engines import Engine, Made, make_engine
-from decoding.models.checks import check_context, check_tokenizers, max_positions
+from decoding.engines.base import Engine, Visibility
+from decoding.engines.choose import Made, make_engine
+from decoding.engines.kv_cache import FeatureRows, KVCache
+from decoding.models.checks import (
+    check_context,
+    check_tokenizers,
+    check_tree_attention,
+    let_masks_decide,
+    max_positions,
+)
 from decoding.models.loading import (
     Source,
     check_room,
+    drop_offloaded,
+    fetch_weight,
     find_model,
     free_bytes,
     free_memory,
@@ -22,13 +32,9 @@ from decoding.models.loading import (
     load_tokenizer,
     out_of_memory,
 )
-from decoding.models.offload import drop_offloaded, fetch_weight
 from decoding.models.presets import EMBEDDED, PairSettings, choose_device, choose_dtype
-from decoding.models.tree_check import check_tree_attention, let_masks_decide
 from decoding.models.vocabulary import Vocabulary
 from decoding.trace.records import ModelInfo, PairInfo
-
-__all__ = ["EMBEDDED", "Model", "Pair", "PairSettings", "embedded_pair", "load_pair", "match_vocabulary", "release"]
 
 
 @dataclass(eq=False)
@@ -201,6 +207,37 @@ def match_vocabulary(draft_logits: torch.Tensor, size: int) -> torch.Tensor:
     return torch.nn.functional.pad(draft_logits, (0, missing), value=-torch.inf)
 
 
+def tree_forward(
+    model: Model,
+    cache: KVCache,
+    token_ids: np.ndarray,
+    positions: np.ndarray,
+    mask: Any,
+    keep: int = 0,
+    features: FeatureRows | None = None,
+) -> torch.Tensor:
+    """Run a model over tokens of a tree behind the rows of a cache; their rows are appended to the cache.
+
+    Args:
+        cache: one that `model.engine.new_cache` made.
+        token_ids: `[num_queries]`.
+        positions: `[num_queries]`, the length of the prefix + depth - 1, so that siblings share a position.
+        mask: a `Visibility` of `[num_queries, cache.length + num_queries]`, or what `model.engine.mask` made of it.
+        keep: project only the last `keep` rows to logits; 0 projects all.
+        features: takes the features of all tokens, for a draft head.
+
+    Returns:
+        Raw logits `[num_queries or keep, vocab_size]` on the device of the model's output.
+    """
+    if isinstance(mask, Visibility):
+        mask = model.engine.mask(mask)
+    if features is None:
+        return model.engine.run(cache, token_ids, positions, mask, keep)
+    logits, rows = model.engine.run_with_features(cache, token_ids, positions, mask, 0, keep or None)
+    features.append(rows)
+    return logits
+
+
 def load_pair(settings: PairSettings) -> Pair:
     """Load a pair and check that it can decode a draft tree.
 
@@ -220,7 +257,8 @@ def load_pair(settings: PairSettings) -> Pair:
     context = check_context([(s.name, s.config) for s in sources.values()], settings.context_length)
     tokenizer = load_tokenizer(target_source)
     check_tokenizers(tokenizer, load_tokenizer(draft_source), target_source.name, draft_source.name)
-    vocabulary = Vocabulary(tokenizer, _vocab_size(target_source), target_source.eos_ids, settings.chat)
+    vocab_size = target_source.config.get_text_config().vocab_size
+    vocabulary = Vocabulary(tokenizer, vocab_size, target_source.eos_ids, settings.chat)
     vocabulary.check(target_source.name)
     models = _load_models(sources, settings, device, dtype, context)
     for model in models.values():
@@ -280,6 +318,8 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
         raise
     text = network.config.get_text_config()
     weights = list(network.parameters())
+    placed = (getattr(network, "hf_device_map", None) or {}).values()
+    places = {f"cuda:{place}" if isinstance(place, int) else str(place) for place in placed}
     info = ModelInfo(
         name=Path(source.name).name if Path(source.location).is_dir() else source.name,
         architecture=type(network).__name__,
@@ -288,7 +328,7 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
         hidden_size=text.hidden_size,
         vocab_size=text.vocab_size,
         context=max_positions(network.config) or settings.context_length,
-        device=_device_name(network, inputs),
+        device="+".join(sorted(places)) if len(places) > 1 else str(inputs),
         dtype=str(network.dtype).removeprefix("torch."),
         attention=attention,
         weight_bytes=sum(weight.numel() * weight.element_size() for weight in weights),
@@ -296,12 +336,6 @@ def _load_model(source: Source, settings: PairSettings, device: str, dtype: str,
     positions = min(info.context, settings.context_length)
     loaded = Loaded(network)
     return Model(info, inputs, network.dtype, mask_kind, mask_keys, text.num_hidden_layers, positions, loaded)
-
-
-def _device_name(network: Any, inputs: torch.device) -> str:
-    placed = (getattr(network, "hf_device_map", None) or {}).values()
-    places = {f"cuda:{place}" if isinstance(place, int) else str(place) for place in placed}
-    return "+".join(sorted(places)) if len(places) > 1 else str(inputs)
 
 
 def _drop(model: Model) -> None:
@@ -325,10 +359,6 @@ def _clamp_ids(draft: Model, size: int) -> None:
     rows = draft.network.get_input_embeddings().weight.shape[0]
     if rows < size:
         draft.network.get_input_embeddings().register_forward_pre_hook(lambda _, args: (args[0].clamp(max=rows - 1),))
-
-
-def _vocab_size(source: Source) -> int:
-    return source.config.get_text_config().vocab_size
 
 
 def _clean_generation(vocabulary: Vocabulary, **changes: Any) -> GenerationConfig:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from decoding.common.engine_names import ENGINES, is_engine
 from decoding.common.errors import PairError, require
+from decoding.common.settings import ENGINES, is_engine
 from decoding.models.folder import CONFIG, check_values, read_object, stored_parameters
 
 EMBEDDED = "embedded"
@@ -199,13 +199,12 @@ def choose_dtype(settings: PairSettings, device: str) -> str:
     return "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float16"
 
 
-def memory_estimate(settings: PairSettings, dtype: str | None = None) -> int | None:
+def memory_estimate(settings: PairSettings) -> int | None:
     """Bytes that a pair will need: weights in its dtype, caches of the context and logits of a tree.
 
     Known without a network for presets, the embedded pair, local folders and cached models; None for the others.
     """
-    if dtype is None:
-        dtype = settings.dtype
+    dtype = settings.dtype
     if dtype == "auto":
         device = "cpu" if settings.device == "cpu" else choose_device(settings.device)
         dtype = choose_dtype(settings, device)

@@ -6,7 +6,7 @@ Figures 2 and 9 and Table 5 are made of what `benchmarks.draft_acceptance` and `
 from collections.abc import Mapping
 
 from decoding.papers.exhibit import PER_PASS, SPEEDUP, Exhibit, Figure, Ordering, Way
-from decoding.trace.node_orders import ORDER_NAMES
+from decoding.trace.tree_mask import ORDER_NAMES
 
 PAPER = "DySpec"
 DYSPEC, THRESHOLD, SEQUOIA, SPECINFER = "DySpec", "DySpec, threshold", "Sequoia", "SpecInfer"

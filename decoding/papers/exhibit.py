@@ -84,7 +84,7 @@ class Exhibit:
         figures: columns; the first is the one that is drawn.
         by: column of the rows that a figure's axis is; empty for a table.
         only: values that columns of the rows must have to count.
-        view: what is made of the rows first, one of `views.VIEWS`.
+        view: what is made of the rows first, one of `judge.VIEWS`.
         stored: benchmark whose records in `decoding/experiments/results` it is made of; empty for a grid.
         axis: what the axis is called.
         needs: what has to be given for the command to measure this; empty where the samples will do.

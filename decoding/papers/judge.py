@@ -1,7 +1,11 @@
-"""Our rows for an exhibit: estimates with intervals over prompts, and whether the paper's orderings hold."""
+"""Our rows for an exhibit: estimates with intervals over prompts, whether the paper's orderings hold, and why not.
+
+What an exhibit is made of is a view: rows of runs, or passes and phases of those runs as rows of their own. Each has a
+way's name in `line`, the prompt, where it was measured, and figures.
+"""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -22,12 +26,140 @@ from decoding.experiments.estimates import (
     verdict,
     without_fitted,
 )
-from decoding.experiments.homes import GRIDS
+from decoding.experiments.experiment import GRIDS
 from decoding.experiments.rows import LOOP_FREE, SERIES
 from decoding.papers.exhibit import PER_PASS, Exhibit, Figure, Ordering, Way
-from decoding.papers.reasons import apart, of_time, of_tokens
 from decoding.papers.stored import stored_records
-from decoding.papers.views import VIEWS
+from decoding.trace.records import PHASES
+
+STEP = 16  # tokens of text that are one place on the axis of `passes`
+OWN = ("line", "label", "prompt_set", "kind", "prompt", "pair", "machine", "started", "temperature", "top_p")
+# How the parts of an iteration are called in `line` by `phases`, with the columns that they are the sum of.
+PARTS: dict[str, tuple[str, ...]] = {
+    "target": ("verify_s", "rebuild_s"),
+    "draft": ("draft_passes_s",),
+    "construction": ("construction_s", "prune_s"),
+    "mask": ("mask_s",),
+    "verification": ("select_s",),
+    "cache": ("commit_s", "adapt_s"),
+}
+
+
+def runs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows as they are, with what only exhibits need: `sampling` in words, `drafted_per_pass`, and `filled`.
+
+    A prompt that is not `filled` is shorter than the length asked for, about which it says nothing.
+    """
+    return rows.assign(
+        sampling=[
+            f"T = {temperature:g}" if top_p == 1 else f"top-p = {top_p:g}"
+            for temperature, top_p in zip(rows["temperature"], rows["top_p"], strict=True)
+        ],
+        drafted_per_pass=rows["drafted"] / rows["iterations"],
+        filled=rows["prompt_tokens"] == rows["cut"],
+    )
+
+
+def passes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over the passes of each run that begin within the same `STEP` tokens of its text.
+
+    `position` is where those tokens begin, `tree_nodes` and `accepted_nodes` are per pass. By place in the text and not
+    by number of the pass: only texts that are hard to guess have many passes.
+    """
+    parts = []
+    for _, row in rows.iterrows():
+        drafted, accepted, reached = (row[name] for name in ("drafted_nodes", "accepted_lengths", "committed_tokens"))
+        if drafted is None or accepted is None or not len(drafted):
+            continue
+        reached = np.asarray(reached)
+        count = int((reached <= row["loop_free_tokens"]).sum())
+        starts = np.concatenate([[0], reached[:-1]])[:count] // STEP * STEP
+        found = pd.DataFrame({"position": starts, "tree_nodes": drafted[:count], "accepted_nodes": accepted[:count]})
+        parts.append(found.groupby("position", as_index=False).mean().assign(**{name: row[name] for name in OWN}))
+    return pd.concat(parts, ignore_index=True) if parts else rows[:0].assign(position=[])
+
+
+def phases(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row per part of an iteration, named in `line`, with its `time_share`: of the seconds that all parts took.
+
+    Where the draft's passes were not timed one by one, neither they nor the tree's construction are told.
+    """
+    if not len(rows):
+        return rows.assign(time_share=[])
+    rows = rows[rows["drafted"].notna()].copy()
+    rows["label"] = rows["label"].str.partition(" · ")[0]  # changed settings are none of the name
+    rows["construction_s"] = rows["draft_s"] - rows["draft_passes_s"]
+    total = rows[[f"{phase}_s" for phase in PHASES]].sum(axis=1)
+    parts = [
+        rows[list(OWN)].assign(line=name, time_share=rows[list(columns)].sum(axis=1, skipna=False) / total)
+        for name, columns in PARTS.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+VIEWS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {"runs": runs, "passes": passes, "phases": phases}
+
+
+TIMED = {"draft_s": "drafting", "verify_s": "verifying"}
+SAME = 0.02  # shares below it are told as equal
+
+
+def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
+    """One sentence on the way that the paper has ahead, from rows of both on the same machine."""
+    one, other = _means(better), _means(worse)
+    tokens, taken = one["tokens"] / other["tokens"] - 1, one["pass_s"] / other["pass_s"] - 1
+    parts = [f"{better_name} commits {_more(tokens, 'tokens')} per pass than {worse_name}"]
+    parts.append(f"its passes take {_longer(taken)}")
+    name = max(TIMED, key=lambda phase: one[phase] - other[phase])
+    apart = one[name] - other[name]
+    if taken > SAME and apart > 0:
+        parts.append(f"most of it {TIMED[name]} ({1000 * one[name]:.2f} against {1000 * other[name]:.2f} ms)")
+    draft = one["draft_s"] / one["forwards"] if one["forwards"] else 0.0
+    if draft and one["verify_s"]:
+        parts.append(f"a draft forward costs {draft / one['verify_s']:.0%} of a verification here")
+    return "; ".join([" and ".join(parts[:2]), *parts[2:]]) + "."
+
+
+def of_tokens(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_name: str) -> str:
+    """One sentence on the tokens per pass of two ways: how many are drafted and how many of them are accepted."""
+    told = []
+    for name, rows in ((better_name, better), (worse_name, worse)):
+        drafted, accepted = (rows[column] / rows["iterations"] for column in ("drafted", "accepted"))
+        share = accepted.mean() / drafted.mean() if drafted.mean() else 0.0
+        told.append(f"{name} {drafted.mean():.1f} of which {accepted.mean():.2f} are accepted ({share:.1%})")
+    return f"Tokens drafted per pass: {told[0]}, {told[1]}."
+
+
+def apart(figure: Figure, better: float, worse: float, better_name: str, worse_name: str) -> str:
+    """One sentence on where two ways stand that are no runs: both figures as they were measured on the same samples."""
+    one, other = (f"{figure.scale * value:,.{figure.digits}f}" for value in (better, worse))
+    return f"{figure.words[:1].upper()}{figure.words[1:]}: {one} for {better_name}, {other} for {worse_name}."
+
+
+def _means(rows: pd.DataFrame) -> dict[str, float]:
+    """Per pass, means over rows: tokens, seconds, seconds by phase, draft forwards."""
+    passes = rows["iterations"]
+    figures = {
+        "tokens": rows["tokens_per_iteration"],
+        # Without the first, which reads the prompt: of baselines the prefill is not known apart.
+        "pass_s": (rows["wall_s"] - rows["ttft_s"]) / (passes - 1).clip(lower=1),
+        "forwards": rows["draft_forwards"].fillna(0) / passes,
+    }
+    figures |= {phase: rows[phase].fillna(0) / passes for phase in TIMED}
+    return {name: float(np.mean(values)) for name, values in figures.items()}
+
+
+def _more(share: float, what: str) -> str:
+    if abs(share) < SAME:
+        return f"no more {what}"
+    return f"{abs(share):.0%} {'more' if share > 0 else 'fewer'} {what}"
+
+
+def _longer(share: float) -> str:
+    if abs(share) < SAME:
+        return "as long"
+    return f"{abs(share):.0%} {'longer' if share > 0 else 'less time'}"
+
 
 Verdict = Literal["holds", "does not hold", "not decided here", "not run"]
 Key = tuple[str, object]  # words of a way, value on the axis

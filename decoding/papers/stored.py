@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from decoding.common.errors import ExperimentError
-from decoding.experiments.homes import RESULTS, experiments_home, records_beside
+from decoding.experiments.experiment import RESULTS, experiments_home, records_beside
 
 
 def own_records(benchmark: str) -> Path:

@@ -1,20 +1,21 @@
 """Real runs that come with the program: what Home and Learn show, and Step through until something is decoded.
 
-Written by `python -m decoding.record_home` and `python -m decoding.record_presets`; reading them needs no torch.
+Written by `python -m decoding.recorded`; reading them, and computing what they were chosen for, needs no torch.
 
     recorded_runs()                  # {"tree_helps": Path(...), ...}: every file, in the order of RECORDINGS
     recorded_run("tree_helps")       # its RunTrace
     rivals("tree_helps")             # {"chain": RunTrace, "plain": RunTrace}: runs on the same prompt, taken in turn
 """
 
+from collections import Counter
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from decoding.trace.archive import load_run
-from decoding.trace.records import IterationTrace, RunTrace
+from decoding.trace.records import RunTrace
 
 FOLDER = Path(__file__).parent
-HOME_FILE = FOLDER / "home.dscope"
 PROMPT = "stories/frog_and_boat"
 CHAIN, PLAIN = "chain", "plain"
 
@@ -30,6 +31,10 @@ RECORDINGS: dict[str, tuple[str, ...]] = {
     "lost_verify": (CHAIN,),
     "lost_rebuild": (CHAIN,),
 }
+# What took part in the recorded race, as `decoding.compare.contestants` reads it, in the order of the lanes.
+RACERS = {"autoregressive": "autoregressive", "linear": "linear:length=3", "hardware_aware": "hardware_aware"}
+RACE_PROMPT = "stories/lost_mitten"
+RACE_TOKENS, RACE_REPEATS, RACE_WARMUP = 64, 9, 2
 
 
 def recording_file(name: str, rival: str = "") -> Path:
@@ -59,16 +64,99 @@ def home_run() -> RunTrace:
     return recorded_run("home")
 
 
+@lru_cache(maxsize=1)
+def race_runs() -> tuple[RunTrace, ...]:
+    """The runs of the recorded race, each the median of its repeats."""
+    return tuple(load_run(recording_file("race", name)) for name in RACERS)
+
+
 def telling_iteration(run: RunTrace) -> int:
     """Index of the iteration that shows most at a glance: several accepted nodes, a rejected one, a recovered token."""
-    return max(range(len(run.iterations)), key=lambda index: (_telling(run.iterations[index]), -index))
+
+    def telling(index: int) -> tuple[float, int]:
+        iteration = run.iterations[index]
+        verdicts = [node.verdict for node in iteration.nodes]
+        accepted, rejected = len(iteration.accepted), verdicts.count("rejected")
+        score = 2.0 * min(accepted, 4) + (3.0 if iteration.final_kind == "recovered" else 0.0)
+        # A word that was rejected where another was accepted tells more than a lone chain; a crowd tells nothing.
+        branches = len({node.parent_id for node in iteration.nodes}) - iteration.tree_depth
+        score += 2.0 * min(rejected, 2) + min(max(branches, 0), 5) + (2.0 if 8 <= iteration.drafted <= 18 else 0.0)
+        return score - 5.0 * iteration.in_loop, -index
+
+    return max(range(len(run.iterations)), key=telling)
 
 
-def _telling(iteration: IterationTrace) -> float:
-    verdicts = [node.verdict for node in iteration.nodes]
-    accepted, rejected = len(iteration.accepted), verdicts.count("rejected")
-    score = 2.0 * min(accepted, 4) + (3.0 if iteration.final_kind == "recovered" else 0.0)
-    # A word that was rejected where another was accepted tells more than a lone chain; a crowd tells nothing.
-    branches = len({node.parent_id for node in iteration.nodes}) - iteration.tree_depth
-    score += 2.0 * min(rejected, 2) + min(max(branches, 0), 5) + (2.0 if 8 <= iteration.drafted <= 18 else 0.0)
-    return score - 5.0 * iteration.in_loop
+PUNCTUATION = (".", ",", "!", "?", " a", " I")
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """A place where the draft's first choice was rejected and a sibling of it accepted.
+
+    Attributes:
+        iteration: index of the iteration.
+        rejected, accepted: node ids of the first choice and of the sibling.
+        below: accepted nodes below the sibling.
+        residual: whether a test that could have passed rejected the first choice and left a recorded residual.
+    """
+
+    iteration: int
+    rejected: int
+    accepted: int
+    below: int
+    residual: bool
+
+
+def speed(run: RunTrace) -> float:
+    """Tokens per second of wall time, prefill included."""
+    return run.totals.new_tokens / run.totals.wall_s
+
+
+def tokens_per_pass(run: RunTrace) -> float:
+    """Committed tokens per verification pass (block efficiency)."""
+    return run.totals.new_tokens / len(run.iterations)
+
+
+def loops(run: RunTrace) -> bool:
+    """Whether any iteration begins inside a repeated n-gram."""
+    return any(iteration.in_loop for iteration in run.iterations)
+
+
+def rescues(run: RunTrace) -> tuple[Rescue, ...]:
+    """Every rescue of a run, in order."""
+    found = []
+    for iteration in run.iterations:
+        for place, node_id in enumerate(iteration.accepted if iteration.nodes else ()):
+            children = [iteration.nodes[child] for child in iteration.children(iteration.nodes[node_id].parent_id)]
+            first = max(children, key=lambda node: (node.draft_probability or 0.0, -node.node_id))
+            if first.node_id == node_id or first.verdict != "rejected":
+                continue
+            tests = [step for step in iteration.steps if step.child_id == first.node_id and not step.accepted]
+            left = any(step.residual_ids and step.acceptance_probability > 0 for step in tests)
+            below = len(iteration.accepted) - place - 1
+            found.append(Rescue(iteration.index, first.node_id, node_id, below, left))
+    return tuple(found)
+
+
+def best_rescue(run: RunTrace, residual: bool = False) -> Rescue | None:
+    """The rescue to show: one told in words where there is one, then most accepted below it, then the earliest."""
+    found = [rescue for rescue in rescues(run) if rescue.residual or not residual]
+    return max(found, key=lambda rescue: (in_words(run, rescue), rescue.below, -rescue.iteration), default=None)
+
+
+def in_words(run: RunTrace, rescue: Rescue) -> bool:
+    """Whether both siblings are words and what follows them is words and ordinary punctuation."""
+    iteration = run.iterations[rescue.iteration]
+    siblings = [iteration.nodes[rescue.rejected].text, iteration.nodes[rescue.accepted].text]
+    following = [*iteration.committed_texts, iteration.nodes[0].text]
+    return all(map(_is_word, siblings)) and all(_is_word(text) or text in PUNCTUATION for text in following)
+
+
+def _is_word(text: str) -> bool:
+    return len(text.strip()) > 1 and text.strip().isalpha()
+
+
+def threshold_moves(run: RunTrace) -> Counter:
+    """How often history adaptation really moved a setting, by decision (`bolder`, `more_careful`)."""
+    moved = (each.history for each in run.iterations if each.history is not None)
+    return Counter(history.decision for history in moved if dict(history.before) != dict(history.after))

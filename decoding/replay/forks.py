@@ -1,4 +1,4 @@
-"""In words, what one run does differently from another."""
+"""Forks: a run that parts from another one at an iteration, replayed from its stored rows or decoded live."""
 
 import time
 from collections.abc import Callable

@@ -5,12 +5,11 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from decoding.cache.kv_cache import KVCache
+from decoding.engines.kv_cache import KVCache
 from decoding.methods.method import Method
 from decoding.replay.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
 from decoding.replay.stored_state import filled_in, standing_before
 from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.session.cache_update import keep_committed_rows
 from decoding.session.checkpoints import Standing
 from decoding.session.edited_tree import edit_rows, explain_edits, nodes_by_path
 from decoding.session.recorder import Step, write_iteration
@@ -106,19 +105,12 @@ def _made(rows: StoredRows, session: "DecodeSession | None", standing: Standing,
     step.verification = standing.method.verifier.verify(step.draft, target, standing.draws)
     cut = cut_path(step.draft, step.verification, rows.room, _stops(rows.run, session))
     step.committed, step.kept, step.final_kind = cut.committed, cut.kept, cut.final_kind
-    _count_rows(step, rows, standing.method)
+    # The movement of both caches as the engine would have made it.
+    target, draft = (CountedRows(kv) if kv else None for kv in (recorded.kv_target, recorded.kv_draft))
+    step.keep_rows(target, draft, moved=True)
     _, step.history = standing.method.drafter.observe(step.draft.state, step.outcome())
     step.draws, step.times = tuple(standing.draws.record[drawn:]), NO_TIMES
     return step
-
-
-def _count_rows(step: Step, rows: StoredRows, method: Method) -> None:
-    """The movement of both caches as the engine would have made it."""
-    recorded, committed = rows.iteration, step.prefix_length + len(step.committed)
-    target = CountedRows(recorded.kv_target)
-    draft = CountedRows(recorded.kv_draft) if recorded.kv_draft else None
-    rebuild = method.cache_policy == "rebuild" and method.drafter.uses_draft_model
-    keep_committed_rows(step, committed, target, draft, rebuild, moved=True, head=bool(method.draft_head))
 
 
 def _stops(run: RunTrace, session: "DecodeSession | None") -> Container[int]:

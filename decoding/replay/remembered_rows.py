@@ -9,19 +9,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import require
-from decoding.common.optional_torch import Tensor, torch
 from decoding.replay.stored_rows import RowsMissing, StoredRows
 from decoding.replay.stored_state import iteration_at, method_of
 from decoding.trace.edits import Path
 from decoding.trace.records import RunTrace
-from decoding.tree.token_tree import TokenTree, TreePaths
+from decoding.tree.draft import TokenTree, TreePaths
 
 if TYPE_CHECKING:
     from decoding.models.pair import Pair
-    from decoding.sources.draft_head import HeadSource
-    from decoding.sources.draft_model import ModelSource
+    from decoding.sources.draft import HeadSource, ModelSource
 
 MOST_ASKED = 1024  # rows that a draft's cache has to hold beside its text
 
@@ -91,7 +91,7 @@ def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
         SettingsError: the run has no such iteration, or another pair decoded it.
         PairError: the head that drafted is damaged.
     """
-    # Both bring torch, which stored rows do without.
+    # Both bring transformers, which stored rows do without.
     from decoding.engines.clock import PhaseClock
     from decoding.session.cached_models import CachedModels
 

@@ -1,23 +1,22 @@
-"""Walk one tree with many seeds, as fast as its long laws allow."""
+"""Verify a recorded tree again from its stored rows: every verifier, exact expectations, as many seeds as wanted."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import SettingsError
 from decoding.common.interruption import pause_point
-from decoding.common.optional_torch import Tensor, torch
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows, exact_dtype
 from decoding.trace.records import IterationTrace, VerificationStep
 from decoding.trace.verdicts import Verdicts
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
-from decoding.verifiers.base import Decision, Verification
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.base import Decision, Verification, VerifiedTree
 
 LONG_LAW = 256  # shorter laws are summed sooner than looked up
 
@@ -117,13 +116,7 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
     """
     if not has_rows(iteration):
         raise SettingsError("The full rows of this iteration were not kept: decode it again to look at its verifiers.")
-    tree = TokenTree(iteration.nodes[0].token_id, len(iteration.nodes))
-    rest = iteration.nodes[1:]
-    tree.append(
-        np.array([node.parent_id for node in rest], dtype=np.int64),
-        np.array([node.token_id for node in rest], dtype=np.int64),
-        np.array([node.draft_probability for node in rest], dtype=np.float64),
-    )
+    tree = TokenTree.recorded(iteration.nodes)
     order = np.array(iteration.flatten_order)
     rows = ()
     if iteration.draft_logits is not None:

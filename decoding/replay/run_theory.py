@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
 from decoding.replay.replay import has_rows, replay, stored_tree
 from decoding.sampling.sampling import Sampling
 from decoding.trace.records import IterationTrace
+from decoding.verifiers.base import VerifiedTree
 from decoding.verifiers.theory import SOLVERS, acceptance_rate, best_acceptance, l1_distance
-from decoding.verifiers.verified_tree import VerifiedTree
 
 DRAWS = (1, 2, 4)
 BINS = 10

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from decoding.common.optional_torch import torch
+import torch
+
 from decoding.replay.replay import Outcome, Replayed, stored_tree
 from decoding.sampling.sampling import Sampling
 from decoding.trace.records import IterationTrace

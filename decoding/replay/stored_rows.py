@@ -5,16 +5,16 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import DraftscopeError
-from decoding.common.optional_torch import Tensor, torch
 from decoding.replay.stored_state import iteration_at
 from decoding.session.checkpoints import Standing
 from decoding.session.edited_tree import edit_draft
 from decoding.trace.edits import Edits, Path
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
-from decoding.tree.draft import Draft, in_order
-from decoding.tree.token_tree import TokenTree, TreePaths
+from decoding.tree.draft import Draft, TokenTree, TreePaths, in_order
 
 Side = Literal["draft", "target"]
 Place = tuple[np.ndarray, int]  # raw logits of an iteration, and a row of them

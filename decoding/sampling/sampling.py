@@ -1,9 +1,11 @@
-"""Largest entries of each row of a table: on a CPU in two steps, because PyTorch's own search there is slow."""
+"""Temperature and top-p; the largest entries of rows, on a CPU in two steps: the search of PyTorch is slow there."""
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from decoding.common.errors import PairError, require
-from decoding.common.optional_torch import Tensor, torch
 from decoding.common.settings import wrong_sampling
 from decoding.trace.records import SamplingTrace
 
@@ -67,7 +69,7 @@ class Sampling:
         return SamplingTrace(self.temperature, self.top_p, self.draft_temperature, self.seed)
 
 
-def exact_dtype(device: "torch.device") -> "torch.dtype":
+def exact_dtype(device: torch.device) -> torch.dtype:
     """The widest float of a device: verifiers compute in it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
@@ -143,12 +145,8 @@ class TargetRows:
 def check_laws(probs: Tensor, name: str) -> None:
     """Raise `ValueError` unless every row sums to 1 within rounding and nothing is negative."""
     bad = ~((probs.sum(-1, dtype=torch.float32) - 1).abs() <= LAW_ROUNDING) | (probs.amin(-1) < 0)
-    _refuse(bad, name, "must hold probabilities that sum to 1")
-
-
-def _refuse(bad: Tensor, name: str, rule: str) -> None:
     if bool(bad.any()):
-        raise ValueError(f"{name} {rule}: row {int(bad.int().argmax())} does not.")
+        raise ValueError(f"{name} must hold probabilities that sum to 1: row {int(bad.int().argmax())} does not.")
 
 
 def checked_law(probs: Tensor, name: str) -> Tensor:

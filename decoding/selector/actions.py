@@ -1,7 +1,19 @@
-"""The actions that a selector chooses from, K, L1 and L2 of a delayed tree (Eq. 8), and what it reads. Torch-free."""
+"""The actions that a selector chooses from, K, L1 and L2 of a delayed tree (Eq. 8), and what each costs. Torch-free.
 
+Two ways to count the time of an action (Eq. 11), from measured passes of both models:
+
+* `rows`: passes are priced by their rows as measured here, and what goes on around them is added.
+* `paper`: Eq. 11 as printed, passes of one row behind a context that has grown by what the tree holds.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from decoding.common.cost_model import CostCurve, CostModel
 
 MOST_PATHS, MOST_LENGTH = 4, 8
 
@@ -47,3 +59,109 @@ SCALARS: tuple[str, ...] = (
     "draft_s",
     "target_s",
 )
+
+
+Way = Literal["rows", "paper"]
+WAYS: tuple[Way, ...] = ("rows", "paper")
+
+
+@dataclass(frozen=True)
+class LatencyModel:
+    """Measured times of passes of a pair on one machine.
+
+    Attributes:
+        costs: passes by number of rows behind one prefix, and what an iteration and a level take beside them.
+        lengths: rows of context behind which passes of one row were timed, ascending.
+        draft_s, target_s: seconds of such a pass, t_q(l) and t_p(l).
+        selector_s: seconds that reading the features and choosing an action takes.
+    """
+
+    costs: CostModel
+    lengths: tuple[int, ...]
+    draft_s: tuple[float, ...]
+    target_s: tuple[float, ...]
+    selector_s: float
+
+    def draft_pass_s(self, length: np.ndarray | float) -> np.ndarray:
+        """t_q(l): seconds of a draft pass of one row."""
+        return np.interp(length, self.lengths, self.draft_s)
+
+    def target_pass_s(self, length: np.ndarray | float) -> np.ndarray:
+        """t_p(l): seconds of a target pass of one row."""
+        return np.interp(length, self.lengths, self.target_s)
+
+    def action_s(self, lengths: np.ndarray, way: Way = "rows", selecting: bool = False) -> np.ndarray:
+        """Modelled seconds of an iteration with each action, `[len(lengths), len(ACTIONS)]`.
+
+        Args:
+            lengths: tokens of the context, `[num_roots]`.
+            selecting: with what a selector costs: itself, and a draft pass over the root even where nothing is drafted.
+        """
+        lengths = np.asarray(lengths, dtype=float)[:, None]
+        found = (self._by_rows if way == "rows" else self._by_length)(lengths)
+        if selecting:
+            idle = np.array([not action.level_widths for action in ACTIONS])
+            root_s = self.draft_pass_s(lengths) + (self._level.seconds(1) - self._level_pass_s if way == "rows" else 0)
+            found = found + self.selector_s + idle * root_s
+        return found
+
+    def _by_rows(self, lengths: np.ndarray) -> np.ndarray:
+        levels_s = np.array([self._level.seconds(np.array(a.level_widths)).sum() for a in ACTIONS])
+        counts = np.array([len(action.level_widths) for action in ACTIONS])
+        nodes = np.array([1 + action.nodes for action in ACTIONS])
+        # The curves were taken behind one prefix: passes behind a longer one cost as much more as those of one row.
+        longer_draft_s = self.draft_pass_s(lengths) - self._level_pass_s
+        longer_target_s = self.target_pass_s(lengths) - self.target_pass_s(self.costs.prefix_length)
+        return levels_s + self.costs.verification.seconds(nodes) + counts * longer_draft_s + longer_target_s
+
+    def _by_length(self, lengths: np.ndarray) -> np.ndarray:
+        columns = []
+        for paths, trunk, branch in ACTIONS:
+            drafting = sum(self.draft_pass_s(lengths + step) for step in range(trunk))
+            drafting = drafting + sum(self.draft_pass_s(lengths + trunk + step * paths) for step in range(branch))
+            columns.append(drafting + self.target_pass_s(lengths + trunk + paths * branch))
+        return np.concatenate(columns, 1)
+
+    @property
+    def _level(self) -> CostCurve:
+        return self.costs.level
+
+    @property
+    def _level_pass_s(self) -> float:
+        return float(self.draft_pass_s(self.costs.prefix_length))
+
+    def as_json(self) -> dict[str, Any]:
+        """The model as JSON holds it."""
+        own = {name: list(getattr(self, name)) for name in ("lengths", "draft_s", "target_s")}
+        return {"costs": self.costs.as_json(), **own, "selector_s": self.selector_s}
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> "LatencyModel":
+        """The model that `as_json` wrote.
+
+        Raises:
+            ValueError, KeyError, TypeError: the content is damaged.
+        """
+        lengths = tuple(int(length) for length in content["lengths"])
+        times = [tuple(float(s) for s in content[name]) for name in ("draft_s", "target_s")]
+        if not lengths or list(lengths) != sorted(set(lengths)) or {len(each) for each in times} != {len(lengths)}:
+            raise ValueError("a latency model needs ascending lengths with a time of both models for each")
+        every = (*times[0], *times[1], float(content["selector_s"]))
+        if not all(0 <= seconds < np.inf for seconds in every):
+            raise ValueError("a time must be finite and not negative")
+        return LatencyModel(CostModel.from_json(content["costs"]), lengths, *times, float(content["selector_s"]))
+
+
+@lru_cache(maxsize=1)
+def same_chain() -> np.ndarray:
+    """For each action the first one that drafts trees of the same law, `[len(ACTIONS)]`.
+
+    Without a branch the number of paths means nothing, and one path is a chain wherever its trunk ends.
+    """
+    first: dict[Action, int] = {}
+    found = []
+    for place, (paths, trunk, branch) in enumerate(ACTIONS):
+        chain = paths == 1 or branch == 0
+        key = Action(1, trunk + branch, 0) if chain else Action(paths, trunk, branch)
+        found.append(first.setdefault(key, place))
+    return np.array(found)

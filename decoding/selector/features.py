@@ -6,7 +6,9 @@ At the previous token both models are known; at the root only the draft is, whos
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from decoding.common.optional_torch import Tensor, torch
+import torch
+from torch import Tensor
+
 from decoding.sampling.sampling import Sampling, target_law
 
 FLOOR = 1e-8  # a nucleus makes a divergence infinite: below this a probability counts as this in logarithms

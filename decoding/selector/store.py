@@ -1,16 +1,106 @@
-"""Trained selectors on disk, as `trained_store` keeps them: `selector.json` and `selector.safetensors.xz` each."""
+"""Trained selectors on disk, as `trained_store` keeps them: `selector.json` and `selector.safetensors.xz` each.
 
-import math
+What the card says is known before weights are read, without torch.
+"""
+
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import PairError, SettingsError
-from decoding.common.trained_store import Kind
-from decoding.selector.card import SelectorCard, card_as_json, card_from_json
+from decoding.common.trained_store import Kind, check_models, count_of, number_of, same_model, text_of
+from decoding.selector.actions import ACTIONS, SCALARS, Action
 
 if TYPE_CHECKING:
     from decoding.selector.network import SelectorNetwork
+
+
+VERSION = 1
+SAMPLED = ("temperature", "top_p", "draft_temperature")
+STATICS = ("action", "most_tokens", "root_action", "root_most_tokens")
+MOST_SIZE = 1 << 20  # of a hidden vector
+
+
+@dataclass(frozen=True)
+class Static:
+    """The best actions that are the same at every root, chosen on training roots.
+
+    Attributes:
+        temperature, top_p, draft_temperature: the sampling they are the best for.
+        action: by modelled tokens per second. most_tokens: by tokens per pass.
+        root_action, root_most_tokens: the same among trees that branch at the root, i.i.d. paths without a trunk.
+    """
+
+    temperature: float
+    top_p: float
+    draft_temperature: float
+    action: Action
+    most_tokens: Action
+    root_action: Action
+    root_most_tokens: Action
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as JSON holds it."""
+        return {
+            **{name: getattr(self, name) for name in SAMPLED},
+            **{name: list(getattr(self, name)) for name in STATICS},
+        }
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> "Static":
+        """The record that `as_json` wrote.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is damaged.
+        """
+        actions = [Action(*map(count_of, content[name])) for name in STATICS]
+        if any(action not in ACTIONS for action in actions):
+            raise ValueError
+        return Static(*(number_of(content[name]) for name in SAMPLED), *actions)
+
+
+@dataclass(frozen=True)
+class SelectorCard:
+    """What is known of a stored selector before its weights are read.
+
+    Attributes:
+        name: value of the setting `selector`.
+        verifier: whose expected tokens it was trained on.
+        created: date and time of the training, ISO 8601.
+        pair: `pair_identity` of the pair it was trained for.
+        config: settings of `SelectorConfig` by name.
+        mean, spread: of each scalar, as `network.Scaler` takes them.
+        statics: the samplings it has seen, with the best static action under each.
+        latency: `LatencyModel.as_json` of the machine it was trained for.
+        way: how that was counted, one of `latency.WAYS`.
+        figures: numbers of the training and of held-out roots by name.
+        shipped: whether it comes with the program.
+    """
+
+    name: str
+    folder: Path
+    verifier: str
+    created: str
+    pair: Mapping[str, Any]
+    config: Mapping[str, Any]
+    mean: tuple[float, ...]
+    spread: tuple[float, ...]
+    statics: tuple[Static, ...]
+    latency: Mapping[str, Any]
+    way: str
+    figures: Mapping[str, float]
+    shipped: bool = False
+
+    @property
+    def words(self) -> str:
+        """Verifier, pair and date: `Selector for specinfer, Embedded pair, 2026-11-22`."""
+        return f"Selector for {self.verifier}, {self.pair['name']}, {self.created[:10]}"
+
+    def static(self, temperature: float, top_p: float) -> Static:
+        """The best static action at the sampling seen that is nearest to this one."""
+        return min(self.statics, key=lambda s: (abs(s.top_p - top_p), abs(s.temperature - temperature)))
+
 
 SHIPPED = Path(__file__).parent / "trained"
 SELECTORS = Kind("selector", "selector", "selector", "leave selector empty")
@@ -38,18 +128,7 @@ def find_selector(name: str) -> SelectorCard:
 
 def fits(card: SelectorCard, identity: Mapping[str, Any]) -> bool:
     """Whether a selector was trained for this pair; what its models are called does not matter."""
-    for role in ("target", "draft"):
-        mine, theirs = card.pair[role], identity[role]
-        if any(mine[name] != theirs[name] for name in ("parameters", "layers", "vocab_size")):
-            return False
-        if mine["weights"] == theirs["weights"]:
-            continue
-        try:  # a model computed in fewer bits than it was trained with differs in its last digits
-            if not math.isclose(float(mine["weights"]), float(theirs["weights"]), rel_tol=1e-3):
-                return False
-        except ValueError:  # a draft head's digest
-            return False
-    return True
+    return all(same_model(card.pair[role], identity[role]) for role in ("target", "draft"))
 
 
 def require_fit(card: SelectorCard, identity: Mapping[str, Any]) -> None:
@@ -82,9 +161,18 @@ def save_selector(folder: Path, network: "SelectorNetwork", content: Mapping[str
         content: the fields of `SelectorCard` from `verifier` to `figures`, without `config`.
 
     Raises:
-        TrainingError: the weights are no numbers, or the disk does not take them.
+        TrainingError: the weights are no numbers.
+        DiskError: the disk does not take them.
     """
-    SELECTORS.save(folder, network.state_dict(), card_as_json(vars(network.config), content))
+    shape = vars(network.config)
+    card = {
+        "version": VERSION,
+        "actions": len(ACTIONS),
+        **content,
+        "statics": [static.as_json() for static in content["statics"]],
+        "config": {**shape, "hidden": list(shape["hidden"])},
+    }
+    SELECTORS.save(folder, network.state_dict(), card)
 
 
 def read_card(folder: Path, name: str) -> SelectorCard:
@@ -93,7 +181,35 @@ def read_card(folder: Path, name: str) -> SelectorCard:
     Raises:
         PairError: it is damaged.
     """
-    return SELECTORS.read(folder, lambda content: card_from_json(content, name, folder, folder.parent == SHIPPED))
+
+    def card_of(content: Mapping[str, Any]) -> SelectorCard:
+        check_models(content["pair"], ("target", "draft"))
+        shape = content["config"]
+        sizes = (*(shape[each] for each in ("target_size", "draft_size", "width")), *shape["hidden"])
+        whole = all(0 < count_of(size) <= MOST_SIZE for size in sizes) and len(shape["hidden"]) == 2
+        if content["version"] != VERSION or content["actions"] != len(ACTIONS) or not whole:
+            raise ValueError
+        mean, spread = (tuple(map(number_of, content[each])) for each in ("mean", "spread"))
+        statics = tuple(Static.from_json(entry) for entry in content["statics"])
+        if len(mean) != len(SCALARS) or len(spread) != len(SCALARS) or min(spread) <= 0 or not statics:
+            raise ValueError
+        return SelectorCard(
+            name=name,
+            folder=folder,
+            verifier=text_of(content["verifier"]),
+            created=text_of(content["created"]),
+            pair=content["pair"],
+            config=shape,
+            mean=mean,
+            spread=spread,
+            statics=statics,
+            latency=content["latency"],
+            way=text_of(content["way"]),
+            figures={text_of(key): number_of(value) for key, value in content["figures"].items()},
+            shipped=folder.parent == SHIPPED,
+        )
+
+    return SELECTORS.read(folder, card_of)
 
 
 def load_network(card: SelectorCard) -> "SelectorNetwork":

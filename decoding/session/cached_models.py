@@ -5,15 +5,13 @@ import copy
 import numpy as np
 import torch
 
-from decoding.cache.feature_rows import FeatureRows
-from decoding.cache.kv_cache import KVCache
 from decoding.common.interruption import check_wanted, turn
+from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
-from decoding.models.pair import Model, Pair
-from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.engines.kv_cache import FeatureRows, KVCache
+from decoding.models.pair import Model, Pair, tree_forward
 from decoding.sampling.sampling import Sampling
-from decoding.sources.draft_head import HeadSource
-from decoding.sources.draft_model import ModelSource, NoSource, TargetPast
+from decoding.sources.draft import HeadSource, ModelSource, NoSource, TargetPast
 from decoding.trace.records import KVTrace
 from decoding.tree.draft import Draft
 
@@ -41,43 +39,31 @@ class CachedModels:
             pair: the same target; where it has another draft, that begins without rows.
             needs_past: whether a selector reads the target's features.
         """
-        target_rows, draft = self.target_cache.length, self.draft_cache
-        other = self._with_draft(pair, target_rows, needs_past)
-        other.target_cache = self.target_cache.clone()
-        if draft is not None and self._same_draft(pair):
-            other.draft_cache = draft.clone()
-        elif uses_draft:
-            other.draft_cache = pair.drafting.engine.new_cache(self.target_cache.capacity)
-        else:
-            other.draft_cache = None
-        return other
+        kept = self.draft_cache is not None and self._same_draft(pair)
+        draft_rows = self.draft_cache.length if kept else 0 if uses_draft else None
+        return self.cut_clone(pair, self.target_cache.length, draft_rows, needs_past)
 
     def cut_clone(
         self, pair: Pair, target_rows: int, draft_rows: int | None, needs_past: bool = False
     ) -> "CachedModels":
-        """With a copy of the first rows; where they were released meanwhile the prompt has to be read again."""
-        other = self._with_draft(pair, target_rows, needs_past)
-        other.target_cache = _first_rows(self.target_cache, target_rows)
-        if draft_rows is None:
-            other.draft_cache = None
-        elif self.draft_cache is not None and self._same_draft(pair):
-            other.draft_cache = _first_rows(self.draft_cache, draft_rows)
-        else:
-            other.draft_cache = pair.drafting.engine.new_cache(self.target_cache.capacity)
-        other.prefilled = other.prefilled and other.target_cache.length >= target_rows
-        return other
+        """With a copy of the first rows; where they were released meanwhile the prompt has to be read again.
 
-    def _with_draft(self, pair: Pair, rows: int, needs_past: bool) -> "CachedModels":
-        """A copy for the draft of `pair`, with the first features where they are read; the caches are still these."""
-        other = copy.copy(self)
-        other.pair, other.features = pair, None
+        Args:
+            draft_rows: None: without a cache for the draft.
+        """
+        capacity, other = self.target_cache.capacity, copy.copy(self)
+        other.pair, other.features, other.draft_cache = pair, None, None
+        other.target_cache = _first_rows(self.target_cache, target_rows)
+        other.prefilled = self.prefilled and other.target_cache.length >= target_rows
+        if draft_rows is not None and self.draft_cache is not None and self._same_draft(pair):
+            other.draft_cache = _first_rows(self.draft_cache, draft_rows)
+        elif draft_rows is not None:
+            other.draft_cache = pair.drafting.engine.new_cache(capacity)
         if pair.head is not None or needs_past:
-            other.features = (
-                FeatureRows(self.target_cache.capacity) if self.features is None else self.features.first(rows)
-            )
+            other.features = FeatureRows(capacity) if self.features is None else self.features.first(target_rows)
             # A head reads the text while the caches are filled: its first forward takes what was committed last.
             read = self._same_draft(pair) or pair.head is None
-            other.prefilled = self.prefilled and read and other.features.length >= rows
+            other.prefilled = other.prefilled and read and other.features.length >= target_rows
         return other
 
     def _same_draft(self, pair: Pair) -> bool:
@@ -145,11 +131,11 @@ class CachedModels:
         """Target logits after every verified node, `[num_verified + 1, vocab_size]`, in one pass."""
         tree, order, cache = draft.tree, draft.order, self.target_cache
         tokens, positions = tree.tokens[order], len(text) - 1 + tree.depths[order]
-        mask = visibility(cache.length, tree.ancestors[order][:, order])
+        mask = Visibility(cache.length, tree.ancestors[order][:, order])
         missing = text[cache.length : -1]
         if missing:  # only without a draft, where the tree is its root and the pass a causal one
             tokens, positions = np.concatenate([missing, tokens]), np.arange(len(text))[-len(missing) - 1 :]
-            mask = causal_visibility(cache.length, len(tokens))
+            mask = Visibility.causal(cache.length, len(tokens))
         mask = self.pair.target.engine.mask(mask)
         clock.mark("mask")
         logits = tree_forward(self.pair.target, cache, tokens, positions, mask, len(order), self.features)
@@ -173,7 +159,7 @@ def _fill(model: Model, cache: KVCache, tokens: list[int], features: FeatureRows
     missing = tokens[cache.length : -1]
     if missing:
         positions = np.arange(cache.length, cache.length + len(missing))
-        mask = causal_visibility(cache.length, len(missing))
+        mask = Visibility.causal(cache.length, len(missing))
         tree_forward(model, cache, missing, positions, mask, keep=1, features=features)
 
 

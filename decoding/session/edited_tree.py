@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from decoding.common.errors import require
-from decoding.common.optional_torch import Tensor, torch
 from decoding.drafters.base import ProbabilitySource
 from decoding.sampling.sampling import Sampling
 from decoding.trace.edits import Edits, Path, edited_nodes, touches_first_child
 from decoding.trace.records import ForcedTrace, IterationTrace
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree, TreePaths
+from decoding.tree.draft import Draft, TokenTree, TreePaths
 from decoding.verifiers.base import Verifier
 
 # Verifiers that draw from the target's law and only look whether a child has the token: any tree will do.
@@ -48,7 +48,7 @@ def edit_draft(draft: Draft, source: ProbabilitySource, edits: Edits, text_of: C
             added.append(node)
         else:
             require(node not in verified, f"{_named(path, text_of)} is in the tree already: there is nothing to add.")
-        verified.update(_upwards(draft.tree, node))
+        verified.update(np.flatnonzero(draft.tree.ancestors[node]).tolist())  # with all above it
     for path in edits.force_out:
         node = _verified(path, ids, verified, text_of)
         verified -= set(np.flatnonzero(draft.tree.ancestors[:, node]).tolist())
@@ -102,9 +102,11 @@ def bias(edits: Edits, verifier: Verifier, sampling: Sampling, first_child: bool
         return ""
     if verifier.name in FIRST_CHILD and not first_child:
         return ""
+    moved = "a node put in" if edits.force_in else "a tree with a node taken out"
+    moved = "what was put in or taken out" if edits.force_in and edits.force_out else moved
     return (
         f"{verifier.label} verification relies on children being drawn from the draft's law, and "
-        f"{_what_moved(edits)} by hand is not, so the text no longer follows the target's law."
+        f"{moved} by hand is not, so the text no longer follows the target's law."
     )
 
 
@@ -142,11 +144,6 @@ def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
     return int(tree.append(np.array([parent]), np.array([path[-1]]), np.array([float(law[path[-1]])]))[0])
 
 
-def _upwards(tree: TokenTree, node: int) -> list[int]:
-    """A node and its ancestors."""
-    return np.flatnonzero(tree.ancestors[node]).tolist()
-
-
 def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> int:
     """The node at a path that goes to verification."""
     node = ids.get(path)
@@ -158,9 +155,3 @@ def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> 
 def _named(path: Path, text_of: Callable[[int], str]) -> str:
     """A node in words, the whole path of it."""
     return "The node " + " > ".join(repr(text_of(token)) for token in path) if path else "The root"
-
-
-def _what_moved(edits: Edits) -> str:
-    if edits.force_in and edits.force_out:
-        return "what was put in or taken out"
-    return "a node put in" if edits.force_in else "a tree with a node taken out"

@@ -6,16 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
-from decoding.device.choice import DeviceIteration, NextToken, choose_iteration
+from decoding.device.iteration import DeviceIteration, NextToken, choose_iteration
 from decoding.engines.clock import PhaseClock
 from decoding.sampling.sampling import TargetRows
-from decoding.session.cache_update import keep_committed_rows
 from decoding.session.cached_models import CachedModels
 from decoding.session.checkpoints import Standing
 from decoding.session.edited_tree import edit_draft, edit_rows
 from decoding.session.recorder import Step
-from decoding.sources.draft_head import HeadSource
-from decoding.sources.draft_model import ModelSource, NoSource
+from decoding.sources.draft import HeadSource, ModelSource, NoSource
 from decoding.trace.edits import Edits
 from decoding.tree.draft import Draft, in_order
 from decoding.verifiers.base import cut_path
@@ -109,12 +107,9 @@ class Iteration:
 
     def _update_caches(self, step: Step, moved: bool, clock: PhaseClock) -> None:
         """Both caches end up holding every committed token but the last one."""
-        models, method = self.models, self.standing.method
-        rebuild = method.cache_policy == "rebuild" and method.drafter.uses_draft_model
-        caches, head = (models.target_cache, models.draft_cache), models.pair.head is not None
-        keep_committed_rows(step, len(self.tokens), *caches, rebuild, moved, head)
-        models.keep_features(step.kv_target)
+        step.keep_rows(self.models.target_cache, self.models.draft_cache, moved)
+        self.models.keep_features(step.kv_target)
         clock.mark("commit")
-        if rebuild:
-            models.fill_target(self.tokens)
+        if step.rebuilds:
+            self.models.fill_target(self.tokens)
             clock.mark("rebuild")

@@ -1,4 +1,4 @@
-"""What a law of the target gives to the tokens of a draft tree and to tokens already picked out."""
+"""What one iteration leaves behind, and its record: what the laws of both models give to the nodes of the tree."""
 
 import time
 from collections.abc import Mapping
@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.drafters.base import Outcome
+from decoding.engines.kv_cache import KVCache, keep_rows
 from decoding.methods.method import Method
 from decoding.models.vocabulary import Vocabulary
 from decoding.sampling.sampling import Sampling, target_law, topk_rows
@@ -101,6 +103,32 @@ class Step:
     history: HistoryTrace | None = None
     times: PhaseTimes | None = None
     draws: tuple[DrawTrace, ...] = ()
+
+    @property
+    def rebuilds(self) -> bool:
+        """Whether the target's rows of the tree go and the committed tokens are run again."""
+        return self.method.cache_policy == "rebuild" and self.method.drafter.uses_draft_model
+
+    def keep_rows(self, target: KVCache, draft: KVCache | None, moved: bool = False) -> None:
+        """Leave the rows of every committed token but the last one in both caches, and note what moved.
+
+        Rows that a draft head drafted go, for they rest on its own features: the next iteration runs the accepted
+        tokens again with the target's.
+
+        Args:
+            moved: the device has moved the accepted rows already.
+        """
+        end, before = self.prefix_length + len(self.committed) - 1, self.target_rows_before
+        order = (*[-1] * (self.prefix_length - 1 - before), *self.draft.order.tolist())
+        path = {-1, 0, *self.kept}
+        kept = [before + row for row, node in enumerate(order) if node in path][: end - before]
+        self.kv_target = keep_rows(target, before, order, kept, drop_all=self.rebuilds, moved=moved)
+        if draft is None:
+            return
+        path = {-1, 0} if self.method.draft_head else path
+        before, order = self.source.rows_before, tuple(self.source.row_nodes)
+        kept = [before + row for row, node in enumerate(order) if node in path][: end - before]
+        self.kv_draft = keep_rows(draft, before, order, kept, moved=moved)
 
     @property
     def tree_depth(self) -> int:

@@ -1,67 +1,103 @@
-"""What a session has done so far as one record."""
+"""The session that decodes one iteration at a time, forks and rewinds; how far it may go; a pair opened for it."""
 
 import copy
+import operator
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import torch
 
-from decoding.common.errors import OutOfMemoryError, PairError, require
-from decoding.common.forward_errors import is_out_of_memory
-from decoding.common.hardware import describe_hardware
+from decoding.common.cost_model import CostModel
+from decoding.common.errors import OutOfMemoryError, PairError, PromptError, is_out_of_memory, require
+from decoding.common.interruption import check_wanted
 from decoding.costs.measured import MeasuredPair
-from decoding.engines.clock import PhaseClock, phase_times
+from decoding.costs.measuring import cost_model
+from decoding.engines.clock import PhaseClock, describe_hardware, phase_times
 from decoding.methods.method import Method
+from decoding.methods.methods import METHODS
 from decoding.models.loading import drop_frames
-from decoding.models.pair import Pair
+from decoding.models.pair import Pair, load_pair, release
+from decoding.models.presets import PairSettings
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.cached_models import CachedModels
 from decoding.session.checkpoints import Checkpoint, Checkpoints, Standing
 from decoding.session.edited_tree import explain_edits
 from decoding.session.iteration import Iteration
-from decoding.session.limits import Limits, check_prompt
 from decoding.session.recorder import Step, write_iteration
 from decoding.trace.edits import Edits, edits_at
-from decoding.trace.logits_retention import drop_old_rows, trace_bytes
 from decoding.trace.metrics import LoopDetector
-from decoding.trace.records import FORMAT_VERSION, IterationTrace, RunTrace, Totals
+from decoding.trace.records import FORMAT_VERSION, IterationTrace, Record, RunTrace, Totals
 from decoding.tree.draft import Draft
 
-if TYPE_CHECKING:
-    pass
+Rows = Literal["top", "open", "full"]
 
 
-def session_trace(session: "DecodeSession", own_from: int, peak_memory_bytes: int | None) -> RunTrace:
-    """The trace of a session up to the iteration it has reached."""
-    pair, method, sampling, text = session.pair, session.method, session.sampling, session.pair.vocabulary.text
-    return RunTrace(
-        format_version=FORMAT_VERSION,
-        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        method=method.name,
-        label=method.label,
-        settings=method.settings(),
-        pair=pair.info,
-        sampling=sampling.trace(),
-        max_new_tokens=session.limits.max_new_tokens,
-        prompt_ids=session.prompt_ids,
-        prompt_texts=tuple(text(token) for token in session.prompt_ids),
-        hardware=describe_hardware(pair.target.device),
-        iterations=tuple(session.iterations),
-        totals=Totals(
-            new_tokens=session.new_tokens,
-            prefill_s=session.prefill_s,
-            ttft_s=session.ttft_s,
-            wall_s=session.elapsed_s,
-            stopped=session.stopped,
-            peak_memory_bytes=peak_memory_bytes,
-        ),
-        own_from=own_from,
-    )
+@dataclass(frozen=True)
+class Limits:
+    """How far to decode and how much to record.
+
+    Attributes:
+        max_new_tokens: tokens after the prompt at most.
+        ignore_end_of_text: decode on past the stop tokens.
+        record: `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing.
+        rows: `top` keeps the top 20 of each law, `open` also the raw logits of the latest iteration, `full` of all.
+        row_bytes: memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
+    """
+
+    max_new_tokens: int = 128
+    ignore_end_of_text: bool = False
+    record: Record = "full"
+    rows: Rows = "top"
+    row_bytes: int | None = None
+
+    def __post_init__(self):
+        for name, least in (("max_new_tokens", 1), ("row_bytes", 0)):
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+            unlimited = name == "row_bytes" and value is None
+            require(whole or unlimited, f"{name} must be a whole number, at least {least}, not {value!r}.")
+        for name, choices in (("record", get_args(Record)), ("rows", get_args(Rows))):
+            value = getattr(self, name)
+            require(value in choices, f"{name} must be one of {', '.join(choices)}, not {value!r}.")
 
 
-__all__ = ["DecodeSession", "Limits", "decode"]
+def check_prompt(pair: Pair, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
+    """The token ids of a prompt, checked.
+
+    Raises:
+        PromptError: they are no ids of this pair, or with what is to follow they do not fit its context.
+    """
+    prompt_ids = _token_ids(prompt_ids, pair.logits_size)
+    if not prompt_ids:
+        raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
+    if len(prompt_ids) >= pair.context:
+        raise PromptError(
+            f"The prompt has {len(prompt_ids)} tokens and the context of this pair {pair.context}: shorten the prompt."
+        )
+    if len(prompt_ids) + max_new_tokens > pair.context:
+        raise PromptError(
+            f"{len(prompt_ids)} prompt tokens and {max_new_tokens} new ones exceed the context of {pair.context}: "
+            f"ask for at most {pair.context - len(prompt_ids)} new tokens."
+        )
+    return prompt_ids
+
+
+def _token_ids(given: Iterable[Any], size: int) -> list[int]:
+    """Whole numbers below `size` as plain ints; arrays and tensors of them are taken too."""
+    rule = f"prompt_ids must be token ids, whole numbers from 0 to {size - 1:,}"
+    ids: list[int] = []
+    try:
+        for token in given:
+            ids.append(operator.index(token))
+    except TypeError:
+        raise PromptError(f"{rule}, one after another; what stands at place {len(ids)} is none.") from None
+    wrong = next((place for place, token in enumerate(ids) if not 0 <= token < size), None)
+    if wrong is not None:
+        raise PromptError(f"{rule}; at place {wrong} stands {ids[wrong]:,}.")
+    return ids
 
 
 class DecodeSession:
@@ -249,8 +285,30 @@ class DecodeSession:
 
     def trace(self) -> RunTrace:
         """Everything so far as one record."""
-        own_from = self._checkpoints.made_by(self.method, self.sampling, self._count)
-        return session_trace(self, own_from, self._models.peak_memory())
+        text = self.pair.vocabulary.text
+        return RunTrace(
+            format_version=FORMAT_VERSION,
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            method=self.method.name,
+            label=self.method.label,
+            settings=self.method.settings(),
+            pair=self.pair.info,
+            sampling=self.sampling.trace(),
+            max_new_tokens=self.limits.max_new_tokens,
+            prompt_ids=self.prompt_ids,
+            prompt_texts=tuple(text(token) for token in self.prompt_ids),
+            hardware=describe_hardware(self.pair.target.device),
+            iterations=tuple(self.iterations),
+            totals=Totals(
+                new_tokens=self.new_tokens,
+                prefill_s=self.prefill_s,
+                ttft_s=self.ttft_s,
+                wall_s=self.elapsed_s,
+                stopped=self.stopped,
+                peak_memory_bytes=self._models.peak_memory(),
+            ),
+            own_from=self._checkpoints.made_by(self.method, self.sampling, self._count),
+        )
 
     def _prefill(self) -> None:
         """Fill the caches; reading the text again after they were released is no part of the call."""
@@ -322,20 +380,19 @@ class DecodeSession:
             return
         self.iterations.append(trace)
         self._checkpoints.keep(checkpoint)
-        room = trace_bytes(trace) if self.limits.rows == "open" else self.limits.row_bytes
+        room = trace.logits_bytes if self.limits.rows == "open" else self.limits.row_bytes
         if self.limits.rows != "top" and room is not None:
-            drop_old_rows(self.iterations, room)
+            self._drop_old_rows(room)
 
-
-def decode(
-    pair: Pair,
-    method: Method,
-    prompt_ids: list[int],
-    sampling: Sampling | None = None,
-    limits: Limits | None = None,
-) -> Iterator[IterationTrace]:
-    """Decode a prompt, one `IterationTrace` at a time."""
-    yield from DecodeSession(pair, method, prompt_ids, sampling, limits)
+    def _drop_old_rows(self, room: int) -> None:
+        """Drop the raw logits of the oldest iterations until what is left fits into `room` bytes."""
+        for place in range(len(self.iterations) - 1, -1, -1):
+            held = self.iterations[place]
+            if held.target_logits is None:  # rows go from the oldest on, so nothing older has any
+                break
+            room -= held.logits_bytes
+            if room < 0:
+                self.iterations[place] = replace(held, draft_logits=None, target_logits=None)
 
 
 def prepared(method: Method, pair: Pair, sampling: Sampling) -> Method:
@@ -348,3 +405,28 @@ def unrecorded(pair: Pair, method: Method, prompt_ids: list[int], max_new_tokens
     return DecodeSession(
         pair, method, prompt_ids, limits=Limits(max_new_tokens, ignore_end_of_text=True, record="none")
     )
+
+
+FIRST_TEXT, FIRST_TOKENS = "One day", 6
+
+
+def open_pair(settings: PairSettings) -> tuple[Pair, CostModel]:
+    """A pair that has decoded, and what its passes cost here; one that fails at that does not stay in memory.
+
+    Raises:
+        DraftscopeError: why it cannot be used, in one sentence.
+    """
+    pair = load_pair(settings)
+    try:
+        check_wanted()
+        warm_up(pair)
+        return pair, cost_model(pair, unrecorded)
+    except BaseException:  # whatever stopped it: nobody holds the pair who could release it
+        release(pair)
+        raise
+
+
+def warm_up(pair: Pair) -> None:
+    """Decode a few tokens: the first passes after loading are many times slower and would mislead on screen."""
+    prompt_ids = pair.vocabulary.encode(FIRST_TEXT)
+    list(DecodeSession(pair, METHODS["dynatree"], prompt_ids, limits=Limits(FIRST_TOKENS, ignore_end_of_text=True)))

@@ -1,1 +1,1 @@
-"""Where draft probabilities come from while decoding: a draft model, or a draft head."""
+"""Where draft probabilities come from: a draft model, a draft head, or a table."""

@@ -1,9 +1,10 @@
 """A draft and a target that are tables of probabilities: the tree logic runs on them as on models."""
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import TokenTree
 
 
 class TableSource:

@@ -5,10 +5,8 @@ A file may come from anyone, so every part of it is bounded before it is read an
 
 import io
 import json
-import os
 import re
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -18,7 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
+
 from decoding.common.errors import TraceFileError
+from decoding.common.files import whole_file
 from decoding.trace.codec import ArraysRead, ArraysToWrite, RecordError, from_json, shown, to_json
 from decoding.trace.older import drop_sentences, upgraded
 from decoding.trace.records import FORMAT_VERSION, RunTrace
@@ -44,6 +45,7 @@ DAMAGE = (
     zlib.error,
     struct.error,
     EOFError,
+    msgspec.DecodeError,
     ValueError,
     OverflowError,
     RuntimeError,  # RecursionError and NotImplementedError too
@@ -62,10 +64,11 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
     arrays = ArraysToWrite()
     try:
         document = {"format": FORMAT, "version": FORMAT_VERSION, "run": to_json(run, arrays.put)}
-        check_run(from_json(RunTrace, document["run"], arrays.get))
-    except RecordError as error:
+        # Unlike msgspec it refuses what is not finite instead of writing null.
+        text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+        check_run(from_json(RunTrace, msgspec.json.decode(text)["run"], arrays.get))
+    except (RecordError, TypeError, ValueError, msgspec.DecodeError) as error:
         raise TraceFileError(f"This run cannot be saved because its record is wrong ({error}): run it again.") from None
-    text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
     too_many = len(text) > MAX_JSON_BYTES or _num_values(text) > MAX_VALUES
     if too_many or len(text) + arrays.num_bytes > MAX_BYTES:
         size = (len(text) + arrays.num_bytes) // 2**20
@@ -77,7 +80,8 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
         _write_zip(target, text, arrays)
         return
     try:
-        _write_beside(Path(target), text, arrays, overwrite)
+        with whole_file(Path(target), overwrite) as file:
+            _write_zip(file, text, arrays)
     except OSError as error:
         reason = error.strerror or error
         raise TraceFileError(f"The run could not be written to {target} ({reason}): choose another place.") from None
@@ -97,25 +101,6 @@ def load_run(source: str | Path | BinaryIO, *, max_bytes: int = MAX_BYTES) -> Ru
     except OSError as error:
         reason = error.strerror or error
         raise TraceFileError(f"{source} could not be read ({reason}): choose a file saved with Draftscope.") from None
-
-
-def _write_beside(path: Path, text: bytes, arrays: ArraysToWrite, overwrite: bool) -> None:
-    """Write next to the target and rename, so that a full disk leaves no half file behind."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _write_zip(file, text, arrays)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # a temporary file is its owner's alone
-        if overwrite:
-            os.replace(name, path)
-        else:
-            os.link(name, path)  # unlike a check beforehand, it fails where a file came meanwhile
-            os.unlink(name)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def _write_zip(file: BinaryIO, text: bytes, arrays: ArraysToWrite) -> None:
@@ -160,7 +145,7 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         for info in entries.values():
             _check_ratio(info, FREE_BYTES if version == FORMAT_VERSION else OLD_FREE_BYTES)
         if version < FORMAT_VERSION:
-            drop_sentences(document.get("run"))
+            drop_sentences(document)
         arrays = ArraysRead()
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)
@@ -180,19 +165,12 @@ def _read_document(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
     text = _read_entry(archive, info, MAX_JSON_BYTES)
     if _num_values(text) > MAX_VALUES:
         raise RecordError(f"{RUN_ENTRY} holds more values than a run has")
-    return json.loads(text, object_pairs_hook=_mapping)
+    return msgspec.json.decode(text)
 
 
 def _num_values(text: bytes) -> int:
     """At least as many as the values and names in a JSON text."""
     return sum(text.count(sign) for sign in (b",", b":", b"[", b"{"))
-
-
-def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs):
-        raise RecordError("has a field twice")
-    return mapping
 
 
 @contextmanager

@@ -1,22 +1,21 @@
-"""Records to plain JSON values and back, driven by the type hints of the dataclasses in `decoding.trace.records`.
+"""Records to plain JSON values and back, driven by the types of the dataclasses in `decoding.trace.records`.
 
 A tuple of records becomes one list per field (columns), which is what makes a file small. Arrays go into an array
-store and leave a reference. Reading checks every value against its hint.
+store and leave a reference. Reading checks every value against its type, bounds included.
 """
 
 import io
-import math
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from functools import cache, partial
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import msgspec
 import numpy as np
-
-MAX_INT = 2**64
-MAX_TEXT = 2**12  # characters of any one text: far above the longest token, name or sentence
+from msgspec import UNSET, Meta, UnsetType
 
 
 class RecordError(Exception):
@@ -31,14 +30,15 @@ class RecordError(Exception):
         return RecordError(self.problem, f"{name}.{self.where}" if self.where else name)
 
 
-def shown(name: str) -> str:
-    """A name out of a file as an error quotes it: short, whatever it holds."""
-    return ascii(name[:40])[:60]
+def shown(value: object) -> str:
+    """A value out of a file as an error quotes it: short, whatever it holds."""
+    return reprlib.repr(value).encode("ascii", "backslashreplace").decode()[:60]
 
 
 Put = Callable[[str, np.ndarray], list[Any]]  # keeps the array of a field elsewhere, returns a reference to it
 Get = Callable[[Any], np.ndarray]  # the array of a reference, `RecordError` if there is none
-Reader = Callable[[Any, Get], Any]
+Make = Callable[[Any, Get], Any]
+PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")  # a step on the way to a value in an error of msgspec; it ends at a mapping
 
 
 def to_json(record: Any, put: Put) -> dict[str, Any]:
@@ -48,202 +48,115 @@ def to_json(record: Any, put: Put) -> dict[str, Any]:
 
 def from_json(record_type: type, value: Any, get: Get) -> Any:
     """A record of `record_type` from JSON values; anything that does not fit raises `RecordError`."""
-    return _reader(record_type)(value, get)
+    form, make = _form(record_type)
+    try:
+        read = msgspec.convert(value, form, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise _named(str(error), value) from None
+    return make(read, get)
+
+
+def _named(message: str, value: Any) -> RecordError:
+    """What msgspec says is wrong, with the value."""
+    problem, _, place = message.partition(" - at ")
+    where = ""
+    for step in PLACE.finditer(place):
+        where += step[0]
+        value = value[step[1] or int(step[2])]
+    return RecordError(f"{shown(value)} does not fit, {problem[0].lower()}{problem[1:]}", where.removeprefix("."))
 
 
 @cache
-def _hints(record_type: type) -> dict[str, tuple[Field, Any]]:
-    hints = get_type_hints(record_type)
-    return {field.name: (field, hints[field.name]) for field in fields(record_type)}
+def _fields(record_type: type) -> dict[str, tuple[Field, Any]]:
+    types = get_type_hints(record_type, include_extras=True)
+    return {field.name: (field, types[field.name]) for field in fields(record_type)}
 
 
-def _write(hint: Any, value: Any, put: Put, name: str) -> Any:
+def _row_of(kind: Any) -> type | None:
+    """The record of which a field is a table, None where it is none."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    row = get_args(kind)[0] if get_origin(kind) is tuple else None
+    return row if is_dataclass(row) else None
+
+
+def _write(kind: Any, value: Any, put: Put, name: str) -> Any:
     """Only the shape matters here: what is written is read back, and checked, before it goes to a file."""
     if is_dataclass(value):
-        return {key: _write(kind, getattr(value, key), put, key) for key, (_, kind) in _hints(type(value)).items()}
+        return {key: _write(each, getattr(value, key), put, key) for key, (_, each) in _fields(type(value)).items()}
     if isinstance(value, np.ndarray):
         return put(name, value)
     if isinstance(value, tuple):
-        item = get_args(hint)[0] if get_origin(hint) is tuple else None
-        if not is_dataclass(item):
+        row = _row_of(kind)
+        if row is None:
             return list(value)
-        columns = _hints(item).items()
-        return {key: [_write(kind, getattr(row, key), put, key) for row in value] for key, (_, kind) in columns}
+        return {
+            key: [_write(each, getattr(one, key), put, key) for one in value] for key, (_, each) in _fields(row).items()
+        }
     if isinstance(value, Mapping):
         return {str(key): entry for key, entry in value.items()}
     return value
 
 
 @cache
-def _reader(hint: Any) -> Reader:
-    """A function that reads and checks one value of type `hint`."""
-    if is_dataclass(hint):
-        return lambda value, get: _read_record(hint, value, get)
-    if hint is np.ndarray:
-        return lambda value, get: get(value)
-    origin, args = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return _union_reader(args)
-    if origin is tuple:
-        return _tuple_reader(args[0])
-    if origin is Literal:
-        return _literal_reader(args)
-    if origin is not None and issubclass(origin, Mapping):
-        return _mapping_reader(*args)
-    return _SCALARS[hint]
+def _form(kind: Any) -> tuple[Any, Make | None]:
+    """The type that a field has in JSON, and what makes its value of that; None where it is its value already."""
+    row = _row_of(kind)
+    if row is not None:
+        bounds = get_args(kind)[1:] if get_origin(kind) is Annotated else (Meta(),)
+        return _struct(row, lambda form: Annotated[(list[form], *bounds)]), partial(_table, row, _makes(row))
+    if is_dataclass(kind):
+        return _struct(kind, lambda form: form), partial(_record, kind, _makes(kind))
+    if kind is np.ndarray:
+        return tuple[str, int, int], lambda reference, get: get(reference)
+    if NoneType in get_args(kind):
+        form, make = _form(get_args(kind)[0])
+        return form | None, make and (lambda value, get: None if value is None else make(value, get))
+    return kind, None
 
 
-def _read_record(record_type: type, value: Any, get: Get) -> Any:
-    if type(value) is not dict:
-        raise RecordError("is not a record")
-    known = _hints(record_type)
-    _refuse_unknown(value, known)
-    read = {}
-    for name, (field, hint) in known.items():
-        if name in value:
-            read[name] = _inside(name, _reader(hint), value[name], get)
-        else:
-            read[name] = _default(field)
-    return record_type(**read)
+def _struct(record_type: type, wrapped: Callable[[Any], Any]) -> type:
+    """What stands for records in JSON; fields with a default may be missing, as in older files of a format."""
+    listed = []
+    for name, (field, kind) in _fields(record_type).items():
+        form = wrapped(_form(kind)[0])
+        required = field.default is MISSING and field.default_factory is MISSING
+        listed.append((name, form) if required else (name, form | UnsetType, UNSET))
+    return msgspec.defstruct(record_type.__name__, listed, kw_only=True, forbid_unknown_fields=True)
 
 
-def _read_table(record_type: type, value: Any, get: Get) -> tuple[Any, ...]:
+def _makes(record_type: type) -> dict[str, tuple[Field, Make | None]]:
+    return {name: (field, _form(kind)[1]) for name, (field, kind) in _fields(record_type).items()}
+
+
+def _record(record_type: type, makes: dict[str, tuple[Field, Make | None]], read: Any, get: Get) -> Any:
+    values = {name: value for name in makes if (value := getattr(read, name)) is not UNSET}
+    for name, value in values.items():
+        if (make := makes[name][1]) is not None:
+            (values[name],) = _inside(name, make, [value], get)
+    return record_type(**values)
+
+
+def _table(record_type: type, makes: dict[str, tuple[Field, Make | None]], read: Any, get: Get) -> tuple[Any, ...]:
     """Rows from columns."""
-    known = _hints(record_type)
-    if type(value) is not dict or not all(type(column) is list for column in value.values()):
-        raise RecordError("is not a table")
-    _refuse_unknown(value, known)
-    lengths = {len(column) for column in value.values()}
-    if len(lengths) != 1:
-        raise RecordError("has columns of different lengths")
+    columns = {name: getattr(read, name) for name in makes}
+    lengths = {len(column) for column in columns.values() if column is not UNSET}
+    if len(lengths) > 1:
+        raise RecordError(f"has columns of different lengths: {', '.join(map(str, sorted(lengths)))}")
     rows = lengths.pop()
-    columns = []
-    for name, (field, hint) in known.items():
-        if name in value:
-            read = _reader(hint)
-            columns.append([_inside(name, read, entry, get) for entry in value[name]])
-        else:
-            columns.append([_default(field) for _ in range(rows)])
-    return tuple(record_type(*row) for row in zip(*columns, strict=True))
+    for name, (field, make) in makes.items():
+        if columns[name] is UNSET:
+            value = field.default if field.default_factory is MISSING else field.default_factory()
+            columns[name] = [value] * rows
+        elif make is not None:
+            columns[name] = _inside(name, make, columns[name], get)
+    return tuple(map(record_type, *columns.values()))
 
 
-def _inside(name: str, read: Reader, value: Any, get: Get) -> Any:
+def _inside(name: str, make: Make, values: list[Any], get: Get) -> list[Any]:
     try:
-        return read(value, get)
+        return [make(value, get) for value in values]
     except RecordError as error:
         raise error.inside(name) from None
-
-
-def _refuse_unknown(value: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    for name in value:
-        if name not in known:
-            raise RecordError(f"has an unknown field {shown(name)}")
-
-
-def _default(field: Field) -> Any:
-    """Value of a field that an older file of the same format does not have."""
-    if field.default is not MISSING:
-        return field.default
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    raise RecordError("is missing", field.name)
-
-
-def _union_reader(args: tuple[Any, ...]) -> Reader:
-    kinds = [kind for kind in args if kind is not NoneType]
-    if len(kinds) == 1:  # X | None
-        read = _reader(kinds[0])
-        return lambda value, get: None if value is None else read(value, get)
-
-    def read_setting(value: Any, get: Get) -> Any:
-        for kind in kinds:
-            if type(value) is kind or (kind in (float, str) and isinstance(value, kind)):
-                return _SCALARS[kind](value, get)
-        raise RecordError("is not a number, text or truth value")
-
-    return read_setting
-
-
-def _tuple_reader(item: Any) -> Reader:
-    if is_dataclass(item):
-        return lambda value, get: _read_table(item, value, get)
-    read = _reader(item)
-
-    def read_list(value: Any, get: Get) -> tuple[Any, ...]:
-        if type(value) is not list:
-            raise RecordError("is not a list")
-        return tuple([read(entry, get) for entry in value])
-
-    return read_list
-
-
-def _literal_reader(allowed: tuple[Any, ...]) -> Reader:
-    def read_literal(value: Any, _get: Get) -> Any:
-        if type(value) is not str or value not in allowed:
-            raise RecordError(f"is none of {', '.join(map(str, allowed))}")
-        return value
-
-    return read_literal
-
-
-def _mapping_reader(key_type: type, value_type: Any) -> Reader:
-    read = _reader(value_type)
-
-    def read_mapping(value: Any, get: Get) -> dict[Any, Any]:
-        if type(value) is not dict:
-            raise RecordError("is not a mapping")
-        return {_key(key, key_type): read(entry, get) for key, entry in value.items()}
-
-    return read_mapping
-
-
-def _key(key: str, key_type: type) -> Any:
-    if key_type is str:
-        return _read_str(key)
-    if not (key.isascii() and key.isdigit() and len(key) < 20):
-        raise RecordError(f"has a key that is not a number: {shown(key)}")
-    return int(key)
-
-
-def _read_int(value: Any, _get: Get | None = None) -> int:
-    if type(value) is not int or abs(value) > MAX_INT:
-        raise RecordError("is not a whole number")
-    return value
-
-
-def _read_float(value: Any, _get: Get | None = None) -> float:
-    if type(value) is int:
-        return float(_read_int(value))
-    if not isinstance(value, float) or not math.isfinite(value):
-        raise RecordError("is not a finite number")
-    return float(value)
-
-
-def _read_bool(value: Any, _get: Get | None = None) -> bool:
-    if type(value) is not bool:
-        raise RecordError("is not true or false")
-    return value
-
-
-def _read_str(value: Any, _get: Get | None = None) -> str:
-    if not isinstance(value, str):  # torch's version number is a kind of str
-        raise RecordError("is not text")
-    if len(value) > MAX_TEXT:
-        raise RecordError(f"is longer than {MAX_TEXT:,} characters")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise RecordError("is not valid Unicode text") from None
-    return str(value)
-
-
-_SCALARS: dict[type, Callable[[Any, Get | None], Any]] = {
-    int: _read_int,
-    float: _read_float,
-    bool: _read_bool,
-    str: _read_str,
-}
 
 
 DTYPES = ("<i4", "<i8", "<f2", "<f4", "<f8")
@@ -328,13 +241,12 @@ class ArraysRead:
 
     def get(self, reference: Any) -> np.ndarray:
         """Rows of an entry by [entry, first row, row after the last]."""
-        if type(reference) is not list or [type(part) for part in reference] != [str, int, int]:
-            raise RecordError("is not a reference to an array")
         name, start, stop = reference
         if name in self._unread:
             self._left[name], self._given[name] = array_of(self._unread.pop(name)()), 0
         if name not in self._left or start != self._given[name] or not 0 <= stop - start <= len(self._left[name]):
-            raise RecordError("refers to an array that is not in the file, or not to the rows that follow")
+            rows = f"rows {start} to {stop} of {shown(name)}"
+            raise RecordError(f"{rows} are not in the file, or not the rows that follow")
         rows, self._left[name], self._given[name] = *np.split(self._left[name], [stop - start]), stop
         return rows
 

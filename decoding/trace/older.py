@@ -4,6 +4,7 @@ Those records hold a sentence where the present ones hold a code, and coarser co
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -45,11 +46,9 @@ EARLY: dict[str, Growth] = {"salf": "low_promise", "opt_tree": "low_gain", "hard
 
 
 def drop_sentences(document: Any) -> None:
-    """Take the sentences out of the JSON of a run of format 1, whatever it is otherwise."""
-    iterations = document.get("iterations") if type(document) is dict else None
-    tables = iterations.get("nodes") if type(iterations) is dict else None
-    for table in tables if type(tables) is list else ():
-        if type(table) is dict:
+    """Take the sentences out of the JSON of a run of format 1; what is no such JSON is refused when it is read."""
+    with suppress(AttributeError, KeyError, TypeError):
+        for table in document["run"]["iterations"]["nodes"]:
             table.pop("reason", None)
 
 

@@ -1,10 +1,15 @@
-"""The codes in which a record tells its reasons; `viz` words them."""
+"""The contract: what a run did, as plain records whose types say what a value may be.
+
+A file is read by these types (`codec.py`), bounds included; what no type can say stands in `validation.py`. Reasons are
+codes, which `viz` words.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
+from msgspec import Meta
 
 # Why a node was expanded or not. It was not because it is on the deepest level (max_depth, length_limit); its path is
 # too improbable (early_stop, depth_gate, below_threshold); the node budget was used up before its turn (budget); it is
@@ -39,9 +44,6 @@ Reason = Literal[
 # What tokens that compete for places are ranked by: nothing, path probability, chance of acceptance.
 Value = Literal["none", "path", "chance"]
 
-GROWTHS: tuple[str, ...] = get_args(Growth)
-
-
 FORMAT_VERSION = 2
 TOP_TOKENS = 20
 
@@ -51,10 +53,22 @@ TreeLaw = Literal["none", "deterministic", "single_path", "iid", "without_replac
 StepKind = Literal["test", "match", "choice"]
 ForceKind = Literal["force_in", "force_out", "accept", "reject"]
 Record = Literal["none", "summary", "full"]
-Setting = int | float | bool | str
 
-VERDICTS: tuple[str, ...] = ("root", "accepted", "rejected", "not_reached", "not_verified")
-FINAL_KINDS: tuple[str, ...] = ("bonus", "recovered", "fallback", "none")
+GROWTHS: tuple[str, ...] = get_args(Growth)
+VERDICTS: tuple[str, ...] = get_args(Verdict)
+FINAL_KINDS: tuple[str, ...] = get_args(FinalKind)
+
+# Bounds far above any run: below them every number, sum and axis that a figure makes of a file stays drawable.
+ROUNDING = 1e-4  # probabilities are float32 sums
+MAX_ITERATIONS, MAX_NODES, MAX_VERIFIED, MAX_DEPTH, MAX_STEPS, MAX_FORCED = 2**16, 2**14, 2**13, 2**8, 2**15, 2**9
+Count = Annotated[int, Meta(ge=0, le=2**48)]  # of tokens, rows, bytes; token ids too
+Probability = Annotated[float, Meta(ge=0, le=1 + ROUNDING)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Name = Annotated[str, Meta(max_length=100)]
+Text = Annotated[str, Meta(max_length=2**12)]  # longer than any token, name or sentence
+Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | bool
+Setting = Number | Text
+NodePlace = Annotated[int, Meta(ge=0, le=MAX_NODES)]  # of a node among those of its iteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +100,27 @@ class NodeTrace:
         reason: why it has its verdict, None in a record that does not tell.
     """
 
-    node_id: int
-    parent_id: int
-    depth: int
-    token_id: int
-    text: str
-    multiplicity: int
-    draft_probability: float | None
-    path_probability: float
-    confidence: float | None
-    branching: int | None
+    node_id: NodePlace
+    parent_id: Annotated[int, Meta(ge=-1, le=MAX_NODES)]
+    depth: Annotated[int, Meta(ge=0, le=MAX_DEPTH)]
+    token_id: Count
+    text: Text
+    multiplicity: Annotated[int, Meta(ge=1, le=2**48)]
+    draft_probability: Probability | None
+    path_probability: Probability
+    confidence: Probability | None
+    branching: Count | None
     growth: Growth
     pruned: bool
-    target_probability: float | None
-    target_argmax: int | None
-    target_argmax_text: str | None
-    target_argmax_probability: float | None
-    acceptance_probability: float | None
+    target_probability: Probability | None
+    target_argmax: Count | None
+    target_argmax_text: Text | None
+    target_argmax_probability: Probability | None
+    acceptance_probability: Probability | None
     verdict: Verdict
-    flat_index: int | None
-    draft_level: int | None
-    tested_probability: float | None = None
+    flat_index: Count | None
+    draft_level: Count | None
+    tested_probability: Probability | None = None
     breadth: Breadth | None = None
     reason: Reason | None = None
 
@@ -129,17 +143,17 @@ class VerificationStep:
         rival_id: the child it was matched against, None but for a match.
     """
 
-    node_id: int
-    child_id: int | None
-    token_id: int
-    acceptance_probability: float
-    drawn: float | None
+    node_id: NodePlace
+    child_id: NodePlace | None
+    token_id: Count
+    acceptance_probability: Probability
+    drawn: Probability | None
     accepted: bool
     weight: float | None = None
-    residual_ids: tuple[int, ...] = ()
-    residual_probs: tuple[float, ...] = ()
+    residual_ids: tuple[Count, ...] = ()
+    residual_probs: tuple[Probability, ...] = ()
     kind: StepKind = "test"
-    rival_id: int | None = None
+    rival_id: NodePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +161,9 @@ class DrawTrace:
     """One random decision: `accept` tested a probability, `choose` picked one of several weights."""
 
     kind: Literal["accept", "choose"]
-    probability: float
-    outcome: int
-    uniform: float | None
+    probability: Probability
+    outcome: Count
+    uniform: Probability | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +181,14 @@ class KVTrace:
         bytes_moved: bytes copied by compaction.
     """
 
-    rows_before: int
-    rows_written: int
-    row_nodes: tuple[int, ...]
-    kept_from: tuple[int, ...]
-    rows_freed: int
+    rows_before: Count
+    rows_written: Count
+    row_nodes: tuple[Annotated[int, Meta(ge=-1, le=MAX_NODES)], ...]
+    kept_from: tuple[Count, ...]
+    rows_freed: Count
     rebuilt: bool
-    bytes_per_row: int
-    bytes_moved: int
+    bytes_per_row: Count
+    bytes_moved: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,17 +199,17 @@ class PhaseTimes:
     target pass of rollback + rebuild. `record_s` is what writing the trace itself cost, not part of `total_s`.
     """
 
-    draft_s: float
-    prune_s: float
-    mask_s: float
-    verify_s: float
-    select_s: float
-    commit_s: float
-    rebuild_s: float
-    adapt_s: float
-    record_s: float
-    total_s: float
-    draft_levels_s: tuple[float, ...] = ()
+    draft_s: Seconds
+    prune_s: Seconds
+    mask_s: Seconds
+    verify_s: Seconds
+    select_s: Seconds
+    commit_s: Seconds
+    rebuild_s: Seconds
+    adapt_s: Seconds
+    record_s: Seconds
+    total_s: Seconds
+    draft_levels_s: tuple[Seconds, ...] = ()
 
 
 PHASES: tuple[str, ...] = ("draft", "prune", "mask", "verify", "select", "commit", "rebuild", "adapt")
@@ -214,14 +228,14 @@ class HistoryTrace:
         decision: `too_few`, `hold`, `bolder`, `more_careful` or `off`.
     """
 
-    statistic: str
+    statistic: Text
     window: tuple[float, ...]
     mean: float
     target: float
     dead_band: float
-    before: Mapping[str, Setting]
-    after: Mapping[str, Setting]
-    decision: str
+    before: Mapping[Text, Number]
+    after: Mapping[Text, Number]
+    decision: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +253,7 @@ class ForcedTrace:
     """A node that a person forced (see `trace.edits.Edits`): its token ids from the root, the root left out."""
 
     kind: ForceKind
-    path: tuple[int, ...]
+    path: Annotated[tuple[Count, ...], Meta(min_length=1, max_length=MAX_DEPTH)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,17 +275,17 @@ class RuleTrace:
         children_setting: what limits them, empty where no setting does.
     """
 
-    drafter: str = ""
-    depth_setting: str = ""
-    first_depth: int = 1
-    threshold_setting: str = ""
-    breadth_setting: str = ""
+    drafter: Name = ""
+    depth_setting: Name = ""
+    first_depth: Annotated[int, Meta(ge=0, le=1)] = 1
+    threshold_setting: Name = ""
+    breadth_setting: Name = ""
     left_out: LeftOut | None = None
     value: Value = "none"
-    decay: float = 1.0
-    factors: tuple[float, ...] = ()
-    children: int = 0
-    children_setting: str = ""
+    decay: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    factors: tuple[Annotated[float, Meta(gt=0, le=1e6)], ...] = ()
+    children: Count = 0
+    children_setting: Name = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -316,40 +330,40 @@ class IterationTrace:
         rule: the drafter that made the tree, which in a fork may differ from the run's.
     """
 
-    index: int
-    prefix_length: int
-    settings: Mapping[str, Setting]
-    nodes: tuple[NodeTrace, ...]
-    flatten_order: tuple[int, ...]
-    steps: tuple[VerificationStep, ...]
-    accepted: tuple[int, ...]
-    committed_ids: tuple[int, ...]
-    committed_texts: tuple[str, ...]
+    index: Count
+    prefix_length: Count
+    settings: Mapping[Text, Setting]
+    nodes: Annotated[tuple[NodeTrace, ...], Meta(max_length=MAX_NODES)]
+    flatten_order: Annotated[tuple[NodePlace, ...], Meta(max_length=MAX_VERIFIED + 1)]
+    steps: Annotated[tuple[VerificationStep, ...], Meta(max_length=MAX_STEPS)]
+    accepted: tuple[NodePlace, ...]
+    committed_ids: tuple[Count, ...]
+    committed_texts: tuple[Text, ...]
     final_kind: FinalKind
     draws: tuple[DrawTrace, ...]
     kv_target: KVTrace
     kv_draft: KVTrace | None
     times: PhaseTimes
-    started_s: float
-    ended_s: float
-    drafted: int
-    verified: int
-    tree_depth: int
-    draft_forwards: int
-    target_passes: int
+    started_s: Seconds
+    ended_s: Seconds
+    drafted: Annotated[int, Meta(ge=0, le=MAX_NODES)]
+    verified: Annotated[int, Meta(ge=0, le=MAX_VERIFIED)]
+    tree_depth: Annotated[int, Meta(ge=0, le=MAX_DEPTH)]
+    draft_forwards: Count
+    target_passes: Count
     in_loop: bool
     history: HistoryTrace | None = None
-    texts: Mapping[int, str] = field(default_factory=dict)
+    texts: Mapping[Count, Text] = field(default_factory=dict)
     law: TreeLaw = "deterministic"
-    drawn: tuple[int, ...] = ()
+    drawn: tuple[NodePlace, ...] = ()
     draft_top_ids: np.ndarray | None = None
     draft_top_probs: np.ndarray | None = None
     target_top_ids: np.ndarray | None = None
     target_top_probs: np.ndarray | None = None
     draft_logits: np.ndarray | None = None
     target_logits: np.ndarray | None = None
-    forced: tuple[ForcedTrace, ...] = ()
-    bias: str = ""
+    forced: Annotated[tuple[ForcedTrace, ...], Meta(max_length=MAX_FORCED)] = ()
+    bias: Annotated[str, Meta(max_length=1000)] = ""
     tested_top_probs: np.ndarray | None = None
     sampling: SamplingTrace | None = None
     rule: RuleTrace = RuleTrace()
@@ -358,6 +372,11 @@ class IterationTrace:
     def timed(self) -> bool:
         """Whether its times were measured; those of a replayed iteration were not."""
         return self.times.total_s > 0
+
+    @property
+    def logits_bytes(self) -> int:
+        """Bytes of the raw logits that it holds."""
+        return sum(rows.nbytes for rows in (self.draft_logits, self.target_logits) if rows is not None)
 
     @property
     def phase_s(self) -> dict[str, float]:
@@ -471,29 +490,29 @@ class ModelInfo:
         engine, engine_reason: what runs it (see `decoding.engines`), and why, in words; empty where not noted.
     """
 
-    name: str
-    architecture: str
-    parameters: int
-    layers: int
-    hidden_size: int
-    vocab_size: int
-    context: int
-    device: str
-    dtype: str
-    attention: str
-    weight_bytes: int
-    engine: str = "library"
-    engine_reason: str = ""
+    name: Text
+    architecture: Text
+    parameters: Count
+    layers: Count
+    hidden_size: Count
+    vocab_size: Count
+    context: Count
+    device: Text
+    dtype: Text
+    attention: Text
+    weight_bytes: Count
+    engine: Text = "library"
+    engine_reason: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PairInfo:
     """A draft/target pair as it was loaded."""
 
-    name: str
+    name: Text
     target: ModelInfo
     draft: ModelInfo
-    context: int
+    context: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,12 +528,12 @@ class Totals:
         peak_memory_bytes: peak memory of the device (CUDA), or of caches and weights (other devices).
     """
 
-    new_tokens: int
-    prefill_s: float
-    ttft_s: float
-    wall_s: float
+    new_tokens: Count
+    prefill_s: Seconds
+    ttft_s: Seconds
+    wall_s: Seconds
     stopped: Literal["length", "end_of_text", "unfinished"]
-    peak_memory_bytes: int | None
+    peak_memory_bytes: Count | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -531,19 +550,19 @@ class RunTrace:
     """
 
     format_version: int
-    created: str
-    method: str
-    label: str
-    settings: Mapping[str, Setting]
+    created: Text
+    method: Text
+    label: Text
+    settings: Mapping[Text, Setting]
     pair: PairInfo
     sampling: SamplingTrace
-    max_new_tokens: int
-    prompt_ids: tuple[int, ...]
-    prompt_texts: tuple[str, ...]
-    hardware: Mapping[str, str]
-    iterations: tuple[IterationTrace, ...]
+    max_new_tokens: Count
+    prompt_ids: tuple[Count, ...]
+    prompt_texts: tuple[Text, ...]
+    hardware: Mapping[Text, Text]
+    iterations: Annotated[tuple[IterationTrace, ...], Meta(max_length=MAX_ITERATIONS)]
     totals: Totals
-    own_from: int = 0
+    own_from: Count = 0
 
     @property
     def timed(self) -> bool:

@@ -4,5 +4,5 @@
     python -m decoding.training.head --loss talf
     python -m decoding.training.selector --verifier specinfer
 
-Every training writes one `run_folder.RunFolder`, which the page reads while another process writes it.
+Every training writes one `run_folder.Training`, which the page reads while another process writes it.
 """

@@ -11,43 +11,34 @@ Exit code 0: finished; 1: stopped, out of memory or failed; 2: what was asked fo
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decoding.common.errors import TrainingError
-from decoding.common.files import write_whole
-from decoding.training.common.command import add_common_arguments, conduct, folder_of, run_command
-from decoding.training.common.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
+from decoding.common.errors import TrainingError, run_command
+from decoding.jobs.process import conduct, preparing
+from decoding.training.command import parser_of, training_of
+from decoding.training.fields import FIELDS, LENGTHS
+from decoding.training.folder import MODULES, Training, TrainingSettings
 
 if TYPE_CHECKING:
-    from decoding.training.common.corpus import Corpus
-    from decoding.training.pairs.training import PairSetup
+    from decoding.training.pair_training import PairSetup
 
-MINUTES, LEARNING_RATE = 60.0, 0.02
-MODULE = "decoding.training.embedded"
 PAUSE_S = 300.0
 ADAM_SHARE = 0.15  # of Muon's learning rate: AdamW's, for embeddings, biases and norms
 # Said once: a training that resumes takes them from where it was begun, unless they are given again.
 DEFAULTS: Mapping[str, Any] = {
-    "corpus": None, "minutes": None, "steps": None, "python_source": False, "start_from": None, "device": "auto",
-    "threads": None, "seed": 0, "learning_rate": LEARNING_RATE, "pause": PAUSE_S,
+    **{field.name: None if field.default == "" else field.default for field in FIELDS["embedded"]},
+    "minutes": None, "steps": None, "pause": PAUSE_S,
 }  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
-    made = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Train a small pair from a folder of text.")
-    made.add_argument("corpus", type=Path, nargs="?", metavar="CORPUS_DIR", help="folder of .txt and .txt.gz files")
-    made.add_argument("--python-source", action="store_true", help="add the Python standard library as a kind of text")
-    made.add_argument("--start-from", type=Path, metavar="DIR", help="begin with the target and draft in a folder")
-    add_common_arguments(made, MINUTES, LEARNING_RATE)
-    made.add_argument("--threads", type=int, metavar="N", help="of the processor (default: all)")
+    made = parser_of("embedded", "Train a small pair from a folder of text.", corpus={"metavar": "CORPUS_DIR"})
     made.add_argument("--pause", type=float, metavar="SECONDS", help=f"between measurements (default {PAUSE_S:g})")
     made.add_argument("--again", choices=("cooling", "loops"), help="with --resume: do this phase and the rest anew")
     made.set_defaults(device=None, seed=None, learning_rate=None)  # see DEFAULTS
@@ -61,13 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
     def run() -> int:
         if args.again and not args.resume:
             raise TrainingError("--again does a phase anew of a training that is there: add --resume and --out DIR.")
-        if args.resume and args.out is None:
-            raise TrainingError("Name the training that --resume is to go on with: --out DIR.")
-        folder = folder_of(args.out, "embedded")
-        asked = merged(args, folder.settings().settings if args.resume else {})
-        if args.resume:
-            folder.clear_stop()
-        return conduct(folder, lambda: _prepared(asked, folder, args.resume, args.again or ""))
+        training = training_of(args.out, args.resume, "embedded")
+        asked = merged(args, training.settings().settings if args.resume else {})
+        return conduct(training, lambda: _prepared(asked, training, args.resume, args.again or ""))
 
     return run_command(run)
 
@@ -83,20 +70,21 @@ def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str,
         begun_with = {**begun_with, "minutes": None, "steps": None}
     asked = {**DEFAULTS, **begun_with, **typed}
     if asked["corpus"] is None:
-        raise TrainingError(f"Name a folder of .txt or .txt.gz files to train on: python -m {MODULE} CORPUS_DIR.")
+        raise TrainingError(
+            f"Name a folder of .txt or .txt.gz files to train on: python -m {MODULES['embedded']} CORPUS_DIR."
+        )
     if asked["minutes"] is None and asked["steps"] is None:
-        asked["minutes"] = MINUTES
+        asked["minutes"] = LENGTHS["embedded"][0]
     return {name: str(value) if isinstance(value, Path) else value for name, value in asked.items()}
 
 
-def _prepared(asked: Mapping[str, Any], folder: RunFolder, resume: bool, again: str) -> Callable[[], None]:
+def _prepared(asked: Mapping[str, Any], training: Training, resume: bool, again: str) -> Callable[[], None]:
     """All that comes before the first step; gives what trains."""
     import torch
 
-    from decoding.training.common.corpus import read_corpus
-    from decoding.training.common.loop import StoppedError, reporter
-    from decoding.training.pairs.tokens import prepare
-    from decoding.training.pairs.training import DATA, Length, PairTraining
+    from decoding.training.pair_tokens import prepare
+    from decoding.training.pair_training import DATA, OUT, Length, PairTraining
+    from decoding.training.text import read_corpus
 
     if asked["threads"]:
         torch.set_num_threads(asked["threads"])
@@ -104,42 +92,27 @@ def _prepared(asked: Mapping[str, Any], folder: RunFolder, resume: bool, again: 
     setup = setup_of(asked)
     read = partial(read_corpus, Path(asked["corpus"]), python_source=asked["python_source"])
     if resume:  # it may be longer than it was begun with
-        settings = _settings(asked, folder.settings().created)
-        write_whole(folder.path / SETTINGS, json.dumps(asdict(settings), indent=1).encode())
+        training.write_settings(_settings(asked, training.settings().created))
     else:
         corpus = read()  # what is wrong with the text is said before there is a folder
-        folder.begin(_settings(asked, time.strftime("%Y-%m-%dT%H:%M:%S")))
-        read = partial(_given, corpus)
+        training.begin(_settings(asked, time.strftime("%Y-%m-%dT%H:%M:%S")))
+        read = lambda: corpus  # noqa: E731
+    report = partial(preparing, training, device=setup.device)
+    pairs = PairTraining(training, prepare(training.path / DATA, read, report=report), length, setup)
 
-    def report(words: str) -> None:
-        if folder.asked_to_stop():
-            folder.clear_stop()
-            raise StoppedError("Stopped while the text was prepared; go on with --resume.")
-        folder.write_status(Status("preparing", words, device=setup.device))
-        print(words, file=sys.stderr, flush=True)
+    def work() -> None:
+        pairs.run(resume, again)
+        place = training.path / OUT
+        print(f"{place}: target and draft; use --target {place / 'target'} --draft {place / 'draft'}")
 
-    arrays = prepare(folder.path / DATA, read, report=report)
-    training = PairTraining(folder, arrays, length, setup, reporter())
-    return partial(_train, training, folder, resume, again)
-
-
-def _given(corpus: "Corpus") -> "Corpus":
-    return corpus
-
-
-def _train(training: Any, folder: RunFolder, resume: bool, again: str) -> None:
-    from decoding.training.pairs.training import OUT
-
-    training.run(resume, again)
-    print(f"{folder.path / OUT}: target and draft; use --target {folder.path / OUT / 'target'} "
-          f"--draft {folder.path / OUT / 'draft'}")  # fmt: skip
+    return work
 
 
 def setup_of(asked: Mapping[str, Any]) -> "PairSetup":
     """What is trained and how, of all settings by name."""
     from decoding.models.presets import choose_device
-    from decoding.training.pairs.phases import TargetSettings
-    from decoding.training.pairs.training import PairSetup
+    from decoding.training.pair_phases import TargetSettings
+    from decoding.training.pair_training import PairSetup
 
     rate = asked["learning_rate"]
     target = TargetSettings(matrix_rate=rate, other_rate=ADAM_SHARE * rate)
@@ -154,7 +127,7 @@ def _settings(asked: Mapping[str, Any], created: str) -> TrainingSettings:
         if name != "corpus" and value not in (None, False) and value != DEFAULTS[name]:
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [f"{value}"])]
     name = f"Pair from {Path(asked['corpus']).resolve().name}, {created[:10]}"
-    return TrainingSettings("embedded", name, ("-m", MODULE, *words), dict(asked), {}, created)
+    return TrainingSettings("embedded", name, ("-m", MODULES["embedded"], *words), dict(asked), {}, created)
 
 
 if __name__ == "__main__":

@@ -8,45 +8,24 @@ about a million weights, which train faster than those of the paper (3e-4).
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from decoding.common.errors import TrainingError
-from decoding.common.files import disk_errors, training_home, write_whole
+from decoding.common.errors import REFUSED, TrainingError, run_command
+from decoding.common.files import training_home, write_whole
 from decoding.heads.store import HEADS, SHIPPED
+from decoding.jobs.process import ENDED, FINISHED
 from decoding.training import head
-from decoding.training.common.command import ENDED, FINISHED, run_command
-from decoding.training.common.run_folder import SETTINGS, RunFolder
+from decoding.training.folder import SETTINGS, Training
 
 BASE = "base"
-
-
-@dataclass(frozen=True)
-class Member:
-    """One training of the suite.
-
-    Attributes:
-        name: of the head, and of its folder below that of the suite.
-        loss, top_k: as the command takes them; `top_k` 0 where the loss has none.
-    """
-
-    name: str
-    loss: str
-    top_k: int = 0
-
-    @property
-    def words(self) -> list[str]:
-        """Arguments of `decoding.training.head`."""
-        return ["--loss", self.loss, *(["--top-k", str(self.top_k)] if self.top_k else [])]
-
-
-MEMBERS = (
-    Member("eagle", "eagle"),
-    Member("hass", "hass"),
-    Member("talf", "talf", 4),
-    Member("talf_top2", "talf", 2),
-    Member("talf_top1", "talf", 1),
-)
+# Arguments of `decoding.training.head` by the name of each head, which its folder below that of the suite bears too.
+MEMBERS = {
+    "eagle": ("--loss", "eagle"),
+    "hass": ("--loss", "hass"),
+    "talf": ("--loss", "talf", "--top-k", "4"),
+    "talf_top2": ("--loss", "talf", "--top-k", "2"),
+    "talf_top1": ("--loss", "talf", "--top-k", "1"),
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -73,21 +52,20 @@ def main(arguments: list[str] | None = None) -> int:
     for word in ("--loss", "--top-k", "--start-from", "--resume", "--minutes"):
         if any(each.split("=")[0] == word for each in further):
             print(f"error: {word} is chosen by the suite: leave it away.", file=sys.stderr)
-            return 2
+            return REFUSED
     out = args.out or training_home() / "suite"
     prepared = [] if "--prepared" in further else ["--prepared", str(out / "prepared")]
     common = [*further, *prepared]
 
     def run() -> int:
         base = _shape(args.base_steps, args.base_windows, args.base_learning_rate)
-        code = _train(out / BASE, [*Member(BASE, "eagle").words, *base, *common])
+        code = _train(out / BASE, [*MEMBERS["eagle"], *base, *common])
         behind = _shape(args.steps, args.windows, args.learning_rate)
-        for member in MEMBERS if code == FINISHED else ():
-            words = [*member.words, "--start-from", str(out / BASE / head.HEAD), *behind, *common]
-            code = max(code, _train(out / member.name, words))
-        if code == FINISHED and args.ship:
-            for member in MEMBERS:
-                ship(out / member.name / head.HEAD, SHIPPED / member.name)
+        for name, words in MEMBERS.items() if code == FINISHED else ():
+            begun = ("--start-from", str(out / BASE / HEADS.folder))
+            code = max(code, _train(out / name, [*words, *begun, *behind, *common]))
+        for name in MEMBERS if code == FINISHED and args.ship else ():
+            ship(out / name / HEADS.folder, SHIPPED / name)
         return code
 
     return run_command(run)
@@ -99,11 +77,11 @@ def _shape(steps: int, windows: int, learning_rate: float) -> list[str]:
 
 def _train(folder: Path, words: list[str]) -> int:
     """One head, unless it is there; from its checkpoint if it was stopped."""
-    if (folder / head.HEAD / HEADS.card).exists():
+    if (folder / HEADS.folder / HEADS.card).exists():
         print(f"{folder.name}: trained already", file=sys.stderr)
         return FINISHED
     if (folder / SETTINGS).exists():
-        if RunFolder(folder).status().running:
+        if Training(folder).status().running:
             print(f"error: {folder} is being trained by another process: wait for it.", file=sys.stderr)
             return ENDED
         words = [*words, "--resume"]
@@ -115,12 +93,11 @@ def ship(trained: Path, shipped: Path) -> None:
     """Copy a stored head, each file whole.
 
     Raises:
-        TrainingError: there is none, or the place cannot be written.
+        TrainingError: there is none.
+        DiskError: the place cannot be written.
     """
     if not (trained / HEADS.card).exists():
         raise TrainingError(f"{trained} holds no trained head: train it first.")
-    with disk_errors(shipped):
-        shipped.mkdir(parents=True, exist_ok=True)
     for name in (HEADS.weights, HEADS.card):
         write_whole(shipped / name, (trained / name).read_bytes())
 

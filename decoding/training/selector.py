@@ -16,27 +16,79 @@ Without `--corpus` the target continues the sample prompts. Exit code 0: finishe
 """
 
 import argparse
+import json
 import sys
-import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from decoding.common.errors import TrainingError
-from decoding.common.files import training_home
+from decoding.common.errors import run_command
+from decoding.costs.measuring import latency_model
+from decoding.jobs.process import FINISHED, conduct
+from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
-from decoding.training.common.command import FINISHED, conduct, folder_of, run_command
-from decoding.training.common.run_folder import SETTINGS, RunFolder, Status, TrainingSettings
-from decoding.training.selector_arguments import MINUTES, parser
-from decoding.training.selectors.data import RootData, RootPlan, data_folder, make_roots, open_data
-from decoding.training.selectors.labels import VERIFIER_NAMES
+from decoding.selector.actions import LatencyModel
+from decoding.selector.store import SELECTORS, SHIPPED, save_selector
+from decoding.session.session import unrecorded
+from decoding.training.command import add_pair_arguments, minutes_of, noted, pair_of, parser_of, training_of
+from decoding.training.folder import SETTINGS, Training
+from decoding.training.loop import Plan, load_checkpoint, train
+from decoding.training.selector_labels import VERIFIER_NAMES
+from decoding.training.selector_learner import SelectorLearner, SelectorSettings, drafting, examples
+from decoding.training.selector_roots import SAMPLINGS, RootData, RootPlan, make_roots, open_data
+from decoding.training.shards import telling
+from decoding.training.text import Texts, read_corpus, sample_texts
 
-if TYPE_CHECKING:
-    from decoding.models.pair import Pair
-    from decoding.selector.latency import LatencyModel
-    from decoding.training.selectors.learner import SelectorLearner
+PHASE, MAKING = "training the selector", "drawing and labelling trees"
 
-SELECTOR, PHASE, MAKING = "selector", "training the selector", "drawing and labelling trees"
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the command."""
+    made = parser_of("selector", "Train the selector of delayed trees.", verifier={"choices": (*VERIFIER_NAMES, "all")})
+    made.add_argument("--entropy", type=float, default=0.05, metavar="WEIGHT", help="of the policy, at the start")
+    made.add_argument("--state-dropout", type=float, default=0.8, metavar="SHARE", help="of what hidden states say")
+    made.add_argument("--measure-again", action="store_true", help="measure the times of passes even where known")
+    made.add_argument("--ship", action="store_true", help="also store it with the program, named by its verifier")
+    made.add_argument("--data", type=Path, metavar="DIR", help="where labelled roots are kept")
+    made.add_argument("--khisti-trees", type=int, default=1, metavar="N", help="trees of a root labelled for Khisti")
+    made.add_argument("--khisti-every", type=int, default=3, metavar="N", help="one root in so many is, too")
+    made.add_argument(
+        "--samplings",
+        type=samplings_from,
+        default=SAMPLINGS,
+        metavar="LIST",
+        help="temperature or temperature:top-p, with commas between (default: the paper's and greedy)",
+    )
+    made.add_argument("--draft-temperature", type=float, default=1.0, help="of the law that trees are drawn from")
+    made.add_argument("--only-data", type=_share, metavar="I/N", help="label texts as process I of N, train nothing")
+    add_pair_arguments(made)
+    return made
+
+
+def samplings_from(text: str) -> tuple[Sampling, ...]:
+    """Samplings as the command takes them: `0,0.6,1:0.9`.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is no such list.
+    """
+    try:
+        parts = [[float(number) for number in entry.split(":")] for entry in text.split(",")]
+        if not all(len(part) in (1, 2) for part in parts):
+            raise ValueError
+        return tuple(Sampling(*part) for part in parts)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of samplings: give temperatures from 0, or temperature:top-p, such as 0,0.6,1:0.9."
+        ) from None
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no share: give this process and how many there are, such as 1/2."
+        )
+    return int(number) - 1, int(count)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.only_data is not None:
         return run_command(lambda: _only_data(args))
     if args.verifier != "all":
-        return run_command(lambda: _one(args, words, args.verifier, args.out))
+        return run_command(lambda: _one(args, words))
     return run_command(lambda: _all(args, words))
 
 
@@ -55,178 +107,93 @@ def _all(args: argparse.Namespace, words: list[str]) -> int:
     for name in VERIFIER_NAMES:
         out = None if args.out is None else args.out / name
         begun = out is None or (out / SETTINGS).exists()
-        own = argparse.Namespace(**{**vars(args), "resume": args.resume and begun})
-        code = _one(own, _with_verifier(words, name), name, out)
+        changes = {"verifier": name, "out": out, "resume": args.resume and begun}
+        code = _one(argparse.Namespace(**{**vars(args), **changes}), _with_verifier(words, name))
         if code != FINISHED:
             return code
     return FINISHED
-
-
-def _one(args: argparse.Namespace, words: list[str], verifier: str, out: Path | None) -> int:
-    if args.resume and out is None:
-        raise TrainingError("Name the training that --resume is to go on with: --out DIR.")
-    folder = folder_of(out, f"selector-{verifier.replace('_', '-')}")
-    if args.resume:
-        folder.settings()
-        folder.clear_stop()
-    return conduct(folder, lambda: _prepared(args, words, verifier, folder))
-
-
-def _prepared(args: argparse.Namespace, words: list[str], verifier: str, folder: RunFolder) -> Callable[[], None]:
-    """All that comes before the first step; gives what trains."""
-    import json
-
-    from decoding.training.common.loop import Plan
-    from decoding.training.selectors.examples import examples
-    from decoding.training.selectors.learner import SelectorLearner, SelectorSettings, drafting
-
-    settings = SelectorSettings(
-        verifier=verifier,
-        batch=args.batch,
-        penalty=args.penalty,
-        worst=args.worst,
-        entropy=args.entropy,
-        dropout=args.dropout,
-        state_dropout=args.state_dropout,
-        weight_decay=args.weight_decay,
-        learning_rate=args.learning_rate,
-        seed=args.seed,
-    )
-    plan = Plan(args.steps, MINUTES if args.minutes is None and args.steps is None else args.minutes, tree_every_s=20.0)
-    pair, data, label = _data(args, folder)
-    if not args.resume:
-        folder.begin(_settings(args, words, verifier, pair))
-    label()
-    latency = _latency(args, folder, pair)
-    trained, held_out = (
-        examples(data.read(part), verifier, data.plan.samplings, latency, args.time) for part in ("trained", "held_out")
-    )
-    learner = SelectorLearner(
-        settings, trained, held_out, data.plan.samplings, drafting(pair, verifier, latency, data.plan.draft_temperature)
-    )
-    belongs_to = {**vars(settings), "time": args.time, "latency": json.dumps(latency.as_json()),
-                  "data": json.dumps(dict(data.belongs_to), sort_keys=True)}  # fmt: skip
-    return lambda: _train(args, learner, folder, plan, belongs_to, pair, latency)
-
-
-def _latency(args: argparse.Namespace, folder: RunFolder, pair: "Pair") -> "LatencyModel":
-    """What forwards cost; a training that goes on keeps the costs that it began with, which its labels rest on."""
-    import json
-
-    from decoding.costs.latency import latency_model
-    from decoding.selector.latency import LatencyModel
-    from decoding.session.session import unrecorded
-    from decoding.training.common.loop import load_checkpoint
-
-    if args.resume and folder.checkpoint.exists():
-        kept = load_checkpoint(folder.checkpoint).belongs_to.get("latency")
-        if kept is not None:
-            return LatencyModel.from_json(json.loads(kept))
-    return latency_model(pair, unrecorded, args.measure_again)
-
-
-def _train(
-    args: argparse.Namespace, learner: "SelectorLearner", folder: RunFolder, plan: Any, belongs_to: dict[str, Any],
-    pair: "Pair", latency: "LatencyModel",
-) -> None:  # fmt: skip
-    """Train, and store the selector."""
-    from decoding.models.pair import pair_identity
-    from decoding.selector.store import SHIPPED, save_selector
-    from decoding.training.common.loop import reporter, train
-
-    status = train(learner, folder, plan, phase=PHASE, belongs_to=belongs_to, resume=args.resume, report=reporter())
-    network = learner.finished_network()
-    verifier = learner.settings.verifier
-    content = {
-        "verifier": verifier,
-        "created": folder.settings().created,
-        "pair": pair_identity(pair),
-        "mean": list(learner.scaler.mean),
-        "spread": list(learner.scaler.spread),
-        "statics": learner.statics,
-        "latency": latency.as_json(),
-        "way": args.time,
-        "figures": {"steps": status.step, "trained_s": status.trained_s, **learner.finished_figures()},
-    }
-    save_selector(folder.path / SELECTOR, network, content)
-    print(f"\n{folder.path / SELECTOR}: selector for {verifier}, {status.step} steps; selector={folder.path.name}")
-    if args.ship:
-        name = verifier.replace("_", "-")
-        save_selector(SHIPPED / name, network, content)
-        print(f"{SHIPPED / name}: selector={name}")
-
-
-def _data(args: argparse.Namespace, folder: RunFolder | None) -> "tuple[Pair, RootData, Callable[[], None]]":
-    """The pair, its labelled roots, and what labels those that are missing.
-
-    Args:
-        folder: hears how far it is; None: only stderr does.
-    """
-    import transformers
-
-    from decoding.training.common.loop import StoppedError, memory_bytes
-    from decoding.training.head import pair_of
-    from decoding.training.heads.data import texts_from
-
-    transformers.logging.set_verbosity_error()
-    samplings = tuple(Sampling(s.temperature, s.top_p, args.draft_temperature) for s in args.samplings)
-    plan = RootPlan(
-        texts=args.texts, held_out=args.held_out, roots=args.roots, spacing=args.spacing, trees=args.trees,
-        khisti_trees=args.khisti_trees, khisti_every=args.khisti_every, samplings=samplings, seed=args.seed,
-    )  # fmt: skip
-    texts, text_identity = texts_from(args.corpus)
-    pair = pair_of(args)
-    place = args.data or data_folder(training_home() / "roots", pair, plan, text_identity)
-    data = open_data(place, pair, plan, text_identity)
-
-    def report(done: int, total: int) -> None:
-        print(f"{MAKING}: {done} of {total} texts", file=sys.stderr, flush=True)
-        if folder is not None:
-            memory = memory_bytes(pair.target.device)
-            folder.write_status(
-                Status("preparing", MAKING, done, total, device=str(pair.target.device), memory_bytes=memory)
-            )
-
-    def label() -> None:
-        stopped = folder.asked_to_stop if folder is not None else lambda: False
-        if not make_roots(data, pair, texts, report, stopped, args.only_data or (0, 1)):
-            raise StoppedError("Stopped while trees were labelled; go on with --resume.")
-
-    return pair, data, label
-
-
-def _only_data(args: argparse.Namespace) -> int:
-    _, data, label = _data(args, None)
-    label()
-    print(f"{data.folder}: labelled roots")
-    return FINISHED
-
-
-def _settings(args: argparse.Namespace, words: list[str], verifier: str, pair: "Pair") -> TrainingSettings:
-    from decoding.models.pair import pair_identity
-
-    told = [word for number, word in enumerate(words) if not _is_place(words, number)]
-    shown = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
-    shown["samplings"] = [f"{s.temperature:g}:{s.top_p:g}" for s in args.samplings]
-    return TrainingSettings(
-        kind="selector",
-        name=f"Selector for {verifier}, {pair.info.name}, {time.strftime('%Y-%m-%d')}",
-        command=("-m", "decoding.training.selector", *told),
-        settings=shown | {"verifier": verifier},
-        pair=pair_identity(pair),
-        created=time.strftime("%Y-%m-%dT%H:%M:%S"),
-    )
-
-
-def _is_place(words: list[str], number: int) -> bool:
-    word, before = words[number], words[number - 1] if number else ""
-    return word in ("--out", "--resume") or before == "--out" or word.startswith("--out=")
 
 
 def _with_verifier(words: list[str], name: str) -> list[str]:
     """The words of the command for one verifier in the place of all."""
     changed = [name if number and words[number - 1] == "--verifier" else word for number, word in enumerate(words)]
     return [f"--verifier={name}" if word == "--verifier=all" else word for word in changed]
+
+
+def _one(args: argparse.Namespace, words: list[str]) -> int:
+    training = training_of(args.out, args.resume, f"selector-{args.verifier}")
+    return conduct(training, lambda: _prepared(args, words, training))
+
+
+def _only_data(args: argparse.Namespace) -> int:
+    pair, data, texts = _data(args)
+    make_roots(data, pair, texts, telling(None, MAKING, pair.target.device), args.only_data)
+    print(f"{data.folder}: labelled roots")
+    return FINISHED
+
+
+def _prepared(args: argparse.Namespace, words: list[str], training: Training) -> Callable[[], None]:
+    """All that comes before the first step; gives what trains and stores the selector."""
+    settings = SelectorSettings(**{each.name: getattr(args, each.name) for each in fields(SelectorSettings)
+                                   if hasattr(args, each.name)})  # fmt: skip
+    plan = Plan(args.steps, minutes_of(args, "selector"), tree_every_s=20.0)
+    pair, data, texts = _data(args)
+    if not args.resume:
+        samplings = [f"{each.temperature:g}:{each.top_p:g}" for each in args.samplings]
+        shown = {**vars(args), "samplings": samplings}
+        training.begin(noted("selector", f"Selector for {args.verifier}", words, shown, pair))
+    make_roots(data, pair, texts, telling(training, MAKING, pair.target.device))
+    latency = _latency(args, training, pair)
+    trained, held_out = (
+        examples(data.read(part), args.verifier, data.plan.samplings, latency, args.time)
+        for part in ("trained", "held_out")
+    )
+    drafted = drafting(pair, args.verifier, latency, data.plan.draft_temperature)
+    learner = SelectorLearner(settings, trained, held_out, data.plan.samplings, drafted)
+    belongs_to = {**vars(settings), "time": args.time, "latency": json.dumps(latency.as_json()),
+                  "data": json.dumps(dict(data.belongs_to), sort_keys=True)}  # fmt: skip
+
+    def work() -> None:
+        status = train(learner, training, plan, phase=PHASE, belongs_to=belongs_to, resume=args.resume)
+        network = learner.finished_network()
+        content = {
+            "verifier": args.verifier,
+            "created": training.settings().created,
+            "pair": pair_identity(pair),
+            "mean": list(learner.scaler.mean),
+            "spread": list(learner.scaler.spread),
+            "statics": learner.statics,
+            "latency": latency.as_json(),
+            "way": args.time,
+            "figures": {"steps": status.done, "trained_s": status.trained_s, **learner.finished_figures()},
+        }
+        place, shipped = training.path / SELECTORS.folder, SHIPPED / args.verifier.replace("_", "-")
+        save_selector(place, network, content)
+        print(f"\n{place}: selector for {args.verifier}, {status.done} steps; selector={training.path.name}")
+        if args.ship:
+            save_selector(shipped, network, content)
+            print(f"{shipped}: selector={shipped.name}")
+
+    return work
+
+
+def _data(args: argparse.Namespace) -> tuple[Pair, RootData, Texts]:
+    """The pair, its roots as far as they are labelled, and the texts that they stand in."""
+    samplings = tuple(Sampling(s.temperature, s.top_p, args.draft_temperature) for s in args.samplings)
+    asked = {each.name: getattr(args, each.name) for each in fields(RootPlan) if hasattr(args, each.name)}
+    plan = RootPlan(**{**asked, "samplings": samplings})
+    texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
+    pair = pair_of(args)
+    return pair, open_data(args.data, pair, plan, texts.identity), texts
+
+
+def _latency(args: argparse.Namespace, training: Training, pair: Pair) -> LatencyModel:
+    """What forwards cost; a training that goes on keeps the costs that it began with, which its labels rest on."""
+    if args.resume and training.checkpoint.exists():
+        kept = load_checkpoint(training.checkpoint).belongs_to.get("latency")
+        if kept is not None:
+            return LatencyModel.from_json(json.loads(kept))
+    return latency_model(pair, unrecorded, args.measure_again)
 
 
 if __name__ == "__main__":

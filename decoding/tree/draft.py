@@ -1,14 +1,138 @@
-"""The draft of an iteration: the tree that a drafter hands over, and the order in which its nodes are verified."""
+"""The draft tree as parallel arrays, and the draft of an iteration, which a drafter hands over.
 
+Parents come before children; node 0 is the root, the last committed token.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
-from decoding.trace.node_orders import NodeOrder, depth_first
-from decoding.trace.records import Setting, TreeLaw
-from decoding.tree.token_tree import TokenTree
+from decoding.trace.records import GROWTHS, NodeTrace, Setting, TreeLaw
+from decoding.trace.tree_mask import NodeOrder, depth_first
+
+GROWTH_CODE = {name: code for code, name in enumerate(GROWTHS)}
+NOT_DRAFTED = GROWTH_CODE["not_drafted"]
+
+
+class TreePaths:
+    """The tokens from the root down to each node of a tree that grows; the root's path is empty."""
+
+    def __init__(self):
+        self._paths: list[tuple[int, ...]] = [()]
+
+    def of(self, tree: "TokenTree", nodes: np.ndarray) -> list[tuple[int, ...]]:
+        """The paths of some nodes."""
+        for node in range(len(self._paths), tree.size):
+            self._paths.append((*self._paths[tree.parents[node]], int(tree.tokens[node])))
+        return [self._paths[node] for node in nodes.tolist()]
+
+
+class TokenTree:
+    """A growing tree of drafted tokens.
+
+    Attributes (views over the first `size` entries, all `[size]`):
+        tokens, parents, depths: int; the root has parent -1 and depth 0.
+        draft_probs: probability that the draft gave the token after its parent; 1 for the root.
+        path_probs: product of `draft_probs` along the path.
+        multiplicity: how often the node was drawn.
+        confidence: largest draft probability after the node, nan until the draft has processed it.
+        branching: children that were allowed, -1 if the node was not expanded.
+        growth: code into `trace.GROWTHS`, why it was or was not expanded.
+        level: number of the draft forward that processed it, -1 if none did.
+        ancestors: bool `[size, size]`, row i marks the nodes that node i sees: its ancestors and itself.
+    """
+
+    _COLUMNS = (
+        ("tokens", np.int64),
+        ("parents", np.int64),
+        ("depths", np.int64),
+        ("draft_probs", np.float64),
+        ("path_probs", np.float64),
+        ("multiplicity", np.int64),
+        ("confidence", np.float64),
+        ("branching", np.int64),
+        ("growth", np.int64),
+        ("level", np.int64),
+    )
+
+    def __init__(self, root_token: int, capacity: int = 32):
+        self.size = 1
+        self._arrays = {name: np.zeros(capacity, dtype=kind) for name, kind in self._COLUMNS}
+        self._ancestors = np.zeros((capacity, capacity), dtype=bool)
+        self._reset_rows(slice(0, capacity))
+        self._arrays["tokens"][0] = root_token
+        self._arrays["parents"][0] = -1
+        self._arrays["draft_probs"][0] = self._arrays["path_probs"][0] = 1.0
+        self._ancestors[0, 0] = True
+
+    @classmethod
+    def recorded(cls, nodes: Sequence[NodeTrace]) -> "TokenTree":
+        """The draft tree of a record, with what its drafter noted of confidence and levels."""
+        tree, rest = cls(nodes[0].token_id, len(nodes)), nodes[1:]
+        tree.append(
+            np.array([node.parent_id for node in rest], dtype=np.int64),
+            np.array([node.token_id for node in rest], dtype=np.int64),
+            np.array([node.draft_probability for node in rest], dtype=np.float64),
+        )
+        tree.confidence[:] = [np.nan if node.confidence is None else node.confidence for node in nodes]
+        tree.level[:] = [-1 if node.draft_level is None else node.draft_level for node in nodes]
+        return tree
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        arrays = self.__dict__.get("_arrays")
+        if arrays is None or name not in arrays:
+            raise AttributeError(name)
+        return arrays[name][: self.size]
+
+    @property
+    def ancestors(self) -> np.ndarray:
+        """Bool `[size, size]`: row i marks the ancestors of node i and itself."""
+        return self._ancestors[: self.size, : self.size]
+
+    def append(self, parents: np.ndarray, tokens: np.ndarray, draft_probs: np.ndarray) -> np.ndarray:
+        """Add nodes below existing ones; return their ids `[len(tokens)]`."""
+        count = len(tokens)
+        ids = np.arange(self.size, self.size + count)
+        while self.size + count > len(self._arrays["tokens"]):
+            self._grow()
+        arrays, new = self._arrays, slice(self.size, self.size + count)
+        arrays["tokens"][new] = tokens
+        arrays["parents"][new] = parents
+        arrays["depths"][new] = arrays["depths"][parents] + 1
+        arrays["draft_probs"][new] = draft_probs
+        arrays["path_probs"][new] = arrays["path_probs"][parents] * draft_probs
+        self._ancestors[new] = self._ancestors[parents]
+        self._ancestors[ids, ids] = True
+        self.size += count
+        return ids
+
+    def set_growth(self, nodes: np.ndarray, growth: str) -> None:
+        """Note why nodes were or were not expanded."""
+        self._arrays["growth"][nodes] = GROWTH_CODE[growth]
+
+    def breadth_first(self, keep: np.ndarray | None = None) -> np.ndarray:
+        """Ids by depth, then by id; `keep` is a bool mask `[size]` closed under parents."""
+        nodes = np.arange(self.size) if keep is None else np.flatnonzero(keep)
+        return nodes[np.argsort(self.depths[nodes], kind="stable")]
+
+    def _grow(self) -> None:
+        old = len(self._arrays["tokens"])
+        for name, array in self._arrays.items():
+            self._arrays[name] = np.concatenate([array, np.zeros_like(array)])
+        ancestors = np.zeros((2 * old, 2 * old), dtype=bool)
+        ancestors[:old, :old] = self._ancestors
+        self._ancestors = ancestors
+        self._reset_rows(slice(old, 2 * old))
+
+    def _reset_rows(self, rows: slice) -> None:
+        self._arrays["multiplicity"][rows] = 1
+        self._arrays["confidence"][rows] = np.nan
+        self._arrays["branching"][rows] = -1
+        self._arrays["growth"][rows] = NOT_DRAFTED
+        self._arrays["level"][rows] = -1
 
 
 @dataclass(frozen=True)

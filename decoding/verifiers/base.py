@@ -1,4 +1,4 @@
-"""What every way to accept tokens shares: its signature, the tree laws it is lossless for, what it returns."""
+"""What every way to accept tokens shares: the tree it sees, its signature, the trees it is lossless for, its result."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -6,15 +6,88 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
 from decoding.common.settings import check_settings
 from decoding.drafters.base import TreeLaw
 from decoding.sampling.draws import Draws
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetRows, check_laws, checked_law, exact_dtype
 from decoding.trace.records import FinalKind, Setting, StepKind, VerificationStep
 from decoding.tree.draft import Draft
-from decoding.verifiers.verified_tree import VerifiedTree
+
+
+class VerifiedTree:
+    """A draft without what was pruned, its children in draw order, its laws in the widest float of the device.
+
+    Attributes:
+        order: ids of the verified nodes in the order of the verification pass, root first.
+        tokens, parents: token and parent of every drafted node by id.
+        entries: children of each verified node in draw order; one drawn twice stands there twice.
+
+    Raises:
+        ValueError: rows that are no laws, or a parent behind its child; the message names the argument.
+    """
+
+    def __init__(self, draft: Draft, target: TargetRows):
+        self.order = [int(node) for node in draft.order]
+        self.tokens: list[int] = draft.tree.tokens.tolist()
+        self.parents: list[int] = draft.tree.parents.tolist()
+        self.row_of = {node: row for row, node in enumerate(self.order)}
+        self._draft, self._target = draft, target
+        self._target_laws: dict[int, Tensor] = {}
+        self._draft_laws: dict[int, Tensor] = {}
+        self._check()
+        self.entries: dict[int, list[int]] = {node: [] for node in self.order}
+        drawn = range(1, draft.tree.size) if draft.drawn is None else draft.drawn.tolist()
+        for node in drawn:
+            if node in self.row_of:
+                self.entries[self.parents[node]].append(node)
+
+    def target_law(self, node: int) -> Tensor:
+        """The target's law after a node, temperature and top-p applied, `[vocab_size]`."""
+        if node not in self._target_laws:
+            self._target_laws[node] = self._target.law(self.row_of[node])
+        return self._target_laws[node]
+
+    def draft_law(self, node: int) -> Tensor:
+        """The law that the children of a node were drawn from, `[vocab_size]`."""
+        if node not in self._draft_laws:
+            level, row = self._draft_rows[node]
+            probs = self._draft.rows[level][1][row]
+            self._draft_laws[node] = checked_law(probs.to(exact_dtype(probs.device)), f"draft_probs of node {node}")
+        return self._draft_laws[node]
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Ids from below the root down to a node."""
+        ids: list[int] = []
+        while node > 0:
+            ids.append(node)
+            node = self.parents[node]
+        return tuple(reversed(ids))
+
+    @cached_property
+    def preferred(self) -> list[int]:
+        """The target's most likely token after each verified node, in the order of the verification pass."""
+        return self._target.argmax.tolist()
+
+    @cached_property
+    def _draft_rows(self) -> dict[int, tuple[int, int]]:
+        """Where the draft's law after each node stands: level and row; they are checked when first asked for."""
+        for level, (_, probs) in enumerate(self._draft.rows):
+            check_laws(probs, f"draft_probs of level {level}")
+        levels = enumerate(self._draft.rows)
+        return {int(node): (level, row) for level, (nodes, _) in levels for row, node in enumerate(nodes)}
+
+    def _check(self) -> None:
+        if not self.order or self.order[0] != 0 or len(self.row_of) != len(self.order):
+            raise ValueError("draft.order must begin with the root and name each verified node once.")
+        for row, node in enumerate(self.order[1:], start=1):
+            if not 0 <= self.row_of.get(self.parents[node], row) < row:
+                raise ValueError(f"draft.order must name the parent of node {node} before it.")
+        if len(self._target) != len(self.order):
+            raise ValueError(f"target has {len(self._target)} rows for {len(self.order)} verified nodes.")
+        self._target.check()
+
 
 SAMPLED_LAWS: tuple[TreeLaw, ...] = ("none", "single_path", "iid", "without_replacement")
 IID_LAWS: tuple[TreeLaw, ...] = ("none", "single_path", "iid")
@@ -123,10 +196,15 @@ class Decision:
 
     def verification(self, accepted: tuple[int, ...], final_token: int, tests: Iterable[Test]) -> Verification:
         """The outcome of a walk."""
-        kind: FinalKind = "fallback"
-        if accepted:
-            kind = "recovered" if self.tree.entries[accepted[-1]] else "bonus"
+        kind = final_kind(accepted, above_leaf=bool(accepted and self.tree.entries[accepted[-1]]))
         return Verification(accepted, final_token, kind, tuple(tests), self)
+
+
+def final_kind(accepted: tuple[int, ...], above_leaf: bool) -> FinalKind:
+    """What the token behind an accepted path is; `above_leaf`: the path ended at a node that has verified children."""
+    if not accepted:
+        return "fallback"
+    return "recovered" if above_leaf else "bonus"
 
 
 @dataclass(frozen=True)

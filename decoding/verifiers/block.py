@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from decoding.verifiers.base import SAMPLED_LAWS, Verifier
-from decoding.verifiers.bottom_up import BottomUp, Stop
+from decoding.verifiers.base import SAMPLED_LAWS, VerifiedTree, Verifier
+from decoding.verifiers.bottom_up import BottomUp, Stop, child_weight
 from decoding.verifiers.top_down import positive_part
-from decoding.verifiers.verified_tree import VerifiedTree
 
 
 def block_chain(tree: VerifiedTree) -> Iterator[Stop]:
@@ -18,9 +17,7 @@ def block_chain(tree: VerifiedTree) -> Iterator[Stop]:
     path, weights, laws = [0], [1.0], [tree.target_law(0)]
     while tree.entries[path[-1]]:
         child = tree.entries[path[-1]][0]
-        token, draft = tree.tokens[child], tree.draft_law(path[-1])
-        drafted = float(draft[token])
-        weights.append(min(1.0, weights[-1] * float(laws[-1][token]) / drafted) if drafted > 0 else 0.0)
+        weights.append(child_weight(weights[-1], laws[-1], tree.draft_law(path[-1]), tree.tokens[child]))
         path.append(child)
         laws.append(tree.target_law(child))
     yield Stop(path[-1], weights[-1] if len(path) > 1 else 1.0, laws[-1], None)

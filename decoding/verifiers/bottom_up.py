@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
 from decoding.sampling.draws import Draws
-from decoding.verifiers.base import Decision, Test, Verification
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.base import Decision, Test, Verification, VerifiedTree
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,12 @@ class Stop:
     passes: float
     final_law: Tensor
     residual: Tensor | None
+
+
+def child_weight(weight: float, target: Tensor, draft: Tensor, token: int) -> float:
+    """min(1, weight * target / draft): the weight of a child below a node of this weight."""
+    drafted = float(draft[token])
+    return min(1.0, weight * float(target[token]) / drafted) if drafted > 0 else 0.0
 
 
 class BottomUp(Decision):

@@ -6,8 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from decoding.sampling.draws import Draws
-from decoding.verifiers.base import Decision, Test, Verification, Verifier
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.base import Decision, Test, Verification, VerifiedTree, Verifier
 
 
 class Greedy(Decision):

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.common.settings import VERIFICATION, setting
 from decoding.verifiers.base import IID_LAWS
 from decoding.verifiers.top_down import Match, Solver, TestLaws, TopDownVerifier, positive_part
@@ -132,10 +133,8 @@ class KhistiSolver(Solver):
             current = current if kept else rival
         yield current
 
-    def acceptance(self, rejected: int, entry: int) -> float:
-        token = self.tokens[entry]
-        won = float(self.winner_law[token])
-        return min(1.0, float(self.target[token]) / won) if won > 0 else 0.0
+    def drafted_law(self, rejected: int) -> Tensor:
+        return self.winner_law
 
     def residual(self, rejected: int) -> Tensor:
         return self._left if rejected else self.target
@@ -183,9 +182,7 @@ class KhistiVerifier(TopDownVerifier):
     summary = "Plays a tournament between the children with odds from linear programmes, then tests its winner."
     paper = "Khisti et al. 2025"
     lossless_for = IID_LAWS
-
-    def solver(self):
-        return KhistiSolver
+    solver = KhistiSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
         """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 10).

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decoding.common.optional_torch import Tensor
+from torch import Tensor
+
 from decoding.verifiers.base import SAMPLED_LAWS
 from decoding.verifiers.top_down import Solver, TopDownVerifier
 
@@ -30,9 +31,7 @@ class NSSVerifier(TopDownVerifier):
     summary = "Draws from the target's law at each node and goes on where a child has that token."
     paper = "Miao et al. 2023 (SpecInfer); used by EAGLE, OPT-Tree and SpecExec"
     lossless_for = (*SAMPLED_LAWS, "deterministic")
-
-    def solver(self):
-        return NSSSolver
+    solver = NSSSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
         """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 6)."""

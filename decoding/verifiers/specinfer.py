@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor, torch
 from decoding.verifiers.base import IID_LAWS
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 
@@ -74,9 +75,7 @@ class SpecInferVerifier(TopDownVerifier):
     summary = "Tests the children one by one in random order, each against what the ones before left of the target."
     paper = "Miao et al. 2023"
     lossless_for = IID_LAWS
-
-    def solver(self):
-        return SpecInferSolver
+    solver = SpecInferSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
         """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 9)."""

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from decoding.common.optional_torch import Tensor, torch
+import torch
+from torch import Tensor
+
 from decoding.verifiers.base import SAMPLED_LAWS
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 
@@ -21,11 +23,6 @@ class WithoutReplacementSolver(Solver):
 
     def fixed_order(self):
         return self._first
-
-    def acceptance(self, rejected: int, entry: int) -> float:
-        token = self.tokens[entry]
-        drafted = float(self.drafted_law(rejected)[token])
-        return min(1.0, float(self._targets[rejected][token]) / drafted) if drafted > 0 else 0.0
 
     def residual(self, rejected: int) -> Tensor:
         while len(self._targets) <= rejected:
@@ -57,6 +54,4 @@ class SpecInferWithoutReplacementVerifier(TopDownVerifier):
     summary = "Tests the distinct children in draw order; a rejected one leaves both laws."
     paper = "Chen et al. 2024 (Sequoia); DySpec, Algorithm 3"
     lossless_for = SAMPLED_LAWS
-
-    def solver(self):
-        return WithoutReplacementSolver
+    solver = WithoutReplacementSolver

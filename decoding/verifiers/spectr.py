@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from decoding.common.optional_torch import Tensor
+from torch import Tensor
+
 from decoding.verifiers.base import IID_LAWS
 from decoding.verifiers.top_down import Solver, TestLaws, TopDownVerifier, positive_part
 
@@ -72,9 +73,7 @@ class SpecTrVerifier(TopDownVerifier):
     summary = "Tests all children with one common division factor, then draws from one residual."
     paper = "Sun et al. 2023"
     lossless_for = IID_LAWS
-
-    def solver(self):
-        return SpecTrSolver
+    solver = SpecTrSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
         """Probability that the token picked is among `draws` independent draws from the draft (Algorithm 8)."""

@@ -1,19 +1,18 @@
-"""What theory says exactly: how far two laws are apart, what a solver accepts, what a verifier gets out of a tree.
+"""What theory says exactly: how far two laws are apart, what a solver accepts, what the tests at a node see.
 
 Laws are `[vocab_size]`; everything that the app calls "expected" or "exact" is computed here or by `Decision`.
 """
 
 from dataclasses import dataclass, field, replace
 
-from decoding.common.optional_torch import Tensor, torch
-from decoding.sampling.sampling import TargetRows
-from decoding.tree.draft import Draft
+import torch
+from torch import Tensor
+
 from decoding.verifiers import VERIFIERS
-from decoding.verifiers.base import Verifier
+from decoding.verifiers.base import VerifiedTree, Verifier
 from decoding.verifiers.bottom_up import BottomUp
 from decoding.verifiers.specinfer_wor import without
-from decoding.verifiers.top_down import Solver, TestLaws, TopDown, TopDownVerifier
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.top_down import Solver, TestLaws, TopDown
 
 # Verifiers with an acceptance rate for k independent draws (Definition 5.1), and whether it is exact or a lower bound.
 SOLVERS: tuple[str, ...] = ("nss", "naive_tree", "spectr", "specinfer", "khisti")
@@ -23,11 +22,6 @@ LOWER_BOUNDS: tuple[str, ...] = ("khisti",)
 def l1_distance(target: Tensor, draft: Tensor) -> float:
     """Sum of the absolute differences, from 0 to 2; naive verification accepts one draw with 1 - half of it."""
     return float((target - draft).abs().sum())
-
-
-def entropy(law: Tensor) -> float:
-    """Shannon entropy in nats."""
-    return float(torch.special.entr(law).sum())
 
 
 def acceptance_rate(name: str, target: Tensor, draft: Tensor, draws: int) -> float:
@@ -54,16 +48,6 @@ def best_acceptance(target: Tensor, draft: Tensor, draws: int) -> float:
     outside = torch.cat([target.new_zeros(1), target[order].cumsum(0)])
     inside = torch.cat([draft.new_zeros(1), draft[order].cumsum(0)]).clamp(max=1.0)
     return float((outside + 1 - inside**draws).min())
-
-
-def branching(verifier: TopDownVerifier, target: Tensor, draft: Tensor, tokens: list[int]) -> dict[int, float]:
-    """Probability that a solver picks each of the tokens, given all of them in draw order (Algorithms 11 to 15)."""
-    return verifier.solve(target, draft, tokens).branching()
-
-
-def expected_tokens(verifier: Verifier, draft: Draft, target: TargetRows) -> float:
-    """Exact expected tokens, the final one included, that a verifier gets out of a given tree: E[tau + 1 | tree]."""
-    return verifier.decide(VerifiedTree(draft, target)).expected_tokens
 
 
 @dataclass

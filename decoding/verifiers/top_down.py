@@ -10,11 +10,10 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from torch import Tensor
 
-from decoding.common.optional_torch import Tensor
 from decoding.sampling.draws import Draws
-from decoding.verifiers.base import Decision, Test, Verification, Verifier
-from decoding.verifiers.verified_tree import VerifiedTree
+from decoding.verifiers.base import Decision, Test, Verification, VerifiedTree, Verifier
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,10 @@ class Solver:
         yield from range(len(self.tokens))
 
     def acceptance(self, rejected: int, entry: int) -> float:
-        """Probability that an entry passes its test after `rejected` failed ones."""
-        raise NotImplementedError
+        """Probability that an entry passes its test after `rejected` failed ones: min(1, target / draft) by default."""
+        token = self.tokens[entry]
+        drafted = float(self.drafted_law(rejected)[token])
+        return min(1.0, float(self.residual(rejected)[token]) / drafted) if drafted > 0 else 0.0
 
     def residual(self, rejected: int) -> Tensor:
         """What is left of the target's law after `rejected` failed tests, `[vocab_size]`, not normalised."""
@@ -127,13 +128,15 @@ class TopDown(Decision):
         super().__init__(tree)
         self._solver, self._settings, self._first_only = solver, settings, first_child_only
         self._solved: dict[int, Solver] = {}
-        self._leaf_laws: dict[int, Tensor] = {}
 
     def walk(self, draws: Draws) -> Verification:
         node, accepted, tests = 0, [], []
         while True:
             entries = self._entries(node)
-            picked = self._leaf(node, draws, tests) if not entries else self._pick(node, entries, draws, tests)
+            if entries:
+                picked = self._pick(node, entries, draws, tests)
+            else:  # after a leaf the final token follows the target's law
+                picked = self._draw_final(node, [], self.tree.target_law(node), draws, tests)
             if picked not in entries:
                 break
             accepted.append(picked)
@@ -161,12 +164,6 @@ class TopDown(Decision):
     def _entries(self, node: int) -> list[int]:
         entries = self.tree.entries[node]
         return entries[:1] if self._first_only else entries
-
-    def _leaf(self, node: int, draws: Draws, tests: list[Test]) -> None:
-        """After a leaf the final token follows the target's law."""
-        if node not in self._leaf_laws:
-            self._leaf_laws[node] = self.tree.target_law(node)
-        self._draw_final(node, [], self._leaf_laws[node], draws, tests)
 
     def _pick(self, node: int, entries: list[int], draws: Draws, tests: list[Test]) -> int | None:
         """The child picked at a node, None if the final token was drawn beside the children."""
@@ -199,18 +196,20 @@ def _matched(node: int, entries: list[int], tokens: Sequence[int], match: Match)
 
 @dataclass(frozen=True)
 class TopDownVerifier(Verifier):
-    """A verifier that is a solver in the top-down frame."""
+    """A verifier that is a solver in the top-down frame.
 
-    def solver(self) -> type[Solver]:
-        """The solver class; it takes this verifier's settings."""
-        raise NotImplementedError
+    Attributes:
+        solver: its class, which takes this verifier's settings.
+    """
+
+    solver: ClassVar[type[Solver]]
 
     def decide(self, tree: VerifiedTree) -> TopDown:
-        return TopDown(tree, self.solver(), self.settings())
+        return TopDown(tree, self.solver, self.settings())
 
     def solve(self, target: Tensor, draft: Tensor, tokens: Sequence[int]) -> Solver:
         """The solver of one node."""
-        return self.solver()(target, draft, tokens, **self.settings())
+        return self.solver(target, draft, tokens, **self.settings())
 
 
 def positive_part(law: Tensor, fallback: Tensor) -> Tensor:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from decoding.common.optional_torch import Tensor
-from decoding.verifiers.base import IID_LAWS, SAMPLED_LAWS, Verifier
-from decoding.verifiers.bottom_up import BottomUp, Stop
+from torch import Tensor
+
+from decoding.verifiers.base import IID_LAWS, SAMPLED_LAWS, VerifiedTree, Verifier
+from decoding.verifiers.bottom_up import BottomUp, Stop, child_weight
 from decoding.verifiers.specinfer_wor import without
-from decoding.verifiers.verified_tree import VerifiedTree
 
 
 class _Place:
@@ -18,11 +18,6 @@ class _Place:
         self.target = tree.target_law(node)
         self.pending = pending
         self.draft: Tensor | None = tree.draft_law(node) if pending else None
-
-    def child_weight(self, token: int) -> float:
-        """min(1, weight * target / draft) of a child, by the laws as they are now."""
-        drafted = float(self.draft[token])
-        return min(1.0, self.weight * float(self.target[token]) / drafted) if drafted > 0 else 0.0
 
     def reject(self, token: int, replaced: bool) -> None:
         """A child's whole subtree was rejected: what remains to be produced here is (weight * target - draft)+."""
@@ -56,7 +51,8 @@ def traversal_chain(tree: VerifiedTree, replaced: bool) -> Iterator[Stop]:
             # A repeat finds nothing left below it: its subtree was tested when it came first.
             below = [] if child in visited else pending(child)
             visited.add(child)
-            way.append(_Place(tree, child, here.child_weight(tree.tokens[child]), below))
+            weight = child_weight(here.weight, here.target, here.draft, tree.tokens[child])
+            way.append(_Place(tree, child, weight, below))
             continue
         if len(way) == 1:
             yield Stop(0, 1.0, here.target, None)

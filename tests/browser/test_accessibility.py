@@ -7,10 +7,9 @@ import pytest
 
 from benchmarks.browser_app import SETTLED
 from decoding.common.files import training_home
-from decoding.experiments.homes import experiments_home
-from decoding.training.common.run_folder import Status
-from decoding.training.launch import delete
-from pages.ui.common.menu import PAGES
+from decoding.experiments.experiment import experiments_home
+from decoding.jobs.job import Status
+from pages.ui import PAGES
 from tests.browser.axe import axe_script, violations
 from tests.helpers.experiments import made_experiment
 from tests.helpers.trainings import made_training
@@ -154,7 +153,7 @@ def train(page, judge: Callable) -> None:
     page.locator(POPOVER).wait_for(timeout=WAIT_MS)
     settle(page)
     judge("its output", POPOVER)
-    delete(folder)
+    folder.delete()
 
 
 def papers(page, judge: Callable) -> None:

@@ -17,7 +17,7 @@ ROOT = ".ds-root"
 def run_with_rows():
     """Nine iterations, all with raw logits."""
     run = run_mixed()
-    rows = [np.zeros((len(each.nodes), 40), np.float32) for each in run.iterations]
+    rows = [np.zeros((len(each.nodes), 3000), np.float32) for each in run.iterations]
     pairs = zip(run.iterations, rows, strict=True)
     return replace(run, iterations=tuple(replace(each, draft_logits=r, target_logits=r) for each, r in pairs))
 

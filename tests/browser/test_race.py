@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
-from decoding.recorded.race import race_runs
+from decoding.recorded import race_runs
 from viz.race.data import readable
 
 ROOT = ".race-root"

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from playwright.sync_api import expect
 
-from decoding.experiments.homes import experiments_home
+from decoding.experiments.experiment import experiments_home
 from tests.helpers.experiments import made_experiment
 
 WAIT_MS = 60_000

@@ -5,7 +5,7 @@ import re
 from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
-from pages.ui.common.menu import PAGES
+from pages.ui import PAGES
 from pages.ui.learn.tour import all_steps
 
 STOPS = "[data-tour]"

@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from decoding.common.files import training_home
-from decoding.training import launch as launching
-from decoding.training.launch import delete, last_launch, launch, stand
+from decoding.training.folder import MODULES, launch
 
 WAIT_MS = 60_000
 TREE = ".ds-root[data-drawn-scene]"
@@ -17,14 +16,14 @@ TREE = ".ds-root[data-drawn-scene]"
 @pytest.fixture
 def toy(monkeypatch):
     """A training that takes a minute, in a process of its own; gone afterwards."""
-    monkeypatch.setitem(launching.MODULES, "head", "tests.helpers.toy_training")
+    monkeypatch.setitem(MODULES, "head", "tests.helpers.toy_training")
     folder = launch("head", ("--steps", "3000", "--pause", "0.02"), "toy", training_home())
     yield folder
-    if stand(folder).running:
-        os.kill(last_launch(folder).pid, signal.SIGKILL)
-        while stand(folder).running:
+    if folder.stand().running:
+        os.kill(folder.launched().pid, signal.SIGKILL)
+        while folder.stand().running:
             pass
-    delete(folder)
+    folder.delete()
 
 
 def step_of(page) -> int:
@@ -39,7 +38,7 @@ def test_it_moves_by_itself_and_is_stopped_from_another_session(open_page, toy):
     page.locator(TREE).nth(1).wait_for(timeout=WAIT_MS)
     before = step_of(page)
     other = open_page(f"/train?run={toy.path.name}")
-    expect(other.locator(".st-key-train_title")).to_contain_text("training", timeout=WAIT_MS)
+    expect(other.locator(".st-key-train_title")).to_contain_text("running", timeout=WAIT_MS)
     assert step_of(page) > before > 0, "nobody has touched the page"
     assert "before training" in page.locator(TREE).first.inner_text()
     assert page.locator(".st-key-train_header").bounding_box()["height"] < 48, "everything in one line"
@@ -54,7 +53,7 @@ def test_it_moves_by_itself_and_is_stopped_from_another_session(open_page, toy):
 @pytest.mark.slow
 def test_a_view_that_was_stilled_sees_the_end(open_page, toy):
     page = open_page(f"/train?run={toy.path.name}")
-    expect(page.locator(".st-key-train_title")).to_contain_text("training", timeout=WAIT_MS)
+    expect(page.locator(".st-key-train_title")).to_contain_text("running", timeout=WAIT_MS)
     page.locator(".st-key-train_live label").first.click(timeout=WAIT_MS)
     page.locator(".st-key-train_stop button").first.click(timeout=WAIT_MS)
     expect(page.locator(".st-key-train_title")).to_contain_text("stopped", timeout=WAIT_MS)
@@ -67,7 +66,7 @@ def test_what_is_typed_into_the_form_stays_while_another_training_runs(open_page
     page.locator(".st-key-train_head_corpus input").fill("/some/where")
     page.locator(".st-key-train_head_windows input").fill("77")
     entry = page.locator(f".st-key-train_entry_{toy.path.name}")
-    expect(entry).to_contain_text("training", timeout=WAIT_MS)
+    expect(entry).to_contain_text("running", timeout=WAIT_MS)
     before = entry.inner_text()
     expect(entry).not_to_have_text(before, timeout=WAIT_MS)
     assert page.locator(".st-key-train_head_corpus input").input_value() == "/some/where"

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from benchmarks.browser_app import SETTLED
 
@@ -44,7 +45,7 @@ def verifiers(open_page):
     """The page with a sampled run of its own, at an iteration with a tree."""
     page = open_page("/verifiers")
     page.click(".st-key-verify_sampled button")
-    row(page, "nss").wait_for(timeout=WAIT_MS)
+    expect(row(page, "greedy")).to_contain_text("needs temperature 0", timeout=WAIT_MS)  # of the sampled run
     rolled(page)
     return page
 
@@ -109,7 +110,7 @@ def test_another_tree_on_the_same_prefix(verifiers):
 def test_everything_but_the_whole_run_fits_on_one_screen(open_page, scheme):
     page = open_page("/verifiers", color_scheme=scheme)
     page.click(".st-key-verify_sampled button")
-    row(page, "nss").wait_for(timeout=WAIT_MS)
+    expect(row(page, "greedy")).to_contain_text("needs temperature 0", timeout=WAIT_MS)  # of the sampled run
     rolled(page)
     for place in (".st-key-toolbar", ".vt-root", TREE, ".st-key-verify_steps"):
         box = page.locator(place).first.bounding_box()

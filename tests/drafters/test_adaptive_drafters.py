@@ -18,7 +18,8 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.edits import Edits
 from decoding.trace.records import node_paths
-from viz.explain.iteration import why_final, why_not_expanded, why_verdict
+from viz.explain.growth import why_not_expanded
+from viz.explain.iteration import why_final, why_verdict
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from decoding.common.errors import SettingsError
 from decoding.costs import calibration
 from decoding.drafters import HardwareAwareDrafter
 from decoding.drafters.base import Outcome
-from decoding.drafters.hardware_aware import RETRY
-from decoding.drafters.rate_search import MOST_CHILDREN, RateSearch, tree_costs
+from decoding.drafters.hardware_aware import MOST_CHILDREN, RETRY, RateSearch, tree_costs
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
 from decoding.replay.forks import Change, fork, go_on

@@ -7,9 +7,9 @@ import torch
 from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError, SettingsError
 from decoding.engines import choose
-from decoding.engines.lean_neox import NeoXForward
-from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
-from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.engines.base import Visibility
+from decoding.engines.lean import NeoXForward
+from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 
 TREE = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], dtype=bool)
 
@@ -25,9 +25,9 @@ def log_probs(model, past, keep=0):
     ids = np.arange(past + 5) * 37 % model.info.vocab_size
     cache = model.engine.new_cache(past + 8)
     with torch.inference_mode():
-        tree_forward(model, cache, ids[:past], np.arange(past), causal_visibility(0, past))
+        tree_forward(model, cache, ids[:past], np.arange(past), Visibility.causal(0, past))
         logits = tree_forward(
-            model, cache, ids[past:], past + np.array([0, 1, 1, 2, 3]), visibility(past, TREE), keep=keep
+            model, cache, ids[past:], past + np.array([0, 1, 1, 2, 3]), Visibility(past, TREE), keep=keep
         )
     assert cache.length == past + 5
     return torch.log_softmax(logits.float(), -1)

@@ -12,9 +12,9 @@ from benchmarks.gpu.report import Report
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, release
 from decoding.session.session import DecodeSession, Limits
-from tests.engines.same_traces import differences
-from tests.engines.test_device_iteration import METHODS_ON_DEVICE, finished, prompt
+from tests.device.test_device_iteration import METHODS_ON_DEVICE, finished, prompt
 from tests.engines.test_static_engine import tree_logits
+from tests.helpers.same_traces import differences
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 

@@ -11,15 +11,14 @@ import torch
 from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError
 from decoding.engines import choose
+from decoding.engines.base import Visibility
 from decoding.engines.eager import LibraryForward
-from decoding.engines.static import StaticEngine
-from decoding.engines.static_cache import IDLE_BLOCKS
-from decoding.engines.static_pass import visible_rows
-from decoding.engines.static_shapes import BUCKETS, LARGEST, LONGEST_CHAIN, PassShape, bucket, row_bucket
+from decoding.engines.static import StaticEngine, visible_rows
+from decoding.engines.static_cache import BUCKETS, IDLE_BLOCKS, LARGEST, LONGEST_CHAIN, PassShape, bucket, row_bucket
 from decoding.methods.methods import METHODS
-from decoding.models.pair import PairSettings, embedded_pair, load_pair, release
-from decoding.models.tree_attention import causal_visibility, tree_forward, visibility
+from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 from decoding.session.session import DecodeSession, Limits
+from tests.helpers.families import family
 from tests.helpers.tape import TapeGraphs
 
 LEAN = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM")
@@ -65,10 +64,10 @@ def tree_logits(model, past, size, keep=0, level=None):
     ids = (np.arange(past + size) * 37 + 11) % vocab
     cache = model.engine.new_cache(past + size)
     with torch.inference_mode():
-        tree_forward(model, cache, ids[:past], np.arange(past), causal_visibility(0, past), keep=1)
+        tree_forward(model, cache, ids[:past], np.arange(past), Visibility.causal(0, past), keep=1)
         rows = []
         for first, end in ((0, size),) if level is None else ((0, level), (level, size)):
-            tokens, mask = ids[past + first : past + end], visibility(past, seen[first:end, :end])
+            tokens, mask = ids[past + first : past + end], Visibility(past, seen[first:end, :end])
             rows.append(tree_forward(model, cache, tokens, past + depths[first:end], mask, keep))
     assert cache.length == past + size
     return torch.cat(rows)
@@ -115,7 +114,7 @@ def test_library_forward_in_static_shapes(embedded):
     model = embedded.target
     engine = StaticEngine(LibraryForward(model.network), model.num_layers, model.device, model.dtype)
     cache, ids = engine.new_cache(16), np.arange(12) * 31
-    seen = causal_visibility(0, 12)
+    seen = Visibility.causal(0, 12)
     logits = engine.run(cache, ids, np.arange(12), seen, 5)
     lean = model.with_engine("lean").engine
     reference = lean.run(lean.new_cache(16), ids, np.arange(12), lean.mask(seen), 5)
@@ -132,14 +131,14 @@ def test_sizes_hold_what_is_asked_for_and_are_few():
 
 
 def test_prompts_run_at_their_own_size_and_chains_do_not():
-    chain, prompt = (PassShape.of(causal_visibility(10, n), 1) for n in (LONGEST_CHAIN, LONGEST_CHAIN + 1))
+    chain, prompt = (PassShape.of(Visibility.causal(10, n), 1) for n in (LONGEST_CHAIN, LONGEST_CHAIN + 1))
     assert chain.recurs and chain.queries == bucket(LONGEST_CHAIN)
     assert not prompt.recurs and prompt.queries == LONGEST_CHAIN + 1
-    tree = PassShape.of(visibility(10, random_tree(LONGEST_CHAIN + 1)[1]), 4)
+    tree = PassShape.of(Visibility(10, random_tree(LONGEST_CHAIN + 1)[1]), 4)
     assert tree == PassShape(queries=96, among=96, rows=256, kept=4)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", family(METHODS, "autoregressive", "dynatree", "salf", "eagle2"))
 def test_every_method_writes_the_librarys_text(embedded, name):
     method = METHODS[name] if name != "sequoia" else METHODS[name].with_settings(acceptance="0.5,0.2,0.1")
     texts = []
@@ -196,9 +195,9 @@ def test_growing_keeps_the_rows(static):
     ids = np.arange(700) % 500
     with torch.inference_mode():
         for first in range(0, 700, 50):
-            seen = causal_visibility(first, 50)
+            seen = Visibility.causal(first, 50)
             logits = tree_forward(model, cache, ids[first : first + 50], np.arange(first, first + 50), seen, keep=1)
-        whole = tree_forward(model, model.engine.new_cache(4), ids, np.arange(700), causal_visibility(0, 700), keep=1)
+        whole = tree_forward(model, model.engine.new_cache(4), ids, np.arange(700), Visibility.causal(0, 700), keep=1)
     assert cache.length == 700 <= cache.capacity
     torch.testing.assert_close(logits, whole, rtol=0, atol=1e-5)
 
@@ -208,11 +207,11 @@ def test_rollback_and_compaction(static):
     ids = np.arange(20) * 17
     cache = model.engine.new_cache(64)
     with torch.inference_mode():
-        tree_forward(model, cache, ids, np.arange(20), causal_visibility(0, 20))
+        tree_forward(model, cache, ids, np.arange(20), Visibility.causal(0, 20))
         assert cache.compact(4, [6, 7, 11]) == 3 * cache.bytes_per_row
         held = [keys.clone() for keys, _ in cache.rows()]
         fresh = model.engine.new_cache(64)
-        tree_forward(model, fresh, ids, np.arange(20), causal_visibility(0, 20))
+        tree_forward(model, fresh, ids, np.arange(20), Visibility.causal(0, 20))
     expected = fresh.rows()[0][0][:, :, [0, 1, 2, 3, 6, 7, 11]]
     assert cache.length == 7 and torch.equal(held[0], expected)
     copy = cache.clone()
@@ -230,7 +229,7 @@ def test_logits_stay_as_they_are_when_more_passes_run(static):
         with torch.inference_mode():
             for length in range(6):
                 one = np.array([length * 5])
-                kept.append(tree_forward(model, cache, one, np.array([length]), causal_visibility(length, 1)))
+                kept.append(tree_forward(model, cache, one, np.array([length]), Visibility.causal(length, 1)))
         del cache
     assert model.engine.graphs.captured == 1
     assert torch.stack(kept).isfinite().all()
@@ -244,16 +243,16 @@ def test_graphs_of_grown_blocks_go_with_the_old_ones(static):
     cache = model.engine.new_cache(64)
     with torch.inference_mode():
         for length in range(4):
-            tree_forward(model, cache, np.array([3]), np.array([length]), causal_visibility(length, 1))
+            tree_forward(model, cache, np.array([3]), np.array([length]), Visibility.causal(length, 1))
         old = weakref.ref(cache.blocks)
         assert len(graphs._graphs) == 1
         cache.reserve(5000)
         assert old() is None and len(graphs._graphs) == 0
         for length in range(4, 8):
-            row = tree_forward(model, cache, np.array([3]), np.array([length]), causal_visibility(length, 1))
+            row = tree_forward(model, cache, np.array([3]), np.array([length]), Visibility.causal(length, 1))
     fresh = model.engine.new_cache(64)
     with torch.inference_mode():
-        whole = tree_forward(model, fresh, np.full(8, 3), np.arange(8), causal_visibility(0, 8), keep=1)
+        whole = tree_forward(model, fresh, np.full(8, 3), np.arange(8), Visibility.causal(0, 8), keep=1)
     torch.testing.assert_close(row, whole, rtol=0, atol=1e-5)
 
 

@@ -5,19 +5,20 @@ import pytest
 import torch
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from decoding.common.engine_names import SINKS, streamed_rows
 from decoding.common.errors import PairError, SettingsError
+from decoding.common.settings import SINKS, streamed_rows
 from decoding.compare.comparison import compare
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import MarginJudge
 from decoding.compare.scoreboard import score
+from decoding.engines.base import Visibility
 from decoding.engines.choose import make_engine
-from decoding.engines.streaming import StreamingEngine
+from decoding.engines.lean import StreamingEngine
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair
-from decoding.models.tree_attention import causal_visibility, visibility
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
+from tests.helpers.families import family
 
 ROWS, TEXT = 9, 24  # 4 sinks and a window of 5
 HOW = {"num_layers": 2, "device": torch.device("cpu"), "dtype": torch.float32,
@@ -80,7 +81,7 @@ def logits_of(engine, tokens, sizes):
     """Logits after every token, read in passes of some sizes."""
     cache, found, start = engine.new_cache(TEXT), [], 0
     for size in sizes:
-        seen = engine.mask(causal_visibility(start, size))
+        seen = engine.mask(Visibility.causal(start, size))
         found.append(engine.run(cache, tokens[start : start + size], np.arange(start, start + size), seen, 0))
         start += size
     return torch.cat(found)
@@ -110,12 +111,12 @@ def test_how_tokens_are_grouped_into_passes_does_not_matter(network):
 def test_a_branch_of_a_tree_is_a_text_of_its_own(text):
     engine = engine_of(llama())
     cache = engine.new_cache(TEXT + 8)
-    engine.run(cache, TOKENS[:text], np.arange(text), engine.mask(causal_visibility(0, text)), 1)
+    engine.run(cache, TOKENS[:text], np.arange(text), engine.mask(Visibility.causal(0, text)), 1)
     # Two levels, as a draft model reads them: children 1 and 2 of the root, then a grandchild below each.
     above = np.array([[1, 0], [0, 1]], dtype=bool)
-    engine.run(cache, np.array([3, 4]), np.full(2, text), engine.mask(visibility(text, above)), 0)
+    engine.run(cache, np.array([3, 4]), np.full(2, text), engine.mask(Visibility(text, above)), 0)
     below = np.array([[1, 0, 1, 0], [0, 1, 0, 1]], dtype=bool)
-    logits = engine.run(cache, np.array([5, 6]), np.full(2, text + 1), engine.mask(visibility(text, below)), 0)
+    logits = engine.run(cache, np.array([5, 6]), np.full(2, text + 1), engine.mask(Visibility(text, below)), 0)
     for row, branch in enumerate(([3, 5], [4, 6])):
         alone = logits_of(engine, np.array([*TOKENS[:text], *branch]), [text + 2])[-1]
         assert torch.allclose(logits[row], alone, atol=1e-5)
@@ -135,7 +136,7 @@ def decoded(pair, name, tokens=160, sampling=None, **settings):
     return session.trace()
 
 
-@pytest.mark.parametrize("name", ["linear", "dynatree", "fixed_tree"])
+@pytest.mark.parametrize("name", family(("linear", "dynatree", "fixed_tree"), "dynatree"))
 def test_speculation_gives_the_text_of_streaming_without_it(pair, name):
     plain, fast = decoded(pair, "autoregressive"), decoded(pair, name)
     assert fast.output_ids == plain.output_ids and fast.pair.target.engine == "streaming-64"

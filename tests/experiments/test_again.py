@@ -5,11 +5,17 @@ from pathlib import Path
 import pytest
 
 from decoding.common.errors import ExperimentError
-from decoding.experiments.again import begin_again, kept_output, prompt_of, same_text
 from decoding.experiments.crews import OwnCrew
-from decoding.experiments.grid_file import grid_from
-from decoding.experiments.launch import FollowedExperiment
-from decoding.experiments.runner import run_grid
+from decoding.experiments.experiment import (
+    Experiment,
+    FollowedExperiment,
+    begin_again,
+    kept_output,
+    prompt_of,
+    same_text,
+)
+from decoding.experiments.grid import grid_from
+from decoding.experiments.sweep import run_grid
 from decoding.models.pair import embedded_pair
 from decoding.session.session import Limits
 
@@ -30,7 +36,7 @@ def pair():
 def experiment(pair, tmp_path_factory) -> FollowedExperiment:
     folder: Path = tmp_path_factory.mktemp("again")
     assert run_grid(grid_from(CONTENT, "again"), OwnCrew(pair, "again"), folder).state == "finished"
-    return FollowedExperiment(folder)
+    return FollowedExperiment(Experiment(folder))
 
 
 def test_every_run_is_the_same_again(pair, experiment):

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from decoding.experiments import launch as following
-from decoding.experiments.launch import FollowedExperiment, experiments
+from decoding.experiments import experiment as following
+from decoding.experiments.experiment import Experiment, FollowedExperiment, experiments
 from decoding.experiments.rows import SCHEMA, RowStore
 from tests.helpers.experiments import made_experiment, made_rows
 
@@ -20,6 +20,12 @@ def home(monkeypatch, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+def look_at(experiment: Experiment) -> FollowedExperiment:
+    followed = FollowedExperiment(experiment)
+    followed.look()
+    return followed
+
+
 def test_the_newest_is_first_and_what_came_with_the_program_last(home, tmp_path):
     assert experiments() == []
     for number, name in enumerate(("old", "new")):
@@ -27,7 +33,7 @@ def test_the_newest_is_first_and_what_came_with_the_program_last(home, tmp_path)
         os.utime(folder / "grid.json", (1000 + number, 1000 + number))
     for name in ("old", "more", "less"):  # a checkout gives files any time
         made_experiment(tmp_path / "shipped", name)
-    found = [FollowedExperiment(*each) for each in experiments()]
+    found = [look_at(each) for each in experiments()]
     assert [each.key for each in found] == ["new", "old", "results/less", "results/more", "results/old"]
     assert [each.name for each in found[:2]] == ["Made new", "Made old"]
     assert [each.shipped for each in found] == [False, False, True, True, True]
@@ -35,7 +41,7 @@ def test_the_newest_is_first_and_what_came_with_the_program_last(home, tmp_path)
 
 def test_rows_are_read_as_they_come(home, monkeypatch):
     rows, read = made_rows(), []
-    followed = FollowedExperiment(made_experiment(home, "one", rows[:5]))
+    followed = look_at(Experiment(made_experiment(home, "one", rows[:5])))
     real = following.read_part
     monkeypatch.setattr(following, "read_part", lambda file, names: read.append(file) or real(file, names))
     first = followed.rows()
@@ -50,7 +56,7 @@ def test_rows_are_read_as_they_come(home, monkeypatch):
 
 
 def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_there(home):
-    followed = FollowedExperiment(made_experiment(home, "one"))
+    followed = look_at(Experiment(made_experiment(home, "one")))
     other = SCHEMA.with_metadata({"draftscope_rows": "0"}).empty_table()
     pq.write_table(other, followed.folder / "rows" / "part-000007-1.parquet")
     (followed.folder / "rows" / "part-000008-1.parquet").write_bytes(b"no parquet")
@@ -65,7 +71,7 @@ def test_a_file_that_cannot_be_read_is_told_and_the_rest_is_there(home):
 
 
 def test_a_file_that_goes_while_it_is_read_is_no_trouble(home, monkeypatch):
-    followed = FollowedExperiment(made_experiment(home, "one"))
+    followed = look_at(Experiment(made_experiment(home, "one")))
     (part,) = (followed.folder / "rows").glob("part-*.parquet")
     real = following.read_part
 
@@ -82,10 +88,9 @@ def test_a_file_that_goes_while_it_is_read_is_no_trouble(home, monkeypatch):
 def test_without_rows_and_grid_there_is_nothing_to_show(home):
     (home / "empty").mkdir(parents=True)
     (home / "empty" / "launch.json").write_text("{}")
-    (folder, shipped) = experiments()[0]
-    followed = FollowedExperiment(folder, shipped)
+    followed = look_at(experiments()[0])
     assert (followed.name, followed.asked, len(followed.rows())) == ("empty", {}, 0)
     for other in ("[]", "{}", "{"):
-        (folder / "grid.json").write_text(other)
+        (followed.folder / "grid.json").write_text(other)
         followed.look()
         assert followed.asked == {}

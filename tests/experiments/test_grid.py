@@ -6,11 +6,10 @@ import pytest
 
 from decoding.common.errors import ExperimentError, PromptError
 from decoding.compare.contestants import format_contestant
-from decoding.experiments import prompt_sets
-from decoding.experiments.grid import PromptChoice, contestants
-from decoding.experiments.grid_file import grid_from, read_grid
-from decoding.experiments.homes import GRIDS
-from decoding.experiments.prompt_sets import DATA_SETS, prompts_of, read_texts
+from decoding.experiments import plan as prompt_sets
+from decoding.experiments.experiment import GRIDS
+from decoding.experiments.grid import PromptChoice, contestants, grid_from, read_grid
+from decoding.experiments.plan import DATA_SETS, prompts_of, read_texts
 from decoding.sampling.sampling import Sampling
 
 SWEEP = """

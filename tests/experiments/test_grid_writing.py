@@ -5,14 +5,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from decoding.common.errors import ExperimentError
+from decoding.common.errors import DiskError, ExperimentError
 from decoding.experiments.crews import OwnCrew
-from decoding.experiments.experiment import GRID
-from decoding.experiments.grid import Axis, Grid, PromptChoice
-from decoding.experiments.grid_file import grid_from, kept_grid, read_grid, write_grid
-from decoding.experiments.homes import GRIDS
-from decoding.experiments.plan import count_prompts, grid_size
-from decoding.experiments.prompt_sets import prompts_of
+from decoding.experiments.experiment import GRID, GRIDS
+from decoding.experiments.grid import Axis, Grid, PromptChoice, grid_from, kept_grid, read_grid, write_grid
+from decoding.experiments.plan import count_prompts, grid_size, prompts_of
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 
@@ -47,7 +44,8 @@ def test_odd_names_and_values_survive(tmp_path):
 
 
 def test_the_grid_of_an_experiment_is_known_again(tmp_path):
-    assert kept_grid(tmp_path) is None
+    with pytest.raises(ExperimentError, match="holds no grid: start a sweep"):
+        kept_grid(tmp_path)
     (tmp_path / GRID).write_text(json.dumps(asdict(ODD)))
     assert kept_grid(tmp_path) == ODD
     for damaged in ("{", "{}", "[]"):
@@ -61,7 +59,7 @@ def test_the_grid_of_an_experiment_is_known_again(tmp_path):
 
 def test_a_full_disk_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExperimentError, match="cannot be written"):
+    with pytest.raises(DiskError, match="cannot be written"):
         write_grid(ODD, tmp_path / "file" / "sweep")
 
 

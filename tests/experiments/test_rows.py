@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from decoding.common.errors import ExperimentError
+from decoding.common.errors import DiskError, ExperimentError
 from decoding.experiments.rows import SCHEMA, VERSION, VERSION_KEY, RowStore, all_rows
 from decoding.trace.metrics import RunMetrics
 
@@ -86,12 +86,12 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("decoding.training.common.run_folder.os.fsync", full)
-        with pytest.raises(ExperimentError, match=r"The disk of .* is full: .*; nothing is lost"):
+        patch.setattr("decoding.training.folder.os.fsync", full)
+        with pytest.raises(DiskError, match=r"The disk of .* is full: .*; nothing is lost"):
             store.append([row("b")])
     assert RowStore(tmp_path).keys() == {"a"} and len(list(store.folder.iterdir())) == 1
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExperimentError, match="cannot be written"):
+    with pytest.raises(DiskError, match="cannot be written"):
         RowStore(tmp_path / "file").append([row("c")])
 
 

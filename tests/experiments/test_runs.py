@@ -12,16 +12,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from decoding.common.commands import run_main
-from decoding.common.errors import ExperimentError, PromptError
+from decoding.common.errors import ExperimentError, PromptError, run_main
 from decoding.compare.comparison import Contestant
-from decoding.experiments import runner, sweep
-from decoding.experiments.crews import DeviceCrew, OwnCrew, devices_here
-from decoding.experiments.experiment import STATUS, Experiment, Status
-from decoding.experiments.grid_file import grid_from
-from decoding.experiments.ray_crew import RayCrew
+from decoding.experiments import sweep
+from decoding.experiments.crews import DeviceCrew, OwnCrew, RayCrew, devices_here
+from decoding.experiments.experiment import Experiment
+from decoding.experiments.grid import grid_from
 from decoding.experiments.rows import MEASURED, SERIES
-from decoding.experiments.runner import run_grid
+from decoding.experiments.sweep import run_grid
+from decoding.jobs.job import SILENT, STATUS, Status
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair
 
@@ -66,7 +65,7 @@ def without_times(frame):
 def test_methods_take_turns_on_every_prompt(crew, tmp_path):
     heard = []
     ended = run_grid(grid(), crew, tmp_path, heard.append)
-    assert (ended.state, ended.done, ended.runs, ended.failed) == ("finished", 8, 8, 0)
+    assert (ended.state, ended.done, ended.total, ended.failed) == ("finished", 8, 8, 0)
     frame = kept(tmp_path)
     assert frame["method"].tolist() == ["autoregressive", "fixed_tree", "fixed_tree", "hf_generate"] * 2
     assert frame["prompt"].nunique() == 2 and frame["block"].tolist()[0:4] == [frame["block"][0]] * 4
@@ -100,14 +99,14 @@ def test_what_is_kept_is_not_run_again(crew, tmp_path, monkeypatch):
     assert first.state == "stopped" and 0 < first.done < 8
     before = kept(tmp_path)
     assert len(before) == first.done
-    monkeypatch.setattr(runner, "FLUSH_S", 0.0)
+    monkeypatch.setattr(sweep, "FLUSH_S", 0.0)
     assert run_grid(grid(), crew, tmp_path).done == 8
     after = kept(tmp_path)
     assert after["key"].is_unique and after.head(len(before))["started"].tolist() == before["started"].tolist()
     again = []
     assert run_grid(grid(), crew, tmp_path, again.append).done == 8 and not again
     more = grid(methods=[*CONTENT["methods"], {"method": "linear"}])
-    assert run_grid(more, crew, tmp_path, again.append).runs == 10 and len(again) == 2
+    assert run_grid(more, crew, tmp_path, again.append).total == 10 and len(again) == 2
     assert kept(tmp_path)["method"].tolist().count("autoregressive") == 2
 
 
@@ -166,18 +165,15 @@ def test_one_process_at_a_time(crew, tmp_path):
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     experiment = Experiment(tmp_path)
     try:
-        experiment.folder.mkdir(exist_ok=True)
-        status = {**Status().__dict__, "pid": other.pid, "written": time.time()}
+        experiment.path.mkdir(exist_ok=True)
+        status = {**vars(Status("running")), "pid": other.pid, "written": time.time()}
         (tmp_path / STATUS).write_text(json.dumps(status))
         with pytest.raises(ExperimentError, match=f"Process {other.pid} runs the experiment in"):
             run_grid(grid(), crew, tmp_path)
     finally:
         other.kill()
         other.wait()
-    assert experiment.status().state == "stopped" and "goes on" in experiment.status().message
-    (tmp_path / STATUS).write_text("{")
-    with pytest.raises(ExperimentError, match="no row is lost"):
-        experiment.status()
+    assert (experiment.status().state, experiment.status().message) == ("failed", SILENT)
 
 
 def test_somebody_may_ask_it_to_stop(crew, tmp_path):
@@ -197,8 +193,7 @@ def test_mistakes_are_not_hidden(crew, tmp_path):
 
 
 def test_the_same_run_has_the_same_key_whatever_else_is_in_the_grid(pair):
-    from decoding.experiments.plan import blocks, run_key
-    from decoding.experiments.prompt_sets import prompts_of
+    from decoding.experiments.plan import blocks, prompts_of, run_key
     from decoding.models.pair import pair_identity
 
     identity, some = pair_identity(pair), grid()
@@ -215,10 +210,13 @@ def test_the_same_run_has_the_same_key_whatever_else_is_in_the_grid(pair):
     assert len({key, *others}) == 6
 
 
-def command(folder: Path, content: str, *more: str) -> subprocess.Popen:
-    file = folder / "grid.toml"
-    file.write_text(content)
-    words = [sys.executable, "-m", "benchmarks.sweep", str(file), "--out", str(folder / "out"), *more]
+def command(folder: Path, content: str | None = None) -> subprocess.Popen:
+    """Run a grid, or without one what the one that was run last still lacks."""
+    asked = "--resume"
+    if content is not None:
+        asked = str(folder / "grid.toml")
+        Path(asked).write_text(content)
+    words = [sys.executable, "-m", "benchmarks.sweep", asked, "--out", str(folder / "out")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
         words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -248,15 +246,15 @@ def test_a_killed_command_goes_on_and_no_row_is_lost_or_doubled(tmp_path):
     run.send_signal(signal.SIGKILL)
     run.communicate()
     killed = kept(out)["key"].tolist()
-    assert 0 < len(killed) < 50 and Experiment(out).status().state == "stopped"
+    assert 0 < len(killed) < 50 and Experiment(out).status().state == "failed"
     run = command(tmp_path, content)
     while "of 50 runs" not in run.stdout.readline():
         assert run.poll() is None
     run.send_signal(signal.SIGTERM)
     said = run.communicate()[0]
     stopped = kept(out)["key"].tolist()
-    assert run.returncode == 1 and "Stopped; run the grid again" in said and len(killed) < len(stopped) < 50, said
-    said = command(tmp_path, content).communicate()[0]
+    assert run.returncode == 1 and "Stopped; resume runs" in said and len(killed) < len(stopped) < 50, said
+    said = command(tmp_path).communicate()[0]
     assert "50 of 50 runs; finished" in said, said
     whole = kept(out)["key"]
     assert len(whole) == 50 and whole.is_unique and set(killed) < set(stopped) < set(whole)
@@ -272,7 +270,10 @@ def test_what_the_command_refuses_is_one_sentence(tmp_path, monkeypatch, capsys)
     file.write_text(TOML)
     monkeypatch.setattr(sys, "argv", ["sweep", str(file), "--dry-run", "--count", "1"])
     assert sweep.main() == 0 and "25 ways x 1 lengths x 1 repeats, 1 prompts" in capsys.readouterr().out
-    assert [sweep.in_words(seconds) for seconds in (None, 89, 90, 6000)] == ["some time", "89 s", "1.5 min", "1.7 h"]
+    for words in (["--resume"], [], [str(file), "--resume", "--out", str(tmp_path)]):
+        monkeypatch.setattr(sys, "argv", ["sweep", *words])
+        with pytest.raises(ExperimentError, match="Name a grid, or with --resume the folder that is to go on"):
+            sweep.main()
 
 
 @pytest.mark.slow

@@ -8,16 +8,15 @@ from urllib.parse import parse_qs
 
 from decoding.common.settings import settings_of
 from decoding.costs.kept import kept_file
-from decoding.experiments.grid_file import read_grid
-from decoding.experiments.homes import GRIDS, SHIPPED
-from decoding.experiments.plan import blocks
-from decoding.experiments.prompt_sets import SAMPLES, prompts_of
+from decoding.experiments.experiment import GRIDS, SHIPPED
+from decoding.experiments.grid import read_grid
+from decoding.experiments.plan import SAMPLES, blocks, prompts_of
 from decoding.experiments.rows import FOLDER as ROWS
 from decoding.experiments.rows import all_rows
 from decoding.methods.methods import METHODS, PRESETS
 from decoding.models.pair import embedded_pair, pair_identity
+from decoding.papers import EXHIBITS
 from decoding.papers.judge import claim_words, judge
-from decoding.papers.registry import EXHIBITS
 from decoding.recorded import FOLDER
 from pages.ui.app.links import View, decode, encode
 

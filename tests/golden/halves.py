@@ -10,11 +10,11 @@ import pytest
 
 from decoding.common.errors import TrainingError
 from decoding.experiments.crews import OwnCrew
-from decoding.experiments.grid_file import grid_from
-from decoding.experiments.runner import run_grid
+from decoding.experiments.grid import grid_from
+from decoding.experiments.sweep import run_grid
 from decoding.models.pair import embedded_pair
 from decoding.training import embedded
-from decoding.training.common.run_folder import RunFolder
+from decoding.training.folder import Training
 from tests.helpers.small_pair import SETUP, write_corpus
 
 HERE = b"/tmp/of-the-golden-set"  # stands in stored files for the folder they lie in
@@ -36,7 +36,7 @@ def half_training(home: Path) -> None:
     asked = iter([False] * STOPPED_AFTER)
     with pytest.MonkeyPatch.context() as patch:
         small_training(patch)
-        patch.setattr(RunFolder, "asked_to_stop", lambda folder: next(asked, True))
+        patch.setattr(Training, "asked_to_stop", lambda folder: next(asked, True))
         words = [str(write_corpus(home / TEXTS)), "--steps", str(STEPS), "--out", str(home / TRAINING), "--seed", "3"]
         if embedded.main(words) != 1:
             raise TrainingError("The training was to stop half way.")

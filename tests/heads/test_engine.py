@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from decoding.engines.base import Visibility
-from decoding.heads.engine import HeadEngine
+from decoding.heads.head import HeadEngine
 from decoding.heads.network import HeadConfig, HeadNetwork
 
 CONFIG = HeadConfig(hidden_size=24, vocab_size=40, num_heads=3, mlp_size=20)

@@ -1,4 +1,4 @@
-"""Runs that were drafted by a head: replayed from stored rows, forked to another draft, opened without torch."""
+"""Runs that were drafted by a head: replayed from stored rows, and forked to another draft."""
 
 import math
 import warnings
@@ -10,7 +10,7 @@ import torch
 from decoding.analysis.smallest_change import change_search, smallest_changes
 from decoding.costs import calibration, measuring
 from decoding.costs.calibration import acceptance_by_rank, acceptance_odds, calibrated
-from decoding.costs.measuring import cost_model, known_costs, measure_costs
+from decoding.costs.measuring import COSTS, cost_model, machine_words, measure_costs
 from decoding.heads.store import save_head
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, pair_identity
@@ -24,10 +24,9 @@ from decoding.session.session import DecodeSession, Limits, prepared, unrecorded
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.edits import Edits
 from decoding.trace.records import node_paths
+from tests.analysis.test_smallest_change import absent_paths
 from tests.helpers.heads import fitted_network, random_network
-from tests.helpers.without_torch import run_without_torch
-from tests.test_forks import busy, check_both_ways, told
-from tests.test_smallest_change import absent_paths
+from tests.replay.test_forks import busy, check_both_ways, told
 
 TEXT = "Once upon a time there was a cat who had two friends, a dog and"
 TREE = METHODS["eagle2"].with_settings(node_budget=16, beam_width=4, max_depth=4, verifier="greedy", draft_head="mine")
@@ -120,22 +119,15 @@ def test_rows_of_a_later_iteration_are_not_taken_for_the_heads_own(run):
     assert np.array_equal(target, later.target_logits[0]), "the target says the same wherever it is asked"
 
 
-def test_the_record_tells_its_draft_and_opens_without_torch(run, tmp_path):
+def test_the_record_tells_its_draft_and_is_forked_without_it(run, tmp_path):
     file = tmp_path / "run.dscope"
     save_run(run.trace(), file)
     opened = load_run(file)
     assert opened.pair.draft.architecture == "DraftHead" and opened.pair.draft.name == "TALF head, 2026-11-22 10:00"
     assert opened.settings["draft_head"] == "mine" and method_of(opened) == run.method
     assert method_at(opened, 1) == run.method and standing_before(opened, 2).method.draft_head == "mine"
-    code = (
-        "import sys; from decoding.trace.archive import load_run; from decoding.replay.forks import Change, fork\n"
-        "from decoding.methods.methods import METHODS\n"
-        "run = load_run(sys.argv[1]); from decoding.replay.stored_state import method_of\n"
-        "made = fork(run, None, 1, Change(method_of(run).with_settings(node_budget=5)))\n"
-        "print(run.pair.draft.parameters, made.kind, made.trace.iterations[1].verified, 'torch' in sys.modules)"
-    )
-    printed = run_without_torch(tmp_path, "-c", code, str(file)).split()
-    assert printed == [str(opened.pair.draft.parameters), "replayed", "5", "False"]
+    made = fork(opened, None, 1, Change(method_of(opened).with_settings(node_budget=5)))
+    assert made.kind == "replayed" and made.trace.iterations[1].verified == 5
 
 
 def test_the_command_records_with_a_head(pair, tmp_path, capsys):
@@ -200,8 +192,8 @@ def test_costs_are_of_the_heads_forwards(pair, monkeypatch, tmp_path):
     monkeypatch.setattr(measuring, "measure_costs", lambda *_: costs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert cost_model(drafting, unrecorded) == costs and known_costs(drafting) == costs
-    assert known_costs(pair) is None, "of the draft model nothing was measured"
+        assert cost_model(drafting, unrecorded) == costs and COSTS.known(drafting, machine_words(drafting)) == costs
+    assert COSTS.known(pair, machine_words(pair)) is None, "of the draft model nothing was measured"
 
 
 def test_a_hardware_aware_tree_is_prepared_for_its_draft(pair, monkeypatch):

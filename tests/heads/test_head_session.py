@@ -20,8 +20,9 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import node_paths
 from decoding.trace.validation import check_run
+from tests.helpers.families import family
 from tests.helpers.heads import NAME, fitted_network, random_network, true_features, with_network
-from tests.test_checkpoints import told
+from tests.session.test_checkpoints import told
 
 SMALL = {
     "hardware_aware": {"verify_ms": "1:1 64:2", "level_ms": "1:0.2", "odds": "1.5 1", "node_budget": 16},
@@ -66,7 +67,7 @@ def decoded(pair, method, sampling=None, **limits):
 
 
 @pytest.mark.parametrize("policy", CACHE_POLICIES)
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in DRAFTING])
+@pytest.mark.parametrize("name", family(DRAFTING, *QUICK))
 def test_greedy_text_is_that_of_generate(good, name, policy):
     pair, text = good
     session, iterations = decoded(pair, method_of(name, cache_policy=policy))

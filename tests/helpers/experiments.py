@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from decoding.experiments.experiment import GRID, STATUS, Status
-from decoding.experiments.grid_file import grid_from
-from decoding.experiments.rows import LOOP_FREE, MEASURED, SCHEMA, RowStore
+from decoding.experiments.grid import grid_from
+from decoding.experiments.rows import GRID, LOOP_FREE, MEASURED, SCHEMA, RowStore
+from decoding.jobs.job import STATUS, Status
 
 PROMPTS = ("frog_and_boat", "lost_mitten", "other", "one_more")
 
@@ -57,7 +57,7 @@ def made_experiment(
     vary = {"max_depth": [3, 4], "branching": [2, 3]}
     plain = {"name": f"Made {name}", "methods": [{"method": "fixed_tree", "vary": vary}], "new_tokens": [32]}
     (folder / GRID).write_text(json.dumps(asdict(grid_from(plain | content, name))), encoding="utf-8")
-    said = Status("finished", len(found), len(found)) if status is None else status
+    said = Status("finished", done=len(found), total=len(found)) if status is None else status
     # Written long after anything was launched, by a process that is gone.
     (folder / STATUS).write_text(json.dumps(asdict(replace(said, written=4e9))), encoding="utf-8")
     return folder

@@ -7,11 +7,9 @@ import torch
 
 from decoding.common.cost_model import CostModel, read_curve
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import SCALARS, Action
-from decoding.selector.card import Static
-from decoding.selector.latency import LatencyModel
+from decoding.selector.actions import SCALARS, Action, LatencyModel
 from decoding.selector.network import SelectorConfig, SelectorNetwork
-from decoding.selector.store import save_selector
+from decoding.selector.store import Static, save_selector
 
 COSTS = CostModel(read_curve("1:5 64:20", "target"), read_curve("1:1 8:2", "draft"), 0.002, 0.0005, 10, 256, "", "here")
 LATENCY = LatencyModel(COSTS, (16, 1024), (0.001, 0.0015), (0.005, 0.008), 0.0003)

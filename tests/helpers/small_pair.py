@@ -3,11 +3,11 @@
 import random
 from pathlib import Path
 
-from decoding.training.common.corpus import END_OF_TEXT, read_corpus
-from decoding.training.pairs.networks import NetworkShape
-from decoding.training.pairs.phases import DraftSettings, LoopSettings, TargetSettings
-from decoding.training.pairs.tokens import TokenArrays, prepare
-from decoding.training.pairs.training import PairSetup
+from decoding.training.pair_networks import NetworkShape
+from decoding.training.pair_phases import DraftSettings, LoopSettings, TargetSettings
+from decoding.training.pair_tokens import TokenArrays, prepare
+from decoding.training.pair_training import PairSetup
+from decoding.training.text import END_OF_TEXT, read_corpus
 
 NAMES, VERBS = ("Tom", "Lily", "Max", "Sara", "Ben"), ("saw", "liked", "found", "lost", "took")
 THINGS = ("a red ball", "the big tree", "a small cat", "his old hat", "the blue boat")

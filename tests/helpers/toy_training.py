@@ -11,9 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from decoding.common.errors import TrainingError
+from decoding.jobs.process import conduct, preparing
 from decoding.trace.records import RunTrace
-from decoding.training.common.run_folder import RunFolder, Status, TrainingSettings
+from decoding.training.folder import Training, TrainingSettings
 from tests.helpers.traces import bonus, dynatree_recovered, fallback, run_of
 
 LEARNT = 60  # steps after which the tree is the better one
@@ -74,29 +74,23 @@ def learner(args: argparse.Namespace):
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     args, _ = parser().parse_known_args(words)  # a form may ask for more than a toy knows
-    folder = RunFolder(args.out)
-    try:
+    training = Training(args.out)
+
+    def prepare():
         if not args.resume:
             command = ("-m", "tests.helpers.toy_training", *words)
             settings = {"loss": args.loss, "steps": args.steps}
             name = "TALF head, toy pair, 2026-11-22"
-            folder.begin(TrainingSettings("head", name, command, settings, {}, datetime.now().isoformat()))
-        folder.write_status(Status("preparing", "loading torch"))
-        from decoding.training.common.loop import Plan, StoppedError, train
+            training.begin(TrainingSettings("head", name, command, settings, {}, datetime.now().isoformat()))
+        preparing(training, "loading torch")
+        from decoding.training.loop import Plan, train
 
         plan = Plan(steps=args.steps, log_every_s=0.05, evaluate_every_s=0.2, tree_every_s=0.3, checkpoint_every_s=0.1)
-        try:
-            status = train(learner(args), folder, plan, phase="training the toy", belongs_to={"loss": args.loss},
-                           resume=args.resume)  # fmt: skip
-        except StoppedError:
-            return 1
-        folder.write_status(Status("finished", status.phase, status.step, status.steps, status.trained_s,
-                                   device=status.device, memory_bytes=status.memory_bytes))  # fmt: skip
-        return 0
-    except TrainingError as error:
-        folder.write_status(Status("failed", message=str(error)))
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return lambda: train(
+            learner(args), training, plan, phase="training the toy", belongs_to={"loss": args.loss}, resume=args.resume
+        )
+
+    return conduct(training, prepare)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from decoding.jobs.job import Status
 from decoding.trace.archive import save_run
-from decoding.training.common.run_folder import Kind, RunFolder, Status, TrainingSettings
+from decoding.training.folder import Kind, Training, TrainingSettings
 from tests.helpers.traces import bonus, fallback, run_of
 
 NAME = "TALF head, Embedded pair, 2026-11-22"
@@ -11,11 +12,12 @@ CREATED = "2026-11-22T10:00:00"
 PHASE = "training the head"
 
 
-def made_training(home: Path, name: str, status: Status | None = None, kind: Kind = "head") -> RunFolder:
+def made_training(home: Path, name: str, status: Status | None = None, kind: Kind = "head") -> Training:
     """A training with curves of 60 steps and three trees, the later ones with more accepted tokens."""
-    folder = RunFolder(home / name)
+    folder = Training(home / name)
     command = ("-m", "tests.helpers.toy_training", "--steps", "3")
     folder.begin(TrainingSettings(kind, NAME, command, {"loss": "talf"}, {"name": "Embedded pair"}, CREATED))
+    (folder.path / "trees").mkdir()
     for step in range(0, 60, 10):
         place = {"phase": PHASE, "step": step, "trained_s": step / 2, "written": 1e9}
         folder.append({**place, "loss": 9.0 - step / 10, "gradient_norm": 1.0})

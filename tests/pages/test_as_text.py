@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from decoding.recorded import home_run
-from pages.ui.scope.as_text import iterations_table, run_table
+from pages.ui.scope.run import iterations_table, run_table
 from tests.helpers import traces
 from tests.pages.apptest import open_page, sentences
 

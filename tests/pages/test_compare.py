@@ -16,9 +16,8 @@ from decoding.compare.identity import Difference
 from decoding.compare.scoreboard import score
 from decoding.trace.metrics import Spread
 from pages.ui.common.errors import sentence
-from pages.ui.compare.files import as_csv, as_json, command
-from pages.ui.compare.results import table_html
-from pages.ui.compare.sentences import doubt_words, findings, slower_words, times_words, unrest_words
+from pages.ui.compare.outputs import as_csv, as_json, command
+from pages.ui.compare.results import doubt_words, findings, slower_words, table_html, times_words, unrest_words
 from pages.ui.widgets.contestants import COMPARE, check_contestants, short_label
 from tests.pages.apptest import open_field, press_start, sentences
 

@@ -6,15 +6,15 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.costs import kept, measuring
+from pages.ui.app.pair_dialog import cost_line, measured_words
 from pages.ui.common import models
-from pages.ui.widgets.costs import cost_line, measured_words
 
 CURVE = CostCurve((CostPoint(1, 0.002, 0.0019, 0.0025), CostPoint(4, 0.005, 0.005, 0.006)))
 COSTS = CostModel(CURVE, CURVE, 0.0005, 0.00025, 40, 256, "2026-01-02T03:04:05Z", "A machine, 2 threads")
 
 
 def view() -> None:
-    from pages.ui.widgets.costs import draw_costs
+    from pages.ui.app.pair_dialog import draw_costs
 
     draw_costs()
 
@@ -25,7 +25,7 @@ def manager(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(kept, "_known", {})
     fresh = models.ModelManager()
-    monkeypatch.setattr("pages.ui.widgets.costs.manager", lambda: fresh)
+    monkeypatch.setattr("pages.ui.app.pair_dialog.manager", lambda: fresh)
     return fresh
 
 
@@ -65,7 +65,7 @@ def test_a_pair_that_goes_takes_its_costs_along(manager, monkeypatch):
 
 def test_a_method_of_no_paper_has_its_own_defaults():
     from decoding.methods.methods import METHODS
-    from pages.ui.tune.points import label_of
+    from pages.ui.tune.work import label_of
 
     method = METHODS["hardware_aware"]
     assert label_of(method) == "Hardware-aware · its defaults"

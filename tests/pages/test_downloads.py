@@ -5,7 +5,8 @@ from streamlit.runtime.media_file_manager import MediaFileManager
 from streamlit.runtime.media_file_storage import MediaFileStorageError
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
-from pages.ui.common import downloads, sessions
+from pages.ui.common import downloads
+from pages.ui.common.worker import holder
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_what_was_made_is_let_go_after_its_time(server):
 
 def test_a_session_that_is_forgotten_holds_nothing(server):
     downloads.download_button("Run", lambda: "text", "run.txt", "text/plain", "save")
-    server.clear_session_refs(sessions.holder("a"))
+    server.clear_session_refs(holder("a"))
     others_draw(server)
     with pytest.raises(MediaFileStorageError):
         server.execute_deferred(server.shown)

@@ -7,15 +7,14 @@ import pytest
 from decoding.analysis.slowdown import REASONS, slowdown
 from decoding.common.errors import DraftscopeError
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
-from pages.ui.common.menu import PAGES
+from pages.ui import PAGES
 from pages.ui.common.state import Run
 from tests.helpers.process import printed
 from tests.helpers.traces import run_mixed
-from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import open_page, sentences
+from viz.formats import plural
 from viz.glossary import TERMS
 from viz.learn.puzzles import has_token
-from viz.tokens import plural
 
 LEARN = "pages/learn.py"
 
@@ -68,11 +67,6 @@ print(*sorted(m for m in sys.modules if m in ('torch', 'transformers')))
 
 def test_learn_draws_without_loading_torch():
     assert printed(DRAWN.format(puzzles=("Guess the accepted path", "Why did the tree lose?"))).strip() == ""
-
-
-def test_sliders_of_a_puzzle_need_no_torch(tmp_path):
-    """They are declared by the drafters, which compute with torch where it is there."""
-    assert run_without_torch(tmp_path, "-c", DRAWN.format(puzzles=("Save the token",))).strip() == ""
 
 
 def test_the_tour_from_the_first_stop_to_the_last_and_back_to_the_own_run():
@@ -145,11 +139,11 @@ def test_a_run_made_during_the_tour_is_the_one_that_stays():
     assert at.session_state["run"] is own, "the run from before the tour was set aside"
 
 
-def test_without_torch_the_tour_ends_before_compare(monkeypatch):
+def test_without_torch_the_tour_ends_before_the_pages_that_compute(monkeypatch):
     import pages.ui.learn.tour as tour
 
     monkeypatch.setattr(tour, "torch_there", lambda: False)
-    assert tour.all_steps()[-1].key in ("what_if", "adapt")
+    assert tour.all_steps()[-1].key == "adapt"
 
 
 def test_words_of_the_tour_are_those_of_the_runs():

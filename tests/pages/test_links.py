@@ -7,7 +7,7 @@ import pytest
 
 from decoding.methods.methods import METHODS
 from pages.ui.app.links import MAX_TEXT, RESERVED, View, decode, encode
-from pages.ui.common.sentences import known_settings
+from pages.ui.common.errors import known_settings
 from pages.ui.common.worker import Job
 from pages.ui.widgets.controls import DEFAULT_PROMPT, sample_prompts
 from tests.pages.apptest import finish, open_page, sentences
@@ -219,7 +219,8 @@ def test_without_torch_a_link_says_what_it_needs(monkeypatch):
     assert len(warned(at)) == 1
     assert "needs torch" in warned(at)[0]
     assert "job_step" not in at.session_state
-    assert at.selectbox(key="method").value == "linear"
+    at = opened("recorded=home&method=Linear+chain&iteration=4&node=1")
+    assert warned(at) == [] and (at.session_state["iteration"], at.session_state["node"]) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_a_run_from_a_file_has_no_link():
 def test_a_run_decoded_again_says_why_it_has_no_link_where_its_prompt_is_no_text():
     from decoding.recorded import home_run
     from pages.ui.common.state import Run
-    from pages.ui.what_if.work import prompt_of
+    from pages.ui.what_if.branches import prompt_of
 
     class Words:
         """A pair that reads two spaces as one token where a model wrote two."""

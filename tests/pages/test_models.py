@@ -5,7 +5,7 @@ import pytest
 from decoding.models import presets
 from decoding.models.pair import PairSettings, embedded_pair
 from decoding.models.presets import DTYPES, EMBEDDED
-from decoding.session import opening
+from decoding.session import session as opening
 from pages.ui.app import pair_dialog
 from pages.ui.common import models
 

@@ -6,7 +6,7 @@ import pytest
 
 from decoding.recorded import home_run
 from decoding.trace.records import RunTrace, SamplingTrace
-from pages.ui.common.menu import PAGES
+from pages.ui import PAGES
 from pages.ui.common.state import Run
 from tests.pages.apptest import open_page, sentences
 

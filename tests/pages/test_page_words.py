@@ -5,15 +5,15 @@ import ast
 import pytest
 
 from decoding.common.errors import TrainingError
-from pages.ui.common.errors import sentence
-from pages.ui.common.sentences import on_page
+from pages.ui.common.errors import on_page, sentence
 from tests.helpers.process import ROOT
 
 # Folders whose errors reach a page: a process that a page started says them, or the page itself does.
-HEARD = ("training", "experiments", "papers")
-HEARD_FILES = ("common/files.py", "common/packed_weights.py", "common/trained_store.py", "costs/kept.py")
+HEARD = ("jobs", "training", "experiments", "papers")
+HEARD_FILES = ("common/files.py", "common/trained_store.py", "costs/kept.py")
 # Of what is typed wrongly behind a command; a page never types so.
-TYPED = ("Name the training that --resume", "--again does a phase", "has not come as far as --again", "--samplings",
+TYPED = ("Name the training that --resume", "Name a grid, or with --resume",
+         "--again does a phase", "has not come as far as --again", "--samplings",
          "--count", "give --prompts")  # fmt: skip
 
 

@@ -8,22 +8,20 @@ import time
 import pandas as pd
 import pytest
 
-from decoding.experiments.experiment import STATUS, Experiment, Status
-from decoding.experiments.grid import contestants
-from decoding.experiments.grid_file import read_grid
-from decoding.experiments.homes import GRIDS
-from decoding.experiments.launch import last_launch
+from decoding.experiments.experiment import GRIDS, Experiment
+from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.rows import SCHEMA, RowStore
+from decoding.jobs.job import STATUS, Job, Status
+from decoding.papers import EXHIBITS
 from decoding.papers.judge import grid_name, judge
-from decoding.papers.registry import EXHIBITS
 from pages.ui.papers import run as papers_run
 from pages.ui.papers.exhibits import summary, summary_words
 from pages.ui.papers.rows import judgement, kept_rows
 from pages.ui.papers.run import size_of
 from pages.ui.papers.view import claims_of, marks_of, orderings_html, table_html
-from tests.experiments.test_papers import BY_KEY, DYNATREE, FIXED, row, rows
 from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import open_page, sentences
+from tests.papers.test_papers import BY_KEY, DYNATREE, FIXED, row, rows
 
 PAGE = "pages/papers.py"
 
@@ -33,7 +31,7 @@ def home(tmp_path, monkeypatch):
     """No experiments and no stored records but those of the test."""
     monkeypatch.setattr("decoding.papers.stored.RESULTS", tmp_path / "none")
     monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path))
-    monkeypatch.setattr("decoding.experiments.homes.SHIPPED", tmp_path / "none")
+    monkeypatch.setattr("decoding.experiments.experiment.SHIPPED", tmp_path / "none")
     return tmp_path
 
 
@@ -47,11 +45,15 @@ def replace_process(home, monkeypatch, says: str) -> None:
     code = home / "sleeper"
     code.write_text(f"#!/bin/sh\necho '{says}'\nexec sleep 60\n")
     code.chmod(0o755)
-    monkeypatch.setattr("decoding.common.processes.sys.executable", str(code))
+    monkeypatch.setattr("decoding.jobs.job.sys.executable", str(code))
 
 
 def html_of(at) -> str:
     return " ".join(each.body for each in at.get("html"))
+
+
+def bars(at) -> str:
+    return " ".join(bar.proto.text for bar in at.get("progress"))
 
 
 def captions(at) -> str:
@@ -139,8 +141,9 @@ def test_the_button_begins_the_grid_and_its_progress_is_shown(home, monkeypatch)
     at.button(key="papers_run").click().run()
     assert begun == ["dynatree_main"] and not sentences(at)
     experiment = Experiment(home / "dynatree_main")
-    experiment.folder.mkdir(exist_ok=True)
-    experiment.write_status(Status("running", 30, 90, now="DynaTree: stories/frog", left_s=200.0))
+    experiment.path.mkdir(exist_ok=True)
+    (experiment.path / "grid.json").touch()
+    experiment.write_status(Status("running", "DynaTree: stories/frog", 30, 90, left_s=200.0))
     at.run()
     assert not [each for each in at.button if each.key == "papers_run"]
     at.button(key="papers_stop").click().run()
@@ -163,25 +166,25 @@ def test_texts_of_ones_own_are_handed_to_the_grid_that_needs_them(monkeypatch):
 
 def test_why_a_grid_ended_is_told(home, monkeypatch):
     experiment = Experiment(home / "dynatree_main")
-    experiment.folder.mkdir()
-    experiment.write_status(Status("failed", 30, 90, message="The disk is full."))
+    experiment.path.mkdir()
+    experiment.write_status(Status("failed", done=30, total=90, message="The disk is full."))
     at = open_page(PAGE)
-    assert sentences(at) == ["The disk is full."] and at.button(key="papers_run").label == "Go on"
-    gone_on = []
-    monkeypatch.setattr(papers_run, "go_on", gone_on.append)
+    assert sentences(at) == ["The disk is full."] and at.button(key="papers_run").label == "Resume"
+    resumed = []
+    monkeypatch.setattr(Job, "resume", lambda job: resumed.append(job))
     at = open_page(PAGE)
     at.button(key="papers_run").click().run()
-    assert gone_on == [experiment.folder], "with the prompts and the pair that it was begun with"
+    assert resumed == [experiment], "with the prompts and the pair that it was begun with"
     assert "30 of 90 runs are kept, 60 are left" in captions(at)
-    experiment.write_status(Status("stopped", 30, 90, message="Stopped; run the grid again to go on."))
-    assert "Stopped; run the grid again to go on." in captions(at.run()) and not sentences(at)
-    experiment.write_status(Status("finished", 90, 90))
+    experiment.write_status(Status("stopped", done=30, total=90, message="Stopped; resume runs what is missing."))
+    assert at.run().info[0].value.replace("\\", "") == "Stopped; resume runs what is missing." and not sentences(at)
+    experiment.write_status(Status("finished", done=90, total=90))
     assert (
         "All 90 runs that were asked for last are kept." in captions(at.run())
         and at.button(key="papers_run").label == "Run it again"
     )
-    (experiment.folder / STATUS).write_text(json.dumps({"what": 1}))
-    assert "run the grid again, no row is lost" in sentences(at.run())[0]
+    (experiment.path / STATUS).write_text(json.dumps({"what": 1}))
+    assert "resume it, nothing is lost" in sentences(at.run())[0]
 
 
 def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, monkeypatch):
@@ -190,7 +193,7 @@ def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, mon
     at.button(key="papers_run").click().run()
     assert papers_run.at_work() == {"dynatree_main"} and not [each for each in at.button if each.key == "papers_run"]
     assert "Starting its process" in str(at.get("progress")[0].proto)
-    pid = last_launch(home / "dynatree_main").pid
+    pid = Experiment(home / "dynatree_main").launched().pid
     os.kill(pid, signal.SIGKILL)
     while papers_run.at_work():
         time.sleep(0.02)
@@ -244,15 +247,14 @@ def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
     at = open_page(PAGE)
     at.button(key="papers_see_dyspec/figure-2").click().run()
     at.button(key="papers_run").click().run()
-    assert papers_run.at_work() == {"benchmarks.draft_acceptance"} and "At work for" in captions(at)
+    assert papers_run.at_work() == {"benchmarks.draft_acceptance"} and "At work for" in bars(at)
     at.button(key="papers_see_dynatree/table-1").click().run()
     assert at.button(key="papers_run").disabled and "benchmarks.draft_acceptance is running" in captions(at)
     at.button(key="papers_see_dyspec/figure-2").click().run()
-    assert "tree 3 of 20" in captions(at)
+    assert "tree 3 of 20" in bars(at)
     at.button(key="papers_stop").click().run()
-    while papers_run.at_work():
-        time.sleep(0.02)
-    assert sentences(at.run()) == ["It ended before its figures were written; run it again."]
+    assert not papers_run.at_work() and not sentences(at)
+    assert at.info[0].value.replace("\\", "") == "Ended before its figures were written: run it again."
     assert not at.button(key="papers_run").disabled
 
 
@@ -299,4 +301,5 @@ def test_without_torch_rows_are_shown_and_what_is_missing_is_told(home, tmp_path
         "any('1.80 (' in each.body for each in at.get('html')))"
     )
     said = run_without_torch(tmp_path, "-c", code)
-    assert said.startswith("[] ['Decoding needs torch") and said.split("'] ")[-1].split() == ["False", "[]", "True"]
+    assert said.startswith("[] ['Computing anything anew needs torch")
+    assert said.split("'] ")[-1].split() == ["False", "[]", "True"]

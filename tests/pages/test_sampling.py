@@ -4,6 +4,7 @@ import pytest
 
 from decoding.methods.methods import METHODS
 from decoding.verifiers import VERIFIERS
+from tests.helpers.families import family
 from tests.pages.apptest import finish, open_page, sentences
 
 STEP = "pages/step_through.py"
@@ -66,7 +67,10 @@ def test_a_verifiers_own_setting_stands_beside_it():
     assert (settings["verifier"], settings["truncation"]) == ("khisti", 4) and sentences(at) == []
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("autoregressive", "dyspec", "sequoia")])
+TUNED = [name for name in METHODS if name not in ("autoregressive", "dyspec", "sequoia")]
+
+
+@pytest.mark.parametrize("name", family(TUNED, "dynatree", "delayed", "salf"))
 def test_every_method_is_tuned_at_a_temperature(name):
     at = open_page("pages/tune_live.py")
     at.session_state["tune"] = name

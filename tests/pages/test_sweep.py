@@ -10,21 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from decoding.common.prompts import KINDS
-from decoding.experiments import launch as following
-from decoding.experiments import launch as launching
+from decoding.common.prompts import EMBEDDED_KINDS, KINDS
+from decoding.experiments import experiment as following
 from decoding.experiments.crews import OwnCrew
 from decoding.experiments.estimates import swept
-from decoding.experiments.experiment import STOP, Status
-from decoding.experiments.grid_file import grid_from, read_grid
-from decoding.experiments.launch import last_launch, stand
+from decoding.experiments.experiment import Experiment
+from decoding.experiments.grid import grid_from, read_grid
 from decoding.experiments.rows import SCHEMA, with_settings
-from decoding.experiments.runner import run_grid
+from decoding.experiments.sweep import run_grid
+from decoding.jobs.job import STOP, Job, Status
 from decoding.models.pair import embedded_pair
 from pages.ui.sweep.charts import HEAT, LINES, PARALLEL, RUNS, picked_place
-from pages.ui.sweep.form import free_folder
-from pages.ui.sweep.methods import values_of
-from pages.ui.sweep.plan import EMBEDDED_KINDS, samplings_of
+from pages.ui.sweep.form import folder_for
+from pages.ui.sweep.grid import samplings_of, values_of
 from pages.ui.sweep.runs import run_words
 from pages.ui.sweep.sentences import asked_words, base_label, with_labels
 from tests.helpers.experiments import made_experiment, made_row, made_rows
@@ -47,13 +45,13 @@ def started(monkeypatch) -> list[tuple[str, ...]]:
     """Commands that were started; nothing runs."""
     commands: list[tuple[str, ...]] = []
 
-    def note(folder: Path, command) -> None:
+    def note(job: Job, command, *_) -> None:
         commands.append(tuple(command))
-        folder.mkdir(parents=True, exist_ok=True)
+        job.path.mkdir(parents=True, exist_ok=True)
         known = {"command": list(command), "pid": os.getpid(), "started": 5e9}
-        (folder / "launch.json").write_text(json.dumps(known))
+        (job.path / "launch.json").write_text(json.dumps(known))
 
-    monkeypatch.setattr(launching, "begin", note)
+    monkeypatch.setattr(Job, "start", note)
     return commands
 
 
@@ -172,7 +170,7 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     ] and best["Best in"][0] == "100%"
     at.selectbox(key="sweep_figure_one").select("tpot_s").run()
     assert sentences(at) == [] and "D_max 4, B 3: TPOT, ms 5.83" in words(at)
-    assert "Go on" not in labels(at), "nothing is missing"
+    assert "Resume" not in labels(at), "nothing is missing"
 
 
 @pytest.mark.parametrize("kind", [HEAT, LINES, PARALLEL, RUNS])
@@ -228,12 +226,12 @@ def test_few_rows_are_no_trouble(what: list, home):
 
 
 def test_one_at_work_is_watched_and_stopped(home):
-    status = Status("running", 12, 400, 1, "Fixed tree: stories/frog", 300.0, pid=os.getpid())
+    status = Status("running", "Fixed tree: stories/frog", 12, 400, 1, left_s=300.0, pid=os.getpid())
     folder = made_experiment(home, "run", made_rows(prompts=2), status)
     at = open_page(PAGE)
     told = words(at)
     assert sentences(at) == [] and "12 of 400 runs · 1 could not be made · about 5 min left · Fixed tree" in told
-    assert {"Stop sweep", "New sweep"} <= set(labels(at)) and "Go on" not in labels(at)
+    assert {"Stop sweep", "New sweep"} <= set(labels(at)) and "Resume" not in labels(at)
     at.button(key="sweep_stop").click().run()
     assert (folder / STOP).exists() and at.button(key="sweep_stop").disabled and "Stopping" in labels(at)
     at.button(key="sweep_new").click().run()
@@ -241,23 +239,25 @@ def test_one_at_work_is_watched_and_stopped(home):
 
 
 def test_one_that_stopped_goes_on(home, started):
-    folder = made_experiment(home, "half", made_rows(prompts=2), Status("stopped", 10, 20, message="Stopped; go on."))
+    status = Status("stopped", done=10, total=20, message="Stopped; go on.")
+    folder = made_experiment(home, "half", made_rows(prompts=2), status)
     at = open_page(PAGE)
     assert "Stopped; go on." in words(at)
-    at.button(key="sweep_go_on").click().run()
-    assert started[0][2] == str(folder / "grid.toml") and read_grid(folder / "grid.toml").name == "Made half"
+    at.button(key="sweep_resume").click().run()
+    assert started[0][2:] == ("--out", str(folder), "--resume")
     assert sentences(at) == [] and "Starting its process" in words(at)
 
 
 def test_what_went_wrong_is_one_sentence_and_rows_stay(home):
-    folder = made_experiment(home, "bad", status=Status("failed", 20, 40, message="The disk of rows is full."))
+    status = Status("failed", done=20, total=40, message="The disk of rows is full.")
+    folder = made_experiment(home, "bad", status=status)
     old = SCHEMA.with_metadata({"draftscope_rows": "0"}).empty_table()
     pq.write_table(old, folder / "rows" / "part-000009-1.parquet")
     at = open_page(PAGE)
     said = sentences(at)
     assert "The disk of rows is full." in said and len(said) == 2
     assert any("holds rows of version 0" in each and "All other rows are shown" in each for each in said)
-    assert len(at.get("plotly_chart")) == 1 and "Go on" in labels(at)
+    assert len(at.get("plotly_chart")) == 1 and "Resume" in labels(at)
 
 
 def test_a_data_set_without_a_network_is_told_where_the_charts_would_be(home):
@@ -269,7 +269,7 @@ def test_a_data_set_without_a_network_is_told_where_the_charts_would_be(home):
     )
     at = open_page(PAGE)
     assert sentences(at) == ["The data set gsm8k is not kept on this machine: connect to the network."]
-    assert "No row was kept" in words(at) and "Go on" in labels(at)
+    assert "No row was kept" in words(at) and "Resume" in labels(at)
 
 
 def test_an_address_restores_the_view(home):
@@ -318,7 +318,7 @@ import sys
 from tests.pages.apptest import open_page, sentences
 at = open_page("pages/sweep.py")
 assert sentences(at) == [] and len(at.get("plotly_chart")) == 1
-assert at.button(key="sweep_go_on").disabled
+assert at.button(key="sweep_resume").disabled
 at.session_state["sweep_picked"] = (at.session_state["sweep_shown"][0][0], {"settings.max_depth": "3"}, "")
 at.run()
 assert sentences(at) == [] and at.button(key="sweep_open").disabled
@@ -328,9 +328,9 @@ print(*[each.value for each in at.info], "torch" in sys.modules)
 
 @pytest.mark.slow
 def test_without_torch_rows_are_shown_and_nothing_can_be_started(home, tmp_path):
-    made_experiment(home, "one", status=Status("stopped", 20, 40))
+    made_experiment(home, "one", status=Status("stopped", done=20, total=40))
     printed = run_without_torch(tmp_path, "-c", CODE)
-    assert "Decoding needs torch" in printed and printed.split()[-1] == "False"
+    assert "needs torch" in printed and printed.split()[-1] == "False"
 
 
 def test_a_click_stands_for_a_place():
@@ -356,12 +356,12 @@ def test_samplings_are_all_combinations_and_greedy_is_there_once():
 
 
 def test_folders_of_ones_own_sweeps(home):
-    assert free_folder("My Trees!").name == "my-trees" and free_folder("木").name == "sweep"
+    assert folder_for("My Trees!").name == "my-trees" and folder_for("木").name == "sweep"
     (home / "my-trees").mkdir(parents=True)
-    assert free_folder("My trees").name == "my-trees-2"
-    assert free_folder("dynatree main").name == "dynatree-main"
+    assert folder_for("My trees").name == "my-trees-2"
+    assert folder_for("dynatree main").name == "dynatree-main"
     with pytest.raises(Exception, match="is the name of a grid that comes with the program"):
-        free_folder("DynaTree, main")
+        folder_for("DynaTree, main")
 
 
 def test_ways_are_called_by_what_varies():
@@ -397,10 +397,10 @@ def test_one_is_deleted_when_asked_twice(home):
 
 
 def test_nothing_is_started_twice(home, started):
-    made_experiment(home, "run", status=Status("running", 1, 20, pid=os.getpid()))
-    assert stand(home / "run").running and last_launch(home / "run") is None
+    made_experiment(home, "run", status=Status("running", done=1, total=20, pid=os.getpid()))
+    assert Experiment(home / "run").stand().running and Experiment(home / "run").launched() is None
     at = open_page(PAGE)
-    assert "sweep_go_on" not in [button.key for button in at.button]
+    assert "sweep_resume" not in [button.key for button in at.button]
 
 
 def test_the_best_is_that_of_the_experiment_that_is_looked_at(home):

@@ -12,17 +12,16 @@ import psutil
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from decoding.jobs.job import LAUNCH, STATUS, Job, Launch, Status
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import save_run
-from decoding.training import launch as launching
-from decoding.training.common.run_folder import STATUS, Status
-from decoding.training.launch import LAUNCH, Followed, Launch, last_launch, stand, trainings
+from decoding.training.fields import FIELDS, VERIFIERS
+from decoding.training.folder import MODULES, FollowedTraining, trainings
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
-from pages.ui.common.training_fields import FIELDS, VERIFIERS, arguments_of, title_of
-from pages.ui.train.form import estimate_words
-from pages.ui.train.sentences import duration, progress_words
-from pages.ui.train.trees import common_places
-from pages.ui.widgets.settings import setting_key
+from pages.ui.jobs.page import progress_words
+from pages.ui.train.form import arguments_of, estimate_words, title_of
+from pages.ui.train.view import common_places
+from pages.ui.widgets.controls import setting_key
 from tests.helpers.traces import bonus, fallback, run_of
 from tests.helpers.trainings import NAME, PHASE, made_training
 from tests.pages.apptest import ROOT, open_page, sentences
@@ -37,7 +36,7 @@ def home(monkeypatch, tmp_path: Path) -> Path:
 
 
 def at_work(**changes) -> Status:
-    status = Status("training", "training the head", 50, 200, 25.0, left_s=75.0, device="cpu", memory_bytes=2**30)
+    status = Status("running", "training the head", 50, 200, 0, 25.0, left_s=75.0, device="cpu", memory_bytes=2**30)
     return replace(status, **changes)
 
 
@@ -63,8 +62,8 @@ def test_a_training_at_work_is_watched(home: Path):
     at = open_page(PAGE)
     assert sentences(at) == []
     told = words(at)
-    assert "training the head · step 50 of 200 · about 1 min left · cpu · 1.0 GiB of memory" in told
-    assert NAME in told and "training the head 25% ·" in told and "2.00 tokens per pass" in told
+    assert "50 of 200 steps · about 1 min left · training the head · cpu · 1.0 GiB of memory" in told
+    assert NAME in told and "running 25% · about 1 min left ·" in told and "2.00 tokens per pass" in told
     assert {"Stop training", "New training"} <= set(labels(at)) and "Delete" not in labels(at)
     assert len(at.get("plotly_chart")) == 5
     assert at.slider(key="train_moment_one").value == 2
@@ -128,7 +127,7 @@ def test_a_failed_one_says_why_in_one_sentence_and_is_resumed(home: Path, monkey
     at = open_page(PAGE)
     assert sentences(at) == ["The disk is full: free some space and resume; nothing is lost."]
     resumed = []
-    monkeypatch.setattr("decoding.training.launch._start", lambda folder, what: resumed.append(what.command))
+    monkeypatch.setattr(Job, "start", lambda job, command, *_: resumed.append(command))
     at.button(key="train_resume").click().run()
     assert resumed == [("-m", "tests.helpers.toy_training", "--steps", "3", "--out", str(home / "one"), "--resume")]
 
@@ -223,30 +222,30 @@ def test_other_trainings_at_work_are_told_before_another_starts(home: Path):
 
 
 def test_a_training_is_started_from_the_form_and_stopped(home: Path, monkeypatch):
-    monkeypatch.setitem(launching.MODULES, "head", "tests.helpers.toy_training")
+    monkeypatch.setitem(MODULES, "head", "tests.helpers.toy_training")
     at = open_page(PAGE)
     at.selectbox(key="train_head_loss").select("hass").run()
     at.button_group(key="train_unit_head").set_value("Steps").run()
     at.number_input(key="train_head_length_Steps").set_value(100_000).run()
     at.button(key="train_start").click().run()
     (folder,) = trainings()
-    assert last_launch(folder).command[2:6] == ("--loss", "hass", "--steps", "100000")
+    assert folder.launched().command[2:6] == ("--loss", "hass", "--steps", "100000")
     # A process that is quick says what it is at before the page is drawn.
     assert sentences(at) == [] and any(said in words(at) for said in ("Starting its process", "loading torch"))
     until = time.monotonic() + 60
     try:
-        while time.monotonic() < until and not stand(folder).status.step:
+        while time.monotonic() < until and not folder.stand().status.done:
             time.sleep(0.1)
         at.run()
-        assert "training the toy · step" in words(at)
+        assert "steps · training the toy" in words(at) or "left · training the toy" in words(at)
         at.button(key="train_stop").click().run()
-        while time.monotonic() < until and stand(folder).running:
+        while time.monotonic() < until and folder.stand().running:
             time.sleep(0.1)
         at.run()
-        assert stand(folder).state == "stopped" and {"Resume", "Delete"} <= set(labels(at))
+        assert folder.stand().state == "stopped" and {"Resume", "Delete"} <= set(labels(at))
     finally:
-        if stand(folder).running:
-            os.kill(last_launch(folder).pid, signal.SIGKILL)
+        if folder.stand().running:
+            os.kill(folder.launched().pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("kind", ["embedded", "head"])
@@ -264,23 +263,14 @@ def test_a_folder_that_is_not_there_is_told_before_anything_starts(kind: str, ho
 
 
 @pytest.mark.parametrize("kind", list(FIELDS))
-def test_the_form_says_what_the_command_takes(kind: str):
-    module = importlib.import_module(launching.MODULES[kind])
-    taken = {(action.option_strings or [action.dest])[-1]: action for action in module.parser()._actions}
-    for field in FIELDS[kind]:
-        action = taken[field.flag]
-        default = getattr(module, "DEFAULTS", {}).get(action.dest, action.default)
-        assert (default or "") == (field.default or ""), field.flag
-        assert field.choices is None or set(field.choices) <= set(action.choices), field.flag
-        assert field.meaning.endswith("."), field.flag
-    values = {field.flag: field.default for field in FIELDS[kind]} | {"--steps": 7, "corpus": "/tmp"}
+def test_the_command_takes_what_the_form_asks_for(kind: str):
+    parser = importlib.import_module(MODULES[kind]).parser()
+    values = {field.flag: field.default for field in FIELDS[kind]} | {"--steps": 7, "corpus": "/tmp", "--seed": 5}
     settings = PairSettings("big", "small", dtype="bfloat16", split=True)
-    asked = arguments_of(kind, values, None if kind == "embedded" else settings)
-    args = module.parser().parse_args(asked)
-    assert args.steps == 7 and (
-        kind == "embedded" or (args.target, args.dtype, args.split) == ("big", "bfloat16", True)
-    )
-    assert title_of(kind, values)
+    args = parser.parse_args(arguments_of(kind, values, None if kind == "embedded" else settings))
+    assert (args.steps, args.seed, args.minutes) == (7, 5, None)
+    assert kind == "embedded" or (args.target, args.dtype, args.split) == ("big", "bfloat16", True)
+    assert title_of(kind, values) and all(field.meaning.endswith(".") for field in FIELDS[kind])
 
 
 def test_verifiers_are_named_as_elsewhere():
@@ -298,12 +288,12 @@ def test_only_what_differs_from_the_defaults_is_asked_for(tmp_path: Path, monkey
 
 def test_the_estimate_is_what_the_last_one_like_it_took(home: Path):
     assert "is told a moment after it begins" in estimate_words("head", {"--minutes": 10.0}, [])
-    folder = made_training(home, "one", Status("finished", "training the head", 50, 50, 25.0))
+    folder = made_training(home, "one", Status("finished", "training the head", 50, 50, trained_s=25.0))
     began = time.time() - 300
-    (folder.path / LAUNCH).write_text(json.dumps(asdict(Launch("head", "x", (), 1, began))))
+    (folder.path / LAUNCH).write_text(json.dumps(asdict(Launch((), 1, began))))
     settings = replace(folder.settings(), created=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(began)))
     (folder.path / "settings.json").write_text(json.dumps(asdict(settings)))
-    followed = Followed(folder)
+    followed = FollowedTraining(folder)
     followed.look()
     told = estimate_words("head", {"--steps": 480, "--loss": "talf"}, [followed])
     assert "480 steps, about 4 min at the pace" in told
@@ -311,20 +301,12 @@ def test_the_estimate_is_what_the_last_one_like_it_took(home: Path):
     assert "pace" not in estimate_words("head", {"--steps": 480, "--loss": "eagle"}, [followed])
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(5, "under a minute"), (61, "1 min"), (3_540, "59 min"), (4_900, "1 h 22 min"), (90_000, "25 h"), (3e5, "3 days")],
-)
-def test_times_in_words(seconds: float, said: str):
-    assert duration(seconds) == said
-
-
 def test_preparing_is_told_by_its_parts(home: Path):
     folder = made_training(home, "one", Status("preparing", "preparing trees", 3, 64, device="cpu"))
-    followed = Followed(folder)
+    followed = FollowedTraining(folder)
     followed.look()
-    assert progress_words(followed) == "preparing trees · 3 of 64"
-    status = replace(folder.status(), step=5, written=folder.status().written + 60)
+    assert progress_words(followed) == "3 of 64 · preparing trees · cpu"
+    status = replace(folder.status(), done=5, written=folder.status().written + 60)
     (folder.path / STATUS).write_text(json.dumps(asdict(status)))
     followed.look()
-    assert progress_words(followed) == "preparing trees · 5 of 64 · about 30 min left of this part"
+    assert progress_words(followed).startswith("5 of 64 · about 30 min left of this part · preparing trees · cpu")

@@ -5,7 +5,7 @@ import pytest
 from decoding.methods.methods import METHODS, PRESETS
 from decoding.session.session import DecodeSession, Limits
 from pages.ui.common.scheduler import Job
-from pages.ui.widgets.settings import setting_key
+from pages.ui.widgets.controls import setting_key
 from tests.pages.apptest import finish, open_page, sentences
 from viz.branches.diff import compare_trees
 

@@ -11,11 +11,10 @@ from decoding.common.errors import DraftscopeError, OutOfMemoryError, PairError,
 from decoding.methods.methods import METHODS
 from decoding.models.presets import PairSettings
 from decoding.sampling.sampling import Sampling
-from pages.ui.common.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, sentence
-from pages.ui.common.models import ModelManager, describe_pair, engine_words, gibibytes, parameters
-from pages.ui.common.sentences import info_of
+from pages.ui.common.errors import JOINER, OUT_OF_MEMORY, as_draftscope_error, escape_markdown, info_of, sentence
+from pages.ui.common.models import ModelManager, describe_pair, engine_words
 from pages.ui.common.worker import Job, Worker
-from pages.ui.widgets.settings import SAMPLING, setting_help
+from pages.ui.widgets.controls import SAMPLING, setting_help
 
 
 def done(function) -> Job:
@@ -125,7 +124,7 @@ def test_manager_loads_the_embedded_pair_when_first_asked():
 
 def test_manager_releases_before_it_loads(models, monkeypatch):
     from decoding.models import pair as pair_module
-    from decoding.session import opening
+    from decoding.session import session as opening
 
     order, load, release = [], pair_module.load_pair, pair_module.release
     monkeypatch.setattr(opening, "load_pair", lambda settings: order.append("load") or load(settings))
@@ -146,7 +145,7 @@ def test_an_unknown_model_leaves_the_pair_in_memory(models):
 
 
 def test_a_pair_that_fails_late_leaves_the_embedded_pair(models, monkeypatch):
-    from decoding.session import opening
+    from decoding.session import session as opening
 
     load = opening.load_pair
 
@@ -185,7 +184,7 @@ def test_help_tells_range_and_source_of_the_default():
 
 def form(method: str) -> None:
     from decoding.methods.methods import METHODS
-    from pages.ui.widgets.settings import settings_form
+    from pages.ui.widgets.controls import settings_form
 
     settings_form(METHODS[method], "form")
 
@@ -221,13 +220,6 @@ def test_sampling_widgets_lie_in_what_is_accepted():
         assert low <= default <= high
         Sampling(**{name: low})
         Sampling(**{name: high})
-
-
-def test_sizes_in_words():
-    assert parameters(70_426_624) == "70.4 M"
-    assert parameters(2_775_208_960) == "2.78 B"
-    assert gibibytes(3 * 2**30) == "3.0 GiB"
-    assert gibibytes(5 * 2**20) == "5 MiB"
 
 
 def test_the_base_of_errors_is_ours():

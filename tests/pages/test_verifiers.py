@@ -10,8 +10,7 @@ from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
 from pages.ui.common.worker import Job
 from pages.ui.verify.state import Looked
-from pages.ui.verify.steps import table_html, words_html
-from pages.ui.verify.table import OWN, table_data
+from pages.ui.verify.tree import OWN, table_data, table_html, words_html
 from tests.helpers.traces import ended
 from tests.pages.apptest import finish, open_page, sentences
 
@@ -42,7 +41,7 @@ def told(at) -> str:
 
 
 def results(at, kind: str) -> dict:
-    return {key: value for key, value in at.session_state["verify_results"].items() if key[0] == kind}
+    return {key: value for key, value in at.session_state["results"].items() if key[0] == kind}
 
 
 def looked_at(at) -> Looked:

@@ -15,10 +15,8 @@ from decoding.trace.records import SamplingTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.what_if.branches import KEY, MOST_HELD, Branch, Edit, held, memory_words
-from pages.ui.what_if.change import child_tokens, path_of
-from pages.ui.what_if.starters import missing_token, missing_words, starters
-from pages.ui.widgets.controls import DEFAULT_PROMPT
-from pages.ui.widgets.settings import setting_key
+from pages.ui.what_if.change import child_tokens, missing_token, missing_words, path_of, starters
+from pages.ui.widgets.controls import DEFAULT_PROMPT, setting_key
 from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
 from viz.branches.diff import fork_summary

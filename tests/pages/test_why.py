@@ -13,10 +13,9 @@ from decoding.replay.stored_state import method_of
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.common.worker import Job
-from pages.ui.explain.hindsight import hindsight_words
-from pages.ui.explain.luck import luck_html
+from pages.ui.explain.hindsight import hindsight_words, luck_html
+from pages.ui.explain.reasons import TUNE, asks_for_change, change_html, key_of, path_to, try_change
 from pages.ui.explain.reasons import sentences as reasons
-from pages.ui.explain.smallest_change import TUNE, asks_for_change, change_html, key_of, path_to, try_change
 from pages.ui.explain.subject import absent_subject, final_subject
 from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
@@ -131,7 +130,7 @@ def test_a_search_that_was_ended_can_be_done_again():
     subject = absent_subject(trace.iterations[0], 0, 3, traces._token_id("No"))
     at.session_state["absent"] = (run.key, 0, 3, subject.token_id)
     ended = SmallestChanges((), ("decay",), (), ("children",), ("max_depth",), 13, 13, 5)
-    at.session_state["why_results"] = {key_of(run, 0, path_to(trace.iterations[0], subject)): ended}
+    at.session_state["results"] = {key_of(run, 0, path_to(trace.iterations[0], subject)): ended}
     said = texts(at.run())
     assert "No setting tried keeps it" in said and "Ended before its turn: " in said
     assert "more nodes than one search has room for" in said and "load the run's pair" not in said
@@ -167,9 +166,9 @@ def test_a_change_is_tried_on_the_drafter_as_it_says_that_it_was_in_force(monkey
     iteration = run.iterations[telling_iteration(run)]
     drafter = type(method_of(run).drafter)
     monkeypatch.setattr(drafter, "with_in_force", lambda self, settings: self.with_settings(node_budget=17))
-    monkeypatch.setattr("pages.ui.explain.smallest_change.trace_at", lambda run, index: run.trace)
-    monkeypatch.setattr("pages.ui.explain.smallest_change.set_method", there.setdefault)
-    monkeypatch.setattr("pages.ui.explain.smallest_change.st.session_state", there)
+    monkeypatch.setattr("pages.ui.explain.reasons.trace_at", lambda run, index: run.trace)
+    monkeypatch.setattr("pages.ui.explain.reasons.set_method", there.setdefault)
+    monkeypatch.setattr("pages.ui.explain.reasons.st.session_state", there)
     change = SettingChange("prune_probability", 0.02, 0.01, 0.5, 13, 13, "replayed")
     try_change(SimpleNamespace(trace=run), iteration, change)
     assert there["tune_pinned"].drafter.node_budget == 17

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from decoding.analysis.luck import luck_of, run_luck
-from pages.ui.explain.luck import luck_html, run_html
+from pages.ui.explain.hindsight import luck_html, run_html
 from tests.viz.test_cut_short import cut
 
 

@@ -10,10 +10,10 @@ from benchmarks.enumeration import Tables, bias, emitted_law
 from decoding.analysis.smallest_change import change_search
 from decoding.common.errors import PairError, SettingsError
 from decoding.drafters import DelayedDrafter
+from decoding.engines.base import Visibility
 from decoding.heads.store import save_head
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, pair_identity
-from decoding.models.tree_attention import causal_visibility
 from decoding.replay.forks import Change, fork
 from decoding.replay.stored_rows import RowsMissing
 from decoding.replay.stored_state import standing_before
@@ -38,7 +38,7 @@ def pair():
 def home(tmp_path, monkeypatch, pair):
     """A folder of trainings with one selector, `mine`, and latencies that need no measuring."""
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
-    monkeypatch.setattr("decoding.costs.chooser.latency_model", lambda *_: LATENCY)
+    monkeypatch.setattr("decoding.costs.measured.latency_model", lambda *_: LATENCY)
     store(tmp_path / "mine" / "selector", pair)
     return tmp_path
 
@@ -114,7 +114,7 @@ def test_features_are_those_of_the_text(pair):
         for tokens, past in told:
             rows = []
             for model in (pair.target, pair.draft):
-                mask, count = model.engine.mask(causal_visibility(0, len(tokens))), len(tokens)
+                mask, count = model.engine.mask(Visibility.causal(0, len(tokens))), len(tokens)
                 cache = model.engine.new_cache(count)
                 rows.append(model.engine.run_with_features(cache, np.array(tokens), np.arange(count), mask, 0))
             (target, target_features), (draft, draft_features) = rows

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from decoding.common.errors import PairError, SettingsError
-from decoding.common.packed_weights import rounded
+from decoding.common.trained_store import rounded
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.selector.actions import Action
-from decoding.selector.card import STATICS
 from decoding.selector.store import (
     SELECTORS,
+    STATICS,
     all_selectors,
     find_selector,
     fits,

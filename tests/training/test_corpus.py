@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from decoding.common.errors import TrainingError
-from decoding.training.common.corpus import END_OF_TEXT, documents, python_documents, read_corpus
+from decoding.training.text import END_OF_TEXT, documents, python_documents, read_corpus
 from tests.helpers.small_pair import write_corpus
 
 LONG = "All work and no play makes a dull text.\n\n" * 2000
@@ -13,15 +13,15 @@ LONG = "All work and no play makes a dull text.\n\n" * 2000
 
 def test_the_last_two_percent_of_every_file_are_held_out_at_a_boundary(tmp_path):
     corpus = read_corpus(write_corpus(tmp_path))
-    assert corpus.kinds == ("stories", "sums")
-    for kind in corpus.kinds:
-        trained, held_out = ("\n".join(texts) for texts in (corpus.trained(kind), corpus.held_out(kind)))
+    assert list(corpus.trained) == ["stories", "sums"]
+    for kind in corpus.trained:
+        trained, held_out = ("\n".join(texts) for texts in (corpus.trained[kind], corpus.held_out[kind]))
         assert 0.018 < len(held_out) / (len(held_out) + len(trained)) < 0.033, kind
         text = (tmp_path / f"{kind}.txt").read_text()
-        assert text.endswith(corpus.held_out(kind)[-1].rstrip("\n")), "it is the last part"
-        assert not set(corpus.trained(kind)) & set(corpus.held_out(kind))
-    assert len(corpus.held_out("stories")) >= 3 and corpus.held_out("stories")[0][0].isupper()
-    assert corpus.held_out("sums")[0].startswith("Question"), "one document is parted between paragraphs"
+        assert text.endswith(corpus.held_out[kind][-1].rstrip("\n")), "it is the last part"
+        assert not set(corpus.trained[kind]) & set(corpus.held_out[kind])
+    assert len(corpus.held_out["stories"]) >= 3 and corpus.held_out["stories"][0][0].isupper()
+    assert corpus.held_out["sums"][0].startswith("Question"), "one document is parted between paragraphs"
 
 
 def test_a_valid_file_is_held_out_whole_and_gzip_is_read(tmp_path):
@@ -29,11 +29,11 @@ def test_a_valid_file_is_held_out_whole_and_gzip_is_read(tmp_path):
     (tmp_path / "tales.part.txt.gz").write_bytes(gzip.compress(LONG.encode()))
     (tmp_path / "tales.valid.txt").write_text(LONG.replace("dull", "long"), encoding="utf-8")
     corpus = read_corpus(tmp_path)
-    assert "long text" not in "".join(corpus.trained("tales"))
-    assert "".join(corpus.held_out("tales")).count("long text") == 2000
-    assert corpus.identity() == read_corpus(tmp_path).identity()
+    assert "long text" not in "".join(corpus.trained["tales"])
+    assert "".join(corpus.held_out["tales"]).count("long text") == 2000
+    assert corpus.identity == read_corpus(tmp_path).identity
     (tmp_path / "tales.valid.txt").write_text(LONG, encoding="utf-8")
-    assert corpus.identity() != read_corpus(tmp_path).identity()
+    assert corpus.identity != read_corpus(tmp_path).identity
 
 
 def test_documents_are_parted_by_their_own_line():
@@ -43,8 +43,8 @@ def test_documents_are_parted_by_their_own_line():
 
 def test_the_standard_library_is_a_kind_without_its_tests(tmp_path):
     corpus = read_corpus(write_corpus(tmp_path), python_source=True)
-    assert corpus.kinds == ("python", "stories", "sums")
-    assert len(corpus.trained("python")) > 100 and corpus.held_out("python")
+    assert list(corpus.trained) == ["python", "stories", "sums"]
+    assert len(corpus.trained["python"]) > 100 and corpus.held_out["python"]
     assert not any("unittest.main()" in text and "class TestCase" not in text for text in python_documents()[:50])
 
 

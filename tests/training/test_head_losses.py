@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from decoding.heads.network import HeadConfig, HeadNetwork
-from decoding.training.heads.losses import (
+from decoding.training.head_losses import (
     Drafted,
     Sides,
     Text,
@@ -178,7 +178,7 @@ def test_soft_labels_get_no_gradient(sides, ends, generator):
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 100])
 def test_gradients_are_those_of_autograd_whatever_the_blocks(monkeypatch, ends, generator, rows_at_once):
-    monkeypatch.setattr("decoding.training.heads.losses.LOGITS_AT_ONCE", rows_at_once * VOCAB)
+    monkeypatch.setattr("decoding.training.head_losses.LOGITS_AT_ONCE", rows_at_once * VOCAB)
     output = ends[1].detach()
     out, labels = (torch.randn(2, 3, 2, SIZE, generator=generator) for _ in range(2))
     fast, slow = out.clone().requires_grad_(), out.clone().requires_grad_()
@@ -203,10 +203,10 @@ def test_features_that_are_fed_back_carry_gradients(sides, text):
 
 @pytest.mark.parametrize("together", [1, 2, 3, 32])
 def test_groups_of_roots_change_nothing(monkeypatch, sides, text, trees, together):
-    monkeypatch.setattr("decoding.training.heads.losses.ROOTS_TOGETHER", together)
+    monkeypatch.setattr("decoding.training.head_losses.ROOTS_TOGETHER", together)
     head = real_head()
     found = unroll(head, sides.embed, text, trees)
-    monkeypatch.setattr("decoding.training.heads.losses.ROOTS_TOGETHER", ROOTS)
+    monkeypatch.setattr("decoding.training.head_losses.ROOTS_TOGETHER", ROOTS)
     for one, other in zip(found, unroll(head, sides.embed, text, trees), strict=True):
         torch.testing.assert_close(one, other)
 

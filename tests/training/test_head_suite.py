@@ -9,8 +9,9 @@ import torch
 from decoding.common.errors import TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import read_card, save_head
+from decoding.jobs.job import Status
 from decoding.training import head_suite
-from decoding.training.common.run_folder import RunFolder, Status, TrainingSettings
+from decoding.training.folder import Training, TrainingSettings
 
 NAMES = ["base", "eagle", "hass", "talf", "talf_top2", "talf_top1"]
 PAIR = {"name": "a pair", "target": {"name": "t", "parameters": 9, "layers": 1, "vocab_size": 11, "weights": "0.5"}}
@@ -52,7 +53,7 @@ def test_all_losses_go_on_from_one_head_on_the_same_batches(calls, tmp_path):
 
 def test_it_goes_on_where_it_was_and_ships_what_is_trained(calls, tmp_path):
     out = tmp_path / "s"
-    begun = RunFolder(out / "hass")
+    begun = Training(out / "hass")
     begun.begin(TrainingSettings("head", "x", (), {}, {}, "2030-01-02T03:04:05"))
     begun.write_status(Status("stopped"))
     assert head_suite.main(["--out", str(out)]) == 0

@@ -4,6 +4,7 @@ import errno
 import json
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +12,19 @@ import pytest
 import torch
 
 from benchmarks.fakes import make_pair
-from decoding.common.errors import DraftscopeError, SettingsError, TrainingError
+from decoding.common import files
+from decoding.common.errors import DiskError, DraftscopeError, SettingsError, TrainingError
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import find_head, load_network
+from decoding.jobs.process import StoppedError
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.session.session import DecodeSession, Limits
-from decoding.training import head
-from decoding.training.common import run_folder
-from decoding.training.common.run_folder import RunFolder
-from decoding.training.heads import learner as head_learner
-from decoding.training.heads.data import SHARD_WINDOWS, open_prepared, prepare_text, prepare_trees
-from decoding.training.heads.learner import HeadLearner, HeadSettings, batch_of, rate_factor
-from decoding.training.heads.windows import Texts, WindowPlan, continue_texts, windows_of
+from decoding.training import head, head_learner
+from decoding.training.folder import Training
+from decoding.training.head_data import SHARD_WINDOWS, open_prepared, prepare_text, prepare_trees
+from decoding.training.head_learner import HeadLearner, HeadSettings, batch_of, rate_factor
+from decoding.training.text import Texts, WindowPlan, continue_texts, windows_of
 
 WORDS = ("the cat sat on a mat and looked at the rain", "one day a small boat went out to sea", "two and two is four")
 TEXTS = Texts({"a": (" ".join(WORDS * 20),), "b": (" ".join(WORDS[::-1] * 20),)}, {"a": (" ".join(WORDS * 9),)})
@@ -54,6 +55,11 @@ def quiet(*_):
     pass
 
 
+def stopping(done, _total):
+    if done:
+        raise StoppedError("Stopped.")
+
+
 def full_disk(monkeypatch, after: int):
     """Every write behind the first so many finds the disk full."""
     left = [after]
@@ -63,7 +69,7 @@ def full_disk(monkeypatch, after: int):
         if left[0] < 0:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(run_folder.os, "fsync", fsync)
+    monkeypatch.setattr(files.os, "fsync", fsync)
 
 
 def test_a_window_is_a_function_of_its_number(pair):
@@ -92,11 +98,12 @@ def test_prompts_only_begin_a_window(pair):
 
 def test_a_preparation_goes_on_where_it_was(pair, tmp_path):
     data = open_prepared(tmp_path / "data", pair, PLAN, "text")
-    asked = iter([False, True])
-    assert not prepare_text(data, pair, TEXTS, quiet, lambda: next(asked))
+    with pytest.raises(StoppedError):
+        prepare_text(data, pair, TEXTS, stopping)
     first = data.shard("held_out", "text", 0)
     written = first.stat().st_mtime_ns
-    assert prepare_text(data, pair, TEXTS, quiet) and prepare_trees(data, pair, 2, quiet)
+    prepare_text(data, pair, TEXTS, quiet)
+    prepare_trees(data, pair, 2, quiet)
     assert first.stat().st_mtime_ns == written
     text, trees = data.text("train", [2, 0], torch.device("cpu")), data.trees("train", [2], 2, torch.device("cpu"))
     assert text.tokens.tolist() == windows_of(pair, TEXTS, PLAN, [2, 0]).tolist()
@@ -116,7 +123,7 @@ def test_more_windows_go_behind_those_that_are_there(pair, tmp_path):
     prepare_text(open_prepared(tmp_path, pair, PLAN, "text"), pair, TEXTS, quiet)
     more = WindowPlan(windows=SHARD_WINDOWS + 1, held_out=2, roots=8, depth=3)
     data = open_prepared(tmp_path, pair, more, "text")
-    assert prepare_text(data, pair, TEXTS, quiet)
+    prepare_text(data, pair, TEXTS, quiet)
     assert data.text("train", [0, SHARD_WINDOWS], torch.device("cpu")).tokens.shape == (2, 11)
 
 
@@ -124,7 +131,7 @@ def test_more_windows_go_behind_those_that_are_there(pair, tmp_path):
 def test_data_of_another_plan_are_refused(pair, tmp_path, name):
     open_prepared(tmp_path, pair, PLAN, "text")
     with pytest.raises(TrainingError, match=f"prepared for another {name} .* --prepared"):
-        open_prepared(tmp_path, pair, WindowPlan(**{**PLAN.to_json(), name: 9}), "text")
+        open_prepared(tmp_path, pair, replace(PLAN, **{name: 9}), "text")
 
 
 def test_data_of_another_target_or_text_are_refused(pair, tmp_path):
@@ -150,10 +157,10 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(pair, tmp_path, monkeyp
     data = open_prepared(tmp_path, pair, PLAN, "text")
     with monkeypatch.context() as patch:
         full_disk(patch, after=1)
-        with pytest.raises(TrainingError, match=r"is full: free some space and resume; nothing is lost\."):
+        with pytest.raises(DiskError, match=r"is full: free some space and resume; nothing is lost\."):
             prepare_text(data, pair, TEXTS, quiet)
     assert [file.name for file in sorted(tmp_path.iterdir())] == ["held_out-text-00000.safetensors", "manifest.json"]
-    assert prepare_text(data, pair, TEXTS, quiet)
+    prepare_text(data, pair, TEXTS, quiet)
 
 
 def test_a_missing_or_damaged_shard_is_told(pair, tmp_path):
@@ -224,11 +231,11 @@ def command(folder: Path, *words: str) -> int:
 
 def test_the_command_leaves_a_head_that_drafts_without_changing_the_text(trained, pair, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
-    status, card = RunFolder(trained / "first").status(), find_head("first")
-    assert (status.state, status.step, card.loss, card.figures["steps"]) == ("finished", 3, "eagle", 3.0)
-    records = RunFolder(trained / "first").log()
+    status, card = Training(trained / "first").status(), find_head("first")
+    assert (status.state, status.done, card.loss, card.figures["steps"]) == ("finished", 3, "eagle", 3.0)
+    records = Training(trained / "first").log()
     assert {"held_out_overlap_1", "held_out_overlap_3", "held_out_tokens_per_pass"} <= set().union(*records)
-    assert RunFolder(trained / "first").trees()
+    assert Training(trained / "first").trees()
     prompt = pair.vocabulary.encode("Once upon a time")
     texts = []
     for method in (METHODS["autoregressive"], METHODS["salf"].with_settings(draft_head="first", node_budget=8)):
@@ -251,8 +258,8 @@ def test_a_command_that_was_stopped_ends_with_the_same_bytes(trained, folder, mo
 
         patch.setattr(HeadLearner, "step", stopping)
         assert command(folder, *words) == 1
-    status = RunFolder(trained / "parted").status()
-    assert (status.state, status.step) == ("stopped", 2)
+    status = Training(trained / "parted").status()
+    assert (status.state, status.done) == ("stopped", 2)
     assert command(folder, *words, "--resume") == 0
     whole, parted = (trained / name / "head" / "head.safetensors.xz" for name in ("first", "parted"))
     assert whole.read_bytes() == parted.read_bytes()
@@ -275,12 +282,14 @@ def test_a_head_goes_on_from_another_and_the_command_resumes(trained, folder, mo
         "--learning-rate",
         "0.05",
     )
-    monkeypatch.setattr(RunFolder, "asked_to_stop", lambda self: (self.path / "trees").exists() and not self.log())
+    monkeypatch.setattr(
+        Training, "asked_to_stop", lambda self: (self.path / "settings.json").exists() and not self.log()
+    )
     assert command(folder, *words) == 1, "stopped while it prepared"
-    assert RunFolder(out).status().state == "stopped" and not (out / "head").exists()
+    assert Training(out).status().state == "stopped" and not (out / "head").exists()
     monkeypatch.undo()
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
-    told = RunFolder(out).settings().command
+    told = Training(out).settings().command
     assert told[:2] == ("-m", "decoding.training.head") and str(out) not in told
     assert head.main([*told[2:], "--out", str(out), "--resume"]) == 0
     before, after = load_network(find_head("first")), load_network(find_head("second"))
@@ -312,7 +321,7 @@ def test_what_cannot_be_done_is_one_sentence(trained, folder, monkeypatch, capsy
 
 def test_a_target_without_hidden_states_is_refused(trained, folder, monkeypatch, capsys):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
-    monkeypatch.setattr("decoding.engines.output_head.OutputHead._found", lambda *_: None)
+    monkeypatch.setattr("decoding.engines.eager.OutputHead._found", lambda *_: None)
     assert command(folder) == 2
     assert "is a target without hidden states that its output head multiplies" in capsys.readouterr().err
     assert not list(trained.glob("head-*"))

@@ -5,26 +5,20 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from decoding.common.errors import TrainingError
-from decoding.training import launch as launching
-from decoding.training.common.run_folder import SETTINGS, SILENT, RunFolder, Status, TrainingSettings
-from decoding.training.launch import (
-    LAUNCH,
-    Followed,
-    Launch,
+from decoding.jobs.job import NEVER_BEGAN, SILENT, Job, Status
+from decoding.training.folder import (
+    MODULES,
+    SETTINGS,
+    FollowedTraining,
     LogReader,
-    delete,
-    end,
-    last_launch,
+    Training,
+    TrainingSettings,
     launch,
-    output,
-    resume,
-    stand,
     trainings,
 )
 from tests.helpers import toy_training
@@ -36,38 +30,38 @@ TOY, STEPS = "tests.helpers.toy_training", "200"
 @pytest.fixture(autouse=True)
 def toy_trainings(monkeypatch, tmp_path: Path):
     """What is launched is the toy, in a folder of the test; no process outlives it."""
-    monkeypatch.setitem(launching.MODULES, "head", TOY)
+    monkeypatch.setitem(MODULES, "head", TOY)
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
     yield
     for folder in trainings():
-        if stand(folder).running:
-            os.kill(last_launch(folder).pid, signal.SIGKILL)
+        if folder.stand().running:
+            os.kill(folder.launched().pid, signal.SIGKILL)
 
 
-def wait_for(folder: RunFolder, reached: Callable[[Followed], bool]) -> Followed:
+def wait_for(folder: Training, reached: Callable[[FollowedTraining], bool]) -> FollowedTraining:
     """Look until something is reached."""
-    followed, until = Followed(folder), time.monotonic() + WAIT_S
+    followed, until = FollowedTraining(folder), time.monotonic() + WAIT_S
     while time.monotonic() < until:
         followed.look()
         if reached(followed):
             return followed
         time.sleep(0.05)
-    raise AssertionError(f"{followed.stand}\n{output(folder)}")
+    raise AssertionError(f"{followed.stand}\n{folder.output()}")
 
 
-def ended(followed: Followed) -> bool:
+def ended(followed: FollowedTraining) -> bool:
     return not followed.stand.running
 
 
-def weight(folder: RunFolder) -> float:
-    from decoding.training.common.loop import load_checkpoint
+def weight(folder: Training) -> float:
+    from decoding.training.loop import load_checkpoint
 
     return float(load_checkpoint(folder.checkpoint).state["weight"])
 
 
 def straight(tmp_path: Path) -> float:
     """The weight of the same training that never stopped, in this process."""
-    folder = RunFolder(tmp_path / "other home" / "straight")
+    folder = Training(tmp_path / "other home" / "straight")
     assert toy_training.main(["--out", str(folder.path), "--steps", STEPS]) == 0
     return weight(folder)
 
@@ -76,28 +70,24 @@ def straight(tmp_path: Path) -> float:
 def test_killed_resumed_stopped_and_resumed_it_ends_as_one_that_never_stopped(tmp_path: Path):
     folder = launch("head", ("--steps", STEPS, "--pause", "0.02"), name="TALF, toy")
     assert folder.path.name.startswith("talf-toy-20") and trainings() == [folder]
-    assert stand(folder).state == "starting"
-    for act, words in ((delete, "before it is deleted"), (resume, "before it is resumed")):
-        with pytest.raises(TrainingError, match=f"at work: stop it {words}"):
-            act(folder)
-
-    followed = wait_for(folder, lambda each: each.stand.status.step > 20 and folder.checkpoint.exists())
+    assert folder.stand().state == "starting"
+    followed = wait_for(folder, lambda each: each.stand.status.done > 20 and folder.checkpoint.exists())
     os.kill(followed.stand.status.pid, signal.SIGKILL)
     followed = wait_for(folder, ended)
     assert (followed.stand.state, followed.stand.message) == ("failed", SILENT)
-    killed_at = followed.stand.status.step
-    resume(folder)
-    assert stand(folder).state == "starting"
+    killed_at = followed.stand.status.done
+    folder.resume()
+    assert folder.stand().state == "starting"
 
-    wait_for(folder, lambda each: each.stand.state == "training" and each.stand.status.step > killed_at)
+    wait_for(folder, lambda each: each.stand.state == "running" and each.stand.status.done > killed_at)
     folder.ask_to_stop()
     followed = wait_for(folder, ended)
     assert followed.stand.state == "stopped" and not folder.asked_to_stop()
-    assert killed_at < followed.stand.status.step < int(STEPS)
-    resume(folder)
+    assert killed_at < followed.stand.status.done < int(STEPS)
+    folder.resume()
 
     followed = wait_for(folder, ended)
-    assert (followed.stand.state, followed.stand.status.step) == ("finished", int(STEPS)), output(folder)
+    assert (followed.stand.state, followed.stand.status.done) == ("finished", int(STEPS)), folder.output()
     assert weight(folder) == straight(tmp_path) != 0.0
     assert followed.name == "TALF head, toy pair, 2026-11-22" and followed.kind == "head"
     losses = [record["step"] for record in followed.records if "loss" in record]
@@ -105,129 +95,54 @@ def test_killed_resumed_stopped_and_resumed_it_ends_as_one_that_never_stopped(tm
     trees = followed.trees
     assert len(trees) >= 2 and {tree["tree"] for tree in trees} <= {file.name for file in folder.trees()}
     assert trees[0]["tokens_per_pass"] < trees[-1]["tokens_per_pass"]
-    delete(folder)
+    folder.delete()
     assert trainings() == [] and not folder.path.exists()
 
 
-def test_ended_at_once_it_counts_as_stopped():
-    folder = launch("head", ("--steps", "400"), name="toy")
-    folder.ask_to_stop()
-    end(folder)
-    followed = wait_for(folder, ended)
-    assert (followed.stand.state, followed.stand.message) == ("stopped", launching.ENDED)
-    assert not (folder.path / "stop").exists()
-    end(folder)  # there is nothing left to end
-    assert stand(folder) == followed.stand
-
-
-def test_what_the_command_refuses_is_told_in_a_sentence():
-    folder = launch("head", ("--steps", "many"), name="toy")
-    followed = wait_for(folder, ended)
-    told = "The setting --steps: invalid int value: 'many'."
-    assert (followed.stand.state, followed.stand.message) == ("failed", told)
-
-
 def test_why_it_failed_is_what_its_process_wrote(tmp_path: Path):
-    folder = RunFolder(tmp_path / "diverged")
+    folder = Training(tmp_path / "diverged")
     assert toy_training.main(["--out", str(folder.path), "--steps", "9", "--diverge-at", "5"]) == 1
-    assert stand(folder).state == "failed" and "is nan: resume with a lower" in stand(folder).message
+    assert folder.stand().state == "failed" and "is nan: resume with a lower" in folder.stand().message
 
 
 def test_one_that_never_began_is_begun_again(monkeypatch):
-    monkeypatch.setitem(launching.MODULES, "head", "tests.training.nothing")
+    monkeypatch.setitem(MODULES, "head", "tests.training.nothing")
     folder = launch("head", (), name="toy")
     followed = wait_for(folder, ended)
-    assert "No module named tests.training.nothing" in output(folder)
-    assert followed.stand.state == "failed" and followed.stand.message == launching.NEVER_BEGAN
-    resume(folder)
-    assert "--resume" not in last_launch(folder).command
+    assert "No module named tests.training.nothing" in folder.output()
+    assert followed.stand.state == "failed" and followed.stand.message == NEVER_BEGAN
+    folder.resume()
+    assert "--resume" not in folder.launched().command
     wait_for(folder, ended)
-    delete(folder)
+    folder.delete()
 
 
-@pytest.mark.parametrize(
-    ("printed", "words"),
-    [
-        ("step 1\nstep 2\rstep 3\nerror: The disk is full: free some space.\n", "The disk is full: free some space."),
-        ("Traceback (most recent call last):\n  x\nMemoryError\n", "It ended with MemoryError; its output says where."),
-        ("Traceback (most recent call last):\nx.y.WrongError: bad\n",
-         "It ended with x.y.WrongError: bad; its output says where."),
-        ("step 1\nstep 2\n", ""),
-        ("", ""),
-    ],
-)  # fmt: skip
-def test_last_words(tmp_path: Path, printed: str, words: str):
-    (tmp_path / "output.log").write_text(printed)
-    assert launching.last_words(RunFolder(tmp_path)) == words
-
-
-def test_a_rewritten_line_stands_there_as_it_ended(tmp_path: Path):
-    (tmp_path / "output.log").write_bytes(b"\r\x1b[K1 of 3\r\x1b[K2 of 3\ndone \xff\n\n")
-    assert output(RunFolder(tmp_path)) == "2 of 3\ndone �"
-    assert output(RunFolder(tmp_path / "none")) == ""
-
-
-def settings_of(folder: RunFolder) -> TrainingSettings:
+def settings_of(folder: Training) -> TrainingSettings:
     command = (TOY, "--steps", "3")
     return TrainingSettings("head", "by hand", command, {}, {}, "2026-11-22T10:00:00")
 
 
 def test_one_started_on_the_command_line_is_known_and_resumed_in_its_place(tmp_path: Path, monkeypatch):
-    folder = RunFolder(tmp_path / "mine")
+    folder = Training(tmp_path / "mine")
     folder.begin(settings_of(folder))
-    assert stand(folder).state == "starting", "its process is yet to write"
+    assert folder.stand().state == "starting", "its process is yet to write"
     folder.write_status(Status("stopped", message="Stopped; resume goes on."))
-    assert trainings() == [folder] and stand(folder).state == "stopped"
+    assert trainings() == [folder] and folder.stand().state == "stopped"
     started = []
-    monkeypatch.setattr(launching, "_start", lambda folder, what: started.append((folder, what.command)))
-    resume(folder)
+    monkeypatch.setattr(Job, "start", lambda job, command, *_: started.append((job, command)))
+    folder.resume()
     assert started == [(folder, ("-m", TOY, "--steps", "3", "--out", str(folder.path), "--resume"))]
 
 
-def test_a_process_of_the_same_number_is_not_taken_for_it(tmp_path: Path):
-    folder = RunFolder(tmp_path / "old")
+def test_what_is_damaged_hides_no_training(tmp_path: Path):
+    folder = Training(tmp_path / "bad")
     folder.begin(settings_of(folder))
-    status = Status("training", pid=os.getpid(), written=1_000_000_000.0)
-    (folder.path / "status.json").write_text(json.dumps(asdict(status)))
-    assert stand(folder).state == "failed" and stand(folder).message == SILENT
-
-
-def test_what_is_damaged_is_told_and_a_damaged_launch_is_none(tmp_path: Path):
-    folder = RunFolder(tmp_path / "bad")
-    folder.begin(settings_of(folder))
-    (folder.path / "status.json").write_text("{")
-    (folder.path / LAUNCH).write_text("[]")
-    assert last_launch(folder) is None
-    assert "status" in stand(folder).message and stand(folder).state == "failed"
-    (folder.path / SETTINGS).write_text("{")
-    followed = Followed(folder)
-    assert followed.look() and followed.name == "bad" and followed.kind == ""
-
-
-def test_only_trainings_are_deleted(tmp_path: Path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "letter.txt").write_text("dear")
-    folder = RunFolder(tmp_path / "mine")
     folder.write_status(Status("stopped"))
-    with pytest.raises(TrainingError, match="holds no training, so nothing is deleted"):
-        delete(folder)
-    with pytest.raises(TrainingError, match="holds no training: start one"):
-        resume(folder)
-    assert (tmp_path / "mine" / "letter.txt").exists()
-
-
-def test_folders_get_names_of_their_own(tmp_path: Path):
-    made = {launching._free_folder(tmp_path, "A / b…").path.name for _ in range(3)}
-    assert len(made) == 3 and all(name.startswith("a-b-20") for name in made)
-
-
-def test_a_place_that_cannot_be_written_and_a_process_that_cannot_be_started_are_told(tmp_path: Path, monkeypatch):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(TrainingError, match="cannot be written"):
-        launch("head", (), "toy", home=tmp_path / "file" / "below")
-    monkeypatch.setattr("decoding.common.processes.sys.executable", str(tmp_path / "no-python"))
-    with pytest.raises(TrainingError, match="No process could be started"):
-        launch("head", (), "toy")
+    (folder.path / SETTINGS).write_text("{")
+    followed = FollowedTraining(folder)
+    assert followed.look() and followed.name == "bad" and followed.kind == ""
+    with pytest.raises(TrainingError, match="cannot be read"):
+        folder.resume_command()
 
 
 def test_a_log_is_read_on_from_where_it_was_left(tmp_path: Path):
@@ -250,18 +165,12 @@ def test_a_log_is_read_on_from_where_it_was_left(tmp_path: Path):
 
 
 def test_looking_again_tells_whether_anything_changed(tmp_path: Path):
-    folder = RunFolder(tmp_path / "run")
+    folder = Training(tmp_path / "run")
     folder.begin(settings_of(folder))
     folder.write_status(Status("stopped"))
-    followed = Followed(folder)
+    followed = FollowedTraining(folder)
     assert followed.look() and not followed.look()
     folder.append({"phase": "x", "step": 1, "trained_s": 0.1, "loss": 2.0})
     assert followed.look() and followed.records[-1]["loss"] == 2.0 and not followed.look()
     folder.append({"phase": "x", "step": 1, "trained_s": 0.1, "tree": "00000-1.dscope", "tokens_per_pass": 2.0})
     assert followed.look() and len(followed.trees) == len(followed.records) == 1
-
-
-def test_a_launch_is_written_as_it_is_read(tmp_path: Path):
-    launched = Launch("head", "x", ("-m", TOY), 7, 8.0)
-    (tmp_path / LAUNCH).write_text(json.dumps(asdict(replace(launched))))
-    assert last_launch(RunFolder(tmp_path)) == launched

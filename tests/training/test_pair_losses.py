@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from decoding.training.pairs.networks import (
+from decoding.training.pair_networks import (
     NetworkShape,
     RowCache,
     greedy_continuations,
@@ -18,7 +18,7 @@ from decoding.training.pairs.networks import (
     new_network,
     save_network,
 )
-from decoding.training.pairs.phases import (
+from decoding.training.pair_phases import (
     TargetSettings,
     divergence,
     go_back,
@@ -36,7 +36,7 @@ VOCABULARY = 50
 def in_float32(monkeypatch):
     """Compare exactly: also where the processor would compute in bfloat16."""
     for module in ("phases", "networks"):
-        monkeypatch.setattr(f"decoding.training.pairs.{module}.compute_dtype", lambda device: torch.float32)
+        monkeypatch.setattr(f"decoding.training.pair_{module}.compute_dtype", lambda device: torch.float32)
 
 
 @pytest.fixture

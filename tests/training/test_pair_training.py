@@ -7,19 +7,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from decoding.common.errors import TrainingError
+from decoding.common.errors import DiskError, TrainingError
+from decoding.jobs.process import StoppedError
 from decoding.methods.methods import METHODS
 from decoding.models.pair import load_pair
 from decoding.models.presets import EMBEDDED_FOLDER, PairSettings
 from decoding.models.vocabulary import Vocabulary
 from decoding.session.session import DecodeSession, Limits
 from decoding.training import embedded
-from decoding.training.common.loop import StoppedError, load_checkpoint
-from decoding.training.common.run_folder import RunFolder, TrainingSettings
-from decoding.training.pairs.networks import begin_from, greedy_continuations, load_network, new_network
-from decoding.training.pairs.phases import DraftLearner, LoopLearner, TargetLearner, repeats
-from decoding.training.pairs.tokens import load_tokenizer, save_tokenizer
-from decoding.training.pairs.training import (
+from decoding.training.folder import MODULES, Training, TrainingSettings
+from decoding.training.loop import load_checkpoint
+from decoding.training.pair_networks import begin_from, greedy_continuations, load_network, new_network
+from decoding.training.pair_phases import DraftLearner, LoopLearner, TargetLearner, repeats
+from decoding.training.pair_tokens import load_tokenizer, save_tokenizer
+from decoding.training.pair_training import (
     AGAIN,
     COOLED_CHECKPOINT,
     COOLING,
@@ -32,7 +33,7 @@ from decoding.training.pairs.training import (
 from tests.helpers.small_pair import SETUP, arrays_in, write_corpus
 
 LENGTH = Length(steps=20, pause_s=1e9)
-NO_SETTINGS = TrainingSettings("embedded", "small", ("-m", embedded.MODULE), {}, {}, "2030-01-02")
+NO_SETTINGS = TrainingSettings("embedded", "small", ("-m", MODULES["embedded"]), {}, {}, "2030-01-02")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def begun(tmp_path_factory):
 
 
 def run(path, arrays, length=LENGTH, resume=False, setup=SETUP):
-    folder = RunFolder(path)
+    folder = Training(path)
     if not resume:
         folder.begin(NO_SETTINGS)
         save_tokenizer_of(arrays, path)
@@ -78,10 +79,10 @@ def test_all_phases_are_gone_through_and_the_pair_decodes(begun):
     assert list(session) and session.new_tokens == 8
 
 
-@pytest.mark.parametrize(("learner", "at"), [(TargetLearner, 6), (DraftLearner, 2)])
+@pytest.mark.parametrize(("learner", "at"), [pytest.param(TargetLearner, 6, marks=pytest.mark.slow), (DraftLearner, 2)])
 def test_a_training_that_stopped_ends_with_the_very_same_weights(begun, tmp_path, monkeypatch, learner, at):
     arrays, whole = begun
-    folder, step = RunFolder(tmp_path / "stopped"), learner.step
+    folder, step = Training(tmp_path / "stopped"), learner.step
 
     def stopping(self, number, share):
         if number == at:
@@ -127,7 +128,7 @@ def test_a_phase_is_done_again_from_where_it_began(begun, tmp_path):
 
 def test_a_full_disk_leaves_the_checkpoint_before(begun, tmp_path, monkeypatch):
     arrays, _ = begun
-    folder, step = RunFolder(tmp_path / "full"), TargetLearner.step
+    folder, step = Training(tmp_path / "full"), TargetLearner.step
 
     def filling(self, number, share):
         if number == 4:
@@ -138,7 +139,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(begun, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(TargetLearner, "step", filling)
-    with pytest.raises(TrainingError, match="is full: free some space and resume"):
+    with pytest.raises(DiskError, match="is full: free some space and resume"):
         run(folder.path, arrays, length=Length(steps=20, pause_s=1e-9))
     kept = load_checkpoint(folder.checkpoint)
     assert kept.step == 4 and not list(folder.path.glob("*.part"))
@@ -181,15 +182,16 @@ def test_a_token_that_is_not_there_begins_as_the_mean_of_what_it_was_spelled_wit
     torch.testing.assert_close(rows[strange], old[theirs.encode(mine.text(strange))].mean(0))
 
 
+@pytest.mark.slow
 def test_the_command_trains_a_pair_and_goes_on(tmp_path, monkeypatch, capsys):
     corpus, out = write_corpus(tmp_path / "texts"), tmp_path / "out"
     monkeypatch.setattr(embedded, "setup_of", lambda asked: replace(SETUP, seed=asked["seed"]))
     assert embedded.main([str(corpus), "--steps", "8", "--out", str(out), "--seed", "3"]) == 0
     assert "--target" in capsys.readouterr().out
-    folder = RunFolder(out)
+    folder = Training(out)
     assert folder.status().state == "finished"
     settings = folder.settings()
-    assert settings.command == ("-m", embedded.MODULE, str(corpus), "--steps", "8", "--seed", "3")
+    assert settings.command == ("-m", MODULES["embedded"], str(corpus), "--steps", "8", "--seed", "3")
     first = weights(folder)
     assert embedded.main(["--out", str(out), "--resume", "--steps", "12"]) == 0
     assert folder.settings().settings["steps"] == 12 and folder.settings().settings["seed"] == 3
@@ -214,6 +216,7 @@ def test_what_cannot_be_done_is_one_sentence_and_leaves_no_folder(tmp_path, monk
     assert said in capsys.readouterr().err and not (tmp_path / "home").exists()
 
 
+@pytest.mark.slow
 def test_loops_are_unlearned(begun):
     """What the network repeats of its own text becomes less likely, and ordinary text no less likely."""
     arrays, _ = begun

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from decoding.sampling.sampling import Sampling
-from decoding.selector.actions import ACTIONS, Action
-from decoding.selector.latency import same_chain
-from decoding.training.selectors.examples import best_static, objective, policy_rate, shared_labels
+from decoding.selector.actions import ACTIONS, Action, same_chain
+from decoding.training.selector_learner import best_static, objective, policy_rate, shared_labels
 
 
 def test_rate_of_a_policy_is_a_ratio_of_means():

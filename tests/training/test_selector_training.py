@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from decoding.common.errors import TrainingError
+from decoding.jobs.process import StoppedError
 from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
@@ -14,11 +15,10 @@ from decoding.selector.actions import ACTIONS, Action
 from decoding.selector.store import find_selector, selectors_for
 from decoding.session.session import DecodeSession, Limits
 from decoding.training import selector
-from decoding.training.common.loop import Plan, StoppedError, train
-from decoding.training.common.run_folder import RunFolder
-from decoding.training.selectors.data import Roots
-from decoding.training.selectors.examples import examples
-from decoding.training.selectors.learner import SelectorLearner, SelectorSettings
+from decoding.training.folder import Training
+from decoding.training.loop import Plan, train
+from decoding.training.selector_learner import SelectorLearner, SelectorSettings, examples
+from decoding.training.selector_roots import Roots
 from tests.helpers.selectors import LATENCY
 
 SAMPLINGS = (Sampling(0.6), Sampling(1.0, 0.9))
@@ -76,7 +76,7 @@ def test_a_verifier_without_labels_is_refused():
 
 def test_it_learns_to_draft_deep_where_that_pays(tmp_path):
     trained = learner(replace(SETTINGS, learning_rate=3e-3))
-    train(trained, RunFolder(tmp_path), Plan(steps=120), phase="p", belongs_to={})
+    train(trained, Training(tmp_path), Plan(steps=120), phase="p", belongs_to={})
     figures = trained.finished_figures()
     assert figures["held_out_rate_over_static"] > 1.1
     assert figures["roots"] == 135 and figures["held_out_roots"] == 54
@@ -99,8 +99,8 @@ def test_a_training_that_stopped_ends_with_the_same_weights(tmp_path, monkeypatc
     whole = learner()
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
-    train(whole, RunFolder(tmp_path / "whole"), Plan(steps=12), phase="p", belongs_to={})
-    folder, parts = RunFolder(tmp_path / "parts"), learner()
+    train(whole, Training(tmp_path / "whole"), Plan(steps=12), phase="p", belongs_to={})
+    folder, parts = Training(tmp_path / "parts"), learner()
     step = parts.step
     monkeypatch.setattr(
         parts, "step", lambda number, share: (number == 6 and folder.ask_to_stop(), step(number, share))[1]
@@ -127,14 +127,15 @@ def test_statics_come_from_the_roots_trained_on():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
-    for module in ("chooser", "latency"):
-        monkeypatch.setattr(f"decoding.costs.{module}.latency_model", lambda *_: LATENCY)
+    for module in ("costs.measured", "training.selector"):
+        monkeypatch.setattr(f"decoding.{module}.latency_model", lambda *_: LATENCY)
     return tmp_path / "home"
 
 
+@pytest.mark.slow
 def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine")]) == 0
-    folder = RunFolder(home / "mine")
+    folder = Training(home / "mine")
     assert folder.status().state == "finished" and folder.settings().kind == "selector"
     assert folder.settings().name.startswith("Selector for specinfer, Embedded pair, 20")
     assert any("held_out_rate_over_static" in record for record in folder.log())
@@ -153,7 +154,7 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
     assert "0 of 3 texts" not in capsys.readouterr().err
     # On a machine that has become slower it goes on with the costs that it began with.
     slower = replace(LATENCY, draft_s=tuple(2 * s for s in LATENCY.draft_s))
-    monkeypatch.setattr("decoding.costs.latency.latency_model", lambda *_: slower)
+    monkeypatch.setattr(selector, "latency_model", lambda *_: slower)
     assert selector.main(["--verifier", "specinfer", *SMALL, "--out", str(home / "mine"), "--resume"]) == 0
     assert find_selector("mine").latency == LATENCY.as_json()
 
@@ -169,7 +170,7 @@ def test_what_cannot_be_done_is_one_sentence(home, capsys):
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
-    folder = RunFolder(tmp_path)
+    folder = Training(tmp_path)
     train(learner(), folder, Plan(steps=2), phase="p", belongs_to={"verifier": "nss"})
     before = folder.checkpoint.read_bytes()
     for other, said in (

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.fakes import make_pair
 from decoding.models.pair import PairSettings, load_pair
-from decoding.training.heads.trees import ROOTS_TOGETHER, target_trees, text_features
+from decoding.training.head_data import ROOTS_TOGETHER, target_trees, text_features
 
 TOP_K, LEVELS = 3, 3
 
@@ -63,7 +63,7 @@ def test_features_are_those_of_the_path_as_plain_text(pair, text, trees, root):
         for node in range(TOP_K):
             tokens = np.array([*text[: root + 2], *path_to(trees, root, level, node)])
             expected = text_features(pair.target, tokens)[-1]
-            torch.testing.assert_close(trees.features[level, root, node], expected, atol=2e-4, rtol=1e-3)
+            torch.testing.assert_close(trees.labels[level, root, node], expected, atol=2e-4, rtol=1e-3)
 
 
 def test_the_output_head_makes_the_law_of_a_feature(pair, text):

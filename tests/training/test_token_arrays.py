@@ -5,8 +5,8 @@ import pytest
 
 from decoding.common.errors import TrainingError
 from decoding.models.loading import find_model, load_tokenizer
-from decoding.training.common.corpus import read_corpus
-from decoding.training.pairs.tokens import END_ID, prepare
+from decoding.training.pair_tokens import END_ID, prepare
+from decoding.training.text import read_corpus
 from tests.helpers.small_pair import arrays_in, write_corpus
 
 STRANGE = "Tom saw 12 + 34 = 46.\n\n\tdef f(x):\n        return 'naïve — Ω'\n"

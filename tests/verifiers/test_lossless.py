@@ -20,11 +20,10 @@ from decoding.drafters import (
 )
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws, enumerate_draws
 from decoding.sampling.sampling import TargetRows
-from decoding.tree.draft import Draft
-from decoding.tree.token_tree import TokenTree
+from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, KhistiVerifier, traversal
+from decoding.verifiers.base import VerifiedTree
 from decoding.verifiers.specinfer_wor import without
-from decoding.verifiers.verified_tree import VerifiedTree
 
 SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
 TABLES = all_tables(3, count_random=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from viz.charts.costs import CostLine, cost_figure
+from viz.charts.methods import CostLine, cost_figure
 from viz.theme import PHASE_COLORS
 
 TARGET = CostLine((1, 2, 4), (2.0, 3.0, 2.5), (1.9, 2.75, 2.5), (2.5, 4.0, 3.0), (2.0, 2.5, 2.5, 2.5))

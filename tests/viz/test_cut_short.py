@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from decoding.trace.records import IterationTrace, VerificationStep
 from tests.helpers import traces
-from viz.explain.iteration import iteration_summary, why_final
-from viz.explain.truncation import cut_nodes, is_cut
-from viz.explain.verdict import why_verdict
+from viz.explain.iteration import iteration_summary, why_final, why_verdict
+from viz.explain.known import cut_nodes, is_cut
 from viz.scope.cards import cards, laws
 from viz.scope.outline import steps_table, tree_outline
 from viz.scope.scene import build_scene

@@ -7,16 +7,10 @@ import pytest
 from decoding.trace.older import upgraded
 from tests.helpers import traces
 from viz.charts.run import tokens_over_time
-from viz.explain.iteration import (
-    iteration_summary,
-    why_final,
-    why_not_expanded,
-    why_not_faster,
-    why_pruned,
-    why_verdict,
-)
+from viz.explain.growth import why_not_expanded, why_pruned
+from viz.explain.iteration import iteration_summary, why_final, why_not_faster, why_verdict
+from viz.formats import plural
 from viz.scope.phases import phases_of
-from viz.tokens import plural
 
 
 def test_a_rejected_node_under_greedy_decoding():

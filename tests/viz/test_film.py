@@ -5,8 +5,7 @@ import json
 import pytest
 
 from tests.helpers import traces
-from viz.scope.data import frame_data
-from viz.scope.film import FEWEST, film_data, make_frame, near_edge, window_around
+from viz.scope.data import FEWEST, film_data, frame_data, make_frame, near_edge, window_around
 
 RUN = traces.run_mixed()
 ASK = {"serial": 1, "iteration": 0, "node": None, "phase": None}

@@ -12,8 +12,8 @@ from tests.helpers import traces
 from tests.helpers.counted import lines_run
 from viz.explain.draft_rule import Places
 from viz.explain.growth import why_not_expanded, why_pruned
+from viz.explain.iteration import why_verdict
 from viz.explain.known import Known
-from viz.explain.verdict import why_verdict
 from viz.scope.data import frame_data
 from viz.scope.outline import outline_text, tree_outline
 

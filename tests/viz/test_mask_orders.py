@@ -6,7 +6,7 @@ import pytest
 
 from decoding.trace.tree_mask import count_blocks, tree_mask
 from tests.helpers import traces
-from viz.scope.mask import breadth_first, depth_first, row_orders
+from viz.scope.panels import breadth_first, depth_first, row_orders
 
 #        0
 #      /   \

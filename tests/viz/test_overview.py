@@ -6,7 +6,7 @@ import pytest
 
 from decoding.trace.records import ForcedTrace, node_paths
 from tests.helpers import traces
-from viz.scope.layout import bars, overview_data
+from viz.scope.scene import bars, overview_data
 
 
 def test_a_bar_is_as_high_as_its_path_probability_and_lies_in_its_parents():

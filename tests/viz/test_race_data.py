@@ -1,20 +1,29 @@
 """The race: tokens at their recorded times, and the sentences it ends with, from hand-written traces."""
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
 
 from decoding.common.errors import SettingsError
-from decoding.recorded.race import RACERS, race_runs
+from decoding.recorded import RACERS, race_runs
 from decoding.trace.records import SamplingTrace
 from tests.helpers.traces import autoregressive, ended, run_autoregressive, run_mixed, run_of, run_replayed, summary
-from viz.component_files import component_style
-from viz.race.data import SPEEDS, default_speed, iteration_ticks, race_data, readable, time_ticks
+from viz.race.data import (
+    SPEEDS,
+    default_speed,
+    difference_words,
+    doubt_words,
+    headline,
+    identity_words,
+    iteration_ticks,
+    lane_facts,
+    places,
+    race_data,
+    readable,
+    time_ticks,
+)
 from viz.race.lanes import Lane, Step, check_lanes, lane_of, lane_of_times
-from viz.race.sentences import difference_words, doubt_words, headline, identity_words, lane_facts, places
-from viz.theme import MARKS
 
 PROMPT = ((1, "Once"), (2, " upon"))
 
@@ -240,12 +249,6 @@ def test_everything_in_the_legend_has_a_sentence():
     shown = {provenance for lane in data["lanes"] for step in lane["steps"] for _, provenance, _ in step["tokens"]}
     shown |= {name for name, *_ in data["phases"]} | {"prefill", "tokens", "tokens/s", "recorded time", "unknown"}
     assert all(data["terms"].get(name) for name in shown)
-
-
-def test_colours_of_the_style_sheet_are_those_of_the_theme():
-    css = component_style("race/race.css")
-    for name in ("accepted", "rejected", "recovered", "bonus", "fallback"):
-        assert re.search(rf"--{name}: (#\w+);", css).group(1) == MARKS[name].color
 
 
 def test_the_race_that_comes_with_the_program_is_whole_and_agrees():

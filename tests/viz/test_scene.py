@@ -5,9 +5,8 @@ import json
 import pytest
 
 from tests.helpers import traces
-from viz.scope.layout import fold_id, fold_parent
 from viz.scope.phases import FINAL_ID
-from viz.scope.scene import LABEL_COLUMNS, build_scene, scene_to_json
+from viz.scope.scene import LABEL_COLUMNS, build_scene, fold_id, fold_parent, scene_to_json
 from viz.tokens import columns
 
 ALL = {

@@ -1,15 +1,12 @@
-"""The component's data: complete, small, plain; and its scripts and colours agree with the Python side."""
+"""The component's data: complete, small, plain."""
 
 import json
-import re
 
 import pytest
 
 from tests.helpers import traces
-from viz.component_files import FOLDER, SCOPE_SCRIPTS, SCOPE_STYLES, scope_script, scope_style
 from viz.scope.data import compact_data, frame_data, panel_terms, run_strip, run_text
 from viz.scope.phases import FINAL_ID
-from viz.theme import MARKS, PHASE_COLORS
 
 RUN = traces.run_mixed()
 
@@ -91,30 +88,3 @@ def test_every_panel_and_every_mark_of_the_legend_is_explained():
 
 def test_marks_go_along_with_a_tree():
     assert compact_data(traces.bonus(), scene_id="a", marks={2: "only in A"})["marks"] == {"2": "only in A"}
-
-
-def test_the_style_sheet_uses_the_colours_of_the_theme():
-    css = scope_style()
-    for name in ("accepted", "rejected", "recovered", "bonus", "fallback"):
-        assert f"--{name}: {MARKS[name].color};" in css
-    assert f"--draft: {PHASE_COLORS['draft']};" in css
-
-
-def test_the_scripts_know_every_state_and_never_write_markup():
-    code = scope_script()
-    css = scope_style()
-    shapes = code.split("const SHAPES = {")[1].split("};")[0]
-    for state in (*MARKS, "new", "drafted"):
-        assert re.search(rf"^\s*{state}:", shapes, re.M), state
-        assert f".s-{state}" in css, state
-    assert "innerHTML" not in code and "insertAdjacentHTML" not in code
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", code + css)
-
-
-def test_the_joined_scripts_are_one_module():
-    assert {f"scope/{path.name}" for path in FOLDER.glob("scope/*.js")} == set(SCOPE_SCRIPTS)
-    assert {f"scope/{path.name}" for path in FOLDER.glob("scope/*.css")} == set(SCOPE_STYLES)
-    code = scope_script()
-    assert code.count("export default") == 1 and not re.search(r"^import ", code, re.M)
-    functions = re.findall(r"^(?:export default )?function (\w+)", code, re.M)
-    assert len(functions) == len(set(functions))

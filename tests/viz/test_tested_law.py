@@ -8,8 +8,8 @@ import pytest
 from decoding.recorded import recorded_run
 from decoding.trace.records import IterationTrace, SamplingTrace
 from tests.helpers import traces
-from viz.explain.tested_law import Rejections, law_head, limit_words, target_shown
-from viz.explain.verdict import why_verdict
+from viz.explain.iteration import why_verdict
+from viz.explain.known import Rejections, law_head, limit_words, target_shown
 from viz.scope.cards import cards, laws
 from viz.scope.data import run_words
 from viz.scope.outline import tree_outline

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.counted import lines_run
 from tests.helpers.traces import big, dynatree_recovered
-from viz.scope.layout import tidy_rows
+from viz.scope.scene import tidy_rows
 
 
 def _depths(parents):

@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 
 from tests.helpers.traces import big, fallback, sampled_recovered
-from viz.verify.charts import (
+from viz.verify.views import (
+    TWO_LINE_ROWS,
     Curve,
     LawPanel,
     acceptance_by_depth_figure,
     draft_probability_figure,
     expected_tokens_figure,
+    kept_tree_data,
     laws_figure,
 )
-from viz.verify.tree import TWO_LINE_ROWS, kept_tree_data
 
 PANELS = [
     LawPanel("1. <b>x", "passes 0.25", (0.10, 0.60, 0.30), (0.40, 0.35, 0.25), tested=(0,)),

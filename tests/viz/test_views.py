@@ -6,7 +6,6 @@ import io
 import re
 from dataclasses import replace
 
-import networkx as nx
 import numpy as np
 import plotly.graph_objects as go
 import pytest
@@ -17,13 +16,20 @@ from decoding.trace.tree_mask import tree_mask
 from tests.helpers import traces
 from viz.charts import methods
 from viz.charts import run as charts
-from viz.scope.cache import MAX_CELLS, cache_figure, cache_strip, cache_strips
-from viz.scope.mask import mask_figure, mask_png
+from viz.scope.export import tree_figure
+from viz.scope.panels import (
+    MAX_CELLS,
+    cache_figure,
+    cache_strips,
+    mask_figure,
+    mask_png,
+    provenance_counts,
+    text_html,
+    text_spans,
+)
 from viz.scope.scene import build_scene
-from viz.scope.text_strip import provenance_counts, text_html, text_spans
-from viz.scope.tree_figure import to_graphml, tree_figure, tree_graph
 from viz.theme import MARKS, PHASE_COLORS, PHASE_WORDS, style
-from viz.tokens import columns, for_plotly, milliseconds, number, visible
+from viz.tokens import columns, escaped, visible
 
 
 def test_a_row_of_the_mask_sees_itself_and_its_ancestors_only():
@@ -49,7 +55,7 @@ def test_pruned_nodes_are_not_in_the_mask():
 
 def test_the_mask_picture_is_one_bit_and_holds_the_mask():
     allowed = tree_mask(traces.big(300)).allowed
-    url = mask_png(allowed, "#009E73")
+    url = mask_png(allowed, 1)
     data = base64.b64decode(url.removeprefix("data:image/png;base64,"))
     assert data[24:26] == bytes([1, 3])  # bit depth 1, palette
     image = Image.open(io.BytesIO(data))
@@ -60,10 +66,9 @@ def test_the_mask_picture_is_one_bit_and_holds_the_mask():
 
 
 def test_the_mask_figure_states_the_prefix_and_answers_the_pointer():
-    figure = mask_figure(traces.dynatree_recovered(), selected=8)
+    figure = mask_figure(traces.dynatree_recovered())
     assert "75" in figure.layout.annotations[0].text
     assert len(figure.data[0].x) == tree_mask(traces.dynatree_recovered()).cells
-    assert len(figure.layout.shapes) == 2
 
 
 def test_each_cache_says_which_end_of_the_text_it_lacks():
@@ -87,7 +92,7 @@ def test_the_last_token_of_a_text_gets_no_row():
 
 
 def test_the_cache_strip_says_what_was_kept_moved_and_freed():
-    strip = cache_strip("target", traces.dynatree_recovered().kv_target)
+    strip = cache_strips(traces.dynatree_recovered())[0]
     assert [cell.node_id for cell in strip.written if cell.kept] == [0, 1, 3]
     assert [cell.node_id for cell in strip.after] == [0, 1, 3]
     assert [cell.moved for cell in strip.after] == [False, False, True]
@@ -104,7 +109,7 @@ def test_a_rebuild_moves_nothing():
 
 
 def test_a_long_strip_keeps_every_kept_row_and_counts_the_rest():
-    strip = cache_strip("target", traces.big(1024).kv_target)
+    strip = cache_strips(traces.big(1024))[0]
     assert len(strip.written) == MAX_CELLS and strip.not_drawn == 1025 - MAX_CELLS
     assert sum(cell.kept for cell in strip.written) == len(strip.after)
 
@@ -119,7 +124,6 @@ def test_each_token_says_where_it_came_from():
     counts = provenance_counts(spans)
     assert sum(counts.values()) == run.totals.new_tokens
     assert counts["drafted"] == sum(len(i.accepted) for i in run.iterations)
-    assert len(text_spans(run, upto=1)) == 7 + 6
 
 
 def test_token_text_is_never_markup():
@@ -141,19 +145,7 @@ def test_whitespace_is_visible_and_shapeless_characters_are_escaped():
     assert visible("<0xE2>") == "<0xE2>"
     assert visible("abcdefgh", 5) == "abcd…"
     assert columns("日本") == 4 and visible("日本語日本語", 6) == "日本…"
-    assert for_plotly("<b>&") == "&lt;b&gt;&amp;"
-
-
-def test_numbers_never_read_as_what_they_are_not():
-    assert [number(v) for v in (0.0, 0.004, 0.62, None, float("nan"))] == ["0.00", "<0.01", "0.62", "–", "–"]
-    assert [milliseconds(v) for v in (3.1e-4, 0.0029, 1.5)] == ["310 µs", "2.9 ms", "1.50 s"]
-
-
-def test_the_graph_has_every_node_with_its_fields():
-    graph = tree_graph(traces.dynatree_recovered())
-    assert nx.is_arborescence(graph) and graph.number_of_nodes() == 14
-    assert graph.nodes[8]["verdict"] == "rejected" and "confidence" not in graph.nodes[11]
-    assert nx.parse_graphml(to_graphml(traces.dynatree_recovered())).number_of_edges() == 13
+    assert escaped("<b>&") == "&lt;b&gt;&amp;"
 
 
 @pytest.mark.parametrize("phase", ["draft-1", "mask", "select"])

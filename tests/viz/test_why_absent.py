@@ -7,7 +7,7 @@ import pytest
 from decoding.trace.older import TELLING, rule_of, upgraded
 from decoding.trace.records import RuleTrace
 from tests.helpers import traces
-from viz.explain.absent import why_absent
+from viz.explain.growth import why_absent
 from viz.scope.cards import cards, laws
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import build_scene
@@ -155,7 +155,7 @@ def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
 
 def test_as_many_children_are_scored_as_the_hardware_aware_search_scores():
     from decoding.drafters import HardwareAwareDrafter
-    from decoding.drafters.rate_search import MOST_CHILDREN
+    from decoding.drafters.hardware_aware import MOST_CHILDREN
 
     assert HardwareAwareDrafter().rule({"odds": "1 1"}).children == MOST_CHILDREN
 

@@ -6,7 +6,7 @@ import pytest
 
 from decoding.trace.records import VerificationStep
 from tests.helpers import traces
-from viz.explain.verdict import residuals, why_verdict
+from viz.explain.iteration import residuals, why_verdict
 
 
 def sampled(steps, verdicts, accepted=(), untested=None):

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
+from viz.formats import difference, duration, number, plural, relative_change
 from viz.glossary import explain_term
-from viz.scope.text_strip import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
-from viz.tokens import milliseconds, number, plural, visible
+from viz.scope.panels import PROVENANCE_MARK, PROVENANCE_WORDS, Span, iteration_spans, underline
+from viz.tokens import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def what_changed(
     return tuple(changes)
 
 
+NAMES = ("A", "B")
 NO_TIME = "no model ran, no time"
 CONTEXT_TOKENS = 10
 # What each measure is, by its words.
@@ -170,11 +172,11 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Measur
     return (*measures, _time(first, second))
 
 
-def fork_summary(first: IterationTrace, second: IterationTrace, names: tuple[str, str] = ("A", "B")) -> str:
+def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
     """What the change did to this iteration, in one sentence; times measured once do not belong in it."""
     diff = compare_trees(first, second)
     tokens = len(second.committed_ids) - len(first.committed_ids)
-    committed = f"{names[1]} committed "
+    committed = f"{NAMES[1]} committed "
     if tokens:
         committed += f"{plural(abs(tokens), 'token')} {'more' if tokens > 0 else 'fewer'}"
     elif diff.same_text:
@@ -205,15 +207,15 @@ def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuation
     return Continuations(tuple(before[-CONTEXT_TOKENS:]), *map(tuple, sides), part, work[0] == work[1])
 
 
-def parting_words(texts: Continuations, names: tuple[str, str] = ("A", "B")) -> str:
+def parting_words(texts: Continuations) -> str:
     """Where two texts part, in one sentence."""
     sides = texts.first, texts.second
     if not texts.same:
-        says = [f"{name} says ‘{side[texts.shared].shown}’" for name, side in zip(names, sides, strict=True)]
+        says = [f"{name} says ‘{side[texts.shared].shown}’" for name, side in zip(NAMES, sides, strict=True)]
         after = f"after {plural(texts.shared, 'token')}" if texts.shared else "at once"
         return f"The texts part {after}: {says[0]}, {says[1]}."
     if len(sides[0]) != len(sides[1]):
-        longer = names[0] if len(sides[0]) > len(sides[1]) else names[1]
+        longer = NAMES[len(sides[0]) < len(sides[1])]
         return f"The same text as far as both go ({plural(texts.shared, 'token')}); {longer} is further."
     changed = "nothing differs" if texts.same_work else "the change altered the work, not the text"
     return f"The same {plural(texts.shared, 'token')}: {changed}."
@@ -226,42 +228,36 @@ def _work(iteration: IterationTrace) -> tuple:
     return nodes, iteration.accepted, counts
 
 
-def continuation_html(texts: Continuations, names: tuple[str, str] = ("A", "B")) -> str:
+def continuation_html(texts: Continuations) -> str:
     """A line per branch, bold from where they part; tokens are escaped and underlined by where they came from."""
     before = html.escape("".join(visible(text) for text in texts.before))
     left_out = max(texts.shared - LONGEST_SHARED, 0)
     lines = []
-    for name, spans in zip(names, (texts.first, texts.second), strict=True):
+    for name, spans in zip(NAMES, (texts.first, texts.second), strict=True):
         shared = _spans_html(spans[left_out : texts.shared])
         own = _spans_html(spans[texts.shared : texts.shared + LONGEST_OWN])
         parted = own if texts.same else f'<span class="parted">{own}</span>'
         more = "…" if len(spans) > texts.shared + LONGEST_OWN else ""
         said = "" if left_out else f'<span class="said">{before}</span>'
         lines.append(
-            f'<div class="fork-line"><span class="fork-name fork-{name.lower()}">{html.escape(name)}</span>'
+            f'<div class="fork-line">{_name_html(name)}'
             f'<span class="fork-text">…{said}{shared}{parted}{more}</span></div>'
         )
     return "".join(lines)
 
 
-def measures_html(measures: Sequence[Measure], names: tuple[str, str] = ("A", "B")) -> str:
+def measures_html(measures: Sequence[Measure]) -> str:
     """The measures as a table: a column each, a row per branch and one for the difference."""
     heads = "".join(
         f'<th scope="col" title="{html.escape(ABOUT[each.words], quote=True)}">'
         f"{html.escape(each.words)}<small>{html.escape(each.exactness)}</small></th>"
         for each in measures
     )
-    rows = [
-        (
-            f'<span class="fork-name fork-{names[0].lower()}">{html.escape(names[0])}</span>',
-            [m.first for m in measures],
-        ),
-        (
-            f'<span class="fork-name fork-{names[1].lower()}">{html.escape(names[1])}</span>',
-            [m.second for m in measures],
-        ),
-        ("difference", [m.difference for m in measures]),
-    ]
+    rows = (
+        (_name_html(NAMES[0]), [each.first for each in measures]),
+        (_name_html(NAMES[1]), [each.second for each in measures]),
+        ("difference", [each.difference for each in measures]),
+    )
     body = "".join(
         f'<tr><th scope="row">{head}</th>{"".join(f"<td>{html.escape(value)}</td>" for value in values)}</tr>'
         for head, values in rows
@@ -269,28 +265,27 @@ def measures_html(measures: Sequence[Measure], names: tuple[str, str] = ("A", "B
     return f'<table class="fork-table"><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
 
 
+def _name_html(name: str) -> str:
+    return f'<span class="fork-name fork-{name.lower()}">{name}</span>'
+
+
 def _counted(words: str, first: int, second: int) -> Measure:
-    return Measure(words, "counted", f"{first:,}", f"{second:,}", _signed(second - first))
+    return Measure(words, "counted", f"{first:,}", f"{second:,}", difference(second - first))
 
 
 def _expected(first: float | None, second: float | None) -> Measure:
-    difference = "" if first is None or second is None else _signed(round(second - first, 2))
-    return Measure("expected tokens", "exact, before any cut", number(first), number(second), difference)
+    apart = "" if first is None or second is None else difference(round(second - first, 2))
+    return Measure("expected tokens", "exact, before any cut", number(first), number(second), apart)
 
 
 def _time(first: IterationTrace, second: IterationTrace) -> Measure:
-    shown = [milliseconds(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
-    difference = ""
+    shown = [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
+    apart = ""
     if first.timed and second.timed:
-        percent = round(100 * (second.times.total_s / first.times.total_s - 1))
-        difference = f"{percent:+d}%".replace("-", "−") if percent else "less than 1%"
+        apart = relative_change(first.times.total_s, second.times.total_s, none="less than 1%")
         if _work(first) == _work(second):
-            difference = "chance: same work"
-    return Measure("time", "measured once", *shown, difference)
-
-
-def _signed(difference: float) -> str:
-    return "same" if difference == 0 else f"{difference:+g}".replace("-", "−")
+            apart = "chance: same work"
+    return Measure("time", "measured once", *shown, apart)
 
 
 def _with_nodes(nodes: int, diff: TreeDiff) -> str:

@@ -1,14 +1,16 @@
 // The history of branches: a row per branch, its dots on a common axis of iterations.
 
+import { button, html, isNew, keepingFocus, svg, viewOf } from "../components/dom.js";
+
 const DOT_ROW = 11; // Height of a lane's line inside its row.
 const EDGE = 9;
 const WIDEST_STEP = 19;
 
 export default function branches(component) {
   const { data } = component;
-  if (!data || !data.lanes) return;
+  if (!data?.lanes) return;
   const graph = viewOf(component, "bg-root", buildGraph);
-  if (!graph) return;
+  if (!isNew(graph, data)) return;
   graph.data = data;
   graph.rows.setAttribute("aria-label", data.summary);
   keepingFocus(graph.root, "id", () => {
@@ -19,8 +21,8 @@ export default function branches(component) {
   graph.root.querySelector(".row.b")?.scrollIntoView({ block: "nearest" });
 }
 
-function buildGraph(parentElement) {
-  const graph = { root: html("div", "bg-root", parentElement) };
+function buildGraph(root) {
+  const graph = { root };
   graph.svg = svg("svg", { class: "lines", "aria-hidden": "true" }, graph.root);
   graph.rows = html("ul", "rows", graph.root);
   new ResizeObserver(() => drawLines(graph)).observe(graph.root);
@@ -40,7 +42,7 @@ function row(graph, lane) {
   const words = button("words", line, null, `${name(lane)}: ${lane.words}`, show(lane.side || "B"));
   words.dataset.id = `${lane.number}`;
   if (lane.parent !== null) html("b", "", words, `${lane.number} `);
-  words.appendChild(document.createTextNode(lane.words));
+  words.append(lane.words);
   const facts = html("div", "facts", item);
   html("span", `kind ${lane.kind}`, facts, lane.kind).title = graph.data.kinds[lane.kind];
   html("span", "", facts, lane.note);

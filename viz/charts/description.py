@@ -7,8 +7,8 @@ from operator import itemgetter
 
 import plotly.graph_objects as go
 
+from viz.formats import plural
 from viz.scope.outline import Table
-from viz.tokens import plural
 
 SERIES_TOLD = 3
 MOST_ROWS = 500

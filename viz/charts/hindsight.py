@@ -8,8 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from viz.formats import number
 from viz.theme import GREY, MARKS, SERIES, palette, pattern, style, with_alpha
-from viz.tokens import for_plotly_keep, number, visible
+from viz.tokens import escaped, visible
 
 TAKEN, POSSIBLE = MARKS["accepted"].color, MARKS["bonus"].color
 MOST_TOKENS = 24
@@ -91,7 +92,7 @@ def _rank_words(bar: RankBar) -> str:
 
 
 def _token(bar: RankBar) -> str:
-    return for_plotly_keep(visible(bar.text, 10))
+    return escaped(visible(bar.text, 10))
 
 
 def budget_figure(line: BudgetLine, dark: bool = False, exact: bool = False) -> go.Figure:

@@ -1,4 +1,4 @@
-"""Methods or settings beside each other: speed with its spread, time by phase, latency, acceptance, settings tried."""
+"""What passes cost here: measured times of target passes and draft levels, and the line that methods read off them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,72 @@ from viz.theme import (
     style,
     with_alpha,
 )
-from viz.tokens import for_plotly_keep
+from viz.tokens import escaped
+
+HEIGHT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """Times of one kind of pass in milliseconds.
+
+    Attributes:
+        sizes, medians, lows, highs: what was measured: number of nodes, median and quartiles of the repeats.
+        line: milliseconds of every size from 1 to the largest measured one.
+    """
+
+    sizes: tuple[int, ...]
+    medians: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    line: tuple[float, ...]
+
+
+def cost_figure(target: CostLine | None, draft: CostLine | None, dark: bool = False) -> go.Figure:
+    """Two panels, target passes by nodes and draft levels by width; points with whiskers are measured."""
+    figure = make_subplots(1, 2, horizontal_spacing=0.12)
+    panels = (
+        (target, "target pass", "nodes in the pass, with the root", PHASE_COLORS["verify"]),
+        (draft, "draft level", "nodes in the level", PHASE_COLORS["draft"]),
+    )
+    for column, (line, name, nodes, color) in enumerate(panels, start=1):
+        if line is not None:
+            for trace in _traces(line, name, color, column - 1, dark):
+                figure.add_trace(trace, row=1, col=column)
+            ticks = [str(size) for size in line.sizes]
+            figure.update_xaxes(type="log", tickvals=line.sizes, ticktext=ticks, tickangle=0, row=1, col=column)
+        figure.update_xaxes(title_text=nodes, row=1, col=column)
+        figure.update_yaxes(title_text=f"{name} (ms)", rangemode="tozero", row=1, col=column)
+    if target is None or draft is None:
+        figure.add_annotation(
+            text="Nothing is measured yet: load a pair, or press Measure now.", showarrow=False,
+            xref="paper", yref="paper", x=0.5, y=0.5,
+        )  # fmt: skip
+    figure.update_layout(height=HEIGHT, showlegend=False)
+    style(figure, dark).update_xaxes(minor_showgrid=False, zeroline=False)
+    return figure.update_layout(margin={"l": 52, "r": 12, "t": 12, "b": 46})
+
+
+def _traces(line: CostLine, name: str, color: str, place: int, dark: bool) -> list[go.Scatter]:
+    """The line first, so that the points lie over it."""
+    read_off = go.Scatter(
+        x=list(range(1, len(line.line) + 1)), y=line.line, mode="lines", name=f"{name}, read off",
+        line={"color": color, "width": 1.5, "dash": SERIES_DASHES[place]},
+        hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, read off the line<extra></extra>",
+    )  # fmt: skip
+    above = [max(high - median, 0.0) for high, median in zip(line.highs, line.medians, strict=True)]
+    below = [max(median - low, 0.0) for low, median in zip(line.lows, line.medians, strict=True)]
+    measured = go.Scatter(
+        x=line.sizes, y=line.medians, mode="markers", name=f"{name}, measured",
+        marker={"color": color, "size": 8, "symbol": SERIES_SYMBOLS[place],
+                "line": {"color": palette(dark).surface, "width": 1}},
+        error_y={"type": "data", "symmetric": False, "array": above, "arrayminus": below,
+                 "color": palette(dark).text, "thickness": 1.2, "width": 4},
+        customdata=list(zip(line.lows, line.highs, strict=True)),
+        hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, quartiles %{{customdata[0]:.3~g}} to "
+                      "%{customdata[1]:.3~g} ms<extra></extra>",
+    )  # fmt: skip
+    return [read_off, measured]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +112,7 @@ class Tried:
 def acceptance_figure(rows: Sequence[Acceptance], dark: bool = False) -> go.Figure:
     """Acceptance per run with both denominators written beside the bars."""
     figure = go.Figure()
-    names = [for_plotly_keep(row.label) for row in rows]
+    names = [escaped(row.label) for row in rows]
     kinds = (("of drafted nodes", "drafted", SERIES[2], ""), ("of verified nodes", "verified", SERIES[0], "/"))
     for words, field, color, shape in kinds:
         totals = [getattr(row, field) for row in rows]
@@ -72,8 +137,8 @@ def tried_settings_figure(tried: Sequence[Tried], current: str | None = None, da
         members = [entry for entry in tried if entry.group == group]
         figure.add_scatter(
             x=[100 * entry.acceptance for entry in members], y=[entry.throughput for entry in members], mode="markers",
-            name=for_plotly_keep(group) or "tried", customdata=[entry.label for entry in members],
-            hovertext=[f"{for_plotly_keep(entry.label)}<br>{for_plotly_keep(entry.details)}" for entry in members],
+            name=escaped(group) or "tried", customdata=[entry.label for entry in members],
+            hovertext=[f"{escaped(entry.label)}<br>{escaped(entry.details)}" for entry in members],
             hovertemplate="%{hovertext}<br>%{y:.1f} tokens/s, %{x:.1f}% accepted<extra></extra>",
             marker={"size": 10, "color": SERIES[place % 8], "symbol": SERIES_SYMBOLS[place % 8]},
         )  # fmt: skip
@@ -235,10 +300,10 @@ def names(labels: Sequence[str]) -> list[str]:
 
 def _two_lines(label: str) -> str:
     if len(label) <= WIDEST_LABEL:
-        return for_plotly_keep(label)
+        return escaped(label)
     cut = label.rfind(" ", 0, WIDEST_LABEL + 1)
     cut = cut if cut > 0 else WIDEST_LABEL
-    return f"{for_plotly_keep(label[:cut])}<br>{for_plotly_keep(label[cut:].strip())}"
+    return f"{escaped(label[:cut])}<br>{escaped(label[cut:].strip())}"
 
 
 def _rows(figure: go.Figure) -> go.Figure:

@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 
 from viz.charts.methods import beside
 from viz.theme import GREY, SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
-from viz.tokens import for_plotly_keep
+from viz.tokens import escaped
 
 FACTOR = 8.0  # further apart than this, on one axis the smaller ones would all lie at 0
 ROW_HEIGHT, AROUND, LINES_HEIGHT = 30, 96, 330
@@ -57,20 +57,20 @@ def table_figure(marks: Sequence[Mark], words: str, dark: bool = False) -> go.Fi
     Args:
         words: what is measured, with its unit.
     """
-    ways = [for_plotly_keep(way) for way in dict.fromkeys(mark.way for mark in marks)]
+    ways = [escaped(way) for way in dict.fromkeys(mark.way for mark in marks)]
     theirs = [mark for mark in marks if mark.paper is not None]
     ours = [mark for mark in marks if mark.ours is not None]
     apart = far_apart(marks)
     figure = _panels(apart, same_ways=True)
     if theirs:
         figure.add_scatter(
-            x=[mark.paper for mark in theirs], y=[for_plotly_keep(mark.way) for mark in theirs], mode="markers",
+            x=[mark.paper for mark in theirs], y=[escaped(mark.way) for mark in theirs], mode="markers",
             orientation="h", name=PAPER, marker={"symbol": "diamond-open", "size": 11, "color": GREY, "line_width": 2},
             hovertemplate="%{y}: %{x:.4g} in the paper<extra></extra>", **_place(apart),
         )  # fmt: skip
     if ours:
         figure.add_scatter(
-            x=[mark.ours for mark in ours], y=[for_plotly_keep(mark.way) for mark in ours], mode="markers",
+            x=[mark.ours for mark in ours], y=[escaped(mark.way) for mark in ours], mode="markers",
             orientation="h", name=_ours_words(ours), marker={"symbol": "circle", "size": 10, "color": SERIES[0]},
             error_x=_bars(ours, SERIES[0]), customdata=[_interval(mark) for mark in ours],
             hovertemplate="%{y}: %{x:.4g}%{customdata} here<extra></extra>",
@@ -130,7 +130,7 @@ def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, a
     ours = [mark for mark in mine if mark.ours is not None]
     theirs = [mark for mark in mine if mark.paper is not None]
     color, dash = SERIES[number % len(SERIES)], SERIES_DASHES[number % len(SERIES_DASHES)]
-    symbol, name = SERIES_SYMBOLS[number % len(SERIES_SYMBOLS)], for_plotly_keep(mine[0].way)
+    symbol, name = SERIES_SYMBOLS[number % len(SERIES_SYMBOLS)], escaped(mine[0].way)
     apart = len(list(figure.select_xaxes())) > 1
     if ours:
         figure.add_scatter(

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from decoding.trace.records import PHASES, IterationTrace, RunTrace
 from viz.explain.iteration import phase_seconds
+from viz.formats import duration, plural
 from viz.theme import (
     MARKS,
     PHASE_COLORS,
@@ -20,7 +21,7 @@ from viz.theme import (
     pattern,
     style,
 )
-from viz.tokens import for_plotly_keep, milliseconds, plural
+from viz.tokens import escaped
 
 # Bars get a pattern beside their colour, so that phases can be told apart in grey.
 PHASE_PATTERNS = {
@@ -94,7 +95,7 @@ def run_strip_figure(run: RunTrace, current: int | None = None, dark: bool = Fal
                 x=[i.index + 1 for i in chosen], y=[1] * len(chosen), base=[len(i.accepted) for i in chosen], name=kind,
                 marker={"color": MARKS[kind].color, "pattern": pattern(FINAL_PATTERNS[kind]),
                         "line": {"color": outline(MARKS[kind].color, dark), "width": 1}},
-                customdata=[for_plotly_keep(i.final_text or "") for i in chosen],
+                customdata=[escaped(i.final_text or "") for i in chosen],
                 hovertemplate=f"iteration %{{x}}: {kind} token %{{customdata}}<extra></extra>",
             )  # fmt: skip
     if current is not None:
@@ -122,7 +123,7 @@ def accepted_length_figure(runs: Sequence[RunTrace], dark: bool = False) -> go.F
         total = sum(counts.values()) or 1
         figure.add_bar(
             x=list(range(longest + 1)), y=[100 * counts[n] / total for n in range(longest + 1)],
-            customdata=[counts[n] for n in range(longest + 1)], name=for_plotly_keep(run.label),
+            customdata=[counts[n] for n in range(longest + 1)], name=escaped(run.label),
             marker={"color": MARKS["accepted"].color if len(runs) == 1 else SERIES[place % len(SERIES)],
                     "pattern": pattern(("", "/", ".", "x", "-", "\\", "|", "+")[place % 8])},
             hovertemplate=f"%{{x}} accepted: %{{customdata}} of {total} iterations (%{{y:.0f}}%)<extra></extra>",
@@ -144,7 +145,7 @@ def tokens_over_time(runs: Sequence[RunTrace], dark: bool = False) -> go.Figure:
             times.append(iteration.ended_s)
             counts.append(counts[-1] + len(iteration.committed_ids))
         figure.add_scatter(
-            x=times, y=counts, name=for_plotly_keep(run.label), mode="lines",
+            x=times, y=counts, name=escaped(run.label), mode="lines",
             line={"shape": "hv", "width": 2, "color": SERIES[place % len(SERIES)],
                   "dash": SERIES_DASHES[place % len(SERIES_DASHES)]},
             hovertemplate="%{y} tokens after %{x:.3f} s<extra></extra>",
@@ -172,7 +173,7 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     first = told[0].history
     figure.add_scatter(
         x=numbers, y=[i.history.mean for i in told],
-        name=f"{for_plotly_keep(first.statistic.replace('_', ' '))} (mean of window)", mode="lines+markers",
+        name=f"{escaped(first.statistic.replace('_', ' '))} (mean of window)", mode="lines+markers",
         line={"color": palette(dark).text, "width": 2}, marker_size=5,
     )  # fmt: skip
     figure.add_hrect(
@@ -183,13 +184,13 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     wide = [name for name in moving if any(float(i.history.before[name]) > 1 for i in told)]
     for place, name in enumerate(moving):
         figure.add_scatter(
-            x=numbers, y=[float(i.history.before[name]) for i in told], name=for_plotly_keep(name),
+            x=numbers, y=[float(i.history.before[name]) for i in told], name=escaped(name),
             mode="lines+markers", yaxis="y2" if name in wide else "y",
             line={"shape": "hv", "color": SERIES[place % 8], "dash": SERIES_DASHES[(place + 1) % 8]},
             marker={"symbol": SERIES_SYMBOLS[(place + 1) % 8], "size": 6},
         )  # fmt: skip
     if wide:
-        title = {"title": {"text": for_plotly_keep(", ".join(wide))}, "rangemode": "tozero"}
+        title = {"title": {"text": escaped(", ".join(wide))}, "rangemode": "tozero"}
         right = title | {"overlaying": "y", "side": "right"}
         figure.update_layout(yaxis2=right | {"tickmode": "auto", "nticks": 8, "tickformat": "~g", "showgrid": False})
     figure.update_layout(height=340)
@@ -220,5 +221,5 @@ def times_summary(run: RunTrace) -> str:
     if not count:
         return "No iteration yet."
     seconds = phase_seconds(run.iterations)
-    parts = [f"{PHASE_WORDS[name]} {milliseconds(value / count)}" for name, value in seconds.items() if value > 0]
+    parts = [f"{PHASE_WORDS[name]} {duration(value / count)}" for name, value in seconds.items() if value > 0]
     return f"Mean of {plural(count, 'iteration')}: " + ", ".join(parts)

@@ -16,10 +16,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz.charts.methods import beside
+from viz.formats import plural
 from viz.scope.outline import Table
 from viz.theme import SERIES, SERIES_DASHES, SERIES_SYMBOLS, contrast, mixed, palette, style
-from viz.tokens import for_plotly_keep as escaped
-from viz.tokens import plural
+from viz.tokens import escaped
 
 MOST_SERIES, MOST_NUMBERS = len(SERIES), 240
 BLACK_OR_WHITE = ("#0B0F12", "#FFFFFF")

@@ -17,7 +17,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from viz.theme import SERIES, SERIES_DASHES, SERIES_SYMBOLS, palette, style
-from viz.tokens import for_plotly_keep
+from viz.tokens import escaped
 
 PLACE = ("phase", "step", "trained_s", "written")
 Record = Mapping[str, Any]
@@ -228,7 +228,7 @@ def moments_figure(
     figure.add_scatter(
         x=places, y=values, mode="lines+markers", name="held-out prompt", showlegend=False,
         line={"color": SERIES[0], "width": 2}, marker={"symbol": SERIES_SYMBOLS[0], "size": 7},
-        hovertext=[for_plotly_keep(moment.words) for moment in moments],
+        hovertext=[escaped(moment.words) for moment in moments],
         hovertemplate="%{hovertext}: %{y:.2f} tokens per target pass<extra></extra>",
     )  # fmt: skip
     if moments:
@@ -293,9 +293,9 @@ def _line(points: list[tuple[float, float]], words: str, place: int, by_time: bo
     color, unit = SERIES[place % len(SERIES)], "%" if percent else ""
     at = "minute %{x:.1f}" if by_time else "step %{x:,}"
     return {
-        "x": [x for x, _ in points], "y": [y for _, y in points], "name": for_plotly_keep(words),
+        "x": [x for x, _ in points], "y": [y for _, y in points], "name": escaped(words),
         "mode": "lines+markers" if len(points) <= MOST_MARKED else "lines",
         "line": {"color": color, "width": 1.8, "dash": SERIES_DASHES[place % len(SERIES_DASHES)]},
         "marker": {"symbol": SERIES_SYMBOLS[place % len(SERIES_SYMBOLS)], "size": 6},
-        "hovertemplate": f"{for_plotly_keep(words)}, {at}: %{{y:.4~g}}{unit}<extra></extra>",
+        "hovertemplate": f"{escaped(words)}, {at}: %{{y:.4~g}}{unit}<extra></extra>",
     }  # fmt: skip

@@ -1,28 +1,274 @@
-"""Why, in a sentence: what an iteration ended with and did, why a run is not faster; and, from their own modules, why a
-node got its verdict, why it was expanded or not, why a token was not drafted.
-"""
+"""Why an iteration went as it did: verdicts by the tests made, the final token, what limited a run."""
 
-from decoding.trace.records import PHASES, IterationTrace, NodeTrace, RunTrace
-from viz.explain.absent import why_absent
-from viz.explain.growth import why_not_expanded, why_pruned
-from viz.explain.tested_law import is_sampled
-from viz.explain.truncation import end_words, is_cut, would_have
-from viz.explain.verdict import why_verdict
-from viz.theme import PHASE_WORDS
-from viz.tokens import milliseconds, plural, quote
+from collections.abc import Sequence
 
-__all__ = [
-    "iteration_summary",
-    "lost_node",
-    "phase_seconds",
-    "quote",
-    "why_absent",
-    "why_final",
-    "why_not_expanded",
-    "why_not_faster",
-    "why_pruned",
-    "why_verdict",
-]
+from decoding.trace.records import PHASES, IterationTrace, NodeTrace, Reason, RunTrace, VerificationStep
+from viz.explain.growth import why_pruned
+from viz.explain.known import (
+    Known,
+    certain_words,
+    end_words,
+    impossible_words,
+    is_cut,
+    is_sampled,
+    limit_words,
+    preferred,
+    target_shown,
+    would_have,
+)
+from viz.formats import chance, duration, limit_and_drawn, listed, number, ordinal, plural
+from viz.theme import MARKS, PHASE_WORDS
+from viz.tokens import quote
+
+MOST_TOLD = 3
+# Codes of reasons where the record has no numbers to tell them by.
+REASONS: dict[Reason | None, str] = {
+    "favourite": "It is the target's most likely token here.",
+    "test_passed": "Its test passed.",
+    "drawn": "It was drawn here.",
+    "kept_below": "A node below it passed its test, and that keeps the whole path to it.",
+    "not_favourite": "The target's most likely token here is another one.",
+    "test_failed": "Its test failed.",
+    "not_drawn": "Another token was drawn here.",
+    "match_lost": "It lost its match against a sibling; only the winner is tested.",
+    "ancestor_lost": "An ancestor was not accepted, so the verifier never came here.",
+    "sibling_taken": "A sibling was accepted before it was tested.",
+    "path_settled": "Not tested: another node passed its test before, and that settled the path.",
+    "first_path_only": "Not tested: this verifier looks only at the first path that was drawn.",
+    "text_ended": "The text or its requested length ended before this token.",
+}
+
+
+def why_verdict(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
+    """One to three sentences on why the verifier decided as it did about a node.
+
+    Args:
+        known: of the iteration, where it is at hand: it serves every node.
+    """
+    node, known = iteration.nodes[node_id], known or Known(iteration)
+    if node.verdict == "root":
+        return "The last committed token, not drafted: this pass writes its key/value row and reads what follows it."
+    if node.verdict == "not_verified":
+        return why_pruned(iteration, node_id, known) or "It was drafted but not given to the target."
+    if node_id in known.cut:
+        return f"The verifier accepted it, but it was not committed: {end_words(iteration)} before it."
+    forced = node_id in known.forced
+    if not known.sampled:
+        said = _without_draws(known, node)
+    else:
+        told = _told_by_draws(known, node)
+        # What the target gives a token whose verdict was forced is told as what the verifier was not to know.
+        said = told if forced else f"{told} {_preference(iteration, node)}".strip()
+    return _after_end(known, node) + (known.forced.words(node_id, said) if forced else said)
+
+
+def verdict_words(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
+    """The verdict on a node in a word or two; what the verifier accepted after the end was reached all the same."""
+    node, known = iteration.nodes[node_id], known or Known(iteration)
+    if node_id in known.cut:
+        return "not committed"
+    if node_id in known.forced_out:
+        return MARKS["forced_out"].words
+    return MARKS["pruned" if node.pruned else node.verdict].words
+
+
+def _by_code(node: NodeTrace) -> str:
+    """The reason without numbers, and without any in a record that does not tell it."""
+    return REASONS.get(node.reason, f"It was {node.verdict.replace('_', ' ')}.")
+
+
+def _after_end(known: Known, node: NodeTrace) -> str:
+    """What to say first of a node that was tested although the text had ended."""
+    tested = any(step.node_id in known.after_end for step in known.about.get(node.node_id, ()))
+    return "After the end of the text and so without effect: " if tested else ""
+
+
+def _without_draws(known: Known, node: NodeTrace) -> str:
+    """Greedy decoding: the target's favourite decides."""
+    if node.verdict == "not_reached":
+        return _why_not_reached(known, node)
+    parent = known.iteration.nodes[node.parent_id]
+    if parent.target_argmax is None or node.target_probability is None:
+        return _by_code(node)
+    if parent.target_argmax == node.token_id:
+        return f"The target prefers this token too, at {number(parent.target_argmax_probability)}."
+    favourite = quote(parent.target_argmax_text or f"<{parent.target_argmax}>")
+    return (
+        f"The target prefers {favourite} at {number(parent.target_argmax_probability)}; this token has "
+        f"{number(node.target_probability)}. Greedy decoding keeps only the favourite."
+    )
+
+
+def _told_by_draws(known: Known, node: NodeTrace) -> str:
+    """What the numbers drawn came to for a node."""
+    tests = [step for step in known.about.get(node.node_id, ()) if step.kind == "test"]
+    matches = _match_words(known, node)
+    if tests:
+        said = f"{matches} {_test_words(known, tests)}".strip()
+        drawn_after_all = node.verdict == "accepted" and not tests[-1].accepted
+        return f"{said} {_accepted_untested(known, node)}" if drawn_after_all else said
+    if node.verdict == "accepted":
+        return _accepted_untested(known, node)
+    if matches:
+        return matches
+    if node.verdict == "not_reached":
+        return _why_not_reached(known, node)
+    return _rejected_untested(known, node)
+
+
+def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:
+    """The tests of one node with the numbers drawn."""
+    from_below = any(step.weight is not None for step in tests)
+    kept = "Its path is kept down to here" if from_below else "Accepted"
+    outcome = _outcome(tests[-1], from_below)
+    if len(tests) == 1:
+        about = known.iteration, tests[0], known.before(tests[0])
+        if tests[0].acceptance_probability == 1:
+            why = certain_words(*about)
+            said = "Kept with its whole path" if from_below else "Accepted"
+            return f"{said}: its test passes with certainty{', as ' + why if why else ''}."
+        if tests[0].acceptance_probability == 0:
+            said = f"{'Not kept' if from_below else 'Rejected'}: its test passes with probability 0."
+            return f"{said} {impossible_words(*about)}".strip()
+        limit, drawn = limit_and_drawn(tests[0].acceptance_probability, tests[0].drawn)
+        made_of = limit_words(*about)
+        return f"{kept} if the draw is below {limit}{' = ' + made_of if made_of else ''}; it was {drawn}: {outcome}."
+    limits, drawn = zip(*(limit_and_drawn(step.acceptance_probability, step.drawn) for step in tests), strict=True)
+    limits = limits[:1] if len(set(limits)) == 1 else limits
+    return (
+        f"Tested {len(tests)} times, once for each time it was drafted: accepted if the draw is below "
+        f"{listed(limits)}; the draws were {listed(drawn)}: {outcome}."
+    )
+
+
+def _outcome(step: VerificationStep, from_below: bool) -> str:
+    if not from_below:
+        return "accepted" if step.accepted else "rejected"
+    return "the path ends with it" if step.accepted else "not kept"
+
+
+def _match_words(known: Known, node: NodeTrace) -> str:
+    """The matches of a tournament that a node won, and the one it lost."""
+    won, lost = [], None
+    for step in known.matches.get(node.node_id, ()):
+        challenged = step.child_id == node.node_id
+        odds = step.acceptance_probability if challenged else 1 - step.acceptance_probability
+        other = known.iteration.nodes[step.rival_id if challenged else step.child_id]
+        if step.accepted == challenged:
+            won.append((other, odds))
+        else:
+            lost = other, odds
+    if lost is not None:
+        other, odds = lost
+        return (
+            f"It lost the tournament to {quote(other.text)} (node {other.node_id}), against which it wins with "
+            f"probability {chance(odds)}; only the winner is tested."
+        )
+    if not won:
+        return ""
+    others = listed([quote(other.text) for other, _ in won[:MOST_TOLD]])
+    more = f" and {len(won) - MOST_TOLD} more" if len(won) > MOST_TOLD else ""
+    odds = listed(list(dict.fromkeys(chance(each) for _, each in won[:MOST_TOLD])))
+    return f"It won the tournament against {others}{more} (probability {odds})."
+
+
+def _accepted_untested(known: Known, node: NodeTrace) -> str:
+    """A token drawn from a law, or a node above one that passed."""
+    choice = known.choice(node.parent_id)
+    if choice is not None and choice.child_id == node.node_id:
+        given = chance(choice.acceptance_probability)
+        return f"Drawn from {_law_words(known, node.parent_id)}, which gave it {given}."
+    if known.passed is None:
+        return _by_code(node)
+    below = known.iteration.nodes[known.passed.child_id]
+    return f"{quote(below.text)} (node {below.node_id}) below it passed its test, and that keeps the whole path to it."
+
+
+def _rejected_untested(known: Known, node: NodeTrace) -> str:
+    """A node that had no test of its own: something else was drawn at its place."""
+    choice = known.choice(node.parent_id)
+    if choice is None:
+        return _by_code(node)
+    text = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>"))
+    if choice.token_id == node.token_id:
+        return (
+            "The final token drawn here is this very token, but this verifier looks only at the first path that was "
+            "drawn, so the path ends with it."
+        )
+    law = _law_words(known, node.parent_id)
+    return f"Not drawn: {text} was, from {law}, which gave it {chance(choice.acceptance_probability)}."
+
+
+def _law_words(known: Known, place: int) -> str:
+    """The law that a token is drawn from at a node, after the tests that failed there."""
+    failed = known.before(known.choice(place))
+    if not failed.count:
+        return "the target's law"
+    if failed.count == 1:
+        text = quote(known.iteration.nodes[failed.last.child_id].text)
+        return f"what the rejection of {text} left of the target's law"
+    return f"what {failed.count} rejections left of the target's law"
+
+
+def _preference(iteration: IterationTrace, node: NodeTrace) -> str:
+    """What the target thinks of this token, beside its favourite at the same place, in the law that was tested with."""
+    parent = iteration.nodes[node.parent_id]
+    if node.verdict == "not_reached" or parent.target_argmax is None or node.target_probability is None:
+        return ""
+    best, given = number(preferred(iteration, parent.node_id)), number(target_shown(node))
+    # The test was made with another law, which an older record does not have.
+    where = "" if iteration.tested_top_probs is not None else " at temperature 1"
+    if parent.target_argmax == node.token_id:
+        return f"It is the target's favourite here, at {best}{where}."
+    favourite = quote(parent.target_argmax_text or f"<{parent.target_argmax}>")
+    return f"The target gives it {given}, its favourite {favourite} {best}{where}."
+
+
+def _why_not_reached(known: Known, node: NodeTrace) -> str:
+    """What kept the verifier away from a node: mostly the nearest ancestor where the walk went another way."""
+    if node.reason in ("path_settled", "first_path_only"):
+        return _left_untested(known, node)
+    nodes, blocker = known.iteration.nodes, node
+    while blocker.parent_id > 0 and blocker.parent_id not in known.accepted:
+        blocker = nodes[blocker.parent_id]
+    where = f"{quote(blocker.text)} (node {blocker.node_id})"
+    if known.iteration.final_kind == "none" and blocker.node_id in known.walked:
+        if blocker is node:
+            return "The text or its requested length ended before this token, so it was not committed."
+        return f"The text or its requested length ended before its ancestor {where}."
+    if blocker is not node:
+        return f"Its ancestor {where} was not accepted, so the verifier never came here."
+    if node.parent_id in known.taken:
+        taken = nodes[known.taken[node.parent_id]]
+        return f"Its sibling {quote(taken.text)} (node {taken.node_id}) was taken first, so it was not tested."
+    return _by_code(node)
+
+
+def _left_untested(known: Known, node: NodeTrace) -> str:
+    """What a verifier that tests a node before its ancestors left out; it need not lie below a node that failed."""
+    if node.reason != "path_settled" or known.passed is None:
+        return _by_code(node)
+    kept = known.iteration.nodes[known.passed.child_id]
+    return f"Not tested: {quote(kept.text)} (node {kept.node_id}) passed its test before, and that settled the path."
+
+
+def residuals(iteration: IterationTrace, place: int, most: int = 5, known: Known | None = None) -> list[dict]:
+    """What is left of the target's law at a node after each rejection there, as the verifier's record has it."""
+    told, count = [], 0
+    for step in (known or Known(iteration)).decisions.get(place, ()):
+        if step.kind != "test" or step.accepted:
+            continue
+        count += 1
+        if step.residual_ids:
+            pairs = list(zip(step.residual_ids, step.residual_probs, strict=True))[:most]
+            text = quote(iteration.nodes[step.child_id].text)
+            told.append({
+                "after": f"left of the target's law after {text} was rejected"
+                + (f" ({ordinal(count)} rejection)" if count > 1 else ""),
+                "rows": [[iteration.texts.get(i, f"<{i}>"), p] for i, p in pairs if p > 0],
+            })  # fmt: skip
+    return told
+
 
 FREE = "the same target pass already holds what comes next, so this token is free."
 LEAF = "The path ended at a leaf of the verified tree"
@@ -118,9 +364,9 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
     token_s = total / count / tokens
     said = (
         f"{PHASE_WORDS[largest].capitalize()} takes {seconds[largest] / total:.0%} of each iteration "
-        f"({milliseconds(seconds[largest] / count)} of {milliseconds(total / count)}) and {accepted:.1f} drafted "
-        f"tokens are accepted: with {milliseconds(pass_s)} per target pass, a committed token costs "
-        f"{milliseconds(token_s)}."
+        f"({duration(seconds[largest] / count)} of {duration(total / count)}) and {accepted:.1f} drafted "
+        f"tokens are accepted: with {duration(pass_s)} per target pass, a committed token costs "
+        f"{duration(token_s)}."
     )
     if seconds["rebuild"] > 0.05 * total:
         said += f" The second target pass of rollback + rebuild takes {seconds['rebuild'] / total:.0%}."
@@ -134,6 +380,6 @@ def _against(run: RunTrace, baseline: RunTrace, token_s: float) -> str:
     plain_s = plain_total / plain_tokens
     iteration_s = sum(i.times.total_s for i in run.iterations) / len(run.iterations)
     return (
-        f"{baseline.label} takes {milliseconds(plain_s)} per token, so this run has {plain_s / token_s:.2f}x its "
+        f"{baseline.label} takes {duration(plain_s)} per token, so this run has {plain_s / token_s:.2f}x its "
         f"speed; an iteration has to commit {iteration_s / plain_s:.1f} tokens to break even."
     )

@@ -1,18 +1,271 @@
-"""What sentences about the nodes of an iteration need to know of all of it: made once, when it is first asked for.
+"""What sentences about an iteration need to know of all of it: where it was cut, which law tests used, what was forced.
 
-known = Known(iteration)
+known = Known(iteration)        # computes each thing when it is first asked for
 said = [why_verdict(iteration, node.node_id, known) for node in iteration.nodes]
+
+The end of text token or the requested length may cut a path in its middle, as autoregressive decoding would. The
+verifier decided about the whole tree all the same, so that its record goes on behind the end.
+
+Shown is the target's law that the verifier tested against, after temperature and top-p. A record that was written
+without it, and greedy decoding, which needs no law, have the target at temperature 1; then the words say so.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isclose
 
-from decoding.trace.records import IterationTrace, VerificationStep
+from decoding.trace.records import IterationTrace, NodeTrace, SamplingTrace, VerificationStep
 from viz.explain.draft_rule import Places
-from viz.explain.forced import Forced
-from viz.explain.tested_law import Rejections, is_sampled, rejections
-from viz.explain.truncation import after_end, cut_nodes
+from viz.formats import beside, listed, number
+from viz.tokens import quote
+
+
+def is_cut(iteration: IterationTrace) -> bool:
+    """Whether the text or its requested length ended before the verifier's path did."""
+    return iteration.final_kind == "none" and bool(iteration.committed_ids)
+
+
+def cut_nodes(iteration: IterationTrace) -> tuple[int, ...]:
+    """Nodes that the verifier accepted after the end of the text, from the first one down."""
+    if not is_cut(iteration) or not iteration.steps:
+        return ()
+    kept = set(iteration.accepted)
+    return tuple(node for node in iteration.path(iteration.steps[-1].node_id)[1:] if node not in kept)
+
+
+def end_words(iteration: IterationTrace) -> str:
+    """Where the text ended."""
+    return f"the text or its requested length ended with {quote(iteration.committed_texts[-1])}"
+
+
+def would_have(iteration: IterationTrace) -> str:
+    """What would have been committed after the end; empty where no test was recorded."""
+    last = iteration.steps[-1] if iteration.steps else None
+    if last is None or last.child_id is not None:
+        return ""
+    drafted = [iteration.nodes[node].text for node in cut_nodes(iteration)]
+    final = iteration.texts.get(last.token_id, f"<{last.token_id}>")
+    path = f"{quote(''.join(drafted))} and " if drafted else ""
+    return f"{path}the final token {quote(final)}"
+
+
+AGREES = 1e-3  # relative: probabilities of models are float32, those of tests float64
+
+
+def is_sampled(iteration: IterationTrace) -> bool:
+    """Whether chance had a say in the verifier's decisions."""
+    return any(step.drawn is not None for step in iteration.steps)
+
+
+def target_shown(node: NodeTrace) -> float | None:
+    """The target's probability of a node as the test used it, at temperature 1 where that is not known."""
+    return node.target_probability if node.tested_probability is None else node.tested_probability
+
+
+def target_top(iteration: IterationTrace, place: int) -> tuple[tuple[int, str, float], ...]:
+    """Top of the target's law after a node in the same law as `target_shown`."""
+    return iteration.tested_top(place) or iteration.target_top(place)
+
+
+def target_of(iteration: IterationTrace, place: int, token: int) -> tuple[int | None, float | None]:
+    """Rank and probability of a token after a node in the same law, None where they are not recorded."""
+    ranked = enumerate(target_top(iteration, place), start=1)
+    return next(((rank, p) for rank, (known, _, p) in ranked if known == token), (None, None))
+
+
+def preferred(iteration: IterationTrace, place: int) -> float | None:
+    """Probability of the target's favourite after a node in the same law."""
+    tested = iteration.tested_top(place)
+    return tested[0][2] if tested else iteration.nodes[place].target_argmax_probability
+
+
+def law_words(iteration: IterationTrace) -> str:
+    """The target's law that is shown, in the words of a label: `temperature 0.8, top-p 0.9`."""
+    sampling = iteration.sampling
+    if iteration.tested_top_probs is None or sampling is None:
+        return "temperature 1"
+    return sampling_words(sampling)
+
+
+def sampling_words(sampling: SamplingTrace) -> str:
+    """Temperature and top-p of the target, `greedy` at temperature 0."""
+    if sampling.temperature == 0:
+        return "greedy"
+    cut = f", top-p {sampling.top_p:g}" if sampling.top_p < 1 else ""
+    return f"temperature {sampling.temperature:g}{cut}"
+
+
+def law_head(iteration: IterationTrace) -> tuple[str, str]:
+    """Head of a column of the target's probabilities, and a sentence on which law they are of."""
+    if not is_sampled(iteration):
+        told = "What the target gives a token here, at temperature 1. Greedy decoding takes the largest."
+        return "target", told
+    words = law_words(iteration)
+    short = words.replace("temperature", "T").replace(", top-p", " · p")
+    if iteration.tested_top_probs is None:
+        told = (
+            "What the target gives a token here at temperature 1. The run tested at its own temperature, and this "
+            "record does not have the target there."
+        )
+        return f"target · {short}", told
+    told = f"What the target gives a token here at {words}: the law that the verifier tested with"
+    return f"target · {short}", f"{told}{', verdicts forced by hand aside' if iteration.forced else ''}."
+
+
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """Failed tests at a place: how many, the last of them, and what the draft gave the tokens rejected."""
+
+    count: int = 0
+    last: VerificationStep | None = None
+    drafted: float = 0.0
+
+
+def limit_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
+    """Where a test's probability comes from, ` = target 0.291 / draft 0.606`; empty where the record does not tell.
+
+    Both multi-round verifiers take target / draft at a place's first test. After a rejection SpecInfer takes what is
+    left of the target / draft, and without replacement the rejected tokens leave the draft's law too.
+    """
+    parts = _parts(iteration, step, before)
+    if parts is None:
+        return ""
+    target, left, draft, rest = parts
+    return f"{'what is left of the target' if left else 'target'} {_small(target)} / draft{rest} {_small(draft)}"
+
+
+def certain_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
+    """Why a test cannot fail, empty where the record does not tell."""
+    parts = _parts(iteration, step, before)
+    if parts is None:
+        return ""
+    target, left, draft, rest = parts
+    gives = "what is left of the target gives it" if left else "the target gives it"
+    return f"{gives} {_small(target)}, no less than the draft{rest} with {_small(draft)}"
+
+
+def impossible_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
+    """Why a test cannot pass, empty where the record does not tell."""
+    node = iteration.nodes[step.child_id]
+    if node.tested_probability == 0:
+        return f"At {law_words(iteration)} the target gives it nothing."
+    if step.weight is not None or before.last is None or step.token_id in before.last.residual_ids:
+        return ""
+    after = quote(iteration.nodes[before.last.child_id].text)
+    if before.count > 1:
+        return f"After {before.count} rejections here nothing of the target's probability is left for it."
+    said = f"After {after} was rejected nothing of the target's probability is left for it"
+    target, draft = node.tested_probability, node.draft_probability
+    if target is None or draft is None or target > draft:
+        return said + "."
+    return f"{said}: the draft's {_small(draft)}, no less than the target's {_small(target)}, is taken off."
+
+
+def _parts(
+    iteration: IterationTrace, step: VerificationStep, before: Rejections
+) -> tuple[float, bool, float, str] | None:
+    """Numerator, whether it is a residual, denominator and words on it, if they give the recorded probability."""
+    node, passes = iteration.nodes[step.child_id], step.acceptance_probability
+    draft, last = node.draft_probability, before.last
+    if step.weight is not None or not draft:
+        return None
+    if last is None:
+        target = node.tested_probability
+        return (target, False, draft, "") if target is not None and _gives(target, draft, passes) else None
+    left = dict(zip(last.residual_ids, last.residual_probs, strict=True)).get(step.token_id)
+    if left is None:
+        return None
+    rest = 1 - before.drafted
+    if _gives(left, draft, passes):
+        return left, True, draft, ""
+    if rest > 0 and _gives(left, draft / rest, passes):
+        return left, True, draft / rest, " without the rejected"
+    return None
+
+
+def _gives(target: float, draft: float, passes: float) -> bool:
+    """Whether a quotient is the probability of the test that was made."""
+    return isclose(min(1.0, target / draft), passes, rel_tol=AGREES, abs_tol=1e-6)
+
+
+def _small(value: float) -> str:
+    """A probability with three digits that count, so that a reader's own division comes out."""
+    return beside(value, 1.0) if value >= 0.1 else f"{value:.3g}" if value >= 1e-4 else f"{value:.1e}"
+
+
+MOST_NAMED = 8
+
+
+class Forced:
+    """What a person forced in an iteration, by the nodes that it is about."""
+
+    def __init__(self, iteration: IterationTrace):
+        self._iteration = iteration
+        self._put_in: set[int] = set()
+        # By parent: the only token that the verifier was told the target gives there, and those it takes away.
+        self._only: dict[int, int] = {}
+        self._removed: dict[int, list[int]] = {}
+        if iteration.forced:
+            self._read()
+
+    def __contains__(self, node_id: int) -> bool:
+        """Whether a node was put into the tree, or it or a sibling forced to pass or to fail."""
+        parent = self._iteration.nodes[node_id].parent_id
+        return node_id in self._put_in or parent in self._only or parent in self._removed
+
+    def words(self, node_id: int, usual: str) -> str:
+        """Why a forced node has its verdict; `usual` is what would be said had nobody interfered."""
+        node = self._iteration.nodes[node_id]
+        said = self._verdict_words(node, usual)
+        put_in = node_id in self._put_in and node.verdict != "not_verified"
+        return f"Forced into the tree: {_lower(said)}" if put_in else said
+
+    def _read(self) -> None:
+        """Follow every forced path down the tree, as far as it goes there."""
+        children = {(node.parent_id, node.token_id): node.node_id for node in self._iteration.nodes[1:]}
+        for each in self._iteration.forced:
+            place: int | None = 0
+            for depth, token in enumerate(each.path, start=1):
+                if each.kind == "accept":
+                    self._only.setdefault(place, token)
+                elif each.kind == "reject" and depth == len(each.path):
+                    self._removed.setdefault(place, []).append(token)
+                place = children.get((place, token))
+                if place is None:
+                    break
+            else:
+                if each.kind == "force_in":
+                    self._put_in.add(place)
+
+    def _verdict_words(self, node: NodeTrace, usual: str) -> str:
+        gives = number(target_shown(node))
+        only, removed = self._only.get(node.parent_id), self._removed.get(node.parent_id, ())
+        if node.verdict == "not_verified":
+            return usual
+        if node.token_id in removed:
+            told = f"Forced to fail: the verifier was told that the target gives this token 0, not {gives}"
+            return f"{told}." if node.reason == "forced_fail" else f"{told}; {_lower(usual)}"
+        if node.token_id == only:
+            told = f"Forced to pass: the verifier was told that the target gives this token 1, not {gives}"
+            return f"{told}." if node.reason == "forced_pass" else f"{told}; {_lower(usual)}"
+        if node.verdict not in ("accepted", "rejected"):
+            return usual
+        if only is not None:
+            return f"A sibling was forced to pass: the verifier was told that this token has 0, not {gives}."
+        if not removed:
+            return usual
+        names = [quote(self._iteration.texts.get(token, f"<{token}>")) for token in removed[:MOST_NAMED]]
+        names = listed([*names, f"{len(removed) - MOST_NAMED:,} more"] if len(removed) > MOST_NAMED else names)
+        if is_sampled(self._iteration):
+            return f"With {names} forced to fail: {_lower(usual)}"
+        likeliest = "the target's most likely token left"
+        likeliest = likeliest if node.verdict == "accepted" else "not the likeliest token left"
+        return f"With {names} forced to fail this was {likeliest}, at {gives}."
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
 
 
 @dataclass(frozen=True)
@@ -48,8 +301,9 @@ class Known:
 
     @cached_property
     def after_end(self) -> frozenset[int]:
-        """Nodes at which the verifier decided after the end of the text."""
-        return after_end(self.iteration)
+        """Nodes at which the verifier decided after the end of the text: where the text ended, and what was cut off."""
+        ended_at = self.iteration.accepted[-1] if self.iteration.accepted else 0
+        return frozenset((ended_at, *self.cut)) if is_cut(self.iteration) else frozenset()
 
     @cached_property
     def accepted(self) -> frozenset[int]:
@@ -70,29 +324,32 @@ class Known:
     @cached_property
     def decisions(self) -> Mapping[int, Sequence[VerificationStep]]:
         """Tests, matches and choices by the node below which they were made."""
-        return _grouped(self.iteration.steps, lambda step: (step.node_id,))
+        return _grouped(self.iteration.steps, lambda step: step.node_id)
 
     @cached_property
     def about(self) -> Mapping[int | None, Sequence[VerificationStep]]:
         """Tests, matches and choices by the child that they are about."""
-        return _grouped(self.iteration.steps, lambda step: (step.child_id,))
+        return _grouped(self.iteration.steps, lambda step: step.child_id)
 
     @cached_property
     def matches(self) -> Mapping[int, Sequence[VerificationStep]]:
         """Matches between two nodes by either of them."""
-        between = (step for step in self._of_kind("match") if step.child_id != step.rival_id)
-        return _grouped(between, lambda step: (step.child_id, step.rival_id))
+        found: dict[int, list[VerificationStep]] = {}
+        for step in self.iteration.steps:
+            if step.kind == "match" and step.child_id != step.rival_id:
+                for node in (step.child_id, step.rival_id):
+                    found.setdefault(node, []).append(step)
+        return found
 
-    @cached_property
-    def choices(self) -> Mapping[int, VerificationStep]:
+    def choice(self, node_id: int) -> VerificationStep | None:
         """The first choice made below a node."""
-        made = _grouped(self._of_kind("choice"), lambda step: (step.node_id,))
-        return {place: steps[0] for place, steps in made.items()}
+        return next((step for step in self.decisions.get(node_id, ()) if step.kind == "choice"), None)
 
     @cached_property
     def passed(self) -> VerificationStep | None:
         """The first test that passed."""
-        return next((step for step in self._of_kind("test") if step.accepted and step.child_id is not None), None)
+        tests = (step for step in self.iteration.steps if step.kind == "test" and step.child_id is not None)
+        return next((step for step in tests if step.accepted), None)
 
     def before(self, step: VerificationStep) -> Rejections:
         """What had been rejected at the place of a test when it was made."""
@@ -100,18 +357,22 @@ class Known:
 
     @cached_property
     def _rejections(self) -> Mapping[int, Rejections]:
-        return rejections(self.iteration)
+        """By the step's `id`: equal tests may come twice."""
+        before: dict[int, Rejections] = {}
+        at_place: dict[int, Rejections] = {}
+        gone: set[int | None] = set()
+        for step in self.iteration.steps:
+            so_far = before.setdefault(id(step), at_place.get(step.node_id, Rejections()))
+            if step.kind == "test" and not step.accepted:
+                given = 0.0 if step.child_id in gone else self.iteration.nodes[step.child_id].draft_probability or 0.0
+                gone.add(step.child_id)
+                at_place[step.node_id] = Rejections(so_far.count + 1, step, so_far.drafted + given)
+        return before
 
-    def _of_kind(self, kind: str) -> Iterable[VerificationStep]:
-        return (step for step in self.iteration.steps if step.kind == kind)
 
-
-def _grouped(
-    steps: Iterable[VerificationStep], nodes_of: Callable[[VerificationStep], tuple[int | None, ...]]
-) -> dict[int | None, list[VerificationStep]]:
-    """Steps in their order, by the nodes that each is about."""
+def _grouped(steps: Iterable[VerificationStep], key: Callable) -> dict[int | None, list[VerificationStep]]:
+    """Steps in their order, by what `key` gives of each."""
     found: dict[int | None, list[VerificationStep]] = {}
     for step in steps:
-        for node in nodes_of(step):
-            found.setdefault(node, []).append(step)
+        found.setdefault(key(step), []).append(step)
     return found

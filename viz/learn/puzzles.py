@@ -8,9 +8,10 @@ trace; whether a setting saves it is only decided by drafting again.
 from dataclasses import dataclass, replace
 
 from decoding.trace.records import IterationTrace, NodeTrace, RunTrace, Setting, node_paths
-from viz.explain.iteration import quote, why_final, why_verdict
+from viz.explain.iteration import why_final, why_verdict
+from viz.formats import number, plural
 from viz.scope.data import compact_data
-from viz.tokens import number, plural, visible
+from viz.tokens import quote, visible
 
 FEWEST_NODES, MOST_NODES, FEWEST_ACCEPTED = 5, 16, 2
 QUESTION = (

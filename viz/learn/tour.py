@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, NodeTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.iteration import phase_seconds, quote, why_verdict
+from viz.explain.iteration import phase_seconds, why_verdict
+from viz.formats import duration, number, plural
 from viz.scope.phases import Shown, phases_of
-from viz.tokens import milliseconds, number, plural
+from viz.tokens import quote
 
 # Recordings that the tour shows: one iteration from the draft to the commit, one run that adapts, three methods.
 STORY, ADAPTING, COMPARED = "sibling_rescue", "history", "tree_helps"
@@ -86,7 +87,7 @@ def _draft(iteration: IterationTrace) -> TourStep:
     best = max(iteration.nodes[1:], key=lambda node: (node.depth, node.path_probability))
     path = "".join(iteration.nodes[node].text for node in iteration.path(best.node_id)[1:])
     words = (
-        f"In {plural(iteration.draft_forwards, 'pass', 'passes')} ({milliseconds(iteration.times.draft_s)}) the small "
+        f"In {plural(iteration.draft_forwards, 'pass', 'passes')} ({duration(iteration.times.draft_s)}) the small "
         f"draft model has grown {plural(iteration.drafted, 'node')} below the last token "
         f"{quote(iteration.nodes[0].text)}. Its deepest guess is {quote(path)}, to which it gives "
         f"{number(best.path_probability)}."
@@ -128,7 +129,7 @@ def _verify(iteration: IterationTrace) -> TourStep:
     most = max(agree or compared, key=lambda node: node.target_probability - node.draft_probability)
     words = (
         f"One pass of the large target model reads all {len(iteration.flatten_order)} rows in "
-        f"{milliseconds(iteration.times.verify_s)}; {len(agree)} of {plural(len(compared), 'node')} turn out to be its "
+        f"{duration(iteration.times.verify_s)}; {len(agree)} of {plural(len(compared), 'node')} turn out to be its "
         f"favourite at their place. For {quote(most.text)} the draft had {number(most.draft_probability)}, the target "
         f"has {number(most.target_probability)}."
     )

@@ -1,14 +1,17 @@
 // One lane per recorded call: counters, text as it appeared, and the strip of its iterations.
 
+import { focusable, html, svg, write } from "../components/dom.js";
+import { duration } from "../components/formats.js";
+import { PROVENANCE, tokenElements } from "../components/marks.js";
+
 const STRIP_WIDTH = 1000; // units; the strip is stretched to its place
 const BLOCKS_HEIGHT = 24;
 const PHASES_TOP = 27;
 const PHASES_HEIGHT = 6;
 const TALLEST_BLOCK = 9;
-const PROVENANCE = { drafted: "drafted", bonus: "bonus", recovered: "recovered", fallback: "fallback", own: "target's own", unknown: "not told" };
 const ORDINALS = ["", "1st", "2nd", "3rd", "4th"];
 
-function buildLane(view, data) {
+export function buildLane(view, data) {
   const box = html("section", "lane", view.lanesBox);
   box.setAttribute("aria-label", `${data.label}, ${data.note}`);
   const head = html("div", "head", box);
@@ -19,54 +22,57 @@ function buildLane(view, data) {
   html("span", "note", head, data.note).title = data.note;
   const counters = html("dl", "counters", head);
   const lane = { data, box, place, steps: data.steps, shown: 0, tokens: 0 };
-  for (const [name, words] of [["count", "tokens"], ["rate", "tokens/s"], ["time", "recorded time"]]) {
+  for (const [name, words] of [
+    ["count", "tokens"],
+    ["rate", "tokens/s"],
+    ["time", "recorded time"],
+  ]) {
     const cell = html("div", name, counters);
     cell.title = view.data.terms[words];
     lane[name] = html("dd", "", cell);
     html("dt", "", cell, words);
   }
   const body = html("div", "body", box);
-  lane.text = html("div", "text", body);
-  lane.text.tabIndex = 0;
-  lane.text.setAttribute("role", "region");
-  lane.text.setAttribute("aria-label", `Text of ${data.label}`);
+  lane.text = focusable(html("div", "text", body), `Text of ${data.label}`, "region");
   lane.track = html("div", "track", body);
-  lane.strip = svg("svg", { class: "strip", preserveAspectRatio: "none", role: "img" }, lane.track);
-  lane.strip.setAttribute("viewBox", `0 0 ${STRIP_WIDTH} ${PHASES_TOP + PHASES_HEIGHT}`);
+  const viewBox = `0 0 ${STRIP_WIDTH} ${PHASES_TOP + PHASES_HEIGHT}`;
+  const attributes = { class: "strip", viewBox, preserveAspectRatio: "none", role: "img" };
+  lane.strip = svg("svg", attributes, lane.track);
   lane.cursor = html("i", "cursor", lane.track);
   lane.flag = svg("svg", { class: "flag", viewBox: "0 0 12 20", "aria-hidden": "true" }, lane.track);
   svg("path", { d: "M2,19V1L11,5L2,9" }, lane.flag);
   lane.facts = html("p", "facts", body);
   lane.spans = data.steps.map(spansOf);
   // The last line stays in view when the lane gets another height, as when it is first laid out.
-  new ResizeObserver(() => (lane.text.scrollTop = lane.text.scrollHeight)).observe(lane.text);
+  new ResizeObserver(() => scrollDown(lane)).observe(lane.text);
   return lane;
 }
 
-// The elements of one iteration's tokens; a line break in the text really breaks the line.
+// The elements of one iteration's tokens.
 function spansOf(step, index) {
-  const made = [];
-  for (const [text, provenance, breaks] of step.tokens) {
-    const span = html("span", "t p-" + provenance, null, text);
-    const words = PROVENANCE[provenance];
-    span.title = `${words}, iteration ${index + 1}, at ${duration(step.end)}`;
-    made.push(span, document.createElement(breaks ? "br" : "wbr"));
-  }
-  return made;
+  return step.tokens.flatMap(([text, provenance, breaks]) => {
+    const [span, end] = tokenElements(text, breaks);
+    span.classList.add("p-" + provenance);
+    span.title = `${PROVENANCE[provenance]}, iteration ${index + 1}, at ${duration(step.end)}`;
+    return [span, end];
+  });
 }
 
 // Paths by colour, so that a thousand iterations are still a dozen elements.
-function drawStrip(view, lane) {
+export function drawStrip(view, lane) {
   const paths = {};
   const add = (name, x, y, width, height) => {
-    paths[name] = (paths[name] || "") + `M${x.toFixed(2)},${y.toFixed(2)}h${width.toFixed(2)}v${height.toFixed(2)}h${(-width).toFixed(2)}z`;
+    paths[name] =
+      (paths[name] || "") +
+      `M${x.toFixed(2)},${y.toFixed(2)}h${width.toFixed(2)}v${height.toFixed(2)}h${(-width).toFixed(2)}z`;
   };
   const block = Math.min(BLOCKS_HEIGHT / view.data.tallest, TALLEST_BLOCK);
   const prefill = lane.steps.length && view.mode === "time" ? stripX(view, 0, lane.steps[0].start) : 0;
   if (prefill > 0) add("prefill", 0, PHASES_TOP, prefill, PHASES_HEIGHT);
   lane.steps.forEach((step, index) => {
     const left = stripX(view, index, step.start, step);
-    const right = view.mode === "time" ? stripX(view, index, step.end, step) : (STRIP_WIDTH * (index + 1)) / view.data.iterations;
+    const right =
+      view.mode === "time" ? stripX(view, index, step.end, step) : (STRIP_WIDTH * (index + 1)) / view.data.iterations;
     const width = Math.max(right - left - Math.min(1.6, (right - left) * 0.2), 0.4);
     step.tokens.forEach(([, provenance], place) => {
       add("p-" + provenance, left, BLOCKS_HEIGHT - (place + 1) * block + 0.5, width, Math.max(block - 0.8, 0.5));
@@ -74,7 +80,13 @@ function drawStrip(view, lane) {
     let at = step.start;
     for (const [name, seconds] of step.phases) {
       const x = stripX(view, index, at, step);
-      add(name === "prefill" ? name : "ph-" + name, x, PHASES_TOP, Math.max(stripX(view, index, at + seconds, step) - x, 0.05), PHASES_HEIGHT);
+      add(
+        name === "prefill" ? name : "ph-" + name,
+        x,
+        PHASES_TOP,
+        Math.max(stripX(view, index, at + seconds, step) - x, 0.05),
+        PHASES_HEIGHT,
+      );
       at += seconds;
     }
   });
@@ -100,7 +112,11 @@ function laneAt(view, lane, position) {
   const { steps } = lane;
   if (view.mode === "iteration") {
     const shown = Math.min(Math.floor(position + 1e-6), steps.length);
-    return { shown, seconds: shown ? steps[shown - 1].end : 0, along: Math.min(position, steps.length) / view.data.iterations };
+    return {
+      shown,
+      seconds: shown ? steps[shown - 1].end : 0,
+      along: Math.min(position, steps.length) / view.data.iterations,
+    };
   }
   let low = 0;
   let high = steps.length;
@@ -113,7 +129,7 @@ function laneAt(view, lane, position) {
   return { shown: low, seconds, along: seconds / view.data.end_s };
 }
 
-function paintLane(view, lane, position) {
+export function paintLane(view, lane, position) {
   const { shown, seconds, along } = laneAt(view, lane, position);
   reveal(lane, shown);
   const finished = shown === lane.steps.length;
@@ -121,10 +137,10 @@ function paintLane(view, lane, position) {
   lane.box.dataset.tokens = lane.tokens;
   lane.strip.style.clipPath = `inset(0 ${(100 * (1 - along)).toFixed(3)}% 0 0)`;
   lane.cursor.style.left = lane.flag.style.left = (100 * along).toFixed(3) + "%";
-  setText(lane.count, `${lane.tokens} / ${lane.data.count}`);
-  setText(lane.rate, lane.tokens && seconds ? (lane.tokens / seconds).toFixed(1) : "–");
-  setText(lane.time, seconds ? duration(seconds) : "0 ms");
-  setText(lane.facts, finished ? lane.data.facts : shown ? soFar(lane, shown) : "");
+  write(lane.count, `${lane.tokens} / ${lane.data.count}`);
+  write(lane.rate, lane.tokens && seconds ? (lane.tokens / seconds).toFixed(1) : "–");
+  write(lane.time, elapsed(seconds));
+  write(lane.facts, finished ? lane.data.facts : shown ? soFar(lane, shown) : "");
 }
 
 const soFar = (lane, shown) => {
@@ -132,8 +148,11 @@ const soFar = (lane, shown) => {
   return `${shown} ${unit} · ${(lane.tokens / shown).toFixed(2)} tokens each so far`;
 };
 
-function setText(element, words) {
-  if (element.textContent !== words) element.textContent = words;
+// What a clock shows that may still stand at 0.
+export const elapsed = (seconds) => (seconds ? duration(seconds) : "0 ms");
+
+function scrollDown(lane) {
+  lane.text.scrollTop = lane.text.scrollHeight;
 }
 
 function reveal(lane, shown) {
@@ -148,7 +167,7 @@ function reveal(lane, shown) {
     lane.tokens -= lane.steps[lane.shown - 1].tokens.length;
   }
   if (lane.shown) markNow(lane, lane.shown - 1, true);
-  lane.text.scrollTop = lane.text.scrollHeight;
+  scrollDown(lane);
 }
 
 function markNow(lane, index, on) {

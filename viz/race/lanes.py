@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from decoding.common.errors import require
 from decoding.trace.records import IterationTrace, RunTrace
-from viz.scope.text_strip import iteration_spans
+from viz.scope.panels import iteration_spans
 
 FEWEST, MOST = 2, 4
 OWN = "own"

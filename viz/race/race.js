@@ -1,26 +1,54 @@
 // The race: recorded calls replayed on one clock. Nothing here is measured: the clock only decides what is shown.
 
+import {
+  actOn,
+  button,
+  clamp,
+  focusable,
+  focusStaysOn,
+  html,
+  isNew,
+  labelled,
+  prefersStillness,
+  pressesButton,
+  svg,
+  viewOf,
+  write,
+} from "../components/dom.js";
+import { duration } from "../components/formats.js";
+import { PROVENANCE } from "../components/marks.js";
+import { buildLane, drawStrip, elapsed, paintLane } from "./lanes.js";
+
 // Iterations per second of a replay by iteration.
-const PACES = [[1, "1 per s"], [2, "2 per s"], [5, "5 per s"], [10, "10 per s"], [30, "30 per s"]];
+const PACES = [
+  [1, "1 per s"],
+  [2, "2 per s"],
+  [5, "5 per s"],
+  [10, "10 per s"],
+  [30, "30 per s"],
+];
 const USUAL_PACE = 2;
 const SLIDER_STEPS = 10000;
+const ICONS = {
+  play: "M4,2.5L13.5,8L4,13.5Z",
+  pause: "M4,3H7V13H4ZM9.5,3H12.5V13H9.5Z",
+  restart: "M3,3H5V13H3ZM13,3V13L6,8Z",
+  end: "M11,3H13V13H11ZM3,3L10,8L3,13Z",
+};
 
 export default function race(component) {
   const { data } = component;
-  if (!data || !data.lanes) return;
+  if (!data?.lanes) return;
   const view = viewOf(component, "race-root", buildRace);
-  if (!view) return;
+  if (!isNew(view, data)) return;
   const another = !view.data || view.data.key !== data.key;
   view.data = data;
   if (another) begin(view);
   setHold(view, data.hold);
 }
 
-function buildRace(parentElement) {
-  const root = html("div", "race-root", parentElement);
-  root.tabIndex = 0;
-  root.setAttribute("role", "group");
-  root.setAttribute("aria-label", "Race: recorded runs replayed side by side. Space plays, arrow keys go token by token.");
+function buildRace(root) {
+  focusable(root, "Race: recorded runs replayed side by side. Space plays, arrow keys go token by token.");
   const view = { root, mode: "time", speeds: { time: 0, iteration: USUAL_PACE }, base: 0, since: 0, playing: false };
   buildControls(view, root);
   view.prompt = html("span", "", html("span", "", html("p", "prompt", root)));
@@ -31,8 +59,7 @@ function buildRace(parentElement) {
   finish.setAttribute("aria-label", "Result");
   view.waiting = html("p", "waiting", finish, "The result appears here once every lane is in.");
   // The only live region: it is filled once, when the replay has ended.
-  view.told = html("div", "told", finish);
-  view.told.setAttribute("role", "status");
+  view.told = labelled(html("div", "told", finish), "status");
   view.told.setAttribute("aria-live", "polite");
   listenRace(view);
   return view;
@@ -53,7 +80,7 @@ function begin(view) {
   pause(view);
   view.base = 0;
   setMode(view, "time");
-  if (matchMedia("(prefers-reduced-motion: reduce)").matches) seek(view, endOf(view));
+  if (prefersStillness()) seek(view, endOf(view));
   else if (!data.hold) play(view);
 }
 
@@ -69,12 +96,14 @@ function setMode(view, mode) {
   view.speedBox.replaceChildren();
   speedsOf(view).forEach(([, words], index) => {
     const made = button("choice", view.speedBox, words, null, () => setSpeed(view, index));
-    made.setAttribute("aria-label", mode === "time" ? `${words === "real speed" ? words : words + " of real speed"}` : `${words.replace("per s", "iterations per second")}`);
+    const timed = words === "real speed" ? words : `${words} of real speed`;
+    made.setAttribute("aria-label", mode === "time" ? timed : words.replace("per s", "iterations per second"));
   });
   setSpeed(view, view.speeds[mode]);
   view.axisWords.textContent = mode === "time" ? "time since the call" : "iteration";
   view.ticks.replaceChildren();
-  for (const [at, words] of view.data.ticks[mode]) html("span", "", view.ticks, words).style.left = (100 * at) / endOf(view) + "%";
+  for (const [at, words] of view.data.ticks[mode])
+    html("span", "", view.ticks, words).style.left = (100 * at) / endOf(view) + "%";
   for (const lane of view.lanes) drawStrip(view, lane);
   view.root.dataset.mode = mode;
   paintRace(view);
@@ -83,7 +112,9 @@ function setMode(view, mode) {
 function setSpeed(view, index) {
   const at = placeOf(view);
   view.speeds[view.mode] = index;
-  [...view.speedBox.children].forEach((choice, place) => choice.setAttribute("aria-pressed", place === index));
+  [...view.speedBox.children].forEach((choice, place) => {
+    choice.setAttribute("aria-pressed", place === index);
+  });
   view.base = at;
   view.since = performance.now();
 }
@@ -128,15 +159,12 @@ function seek(view, place) {
   paintRace(view);
 }
 
-function restart(view) {
-  seek(view, 0);
-}
-
 // To the next or the last moment at which a token appeared in any lane.
 function stepTo(view, sign) {
   const at = placeOf(view);
   const moments = view.mode === "time" ? view.moments : [...Array(view.data.iterations + 1).keys()];
-  const wanted = sign > 0 ? moments.find((moment) => moment > at + 1e-9) : moments.findLast((moment) => moment < at - 1e-9);
+  const wanted =
+    sign > 0 ? moments.find((moment) => moment > at + 1e-9) : moments.findLast((moment) => moment < at - 1e-9);
   seek(view, wanted ?? (sign > 0 ? endOf(view) : 0));
 }
 
@@ -149,7 +177,7 @@ function setHold(view, hold) {
 
 function paintButtons(view) {
   view.play.icon.setAttribute("d", view.playing ? ICONS.pause : ICONS.play);
-  setText(view.play.words, view.playing ? "Pause" : "Play");
+  write(view.play.words, view.playing ? "Pause" : "Play");
   view.play.setAttribute("aria-label", view.playing ? "Pause (Space)" : "Play (Space)");
   view.root.dataset.playing = view.playing;
 }
@@ -159,8 +187,9 @@ function paintRace(view) {
   const { data } = view;
   for (const lane of view.lanes) paintLane(view, lane, at);
   const end = endOf(view);
-  const words = view.mode === "time" ? `${at ? duration(at) : "0 ms"} of ${duration(end)}` : `iteration ${Math.floor(at + 1e-6)} of ${end}`;
-  setText(view.clock, words);
+  const words =
+    view.mode === "time" ? `${elapsed(at)} of ${duration(end)}` : `iteration ${Math.floor(at + 1e-6)} of ${end}`;
+  write(view.clock, words);
   view.slider.value = Math.round((SLIDER_STEPS * at) / end);
   view.slider.style.setProperty("--share", (100 * at) / end + "%");
   view.slider.setAttribute("aria-valuetext", words);
@@ -184,21 +213,16 @@ function paintRace(view) {
 
 function listenRace(view) {
   view.slider.addEventListener("input", () => seek(view, (endOf(view) * view.slider.value) / SLIDER_STEPS));
-  // A mouse click on a button leaves the focus on the race, so that space and arrows keep their meaning.
-  view.root.addEventListener("mousedown", (event) => {
-    if (!event.target.closest || !event.target.closest("button")) return;
-    event.preventDefault();
-    view.root.focus({ preventScroll: true });
-  });
+  focusStaysOn(view.root, "button");
   view.root.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    if ((event.key === " " || event.key === "Enter") && event.target.closest("button")) return;
+    if (pressesButton(event)) return;
     // In a lane's text, arrows up and down and the page keys scroll.
     const onSlider = event.target === view.slider;
     const tenth = endOf(view) / 10;
     const actions = {
       " ": () => toggle(view),
-      Home: () => restart(view),
+      Home: () => seek(view, 0),
       End: () => seek(view, endOf(view)),
       ArrowLeft: () => stepTo(view, -1),
       ArrowRight: () => stepTo(view, 1),
@@ -209,10 +233,67 @@ function listenRace(view) {
         PageUp: () => seek(view, placeOf(view) + tenth),
       }),
     };
-    const action = actions[event.key];
-    if (!action) return;
-    event.preventDefault();
-    event.stopPropagation();
-    action();
+    actOn(event, actions);
   });
+}
+
+function buildControls(view, parent) {
+  const bar = html("div", "controls", parent);
+  const tool = (name, words, action) => {
+    const made = button("tool " + name, bar, "", words, action);
+    const picture = svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, made);
+    made.icon = svg("path", { d: ICONS[name] }, picture);
+    return made;
+  };
+  tool("restart", "Restart (Home)", () => seek(view, 0));
+  view.play = tool("play", "Play (Space)", () => toggle(view));
+  view.play.words = html("span", "", view.play, "Play");
+  tool("end", "Jump to the end (End)", () => seek(view, endOf(view)));
+  const modes = labelled(html("div", "choices", bar), "group", "Replay by");
+  view.modes = {};
+  for (const [mode, words] of [
+    ["time", "By time"],
+    ["iteration", "By iteration"],
+  ]) {
+    view.modes[mode] = button("choice", modes, words, null, () => setMode(view, mode));
+  }
+  view.speedBox = labelled(html("div", "choices", bar), "group", "Speed of the replay");
+  view.clock = html("output", "clock", bar);
+  view.clock.setAttribute("aria-live", "off");
+  html("span", "hint", bar, "space plays · ← → next token · Home · End");
+}
+
+function buildAxis(view, parent) {
+  const box = html("div", "axis", parent);
+  view.axisWords = html("span", "axis-words", box);
+  const lane = html("div", "axis-lane", box);
+  view.slider = html("input", "slider", lane);
+  view.slider.type = "range";
+  view.slider.min = 0;
+  view.slider.max = SLIDER_STEPS;
+  view.slider.setAttribute("aria-label", "Place in the replay");
+  view.ticks = html("div", "ticks", lane);
+  view.ticks.setAttribute("aria-hidden", "true");
+}
+
+// Before the first iteration, or as its pass where there is no draft.
+const hasPrefill = ({ steps: [first] }) => first.start > 0 || first.phases.some(([name]) => name === "prefill");
+
+function drawLegend(view) {
+  view.legend.replaceChildren();
+  const seen = new Set(
+    view.data.lanes.flatMap((lane) => lane.steps.flatMap((step) => step.tokens.map((token) => token[1]))),
+  );
+  const item = (className, name, term) => {
+    const made = html("span", "key", view.legend);
+    made.title = view.data.terms[term] || "";
+    const mark = html("i", className, made);
+    html("span", "", made, name);
+    return mark;
+  };
+  html("b", "", view.legend, "Tokens");
+  for (const name in PROVENANCE) if (seen.has(name)) item("mark m-" + name, PROVENANCE[name], name);
+  html("b", "", view.legend, "Time");
+  if (view.data.lanes.some(hasPrefill)) item("mark m-prefill", "prefill", "prefill");
+  for (const [key, name, color] of view.data.phases) item("mark", name, key).style.background = color;
 }

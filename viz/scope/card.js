@@ -1,4 +1,10 @@
-// The card of a node: what it is, why it got its verdict, and both laws at its place.
+// The card of a node: what it is, why it got its verdict, both laws at its place; or two nodes side by side.
+
+import { button, clamp, focusable, html, labelled, svg } from "../components/dom.js";
+import { probability, signed } from "../components/formats.js";
+import { marker, markPicture } from "../components/marks.js";
+import { placeOf } from "./film.js";
+import { lightAll, link, paintSelection, select, setSelected } from "./scope.js";
 
 const LAW_ROWS = 10;
 const LAW_ROWS_LEAST = 6;
@@ -6,7 +12,7 @@ const ROW_HEIGHT = 18;
 const ROW_HEIGHT_LEAST = 13;
 const LAW_SURROUNDINGS = 68; // padding, gaps and the line with the heads
 
-function buildCard(view, parent) {
+export function buildCard(view, parent) {
   const box = html("section", "panel card", parent);
   focusable(box, "The selected node");
   const head = html("header", "", box);
@@ -16,8 +22,7 @@ function buildCard(view, parent) {
   const why = html("p", "why", box);
   why.setAttribute("aria-live", "polite");
   const law = html("div", "law", box);
-  const absent = html("p", "absent", box);
-  absent.setAttribute("role", "status");
+  const absent = labelled(html("p", "absent", box), "status");
   const facts = html("dl", "facts", box);
   const tests = html("div", "tests", box);
   const residuals = html("div", "tests residuals", box);
@@ -31,7 +36,7 @@ function buildCard(view, parent) {
 }
 
 // Draws the card; a button in it that had the focus gives it to the one in its place.
-function paintCard(view) {
+export function paintCard(view) {
   const { box } = view.card;
   const buttons = () => [...box.querySelectorAll("button:not(:disabled)")];
   const place = buttons().indexOf(view.shadow.activeElement);
@@ -44,7 +49,8 @@ function fillCard(view) {
   const { card } = view;
   const shown = view.selected ?? view.hovered;
   const told = view.data.cards[shown];
-  for (const part of [card.law, card.facts, card.tests, card.residuals, card.picture, card.compare]) part.replaceChildren();
+  for (const part of [card.law, card.facts, card.tests, card.residuals, card.picture, card.compare])
+    part.replaceChildren();
   card.absent.textContent = "";
   const comparing = view.second !== null && view.second !== shown && told !== undefined;
   card.box.classList.toggle("none", !told);
@@ -86,7 +92,7 @@ function fillCard(view) {
 }
 
 function lawOf(view, told) {
-  return told.law === null ? null : (view.data.laws && view.data.laws[told.law]) || null;
+  return told.law === null ? null : view.data.laws?.[told.law] || null;
 }
 
 // The verifier's tests at this place in their order, so that a draw can be followed.
@@ -113,7 +119,7 @@ function paintResiduals(view, residuals) {
     for (const [text, value] of rows) {
       const one = html("span", "", line);
       html("b", "", one, text);
-      one.append(" " + probability(value, 0));
+      one.append(" " + probability(value));
     }
   }
 }
@@ -132,7 +138,7 @@ function paintLaw(view, law, told, room) {
   html("span", "head right", grid, law.has_target ? law.target_head : "").title = law.target_told;
   const own = law.rows.findIndex((row) => row.token_id === told.token_id);
   // The node's own token always has its row, even far down the list.
-  const rows = law.rows.filter((row, place) => place < room || place === own);
+  const rows = law.rows.filter((_, place) => place < room || place === own);
   if (rows.length > room) rows.splice(room - 1, 1);
   const most = Math.max(0.01, ...rows.map((row) => Math.max(row.draft || 0, row.target || 0)));
   for (const row of rows) {
@@ -160,7 +166,7 @@ function lawToken(view, grid, told, row, mark) {
 }
 
 // Why a token of the laws has no node; Python hears of it and may know more.
-function showAbsent(view, absent) {
+export function showAbsent(view, absent) {
   view.absent = absent;
   paintCard(view);
   if (!absent) return;
@@ -176,4 +182,109 @@ function lawSide(grid, className, there, value, floor, most) {
   const bar = html("span", "bar", lane);
   bar.style.width = (100 * (value || 0)) / most + "%";
   if (value) number.title = String(value);
+}
+
+// Marks a second node everywhere; null, or the same one again, lets go of it. From the mask both nodes of a cell come.
+export function compareWith(view, id, first) {
+  const known = (node) => view.data.cards[node] && !(view.tree.marks.get(node) || { node: {} }).node.folded;
+  if (id !== null && !known(id)) return;
+  if (first !== undefined && first !== id && known(first)) setSelected(view, first);
+  if (view.selected === null && id !== null) return select(view, id);
+  view.second = id === view.selected || id === view.second ? null : id;
+  paintSelection(view);
+}
+
+// By keyboard: what the focus or the pointer is on; else the pinned node is held, and the next ones stand beside it.
+export function compareHere(view) {
+  if (view.hovered !== null) return compareWith(view, view.hovered);
+  view.second = view.second === null ? view.selected : null;
+  paintSelection(view);
+}
+
+function paintCompare(view) {
+  const box = view.card.compare;
+  const sides = [view.selected, view.second].map((id) => sideOf(view, id));
+  const head = html("div", "compare-head", box);
+  html("h2", "", head, "Compared");
+  button("tool", head, "×", "Let go of the comparison (Escape)", () => compareWith(view, null));
+  const names = [...new Set(sides.flatMap((side) => [...side.facts.keys()]))];
+  const isNumber = (name) =>
+    sides.every((side) => !side.facts.has(name) || !Number.isNaN(Number(side.facts.get(name))));
+  const body = compareTable(box, sides, true);
+  compareRow(body, "node", sides, (side) => side.name);
+  compareRow(body, "path", sides, (side) => side.path);
+  compareRow(body, "verdict", sides, (side) => side.verdict);
+  numberRow(body, "draft", sides, (side) => side.draft);
+  numberRow(body, "target", sides, (side) => side.target);
+  for (const name of names.filter(isNumber)) {
+    const value = (side) => side.facts.get(name);
+    numberRow(body, name, sides, (side) => (side.facts.has(name) ? Number(value(side)) : null), value);
+  }
+  for (const side of sides) {
+    const why = html("p", "why", box);
+    html("b", "", why, side.token + " ");
+    why.append(side.why);
+  }
+  const rest = compareTable(box, sides, false);
+  for (const name of names.filter((one) => !isNumber(one)))
+    compareRow(rest, name, sides, (side) => side.facts.get(name) ?? "–");
+}
+
+function compareTable(box, sides, headed) {
+  const table = html("table", "", box);
+  table.setAttribute("aria-label", `${sides[0].token} beside ${sides[1].token}`);
+  if (headed) {
+    const top = html("tr", "", html("thead", "", table));
+    html("td", "", top);
+    for (const side of sides) tokenHead(top, side);
+    html("th", "", top, "difference").scope = "col";
+  }
+  return html("tbody", "", table);
+}
+
+// Everything that is compared, read from the card of the node and the laws at its place.
+function sideOf(view, id) {
+  const told = view.data.cards[id];
+  const law = lawOf(view, told);
+  const row = law && told.token_id !== null ? law.rows.find((one) => one.token_id === told.token_id) : null;
+  const words = [];
+  for (let at = id; view.tree.marks.has(at); at = view.tree.marks.get(at).node.parent_id)
+    words.unshift(view.tree.marks.get(at).node.label);
+  const verdict = told.kind.split(" · ").pop();
+  return {
+    token: told.token,
+    state: told.state,
+    name: told.kind.replace(" · " + verdict, ""),
+    path: words.join(" › "),
+    verdict,
+    why: told.why,
+    draft: row ? row.draft : null,
+    target: row ? row.target : null,
+    facts: new Map(told.facts),
+  };
+}
+
+function tokenHead(row, side) {
+  const cell = html("th", "", row);
+  cell.scope = "col";
+  markPicture(cell, side.state);
+  html("span", "name", cell, side.token).title = side.token;
+}
+
+function compareRow(body, name, sides, value) {
+  const row = html("tr", "", body);
+  html("th", "", row, name).scope = "row";
+  for (const side of sides) html("td", "words", row, value(side));
+  html("td", "", row);
+}
+
+function numberRow(body, name, sides, value, shown) {
+  const row = html("tr", "", body);
+  html("th", "", row, name).scope = "row";
+  const values = sides.map(value);
+  sides.forEach((side, place) => html("td", "", row, shown ? (shown(side) ?? "–") : probability(values[place])));
+  const both = values.every((one) => one !== null && one !== undefined);
+  // As many decimals as the numbers beside it have.
+  const decimals = shown ? Math.max(...sides.map((side) => (String(shown(side)).split(".")[1] || "").length)) : 2;
+  html("td", "difference", row, both ? signed(values[1] - values[0], decimals) : "");
 }

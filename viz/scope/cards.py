@@ -1,14 +1,13 @@
 """What the card of a node says: its verdict and why, both laws at its place, and the tests made there."""
 
 from decoding.trace.records import IterationTrace
-from viz.explain.absent import Absences
-from viz.explain.iteration import why_final, why_not_expanded, why_verdict
-from viz.explain.known import Known
-from viz.explain.tested_law import law_head, preferred, target_shown, target_top
-from viz.explain.verdict import residuals, verdict_words
+from viz.explain.growth import Absences, why_not_expanded
+from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
+from viz.explain.known import Known, law_head, preferred, target_of, target_shown, target_top
+from viz.formats import number
 from viz.scope.phases import FINAL_ID, removed_state
 from viz.scope.scene import Scene
-from viz.tokens import number, visible
+from viz.tokens import visible
 
 TOP_ROWS = 10
 MOST_RESIDUALS, MOST_TOKENS = 3, 4
@@ -34,7 +33,7 @@ def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -
 def _final_card(known: Known, parent_id: int, left: "_Residuals") -> dict:
     iteration = known.iteration
     chosen = next((s for s in iteration.steps if s.child_id is None), None)
-    value = next((p for token, _, p in target_top(iteration, parent_id) if token == iteration.committed_ids[-1]), None)
+    _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
     facts = [] if value is None else [["target's probability", number(value, 4)]]
     if chosen is not None and chosen.drawn is not None:
         facts.append(["what was left gave it", number(chosen.acceptance_probability)])

@@ -3,26 +3,26 @@
 frame = frame_data(iteration, scene_id="run-1:3")          # every linked view of one iteration
 data = compact_data(iteration, scene_id="a:3", title="A")  # tree only, for side-by-side views
 
-A page shows frames of many iterations as a film (`viz.scope.film`); what belongs to the run and not to an iteration
+A page shows frames of many iterations as a film (`viz.scope.data`); what belongs to the run and not to an iteration
 (`run_strip`, `run_text`, `panel_terms`) is there once.
 """
 
-from collections.abc import Collection, Mapping
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.known import Known
-from viz.explain.tested_law import sampling_words
+from viz.explain.known import Known, sampling_words
+from viz.formats import duration, plural
 from viz.glossary import explain_term
-from viz.scope.cache import CacheStrip, cache_strips
 from viz.scope.cards import cards, laws
-from viz.scope.layout import overview_data
-from viz.scope.mask import ORDER_WORDS, row_orders
+from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_orders
 from viz.scope.phases import time_rows
-from viz.scope.scene import Scene, build_scene, scene_to_json
-from viz.scope.text_strip import iteration_spans
+from viz.scope.scene import Scene, build_scene, overview_data, plain, scene_to_json
 from viz.theme import MARKS, PHASE_COLORS
-from viz.tokens import milliseconds, plural, quote, visible
+from viz.tokens import quote, visible
 
 TEXT_WINDOW = 240
 PROMPT_TOKENS = 16  # enough to fill what `quote` shows of a prompt
@@ -54,7 +54,7 @@ def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unf
         "cards": cards(iteration, scene, known),
         "laws": laws(iteration, scene, known),
         "mask": _mask(iteration),
-        "kv": [_strip(strip) for strip in cache_strips(iteration)],
+        "kv": [plain(strip) for strip in cache_strips(iteration)],
         "position": iteration.prefix_length,
         "times": _times(iteration),
         "recorded": bool(iteration.nodes),
@@ -131,20 +131,6 @@ def _mask(iteration: IterationTrace) -> dict:
     }
 
 
-def _strip(strip: CacheStrip) -> dict:
-    """A cache's strip as plain lists; a cell is (row, node, kept, moved)."""
-    return {
-        "model": strip.model,
-        "rows_before": strip.rows_before,
-        "written": [(cell.row, cell.node_id, cell.kept, cell.moved) for cell in strip.written],
-        "after": [(cell.row, cell.node_id, cell.kept, cell.moved) for cell in strip.after],
-        "not_drawn": strip.not_drawn,
-        "rebuilt": strip.rebuilt,
-        "note": strip.note,
-        "rest": strip.rest,
-    }
-
-
 def run_text(run: RunTrace, first: int, last: int) -> dict:
     """The text that iterations `first` to `last` stand in, with `TEXT_WINDOW` tokens before the first of them.
 
@@ -174,7 +160,7 @@ def _times(iteration: IterationTrace) -> list[dict]:
             "words": words,
             "color": PHASE_COLORS["draft" if name == "tree" else name],
             "seconds": value,
-            "shown": milliseconds(value),
+            "shown": duration(value),
             "parts": list(iteration.times.draft_levels_s) if name == "draft" else [],
             "told": explain_term(words),
         }
@@ -208,3 +194,96 @@ def run_strip(run: RunTrace) -> dict:
         "totals": f"{plural(tokens, 'token')}, {plural(passes, 'target pass', 'target passes')}"
         + (f", {loops} in a loop" if loops else ""),
     }
+
+
+# Drawn nodes that a film holds at most: 40 iterations of 64 nodes, or 9 of 1,024, of which a scene draws about 300.
+FILM_NODES = 2920
+DRAWN_NODES = 300
+FRAME_NODES = 8
+FEWEST = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """One iteration as the browser gets it: JSON text of `scope_data.frame_data`, and a digest of it.
+
+    Attributes:
+        iteration: the record that it was made from; another one makes another frame.
+        unfolded: nodes whose folded children it shows.
+    """
+
+    iteration: IterationTrace
+    unfolded: tuple[int, ...]
+    text: str
+    version: str
+
+
+def make_frame(
+    iteration: IterationTrace, key: str, index: int, title: str = "", unfolded: Collection[int] = ()
+) -> Frame:
+    """The frame of iteration `index` of the run with this key."""
+    data = frame_data(iteration, scene_id=f"{key}:{index}", title=title, unfolded=unfolded)
+    nodes = data["scene"]["nodes"]
+    # Names once and values in rows: half the bytes, and the browser reads it as fast.
+    data["scene"]["nodes"] = {"names": list(nodes[0]), "rows": [list(node.values()) for node in nodes]}
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Frame(iteration, tuple(unfolded), text, _digest(text))
+
+
+def window_around(nodes: Sequence[int], index: int, budget: int = FILM_NODES) -> range:
+    """Iterations around `index` whose drawn nodes fit the budget, at least `FEWEST` to either side.
+
+    Args:
+        nodes: nodes of each iteration of the run.
+    """
+    first = last = index
+    spent = _weight(nodes[index])
+    while first > 0 or last < len(nodes) - 1:
+        # Alternately to both sides; where one side is at its end the other gets the rest.
+        forward = first == 0 or (last < len(nodes) - 1 and last - index <= index - first)
+        place = last + 1 if forward else first - 1
+        spent += _weight(nodes[place])
+        if spent > budget and abs(place - index) > FEWEST:
+            break
+        first, last = min(first, place), max(last, place)
+    return range(first, last + 1)
+
+
+def near_edge(window: range, index: int, count: int) -> bool:
+    """Whether an iteration lies outside the window or so near to an edge that the next step may leave it."""
+    if index not in window:
+        return True
+    margin = min(max(1, len(window) // 4), 8)
+    return (window.start > 0 and index - window.start < margin) or (
+        window.stop < count and window.stop - 1 - index < margin
+    )
+
+
+def film_data(run: RunTrace, key: str, window: range, frames: Sequence[Frame], ask: dict) -> dict:
+    """Data of the linked scope with a film; `frames` are those of `window`, `ask` says where it is to go."""
+    shared = {"text": run_text(run, window.start, window.stop - 1), "strip": run_strip(run), "terms": panel_terms()}
+    # What all frames share is one more piece of text with a version of its own.
+    text = json.dumps(shared, separators=(",", ":"), ensure_ascii=False)
+    versions = [frame.version for frame in frames]
+    return {
+        "mode": "scope",
+        "version": _digest(" ".join([key, str(window.start), _digest(text), *versions, json.dumps(ask)])),
+        "ask": ask,
+        "film": {
+            "key": key,
+            "first": window.start,
+            "count": len(run.iterations),
+            "frames": [frame.text for frame in frames],
+            "versions": versions,
+            "shared": text,
+            "shared_version": _digest(text),
+        },
+    }
+
+
+def _weight(nodes: int) -> int:
+    return min(nodes, DRAWN_NODES) + FRAME_NODES
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

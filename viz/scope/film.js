@@ -1,18 +1,21 @@
 // The film: iterations that the browser has at hand. It steps through them alone and tells Python where it came to rest.
 
+import { markWanted, paintStrip, paintText } from "./panels.js";
+import { drawFrame, paintSelection } from "./scope.js";
+import { recallZoom } from "./tree.js";
+
 const REPORT_MS = 150;
 const EDGE_MS = 600; // while a key is held down, Python is asked for more no oftener than this
 
-// Takes in what Python sent; frames that did not change keep what was read of them.
-function loadFilm(view, data) {
-  const { film } = data;
-  const old = view.film && view.film.key === film.key ? view.film : null;
+// Takes in what Python sent; frames that did not change keep what was read of them. Whether it is another run.
+function loadFilm(view, film) {
+  const old = view.film?.key === film.key ? view.film : null;
   const frames = new Map();
   film.frames.forEach((text, place) => {
     const index = film.first + place;
-    const known = old && old.frames.get(index);
+    const known = old?.frames.get(index);
     const version = film.versions[place];
-    frames.set(index, known && known.version === version ? known : { version, text, data: null });
+    frames.set(index, known?.version === version ? known : { version, text, data: null });
   });
   const sameRun = old && old.sharedVersion === film.shared_version;
   view.film = {
@@ -24,18 +27,7 @@ function loadFilm(view, data) {
     shared: sameRun ? old.shared : JSON.parse(film.shared),
     sharedVersion: film.shared_version,
   };
-  return { newRun: !old };
-}
-
-// A single iteration is a film of one frame that is never asked to move.
-function loadSingle(view, data) {
-  const key = data.scene.scene_id;
-  const newRun = !view.film || view.film.key !== key;
-  const frames = new Map([[data.index, { version: data.version || JSON.stringify(data), text: null, data }]]);
-  const count = data.strip ? data.strip.columns.length : 1;
-  const shared = { text: data.text, strip: data.strip, terms: data.terms };
-  view.film = { key, count, first: data.index, last: data.index, frames, shared, sharedVersion: data.version || "", single: true };
-  return { newRun };
+  return !old;
 }
 
 function frameAt(view, index) {
@@ -50,16 +42,16 @@ function frameAt(view, index) {
 }
 
 // New data from Python. It never throws the browser back: only an `ask` with a new serial, or another run, moves it.
-function updateFilm(view, data) {
-  const { newRun } = data.film ? loadFilm(view, data) : loadSingle(view, data);
-  const ask = data.ask || { serial: view.serial, iteration: data.index, node: data.selected, phase: data.phase };
-  const obey = newRun || (ask.serial !== undefined && ask.serial !== view.serial);
+export function updateFilm(view, data) {
+  const { ask } = data;
+  const newRun = loadFilm(view, data.film);
+  const obey = newRun || ask.serial !== view.serial;
   view.serial = ask.serial;
   view.askedForMore = false;
   if (obey) {
     cancelReport(view);
     view.wanted = null;
-    if (newRun && !view.film.single) recallZoom(view);
+    if (newRun) recallZoom(view);
     if (ask.phase) view.phaseKey = ask.phase;
     showFrame(view, ask.iteration ?? view.index ?? view.film.first, ask.node);
     return;
@@ -115,8 +107,8 @@ function showFrame(view, index, node, same) {
 }
 
 // Steps to an iteration: at once if it is at hand, else as soon as Python has sent it.
-function goTo(view, index) {
-  if (index < 0 || index >= view.film.count || view.film.single) return false;
+export function goTo(view, index) {
+  if (index < 0 || index >= view.film.count) return false;
   if (index === view.index && view.wanted === null) return false;
   if (!view.film.frames.has(index)) {
     view.wanted = index;
@@ -152,14 +144,14 @@ function reportIteration(view, delay) {
   view.reportTimer = setTimeout(send, REPORT_MS);
 }
 
-function cancelReport(view) {
+export function cancelReport(view) {
   clearTimeout(view.reportTimer);
   view.reportTimer = null;
 }
 
 // What a report is about: the scene, and in a film the iteration, which Python may not have heard of yet. The serial is
 // the last ask that was heard: Python, which may have asked again meanwhile, knows a report that comes too late by it.
-function placeOf(view) {
+export function placeOf(view) {
   const scene = view.data.scene.scene_id;
-  return view.film && !view.film.single ? { scene, iteration: view.index, serial: view.serial } : { scene };
+  return view.film ? { scene, iteration: view.index, serial: view.serial } : { scene };
 }

@@ -1,25 +1,27 @@
 // The keyboard: phases, iterations, nodes, playing, and letting go of what was pinned.
 
+import { actOn, prefersStillness, pressesButton } from "../components/dom.js";
+import { compareHere, compareWith, showAbsent } from "./card.js";
+import { goTo } from "./film.js";
+import { zoomBars } from "./overview.js";
+import { select, setPhase, setSelected, unfold } from "./scope.js";
+import { resetZoom, zoomBy } from "./tree.js";
+
 const PLAY_MS = 1100;
-const HINT = "← → phase · ↑ ↓ iteration · Home End first, last · space plays · ⇧ arrows node · esc lets go";
-const HINT_MORE =
+const FIRST_PHASE = "first"; // no phase has this key, so the first one is taken
+export const HINT = "← → phase · ↑ ↓ iteration · Home End first, last · space plays · ⇧ arrows node · esc lets go";
+export const HINT_MORE =
   "Left and right arrow: phase; [ and ]: first and last phase. Up and down: iteration; Home and End: first and last. " +
   "Space: play on through phases and iterations, or one step where reduced motion is asked for. Shift and arrows: " +
   "walk the tree. Enter: open the fold below the pinned node. Shift and click: compare with a second node; Shift " +
   "and Enter: hold the pinned node beside the ones you walk to. Escape: let go of the comparison, then of the node. " +
   "+ and −: zoom; 0: whole tree.";
 
-function pressKey(view, event) {
+export function pressKey(view, event) {
   if (event.altKey || event.ctrlKey || event.metaKey) return;
-  const onButton = event.target.closest && event.target.closest("button");
-  if ((event.key === " " || event.key === "Enter") && onButton && !event.shiftKey) return;
-  const action = (event.shiftKey ? shiftedKeys(view) : plainKeys(view))[event.key];
-  if (!action) return;
-  event.preventDefault();
-  event.stopPropagation();
+  if (pressesButton(event) && !event.shiftKey) return;
   const goesOn = event.key === " " || (view.playing && (event.key === "ArrowRight" || event.key === "ArrowLeft"));
-  if (!goesOn) stopPlaying(view);
-  action();
+  actOn(event, event.shiftKey ? shiftedKeys(view) : plainKeys(view), () => goesOn || stopPlaying(view));
 }
 
 // Where the focus takes none of these keys for itself: nowhere, on the page as a whole, on a plain button or a link.
@@ -29,10 +31,13 @@ const BUSY = "[role=dialog], [role=menu], [role=listbox], [data-testid=stPopover
 const GROUPS = "[role=radiogroup], [role=tablist], [role=toolbar], [role=grid]";
 
 // The keys of the linked scope work for the page it fills, as long as it is in view and nothing else wants them.
-function listenToPage(view) {
+export function listenToPage(view) {
   if (view.mode !== "scope") return;
   if (!view.onPageKey) {
-    new IntersectionObserver(([entry]) => (view.inView = entry.intersectionRatio >= 0.4), { threshold: 0.4 }).observe(view.root);
+    const look = ([entry]) => {
+      view.inView = entry.intersectionRatio >= 0.4;
+    };
+    new IntersectionObserver(look, { threshold: 0.4 }).observe(view.root);
     view.onPageKey = (event) => {
       const { target } = event;
       if (event.defaultPrevented || !view.inView || !view.root.isConnected || !target.matches) return;
@@ -64,10 +69,10 @@ function shiftedKeys(view) {
 
 function plainKeys(view) {
   const keys = {
-    ArrowLeft: () => choosePhase(view, view.phase - 1),
-    ArrowRight: () => (view.playing ? nextStep(view) : choosePhase(view, view.phase + 1)),
-    "[": () => choosePhase(view, 0),
-    "]": () => choosePhase(view, Infinity),
+    ArrowLeft: () => setPhase(view, view.phase - 1),
+    ArrowRight: () => (view.playing ? nextStep(view) : setPhase(view, view.phase + 1)),
+    "[": () => setPhase(view, 0),
+    "]": () => setPhase(view, Infinity),
     Escape: () => letGo(view),
     " ": () => play(view),
     0: () => resetZoom(view),
@@ -95,7 +100,9 @@ function walk(view, direction) {
   if (direction === "child") to = marks.find((mark) => mark.node.parent_id === from.node.node_id);
   if (direction === "up" || direction === "down") {
     const sign = direction === "up" ? -1 : 1;
-    const column = marks.filter((mark) => mark.node.depth === from.node.depth && sign * (mark.node.row - from.node.row) > 0);
+    const column = marks.filter(
+      (mark) => mark.node.depth === from.node.depth && sign * (mark.node.row - from.node.row) > 0,
+    );
     column.sort((a, b) => sign * (a.node.row - b.node.row));
     to = column[0];
   }
@@ -116,7 +123,7 @@ function nextStep(view) {
     setPhase(view, view.phase + 1);
     return true;
   }
-  if (view.mode !== "scope" || view.index >= view.film.count - 1 || view.film.single) return false;
+  if (view.mode !== "scope" || view.index >= view.film.count - 1) return false;
   view.phaseKey = FIRST_PHASE;
   return goTo(view, view.index + 1);
 }
@@ -125,9 +132,9 @@ function play(view) {
   if (view.playing) return stopPlaying(view);
   // At the very end a tree alone, or the last iteration, starts over.
   const last = view.phase === view.data.scene.phases.length - 1;
-  if (last && (view.mode !== "scope" || view.film.single || view.index >= view.film.count - 1)) setPhase(view, 0);
+  if (last && (view.mode !== "scope" || view.index >= view.film.count - 1)) setPhase(view, 0);
   else nextStep(view);
-  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  if (prefersStillness()) return;
   const tick = () => {
     if (!view.root.isConnected || !nextStep(view)) return stopPlaying(view);
     view.playing = setTimeout(tick, PLAY_MS);
@@ -136,7 +143,7 @@ function play(view) {
   view.root.dataset.playing = "";
 }
 
-function stopPlaying(view) {
+export function stopPlaying(view) {
   clearTimeout(view.playing);
   view.playing = null;
   delete view.root.dataset.playing;

@@ -1,10 +1,15 @@
 // The attention mask: who sees whom. Its rows can stand in other orders; everything else keeps the order of the pass.
 
-function buildMask(view, parent) {
+import { button, html, labelled, reuse, svg, watchSize, write } from "../components/dom.js";
+import { count } from "../components/formats.js";
+import { compareWith } from "./card.js";
+import { panel } from "./panels.js";
+import { hover, select } from "./scope.js";
+
+export function buildMask(view, parent) {
   const made = panel(view, parent, "mask", "Attention mask", "mask");
   made.orders = html("div", "orders", made.head);
-  made.orders.setAttribute("role", "group");
-  made.orders.setAttribute("aria-label", "Order of the mask's rows, with its number of non-empty blocks");
+  labelled(made.orders, "group", "Order of the mask's rows, with its number of non-empty blocks");
   made.canvas = html("canvas", "pixels", made.body);
   made.canvas.setAttribute("aria-hidden", "true");
   made.svg = svg("svg", { class: "mask-svg", role: "img" }, made.body);
@@ -46,7 +51,7 @@ function shownOrder(view) {
   return orders.find((order) => order.name === view.maskOrder) || orders.find((order) => order.rows === null) || null;
 }
 
-function paintMask(view) {
+export function paintMask(view) {
   const { mask } = view;
   const { order, parents, prefix, stats, orders } = view.data.mask;
   mask.svg.replaceChildren();
@@ -59,7 +64,7 @@ function paintMask(view) {
     mask.words.textContent = stats;
     return;
   }
-  const rows = (shown && shown.rows) || order;
+  const rows = shown?.rows || order;
   const { width, height } = mask.room.now();
   const size = Math.min(height, width * 0.72) - 2;
   if (size <= 0) return;
@@ -86,7 +91,7 @@ function paintMask(view) {
   mask.light = svg("g", {}, mask.svg);
   const tall = mask.size > 34;
   const at = { class: "prefix-text", x: block / 2 };
-  const words = prefix.toLocaleString("en") + (block > 62 ? " columns" : "");
+  const words = count(prefix) + (block > 62 ? " columns" : "");
   svg("text", { ...at, y: mask.size / 2 + (tall ? 12 : 5) }, mask.svg).textContent = words;
   if (tall) svg("text", { ...at, y: mask.size / 2 - 3 }, mask.svg).textContent = "prefix";
   lightMask(view);
@@ -96,17 +101,22 @@ function paintMask(view) {
 function fillCells(view) {
   const { mask } = view;
   const { canvas } = mask;
-  const count = Math.min(mask.rows.length, Math.floor(mask.size * (window.devicePixelRatio || 1)));
-  const pixel = (row) => Math.floor((row * count) / mask.rows.length);
-  canvas.width = canvas.height = count;
-  Object.assign(canvas.style, { left: mask.left + "px", top: "1px", width: mask.size + "px", height: mask.size + "px" });
+  const side = Math.min(mask.rows.length, Math.floor(mask.size * (window.devicePixelRatio || 1)));
+  const pixel = (row) => Math.floor((row * side) / mask.rows.length);
+  canvas.width = canvas.height = side;
+  Object.assign(canvas.style, {
+    left: mask.left + "px",
+    top: "1px",
+    width: mask.size + "px",
+    height: mask.size + "px",
+  });
   const context = canvas.getContext("2d");
-  const image = context.createImageData(count, count);
+  const image = context.createImageData(side, side);
   const pixels = new Uint32Array(image.data.buffer);
-  const color = (mask.color ??= cellColor(view));
+  mask.color ??= cellColor(view);
   mask.rows.forEach((node, row) => {
     for (let seen = node; mask.place.has(seen); seen = mask.parent.get(seen)) {
-      pixels[pixel(row) * count + pixel(mask.place.get(seen))] = color;
+      pixels[pixel(row) * side + pixel(mask.place.get(seen))] = mask.color;
     }
   });
   context.putImageData(image, 0, 0);
@@ -131,7 +141,7 @@ function paintOrders(view, orders, shown) {
   orders.forEach((order, place) => {
     const [words, blocks] = made[place].children;
     write(words, order.words);
-    write(blocks, order.blocks.toLocaleString("en"));
+    write(blocks, count(order.blocks));
     made[place].title = order.told + " The KV strip and the row numbers keep the order of the pass.";
     made[place].setAttribute("aria-pressed", order === shown);
   });
@@ -151,13 +161,15 @@ function cellWords(view, row, column) {
 
 // The nodes of a cell with their tokens, for the tooltip.
 function cellTokens(view, nodes) {
-  return nodes.map((node) => (view.tree.marks.has(node) ? `, ${node} = ${view.tree.marks.get(node).node.label}` : "")).join("");
+  return nodes
+    .map((node) => (view.tree.marks.has(node) ? `, ${node} = ${view.tree.marks.get(node).node.label}` : ""))
+    .join("");
 }
 
 // Lights the row of the node in question - the prefix, its ancestors and itself - and the column pointed at.
-function lightMask(view) {
+export function lightMask(view) {
   const { mask } = view;
-  if (!mask || !mask.light) return;
+  if (!mask?.light) return;
   const { prefix, short, stats } = view.data.mask;
   mask.light.replaceChildren();
   const node = mask.place.has(view.hovered) ? view.hovered : view.selected;
@@ -171,7 +183,11 @@ function lightMask(view) {
   const y = 1 + row * cell;
   svg("rect", { class: "lit-row", x: 0, y, width: left + size, height: cell }, mask.light);
   if (view.second !== null && mask.place.has(view.second)) {
-    svg("rect", { class: "second-row", x: 0, y: 1 + mask.place.get(view.second) * cell, width: left + size, height: cell }, mask.light);
+    svg(
+      "rect",
+      { class: "second-row", x: 0, y: 1 + mask.place.get(view.second) * cell, width: left + size, height: cell },
+      mask.light,
+    );
   }
   const seen = [];
   const side = Math.max(cell - 1, 1);
@@ -182,8 +198,8 @@ function lightMask(view) {
   }
   const column = view.hoveredColumn;
   const other = column ?? (view.hovered === null ? view.second : null); // two compared nodes are a cell as well
-  let words = `node ${node} sees ${prefix.toLocaleString("en")} prefix rows and ${seen.join(" ")}`;
-  if (mask.pointed && column === null) words = `${node} sees all ${prefix.toLocaleString("en")} prefix rows`;
+  let words = `node ${node} sees ${count(prefix)} prefix rows and ${seen.join(" ")}`;
+  if (mask.pointed && column === null) words = `${node} sees all ${count(prefix)} prefix rows`;
   if (column !== null && mask.place.has(column)) {
     const x = left + mask.place.get(column) * cell;
     svg("rect", { class: "lit-column", x, y: 1, width: cell, height: size }, mask.light);

@@ -10,17 +10,17 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import networkx as nx
+
+from decoding.trace.exports import csv_table
 from decoding.trace.records import IterationTrace, KVTrace
-from decoding.trace.tables import csv_table
 from decoding.trace.tree_mask import tree_mask
-from viz.explain.iteration import iteration_summary, quote, why_final, why_verdict
-from viz.explain.known import Known
-from viz.explain.tested_law import law_words, target_shown
-from viz.explain.truncation import after_end, end_words
-from viz.explain.verdict import verdict_words
+from viz.explain.iteration import iteration_summary, verdict_words, why_final, why_verdict
+from viz.explain.known import Known, end_words, law_words, target_shown
+from viz.formats import duration, number, plural
 from viz.scope.phases import FINAL_ID, time_rows
 from viz.theme import MARKS
-from viz.tokens import milliseconds, number, plural, visible
+from viz.tokens import quote, visible
 
 NOT_RECORDED = "This iteration was recorded as a summary, without its tree."
 
@@ -48,22 +48,17 @@ def tree_outline(iteration: IterationTrace) -> tuple[Line, ...]:
     """One line per node, children below their parent in draft order, the final token where the path ended."""
     if not iteration.nodes:
         return ()
-    children: dict[int, list[int]] = {}
-    for node in iteration.nodes[1:]:
-        children.setdefault(node.parent_id, []).append(node.node_id)
+    known, lines = Known(iteration), []
+    tree = nx.DiGraph([(node.parent_id, node.node_id) for node in iteration.nodes[1:]])
+    tree.add_node(0)
     ended_at = iteration.accepted[-1] if iteration.accepted else 0
-    known, lines, waiting = Known(iteration), [], [0]
-    while waiting:
-        node_id = waiting.pop()
+    if iteration.final_kind != "none":
+        tree.add_edge(ended_at, FINAL_ID)
+    for node_id in nx.dfs_preorder_nodes(tree, 0):
         if node_id == FINAL_ID:
-            depth = iteration.nodes[ended_at].depth + 1
-            lines.append(Line(depth, FINAL_ID, _final_words(iteration)))
-            continue
-        lines.append(Line(iteration.nodes[node_id].depth, node_id, _node_words(known, node_id)))
-        below = list(children.get(node_id, ()))
-        if node_id == ended_at and iteration.final_kind != "none":
-            below.append(FINAL_ID)
-        waiting += reversed(below)
+            lines.append(Line(iteration.nodes[ended_at].depth + 1, FINAL_ID, _final_words(iteration)))
+        else:
+            lines.append(Line(iteration.nodes[node_id].depth, node_id, _node_words(known, node_id)))
     return tuple(lines)
 
 
@@ -114,7 +109,7 @@ def tables(iteration: IterationTrace) -> tuple[Table, ...]:
 
 def steps_table(iteration: IterationTrace) -> Table:
     """The verifier's tests in their order."""
-    rows, late = [], after_end(iteration)
+    rows, late = [], Known(iteration).after_end
     for place, step in enumerate(iteration.steps, start=1):
         token = quote(iteration.texts.get(step.token_id, f"<{step.token_id}>"))
         tested = f"final token {token}" if step.child_id is None else f"node {step.child_id} {token}"
@@ -172,8 +167,8 @@ def phase_table(iteration: IterationTrace) -> Table:
     total = sum(seconds for _, _, seconds in times)
     if not total > 0:
         return Table("Time by phase", ("Phase", "Time", "Share"), (), "No times: this iteration was not measured.")
-    rows = [(words, milliseconds(seconds), f"{seconds / total:.0%}") for _, words, seconds in times]
-    rows.append(("all", milliseconds(total), "100%"))
+    rows = [(words, duration(seconds), f"{seconds / total:.0%}") for _, words, seconds in times]
+    rows.append(("all", duration(total), "100%"))
     passes = plural(iteration.target_passes, "target pass", "target passes")
     note = f"Measured; {plural(iteration.draft_forwards, 'draft forward')}, {passes}."
     return Table("Time by phase", ("Phase", "Time", "Share"), tuple(rows), note)

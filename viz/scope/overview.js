@@ -1,16 +1,37 @@
 // Overview of a tree that folds: all of its nodes as bars on a canvas; height = path probability, inside the parent's.
 
-const BAR_COLORS = { o: "--text", a: "--accepted", r: "--rejected", n: "--grey", v: "--line", p: "--line", f: "--line" };
-const BAR_WORDS = { o: "root", a: "accepted", r: "rejected", n: "not reached", v: "not verified", p: "pruned", f: "forced out" };
+import { button, clamp, html, labelled } from "../components/dom.js";
+import { count, number } from "../components/formats.js";
+import { compareWith } from "./card.js";
+import { hover, select } from "./scope.js";
+import { paintFoot, showLabels } from "./tree.js";
 
-function buildOverview(view, tree, tools) {
+const BAR_COLORS = {
+  o: "--text",
+  a: "--accepted",
+  r: "--rejected",
+  n: "--grey",
+  v: "--line",
+  p: "--line",
+  f: "--line",
+};
+const BAR_WORDS = {
+  o: "root",
+  a: "accepted",
+  r: "rejected",
+  n: "not reached",
+  v: "not verified",
+  p: "pruned",
+  f: "forced out",
+};
+
+export function buildOverview(view, tree, tools) {
   const toggle = button("tool words", tools, "all", "Show all nodes as bars, or the tree again", () => {
     view.showBars = !view.showBars;
     drawOverview(view);
     showLabels(view);
   });
-  const canvas = html("canvas", "bars", tree.stage);
-  canvas.setAttribute("role", "img");
+  const canvas = labelled(html("canvas", "bars", tree.stage), "img");
   tree.bars = { toggle, canvas, from: 0, span: 1 };
   canvas.addEventListener("pointermove", (event) => {
     const node = barAt(view, event);
@@ -36,12 +57,12 @@ function buildOverview(view, tree, tools) {
   canvas.addEventListener("dblclick", () => resetBars(view));
 }
 
-function drawOverview(view) {
+export function drawOverview(view) {
   const { overview } = view.data;
   const { bars, size } = view.tree;
   const shown = Boolean(overview && view.showBars);
   bars.toggle.hidden = !overview;
-  if (overview) bars.toggle.textContent = shown ? "tree" : "all " + overview.count.toLocaleString("en");
+  if (overview) bars.toggle.textContent = shown ? "tree" : "all " + count(overview.count);
   bars.toggle.setAttribute("aria-pressed", shown);
   bars.canvas.hidden = !shown;
   view.tree.svg.style.visibility = shown ? "hidden" : "";
@@ -58,14 +79,16 @@ function drawOverview(view) {
 }
 
 function barsSummary(view) {
-  const { count, states } = view.data.overview;
+  const { count: all, states } = view.data.overview;
   const parts = Object.entries(BAR_WORDS).map(([code, words]) => [states.split(code).length - 1, words]);
-  const counted = parts.filter(([number, words]) => number && words !== "root").map(([number, words]) => `${number} ${words}`);
-  return `All ${count} nodes as bars, column = depth, height = path probability: ${counted.join(", ")}.`;
+  const counted = parts
+    .filter(([found, words]) => found && words !== "root")
+    .map(([found, words]) => `${found} ${words}`);
+  return `All ${all} nodes as bars, column = depth, height = path probability: ${counted.join(", ")}.`;
 }
 
 // Legend of the bars: the same colours and textures as on the canvas.
-function barLegend(view, legend) {
+export function barLegend(view, legend) {
   legend.replaceChildren();
   const { states } = view.data.overview;
   for (const code of "arnvp") {
@@ -187,14 +210,13 @@ function markBar(view, context, node, color, width) {
   context.strokeRect(box.x, box.y - (height - box.height) / 2, box.width, height);
 }
 
-function lightOverview(view) {
+export function lightOverview(view) {
   if (view.drawn && view.showBars && view.data.overview) paintBars(view);
 }
 
 function barWords(view, node) {
   const { overview } = view.data;
-  const value = overview.heights[node];
-  return `${overview.tokens[node]}: node ${node}, ${BAR_WORDS[overview.states[node]]}, path probability ${value < 0.001 ? "<0.001" : value.toFixed(3)}`;
+  return `${overview.tokens[node]}: node ${node}, ${BAR_WORDS[overview.states[node]]}, path probability ${number(overview.heights[node], 3)}`;
 }
 
 // The bar under the pointer, or the nearest one of its column: most bars are thinner than a pixel.
@@ -212,13 +234,13 @@ function barAt(view, event) {
   return best;
 }
 
-function resetBars(view) {
+export function resetBars(view) {
   Object.assign(view.tree.bars, { from: 0, span: 1 });
   paintBars(view);
 }
 
 // Shows `factor` times as much, with what lies at a height in pixels kept there.
-function zoomBars(view, factor, atY) {
+export function zoomBars(view, factor, atY) {
   const { bars, size } = view.tree;
   const at = bars.from + (bars.span * (atY - 24)) / (size.height - 34);
   const span = clamp(bars.span * factor, 0.002, 1);

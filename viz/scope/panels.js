@@ -1,11 +1,42 @@
-// The linked panels: run strip, text, phase times.
+// The linked panels: run strip, text, phase times, and key/value rows of both models.
+
+import { button, clamp, focusable, html, labelled, reuse, set, watchSize, write } from "../components/dom.js";
+import { count, duration } from "../components/formats.js";
+import { PROVENANCE, tokenElements } from "../components/marks.js";
+import { goTo } from "./film.js";
+import { link } from "./scope.js";
 
 const STRIP_COLUMNS = 160;
 const TEXT_TOKENS = 240;
+const COMMITTED_AS = ["drafted", "bonus", "recovered", "fallback"];
+const KV_NUMBERED = 20; // with more rows than this the squares are small and have no number
+const KV_SMALL = 48; // and with more than this they are smaller still
+const KV_KEY = [
+  ["kept", "kept"],
+  ["kept moved", "moved"],
+  ["freed", "freed"],
+];
+const KV_TOLD = {
+  kept: "Square, filled: the row stays where the pass wrote it",
+  "kept moved": "Round, filled: the row stays, moved up to the rows before it",
+  freed: "Dashed: the row is freed, its node is not in the text",
+};
+const KV_HINT = "first: earlier rows · then node numbers";
+const REST_TOLD = "chosen after the pass, or a leaf that the draft never read: the next pass writes these rows";
+const END_TOLD = "nothing is read after the last token: its row is freed though it was accepted";
 
-function buildStrip(view, parent) {
-  const box = html("section", "panel strip", parent);
-  box.setAttribute("role", "group");
+// A panel with a head; the pointer is told what its term means.
+export function panel(view, parent, className, title, term) {
+  const box = labelled(html("section", "panel " + className, parent), "group", title);
+  const head = html("header", "", box);
+  html("h3", "", head, title).title = view.terms[term] || "";
+  const side = html("span", "side", head);
+  const body = html("div", "body", box);
+  return { box, head, side, body };
+}
+
+export function buildStrip(view, parent) {
+  const box = labelled(html("section", "panel strip", parent), "group");
   const left = html("div", "words", box);
   const title = html("strong", "", left);
   const position = html("span", "", left);
@@ -21,11 +52,11 @@ function buildStrip(view, parent) {
   view.strip = { box, title, position, about, columns, room, efficiency, totals, from: 0, painted: "" };
 }
 
-function paintStrip(view) {
+export function paintStrip(view) {
   const { strip } = view;
   const { columns, about, efficiency, totals } = view.data.strip;
   strip.title.textContent = strip.title.title = view.data.scene.title;
-  const before = view.data.position.toLocaleString("en");
+  const before = count(view.data.position);
   strip.position.textContent = `iteration ${view.index + 1} of ${columns.length} · ${before} tokens before it`;
   [strip.about.textContent, strip.about.title] = about;
   strip.efficiency.textContent = efficiency;
@@ -37,7 +68,8 @@ function paintStrip(view) {
   const slack = Math.min(20, Math.floor(STRIP_COLUMNS / 4));
   const inside = view.index >= strip.from + slack && view.index < strip.from + STRIP_COLUMNS - slack;
   const whole = columns.length <= STRIP_COLUMNS;
-  if (whole || !inside) strip.from = whole ? 0 : clamp(view.index - STRIP_COLUMNS / 2, 0, columns.length - STRIP_COLUMNS);
+  if (whole || !inside)
+    strip.from = whole ? 0 : clamp(view.index - STRIP_COLUMNS / 2, 0, columns.length - STRIP_COLUMNS);
   const painted = view.film.key + view.film.sharedVersion + strip.from;
   if (strip.painted !== painted) drawColumns(view, columns.slice(strip.from, strip.from + STRIP_COLUMNS));
   strip.painted = painted;
@@ -63,7 +95,7 @@ function drawColumns(view, columns) {
 }
 
 // The iteration on screen, and the one that is on its way from Python.
-function markWanted(view) {
+export function markWanted(view) {
   [...view.strip.columns.children].forEach((column, place) => {
     const index = view.strip.from + place;
     column.classList.toggle("current", index === view.index);
@@ -72,40 +104,40 @@ function markWanted(view) {
   });
 }
 
-function buildText(view, parent) {
+export function buildText(view, parent) {
   view.text = panel(view, parent, "text", "Text", "text");
   focusable(view.text.body, "Text of the run up to this iteration");
-  const words = { drafted: "drafted", bonus: "bonus", recovered: "recovered", fallback: "fallback" };
   const foot = html("footer", "", view.text.box);
-  for (const name in words) html("span", "key p-" + name, foot, words[name]).title = view.terms[name] || "";
+  for (const name of COMMITTED_AS) html("span", "key p-" + name, foot, PROVENANCE[name]).title = view.terms[name] || "";
 }
 
 // All tokens of the film are there; a step only shows more or fewer of them.
-function paintText(view) {
+export function paintText(view) {
   const { text } = view;
   const painted = view.film.key + view.film.sharedVersion;
   if (text.painted !== painted) drawText(view);
   text.painted = painted;
-  const position = view.data.position.toLocaleString("en");
+  const position = count(view.data.position);
   text.side.textContent = "position " + position;
   let shown = text.tokens.length;
   while (shown > 0 && text.tokens[shown - 1].iteration > view.index) shown -= 1;
   const from = Math.max(0, shown - TEXT_TOKENS);
   const before = view.data.text.before + from;
-  text.before.textContent = before ? `… ${before.toLocaleString("en")} earlier tokens ` : "";
+  text.before.textContent = before ? `… ${count(before)} earlier tokens ` : "";
   const committed = [];
   text.tokens.forEach((token, place) => {
     const { span, end, node, iteration } = token;
     span.hidden = end.hidden = place < from || place >= shown;
     const now = iteration === view.index;
-    if (now) {
-      committed.push(token.shown);
-    }
+    if (now) committed.push(token.shown);
     link(span, now ? node : null);
     const className = `t p-${token.provenance}${now ? " now" : ""}`;
     if (span.className !== className) span.className = className;
   });
-  text.box.setAttribute("aria-label", `Text. This iteration stands at position ${position} and adds ${committed.join(" ")}`);
+  text.box.setAttribute(
+    "aria-label",
+    `Text. This iteration stands at position ${position} and adds ${committed.join(" ")}`,
+  );
   // After the layout of the frame, so as not to ask for one of its own.
   requestAnimationFrame(() => (text.body.scrollTop = text.body.scrollHeight));
 }
@@ -115,31 +147,32 @@ function drawText(view) {
   text.body.replaceChildren();
   text.before = html("span", "t-before", text.body);
   text.tokens = view.data.text.spans.map(([shown, provenance, node, iteration, breaks]) => {
-    const span = html("span", "t", text.body, shown);
+    const [span, end] = tokenElements(shown, breaks);
     span.title = iteration === null ? "prompt" : `${provenance}, iteration ${iteration + 1}`;
     if (iteration !== null) span.dataset.iteration = iteration;
-    const end = html(breaks ? "br" : "wbr", "", text.body);
+    text.body.append(span, end);
     return { span, end, node, iteration: iteration ?? -1, provenance, shown };
   });
 }
 
-function buildTimes(view, parent) {
+export function buildTimes(view, parent) {
   view.times = panel(view, parent, "times", "Time of this iteration", "times");
   view.times.room = watchSize(view.times.body, () => view.drawn && paintTimes(view));
 }
 
-function markTime(view) {
+export function markTime(view) {
   const { stage } = view.root.dataset;
   const now = { history: "adapt" }[stage] || stage;
   for (const line of view.times.body.children) line.classList.toggle("current", line.dataset.phase === now);
 }
 
 // A waterfall: each phase begins where the one before it ended; the draft shows its forwards one by one.
-function paintTimes(view) {
+export function paintTimes(view) {
   const { times } = view;
   const rows = view.data.times;
   times.body.replaceChildren();
-  if (!rows.length) { // replayed from stored rows
+  if (!rows.length) {
+    // replayed from stored rows
     times.side.textContent = "not measured";
     times.box.setAttribute("aria-label", "Time of this iteration: not measured");
     return;
@@ -172,4 +205,89 @@ function paintTimes(view) {
     start += row.seconds;
   }
   markTime(view);
+}
+
+export function buildCache(view, parent) {
+  view.cache = panel(view, parent, "kv", "KV rows", "kv");
+  const { side, body, box } = view.cache;
+  for (const [state, words] of KV_KEY) html("span", "kv-key " + state, side, words).title = KV_TOLD[state];
+  view.cache.strips = html("div", "kv-strips", body);
+  view.cache.foot = html("footer", "", box);
+  focusable(body, "Key/value rows");
+  // What is pointed at is told at once: the browser's own hints are slow.
+  body.addEventListener("pointerover", ({ target }) => write(view.cache.foot, target.title || view.cache.hint));
+  body.addEventListener("pointerleave", () => write(view.cache.foot, view.cache.hint));
+}
+
+export function paintCache(view) {
+  const { cache } = view;
+  const boxes = reuse(cache.strips, view.data.kv.length, () => buildCacheStrip(cache.strips));
+  const most = Math.max(...view.data.kv.map((strip) => strip.written.length));
+  const size = most > KV_SMALL ? "dense tiny" : most > KV_NUMBERED ? "dense" : "";
+  view.data.kv.forEach((strip, place) => {
+    const [head, written, after] = boxes[place].children;
+    write(head.firstChild, strip.model);
+    write(head.lastChild, strip.note);
+    paintRows(view, written, strip, true, size);
+    paintRows(view, after, strip, false, size);
+  });
+  const late = view.data.kv.some((strip) => strip.written.some(([, node]) => node < 0));
+  cache.hint = late ? KV_HINT + " · c: text read late" : KV_HINT;
+  write(cache.foot, cache.hint);
+  const told = view.data.kv.map((strip) => `${strip.model}: ${strip.note}${strip.rest && ", " + strip.rest}`);
+  cache.box.setAttribute("aria-label", `Key/value rows, ${told.join("; ")}`);
+}
+
+function buildCacheStrip(parent) {
+  const box = html("div", "kv-strip", parent);
+  const head = html("div", "kv-head", box);
+  html("b", "", head);
+  html("span", "", head);
+  for (const name of ["written", "after"]) {
+    const line = html("div", "kv-line " + name, box);
+    html("span", "kv-name", line);
+    html("div", "kv-lane", line);
+  }
+}
+
+// A line of rows: how many stood before, one square per row, and behind them how many freed ones there was no room for,
+// or which tokens of the text have no row yet.
+function paintRows(view, line, strip, asWritten, size) {
+  const [name, lane] = line.children;
+  const rows = asWritten ? strip.written : strip.after;
+  const rest = asWritten ? strip.not_drawn && `+${strip.not_drawn} freed` : strip.rest;
+  write(name, asWritten ? "written" : strip.rebuilt ? "rebuilt" : "after");
+  set(lane, "class", "kv-lane " + size);
+  const parts = reuse(lane, 1 + rows.length + (rest ? 1 : 0), () => html("span", "", lane));
+  const before = count(strip.rows_before);
+  paintPart(parts[0], "kv-before", before, before + " earlier rows, untouched", null);
+  let at = parts[0];
+  for (const [row, node, kept, moved] of rows) {
+    at = at.nextSibling;
+    const state = kept ? (moved ? "kept moved" : "kept") : "freed";
+    const told = `row ${row}: ${rowWords(view, node, kept)}${moved ? movedWords(strip, node, asWritten) : ""}`;
+    paintPart(at, "kv-cell " + state, node < 0 ? "c" : String(node), told, node < 0 ? null : node);
+  }
+  if (rest)
+    paintPart(at.nextSibling, "kv-more", rest, asWritten ? rest : rest.startsWith("next") ? REST_TOLD : END_TOLD, null);
+}
+
+function rowWords(view, node, kept) {
+  if (node < 0) return `c: text this model had not read yet, ${kept ? "kept" : "freed"}`;
+  const card = view.data.cards[node];
+  const what = `node ${node}${card ? " " + card.token : ""}`;
+  if (kept) return what + ", kept";
+  return what + (card?.state === "accepted" ? ", freed though accepted: the text ends with it" : ", freed");
+}
+
+function movedWords(strip, node, asWritten) {
+  const [other] = (asWritten ? strip.after : strip.written).filter((row) => row[1] === node);
+  return !other || node < 0 ? ", moved" : `, moved ${asWritten ? "to" : "from"} row ${other[0]}`;
+}
+
+function paintPart(element, className, text, title, node) {
+  if (element.className !== className) element.className = className;
+  write(element, text);
+  set(element, "title", title);
+  link(element, node);
 }

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from decoding.trace.records import PHASES, IterationTrace
-from viz.explain.iteration import quote, why_final
-from viz.explain.known import Known
-from viz.explain.tested_law import is_sampled, law_words
+from viz.explain.iteration import why_final
+from viz.explain.known import Known, is_sampled, law_words
+from viz.formats import byte_size, duration, number, plural
 from viz.theme import PHASE_WORDS
-from viz.tokens import milliseconds, number, plural
+from viz.tokens import quote
 
 FORWARDS, TREE, WHOLE = "draft forwards", "build tree", "whole draft"
 
@@ -176,7 +176,7 @@ def _draft_caption(iteration: IterationTrace, new: list, group: list[int], secon
     best = max(new, key=lambda node: node.path_probability)
     depths = sorted({node.depth for node in new})
     where = f"depth {depths[0]}" if len(depths) == 1 else f"depths {depths[0]} to {depths[-1]}"
-    took = f" in {milliseconds(seconds)}" if seconds is not None else ""
+    took = f" in {duration(seconds)}" if seconds is not None else ""
     forwards = "Draft forward" if len(group) == 1 else f"{len(group)} draft forwards"
     number_of = f" {group[0] + 1}" if len(group) == 1 else ""
     if iteration.draft_forwards == 0:
@@ -195,11 +195,11 @@ def _tree(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
     elif forwards_s(iteration) > 0:
         forwards = plural(len(iteration.times.draft_levels_s), "draft forward")
         caption += (
-            f": choosing and keeping them took {milliseconds(beside_s)} beside the {forwards}; with the "
-            f"{milliseconds(forwards_s(iteration))} of those, drafting took {milliseconds(whole_s)}."
+            f": choosing and keeping them took {duration(beside_s)} beside the {forwards}; with the "
+            f"{duration(forwards_s(iteration))} of those, drafting took {duration(whole_s)}."
         )
     else:
-        caption += f"; drafting took {milliseconds(whole_s)} in all, its forwards not timed one by one."
+        caption += f"; drafting took {duration(whole_s)} in all, its forwards not timed one by one."
     levels = appearance_levels(iteration)
     states = tuple(_drafted_state(entry, levels, [max(levels) + 1]) for entry in shown)
     return Phase("tree", tree_words(iteration).capitalize(), beside_s, caption, DRAFT_DETAIL, states)
@@ -241,7 +241,7 @@ def _mask(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = max(len(iteration.flatten_order), 1)
     what = f"all {rows} rows" if rows > 1 else "the one new row"
-    took = f"took {milliseconds(iteration.times.verify_s)}" if iteration.timed else "was replayed from stored rows"
+    took = f"took {duration(iteration.times.verify_s)}" if iteration.timed else "was replayed from stored rows"
     caption = f"One target pass over {what} {took}."
     compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]
     if compared:
@@ -268,14 +268,14 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     kv = iteration.kv_target
     kept = len(kv.kept_from)
     how = "recomputed by a second target pass" if kv.rebuilt else "kept"
-    moved = f", {kv.bytes_moved / 1024:,.0f} KiB moved" if kv.bytes_moved else ""
+    moved = f", {byte_size(kv.bytes_moved)} moved" if kv.bytes_moved else ""
     caption = (
         f"{plural(len(iteration.committed_ids), 'token')} committed. "
         f"Target cache: {kept} of {kv.rows_written} new rows {how}, {kv.rows_freed} freed{moved}; "
         f"it now holds {kv.rows_before + kept:,} rows."
     )
     if kv.rebuilt and iteration.timed:
-        caption += f" The second pass took {milliseconds(iteration.times.rebuild_s)} of the time."
+        caption += f" The second pass took {duration(iteration.times.rebuild_s)} of the time."
     seconds = iteration.times.commit_s + iteration.times.rebuild_s
     return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)
 

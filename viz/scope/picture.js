@@ -1,12 +1,28 @@
 // Saves the tree as a picture that stands alone: every style is written into it, title and legend stand around it.
 
+import { html, SVG_NS, svg } from "../components/dom.js";
+
 const PICTURE_STYLES = [
-  "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "opacity",
-  "font-family", "font-size", "font-weight", "font-style", "text-decoration", "paint-order", "visibility", "white-space",
+  "fill",
+  "fill-opacity",
+  "stroke",
+  "stroke-width",
+  "stroke-opacity",
+  "stroke-dasharray",
+  "stroke-linecap",
+  "opacity",
+  "font-family",
+  "font-size",
+  "font-weight",
+  "font-style",
+  "text-decoration",
+  "paint-order",
+  "visibility",
+  "white-space",
 ];
 const PICTURE_SCALE = 2;
 
-function savePicture(view, kind) {
+export function savePicture(view, kind) {
   if (view.showBars && view.data.overview) return saveBars(view);
   const { text, width, height } = treePicture(view);
   const name = "draft-tree-" + view.data.scene.scene_id.replace(/[^a-z0-9]+/gi, "-");

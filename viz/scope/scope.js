@@ -1,25 +1,47 @@
 // The scope: one selection, one phase, many views. Python sends what to draw; iterations, phases and pointing need no
 // round trip.
 
-const VIEWS = new WeakMap();
+import {
+  button,
+  clamp,
+  focusable,
+  focusStaysOn,
+  html,
+  isNew,
+  labelled,
+  reuse,
+  svg,
+  viewOf,
+  write,
+} from "../components/dom.js";
+import { duration } from "../components/formats.js";
+import { buildCard, compareWith, paintCard } from "./card.js";
+import { cancelReport, goTo, placeOf, updateFilm } from "./film.js";
+import { HINT, HINT_MORE, listenToPage, pressKey, stopPlaying } from "./keys.js";
+import { buildMask, lightMask, paintMask } from "./mask.js";
+import { lightOverview } from "./overview.js";
+import {
+  buildCache,
+  buildStrip,
+  buildText,
+  buildTimes,
+  markTime,
+  paintCache,
+  paintStrip,
+  paintText,
+  paintTimes,
+} from "./panels.js";
+import { buildTreePanel, drawTree, paintTree, showLabels } from "./tree.js";
+
 const STAGES = ["draft", "tree", "prune", "mask", "verify", "select", "commit", "history"];
-const FIRST_PHASE = "first"; // no phase has this key, so the first one is taken
 
 export default function scope(component) {
-  const { data, parentElement } = component;
-  if (!data || !(data.scene || data.film)) return;
-  let view = VIEWS.get(parentElement);
-  if (!view || view.mode !== data.mode || !parentElement.contains(view.root)) {
-    view = buildView(parentElement, data);
-    VIEWS.set(parentElement, view);
-  }
-  view.component = component;
+  const { data } = component;
+  if (!data?.mode) return;
+  const view = viewOf(component, `ds-root ds-${data.mode}`, buildView);
   listenToPage(view);
-  // The same answer again (a rerun for another reason) draws nothing.
-  const version = data.version || JSON.stringify(data);
-  if (view.version !== version) {
-    view.version = version;
-    if (data.film || data.mode === "scope") updateFilm(view, data);
+  if (isNew(view, data)) {
+    if (data.film) updateFilm(view, data);
     else updateTree(view, data);
   }
   return () => {
@@ -29,19 +51,25 @@ export default function scope(component) {
   };
 }
 
-function buildView(parentElement, data) {
-  parentElement.querySelectorAll(".ds-root").forEach((old) => old.remove());
-  const root = html("div", "ds-root ds-" + data.mode);
-  parentElement.appendChild(root);
-  const terms = (data.film ? JSON.parse(data.film.shared).terms : data.terms) || {};
+function buildView(root, data) {
+  focusable(root);
+  root.setAttribute("aria-roledescription", "decoding scope");
+  const terms = data.film ? JSON.parse(data.film.shared).terms : {};
   const view = {
-    root, terms, shadow: root.getRootNode(), mode: data.mode, marks: {},
-    selected: null, second: null, hovered: null, hoveredColumn: null, wanted: null, absent: null, playing: null,
+    root,
+    terms,
+    shadow: root.getRootNode(),
+    mode: data.mode,
+    marks: {},
+    selected: null,
+    second: null,
+    hovered: null,
+    hoveredColumn: null,
+    wanted: null,
+    absent: null,
+    playing: null,
   };
   view.phaseKey = data.phase || "select";
-  root.tabIndex = 0;
-  root.setAttribute("role", "group");
-  root.setAttribute("aria-roledescription", "decoding scope");
   const full = data.mode === "scope";
   const inner = html("div", "inner", root);
   if (full) buildStrip(view, inner);
@@ -84,7 +112,7 @@ function updateTree(view, data) {
 }
 
 // Draws everything of the iteration in `view.data`.
-function drawFrame(view) {
+export function drawFrame(view) {
   const { data } = view;
   const hadFocus = view.root.contains(view.shadow.activeElement);
   view.hovered = view.hoveredColumn = null;
@@ -122,9 +150,7 @@ function phaseIndex(view) {
 
 function buildPhases(view, parent) {
   const box = html("div", "phases", parent);
-  view.steps = html("div", "steps", box);
-  view.steps.setAttribute("role", "tablist");
-  view.steps.setAttribute("aria-label", "Phases of the iteration");
+  view.steps = labelled(html("div", "steps", box), "tablist", "Phases of the iteration");
   const line = html("div", "caption-line", parent);
   view.caption = html("p", "caption", line);
   view.caption.setAttribute("aria-live", "polite");
@@ -143,19 +169,13 @@ function drawPhases(view) {
 }
 
 function buildStep(view, place) {
-  const step = button("step", view.steps, "", null, () => choosePhase(view, place));
+  const step = button("step", view.steps, "", null, () => setPhase(view, place));
   html("span", "step-title", step);
   html("span", "step-time", step);
-  step.setAttribute("role", "tab");
-  step.setAttribute("aria-controls", "tree-panel");
+  labelled(step, "tab").setAttribute("aria-controls", "tree-panel");
 }
 
-function choosePhase(view, place) {
-  setPhase(view, place);
-  if (view.data.report_phase) view.component.setStateValue("phase", view.phaseKey);
-}
-
-function setPhase(view, place) {
+export function setPhase(view, place) {
   const { phases } = view.data.scene;
   view.phase = clamp(place, 0, phases.length - 1);
   const phase = phases[view.phase];
@@ -181,11 +201,11 @@ function setPhase(view, place) {
 
 function listen(view) {
   const nodeOf = (event) => {
-    const found = event.target.closest && event.target.closest("[data-node]");
+    const found = event.target.closest?.("[data-node]");
     return found ? Number(found.dataset.node) : null;
   };
   view.root.addEventListener("pointerover", (event) => {
-    if (event.target.closest && event.target.closest(".mask-svg, .bars")) return;
+    if (event.target.closest?.(".mask-svg, .bars")) return;
     if (view.mask) view.mask.pointed = null;
     hover(view, nodeOf(event));
   });
@@ -202,21 +222,89 @@ function listen(view) {
       if (away && left === view.hovered && !view.root.matches(":hover")) hover(view, null);
     });
   });
-  view.root.addEventListener("pointerdown", () => (view.dragged = false), true);
+  const settle = () => {
+    view.dragged = false;
+  };
+  view.root.addEventListener("pointerdown", settle, true);
   view.root.addEventListener("click", (event) => {
     const id = nodeOf(event);
     const dragged = view.dragged;
     view.dragged = false;
     if (dragged) return;
     if (id !== null) return event.shiftKey && view.mode === "scope" ? compareWith(view, id) : select(view, id);
-    const past = event.target.closest && event.target.closest("[data-iteration]");
+    const past = event.target.closest?.("[data-iteration]");
     if (past) goTo(view, Number(past.dataset.iteration));
   });
-  // A mouse click on a button leaves the focus on the scope, so that arrows and space keep their meaning.
-  view.root.addEventListener("mousedown", (event) => {
-    if (!event.target.closest || !event.target.closest("button, [data-node]")) return;
-    event.preventDefault();
-    view.root.focus({ preventScroll: true });
-  });
+  focusStaysOn(view.root, "button, [data-node]");
   view.root.addEventListener("keydown", (event) => pressKey(view, event));
+}
+
+// Ties an element to a node: pointing at it or clicking it lights the node everywhere. No node unties it.
+export function link(element, nodeId) {
+  if (nodeId === null || nodeId === undefined) delete element.dataset.node;
+  else if (element.dataset.node !== String(nodeId)) element.dataset.node = nodeId;
+}
+
+// Lights everything of a node with this class, and puts out what else had it.
+function light(view, className, id) {
+  for (const element of view.root.querySelectorAll("." + className)) {
+    if (element.dataset.node !== String(id)) element.classList.remove(className);
+  }
+  if (id === null) return;
+  for (const element of view.root.querySelectorAll(`[data-node="${id}"]`)) element.classList.add(className);
+}
+
+// Lights what is pointed at, the column pointed at in the mask, what is pinned and what it is compared with. Parts that
+// were drawn anew are found by their node, so nobody need remember them.
+export function lightAll(view) {
+  light(view, "lit", view.hovered);
+  light(view, "lit-too", view.hoveredColumn === view.hovered ? null : view.hoveredColumn);
+  light(view, "sel", view.selected);
+  light(view, "second", view.second);
+}
+
+// Points at a node, and in the mask at the node of a column as well.
+export function hover(view, id, column = null) {
+  if (view.hovered === id && view.hoveredColumn === column) return;
+  view.hovered = id;
+  view.hoveredColumn = column;
+  view.root.dataset.hovered = id ?? "";
+  if (view.mode === "scope" && view.selected === null) paintCard(view);
+  else lightAll(view);
+  lightMask(view);
+  lightOverview(view);
+}
+
+// A choice of the user: shown at once, then reported to Python.
+export function select(view, id) {
+  const mark = view.tree.marks.get(id);
+  if (mark?.node.folded) return unfold(view, mark.node.parent_id);
+  if (!mark && view.data.overview) {
+    // Folded away: it is chosen as soon as Python has opened its place.
+    view.selectedNode = id;
+    return unfold(view, view.data.overview.parents[id]);
+  }
+  setSelected(view, id);
+  view.reported = id;
+  view.component.setStateValue("selected", { ...placeOf(view), node: id });
+}
+
+export function unfold(view, node) {
+  view.component.setTriggerValue("unfold", { ...placeOf(view), node });
+}
+
+export function setSelected(view, id) {
+  view.selected = id;
+  view.absent = null;
+  paintSelection(view);
+}
+
+export function paintSelection(view) {
+  view.root.dataset.selected = view.selected ?? "";
+  view.root.dataset.second = view.second ?? "";
+  showLabels(view);
+  if (view.mode === "scope") paintCard(view);
+  else lightAll(view);
+  lightMask(view);
+  lightOverview(view);
 }

@@ -1,6 +1,13 @@
 // The tree: laid out once per scene and panel size; phases only change classes, so nothing jumps. The marks of one
 // iteration become those of the next: making some hundreds of elements anew would take longer than a frame.
 
+import { button, clamp, html, set, svg, watchSize, write } from "../components/dom.js";
+import { count } from "../components/formats.js";
+import { legendItem, marker, shapeOf } from "../components/marks.js";
+import { barLegend, buildOverview, drawOverview, resetBars } from "./overview.js";
+import { savePicture } from "./picture.js";
+import { link } from "./scope.js";
+
 const ROW_MIN = 13;
 const ROW_MAX = 56;
 const DETAIL_ROW = 22;
@@ -9,8 +16,14 @@ const SMALLEST_TEXT = 0.85;
 const MANY = 30; // from this many nodes on the note is long
 const HIT = 10; // radius in which the pointer finds a mark
 const PAD = { left: 22, right: 14, top: 30, bottom: 12 };
+const TIGHT = 0.6; // columns closer than this would lay labels on the marks after them: labels are cut
+const LEAST_COLUMN = 26; // pixels between columns that a tree is never squeezed below by itself
+const MARK_ROW = 11; // rows closer than this get smaller marks
+const COMMITTED = new Set(["accepted", "recovered", "bonus", "fallback"]);
+const LABEL_RANKS = { root: 80, accepted: 70, recovered: 75, bonus: 75, fallback: 75, rejected: 50, fold: 10 };
+const ZOOMS = new Map(); // by run
 
-function buildTreePanel(view, parent) {
+export function buildTreePanel(view, parent) {
   const tree = { box: html("section", "panel tree", parent) };
   tree.box.id = "tree-panel";
   tree.box.setAttribute("role", view.mode === "scope" ? "tabpanel" : "group");
@@ -32,7 +45,8 @@ function buildTreePanel(view, parent) {
   button("tool tree-only", tools, "+", "Zoom in", () => zoomBy(view, 1.3));
   button("tool tree-only", tools, "−", "Zoom out", () => zoomBy(view, 1 / 1.3));
   button("tool", tools, "⤢", "Show the whole tree (double click)", () => resetZoom(view));
-  if (view.mode === "scope") button("tool words tree-only", tools, "svg", "Save this picture as SVG", () => savePicture(view, "svg"));
+  if (view.mode === "scope")
+    button("tool words tree-only", tools, "svg", "Save this picture as SVG", () => savePicture(view, "svg"));
   button("tool words", tools, "png", "Save this picture as PNG", () => savePicture(view, "png"));
   tree.zoom = { kx: 1, ky: 1, x: 0, y: 0, user: false };
   tree.pool = [];
@@ -45,17 +59,21 @@ function buildTreePanel(view, parent) {
   });
 }
 
-function drawTree(view) {
+export function drawTree(view) {
   const { tree } = view;
   const { scene } = view.data;
   if (tree.title) tree.title.textContent = tree.title.title = scene.title;
   tree.svg.setAttribute("aria-label", scene.summary);
   tree.box.classList.toggle("many", scene.total > MANY);
   tree.box.setAttribute("aria-label", `Draft tree: ${scene.note}`);
-  tree.pool.splice(scene.nodes.length).forEach(({ group, edge }) => (group.remove(), edge.remove()));
+  tree.pool.splice(scene.nodes.length).forEach(({ group, edge }) => {
+    group.remove();
+    edge.remove();
+  });
   tree.marks = new Map();
   scene.nodes.forEach((node, place) => {
-    const mark = (tree.pool[place] ??= buildMark(tree, place));
+    tree.pool[place] ??= buildMark(tree, place);
+    const mark = tree.pool[place];
     mark.node = node;
     drawMark(mark, Boolean(view.marks[node.node_id]));
     tree.marks.set(node.node_id, mark);
@@ -187,7 +205,7 @@ function cutLabels(view) {
 }
 
 // Of labels that would lie on each other the less important wait for more room.
-function showLabels(view) {
+export function showLabels(view) {
   const { tree } = view;
   const { kx, ky } = tree.zoom;
   const half = 6.5 * textSize(tree);
@@ -217,21 +235,20 @@ function labelRank(view, mark) {
   const id = mark.node.node_id;
   if (id === view.selected || id === view.second) return 100;
   if (id === view.hovered) return 95;
-  const order = { root: 80, accepted: 70, recovered: 75, bonus: 75, fallback: 75, rejected: 50, fold: 10 };
-  return (order[mark.node.state] || 20) + mark.node.width;
+  return (LABEL_RANKS[mark.node.state] || 20) + mark.node.width;
 }
 
 // Legend and note below the tree, or below the bars where those are shown.
-function paintFoot(view) {
+export function paintFoot(view) {
   const { legend, note, there } = view.tree;
   if (view.showBars && view.data.overview) {
     barLegend(view, legend);
-    note.textContent = `all ${view.data.overview.count.toLocaleString("en")} nodes · height = path probability`;
+    note.textContent = `all ${count(view.data.overview.count)} nodes · height = path probability`;
     note.title = "Each bar lies inside its parent's; what stays empty the draft left to other tokens. The wheel zooms.";
     return;
   }
   legend.replaceChildren();
-  for (const item of view.data.legend) if (there && there.has(item.state)) legendItem(legend, item);
+  for (const item of view.data.legend) if (there?.has(item.state)) legendItem(legend, item);
   paintNote(view);
 }
 
@@ -241,10 +258,14 @@ function paintNote(view) {
   const marked = Object.keys(view.marks).length;
   const diff = marked ? " · " + marked + " framed: " + Object.values(view.marks)[0] : "";
   write(note, view.data.scene.note + (labels || "") + diff + " · width = path probability");
-  set(note, "title", note.textContent + ". Click a fold to open it, point at a node to read it, zoom in for more labels.");
+  set(
+    note,
+    "title",
+    note.textContent + ". Click a fold to open it, point at a node to read it, zoom in for more labels.",
+  );
 }
 
-function paintTree(view) {
+export function paintTree(view) {
   const phase = view.data.scene.phases[view.phase];
   const there = new Set(phase.states);
   view.tree.there = there;
@@ -258,7 +279,127 @@ function paintTree(view) {
       element.classList.remove("s-" + mark.state);
       element.classList.add("s-" + state);
     }
-    set(mark.shape, "d", SHAPES[state] || DISC);
+    set(mark.shape, "d", shapeOf(state));
     mark.state = state;
   });
+}
+
+// Zoom and drag: what the user set stays across phases and iterations, and with its run when pages change.
+export function recallZoom(view) {
+  view.tree.zoom = ZOOMS.get(view.film.key) || { kx: 1, ky: 1, x: 0, y: 0, user: false };
+}
+
+// The whole tree if its labels stay readable, else the root and what was committed, squeezed as far as that needs;
+// where even that is too wide, the end of it.
+function fitView(view, floor, floorX) {
+  const { tree } = view;
+  const path = committedBox(view);
+  const roomX = tree.width - PAD.left - PAD.right;
+  const roomY = tree.height - PAD.top - PAD.bottom;
+  const readable = Math.max(tree.fit, floor);
+  const ky = clamp((roomY - 16) / Math.max(path.bottom - path.top, 1), tree.fit, readable);
+  const step = Math.min(...tree.columns.slice(1).map((column, depth) => column.x - tree.columns[depth].x));
+  const kx = Math.min(Math.max(readable, floorX), Math.max(path.widest(roomX), LEAST_COLUMN / step));
+  const hidden = path.right(kx) - roomX;
+  const x = PAD.left - (hidden > 1 ? hidden : 0);
+  const spanY = tree.extent.height * ky;
+  const middle = (path.bottom - path.top) * ky <= roomY ? (path.top + path.bottom) / 2 : path.end;
+  const y =
+    spanY <= roomY + 1 ? PAD.top + (roomY - spanY) / 2 : PAD.top - clamp(middle * ky - roomY / 2, 0, spanY - roomY);
+  tree.zoom = { kx, ky, x, y, user: false };
+}
+
+// The room that root, accepted nodes and final token take with their labels: `right` at a zoom, `widest` the zoom at
+// which they fit a width; `end` is the height of the last of them. Text never gets smaller than `SMALLEST_TEXT`.
+function committedBox(view) {
+  const marks = [...view.tree.marks.values()].filter(({ node }) => !node.node_id || COMMITTED.has(node.state));
+  const heights = marks.map((mark) => mark.y);
+  const last = marks.reduce((best, mark) => (mark.x > best.x ? mark : best));
+  const right = (kx) => Math.max(...marks.map((mark) => mark.x * kx + mark.wide * Math.max(kx, SMALLEST_TEXT)));
+  const widest = (room) => {
+    const scaled = Math.min(...marks.map((mark) => room / (mark.x + mark.wide)));
+    if (scaled >= SMALLEST_TEXT) return scaled;
+    return Math.min(...marks.map((mark) => (room - mark.wide * SMALLEST_TEXT) / Math.max(mark.x, 1)));
+  };
+  return { right, widest, top: Math.min(...heights), bottom: Math.max(...heights), end: last.y };
+}
+
+// Marks and text keep a readable size at any zoom: they are scaled back by what the world is scaled.
+function applyZoom(view) {
+  const { tree } = view;
+  const { kx, ky, x, y } = tree.zoom;
+  if (view.film) ZOOMS.set(view.film.key, tree.zoom);
+  const size = textSize(tree);
+  const row = tree.row * ky;
+  const pin = tree.crowded || row < MARK_ROW ? clamp(row / 12, 0.42, size) : size;
+  set(tree.world, "transform", `translate(${x},${y}) scale(${kx},${ky})`);
+  for (const mark of tree.marks.values()) {
+    set(mark.group, "transform", `translate(${mark.x},${mark.y}) scale(${size / kx},${size / ky})`);
+  }
+  tree.world.style.setProperty("--pin", pin === size ? "none" : `scale(${pin / size})`);
+  // Where marks stand close the pointer finds the nearest: what it hits ends halfway to the next one.
+  tree.world.style.setProperty(
+    "--hit",
+    row < 2 * HIT * size ? `scale(${Math.max(row / 2, 2.5) / HIT / size})` : "none",
+  );
+  const right = x + tree.extent.width * kx > tree.width + 4;
+  const below = y + tree.extent.height * ky > tree.height + 4;
+  tree.more.classList.toggle("shown", right || below || x < 0 || y < PAD.top - 24);
+  drawHeads(view);
+  cutLabels(view);
+  showLabels(view);
+}
+
+function listenZoom(view) {
+  const { tree } = view;
+  tree.svg.addEventListener(
+    "wheel",
+    (event) => {
+      // Trees that stand in a scrolling page leave the wheel to the page unless they have the focus.
+      if (view.data.mode === "compact" && !event.ctrlKey && !view.root.contains(view.shadow.activeElement)) return;
+      event.preventDefault();
+      const box = tree.svg.getBoundingClientRect();
+      zoomBy(view, Math.exp(-event.deltaY * 0.0016), event.clientX - box.left, event.clientY - box.top);
+    },
+    { passive: false },
+  );
+  tree.svg.addEventListener("dblclick", () => resetZoom(view));
+  tree.svg.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    tree.drag = { x: event.clientX, y: event.clientY, from: { ...tree.zoom }, moved: false, id: event.pointerId };
+  });
+  tree.svg.addEventListener("pointermove", (event) => {
+    const { drag } = tree;
+    if (!drag || !(event.buttons & 1)) return;
+    const dx = event.clientX - drag.x;
+    const dy = event.clientY - drag.y;
+    if (!drag.moved && Math.hypot(dx, dy) < 4) return;
+    // Captured only once it is a drag: a captured pointer would take the click away from the node.
+    if (!drag.moved) tree.svg.setPointerCapture(drag.id);
+    drag.moved = true;
+    tree.zoom = { ...drag.from, x: drag.from.x + dx, y: drag.from.y + dy, user: true };
+    applyZoom(view);
+  });
+  tree.svg.addEventListener("pointerup", () => {
+    view.dragged = Boolean(tree.drag?.moved);
+    tree.drag = null;
+  });
+}
+
+export function zoomBy(view, factor, atX, atY) {
+  const { tree } = view;
+  const px = atX === undefined ? tree.width / 2 : atX;
+  const py = atY === undefined ? tree.height / 2 : atY;
+  const { kx, ky, x, y } = tree.zoom;
+  const nextY = clamp(ky * factor, Math.min(tree.fit, 1) * 0.6, Math.max(4, 30 / tree.row));
+  // A squeezed tree needs height more than width when one looks closer.
+  const nextX = tree.crowded ? kx * (nextY / ky) ** 0.4 : (kx * nextY) / ky;
+  tree.zoom = { kx: nextX, ky: nextY, x: px - ((px - x) * nextX) / kx, y: py - ((py - y) * nextY) / ky, user: true };
+  applyZoom(view);
+}
+
+export function resetZoom(view) {
+  if (view.showBars && view.data.overview) return resetBars(view);
+  fitView(view, 0, 0);
+  applyZoom(view);
 }

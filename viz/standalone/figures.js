@@ -1,4 +1,5 @@
 // Draws the figures of the page and saves them: Plotly makes SVG and PNG in the browser.
+
 {
   const figures = JSON.parse(document.getElementById("data").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -15,7 +16,10 @@
 
   const save = (place, format) => {
     const figure = document.getElementById("figure-" + place);
-    const filename = figures[place].name.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 60);
+    const filename = figures[place].name
+      .toLowerCase()
+      .replace(/[^a-z0-9]+/g, "-")
+      .slice(0, 60);
     const { offsetWidth: width, offsetHeight: height } = figure;
     window.Plotly.downloadImage(figure, { format, filename, width, height, scale: 2 });
   };

@@ -18,8 +18,8 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from decoding.trace.records import RunTrace
-from viz.component_files import scope_script, scope_style
-from viz.scope.film import film_data, make_frame, window_around
+from viz.components import component_script, component_style
+from viz.scope.data import film_data, make_frame, window_around
 
 FOLDER = Path(__file__).parent
 # What Streamlit hands to components as CSS variables, from .streamlit/config.toml (a test compares them).
@@ -54,7 +54,8 @@ def scope_html(
     data = {"scope": film_data(run, "saved", window, frames, ask), "first": window.start, "last": window.stop - 1}
     body = f'<header><b>Draftscope</b> <span>{html.escape(told)}</span><span id="told"></span></header>'
     body += '<main id="scope"></main>'
-    return _page(f"{run.label}, iteration {index + 1}", body, scope_style(), [scope_script() + _file("scope.js")], data)
+    style, script = component_style("scope/scope.css"), component_script("standalone/scope.js")
+    return _page(f"{run.label}, iteration {index + 1}", body, style, [script], data)
 
 
 def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str) -> str:
@@ -71,7 +72,7 @@ def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str
         parts.append(f'<section><h2>{html.escape(heading)}</h2>{buttons}<div id="figure-{place}"></div></section>')
     body = f"<header><b>Draftscope</b> <span>{html.escape(title)}</span></header><main>{''.join(parts)}</main>"
     data = [{"name": heading, "themes": [json.loads(each.to_json()) for each in both]} for heading, *both in figures]
-    return _page(title, body, "", [get_plotlyjs(), _file("figures.js")], data)
+    return _page(title, body, "", [get_plotlyjs(), component_script("standalone/figures.js")], data)
 
 
 def _page(title: str, body: str, style: str, scripts: Sequence[str], data: dict) -> str:

@@ -1,10 +1,12 @@
-
 // A page of its own: no Python answers here, so the page says what it does not hold.
+
+import { labelled } from "../components/dom.js";
+import scope from "../scope/scope.js";
+
 {
   const { scope: data, first, last } = JSON.parse(document.getElementById("data").textContent);
   const parentElement = document.getElementById("scope");
-  const told = document.getElementById("told");
-  told.setAttribute("role", "status");
+  const told = labelled(document.getElementById("told"), "status");
 
   const show = () => scope({ data, parentElement, setStateValue, setTriggerValue });
   const setStateValue = (name, value) => {

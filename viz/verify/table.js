@@ -1,21 +1,22 @@
 // The table of all verifiers on one tree. Python sends what to draw; token text only ever goes through textContent.
 
+import { clamp, html, isNew, keepingFocus, labelled, viewOf } from "../components/dom.js";
+import { number } from "../components/formats.js";
+
 const LEAST_TICK = 0.005;
 
 export default function verifierTable(component) {
   const { data } = component;
-  if (!data || !data.rows) return;
+  if (!data?.rows) return;
   const table = viewOf(component, "vt-root", buildTable);
-  if (!table) return;
+  if (!isNew(table, data)) return;
   table.data = data;
   table.selected = data.selected;
   keepingFocus(table.root, "name", () => draw(table));
 }
 
-function buildTable(parentElement) {
-  const table = { root: html("div", "vt-root", parentElement) };
-  table.root.setAttribute("role", "grid");
-  table.root.setAttribute("aria-label", "Verifiers on this tree");
+function buildTable(root) {
+  const table = { root: labelled(root, "grid", "Verifiers on this tree") };
   listen(table);
   return table;
 }
@@ -23,14 +24,12 @@ function buildTable(parentElement) {
 function draw(table) {
   const { root, data } = table;
   root.replaceChildren();
-  const head = html("div", "vt-head", root);
-  head.setAttribute("role", "row");
+  const head = labelled(html("div", "vt-head", root), "row");
   for (const { title, said, about, key } of data.heads) {
-    const cell = html("div", "", head);
-    cell.setAttribute("role", "columnheader");
-    cell.title = about;
-    html("b", "", cell, title);
-    const line = html("span", key ? "key" : "", cell, said);
+    const box = labelled(html("div", "", head), "columnheader");
+    box.title = about;
+    html("b", "", box, title);
+    const line = html("span", key ? "key" : "", box, said);
     for (const words of key || []) html("span", "", line, words);
   }
   table.rows = new Map();
@@ -39,13 +38,14 @@ function draw(table) {
 }
 
 function drawRow(table, row) {
-  const line = html("div", "vt-row" + (row.refusal ? " refused" : "") + (row.own ? " own" : ""), table.root);
-  line.setAttribute("role", "row");
+  const className = "vt-row" + (row.refusal ? " refused" : "") + (row.own ? " own" : "");
+  const line = labelled(html("div", className, table.root), "row");
   line.dataset.name = row.name;
   line.title = row.about;
   const name = cell("name", line);
   html("span", "", name, row.label);
-  if (row.own) html("i", "", name, row.own).title = "The verifier that this tree was verified with, and the draws it made then";
+  if (row.own)
+    html("i", "", name, row.own).title = "The verifier that this tree was verified with, and the draws it made then";
   if (row.refusal) {
     cell("reason", line).textContent = row.refusal;
     line.setAttribute("aria-disabled", "true");
@@ -53,14 +53,14 @@ function drawRow(table, row) {
   }
   line.tabIndex = 0;
   const expected = cell("expected", line);
-  html("b", row.best ? "best" : "", expected, row.expected.toFixed(2));
+  html("b", row.best ? "best" : "", expected, number(row.expected, 2));
   const lane = html("span", "lane", expected);
   html("span", "bar", lane).style.width = (100 * row.expected) / table.data.most + "%";
   const seed = cell("seed", line);
   html("b", "", seed, String(row.tokens));
   const text = html("span", "tokens", seed);
-  for (const token of row.path) html("span", "t accepted", text, token);
-  if (row.final) html("span", "t " + row.kind, text, row.final).title = row.kind + " token";
+  for (const token of row.path) html("span", "t p-drafted", text, token);
+  if (row.final) html("span", "t p-" + row.kind, text, row.final).title = row.kind + " token";
   html("small", "", seed, row.stop);
   seed.title = row.walk;
   spread(line, row, table.data.longest);
@@ -77,8 +77,8 @@ function spread(line, row, longest) {
     const rolled = row.rolled ? row.rolled[place] || 0 : null;
     if (rolled) html("span", "bar", column).style.height = (100 * rolled) / most + "%";
     if (exact >= LEAST_TICK) html("span", "tick", column).style.bottom = (100 * exact) / most + "%";
-    const words = [`${place + 1} ${place ? "tokens" : "token"}: exact ${exact.toFixed(3)}`];
-    if (rolled !== null) words.push(`re-rolled ${rolled.toFixed(3)}`);
+    const words = [`${place + 1} ${place ? "tokens" : "token"}: exact ${number(exact, 3)}`];
+    if (rolled !== null) words.push(`re-rolled ${number(rolled, 3)}`);
     column.title = words.join(", ");
   }
 }
@@ -95,7 +95,7 @@ function listen(table) {
     const step = { ArrowDown: 1, ArrowUp: -1, Enter: 0, " ": 0 }[event.key];
     if (!row || step === undefined) return;
     event.preventDefault();
-    const next = names[Math.min(Math.max(names.indexOf(row.dataset.name) + step, 0), names.length - 1)];
+    const next = names[clamp(names.indexOf(row.dataset.name) + step, 0, names.length - 1)];
     table.rows.get(next).focus();
     select(table, next);
   });
@@ -117,7 +117,5 @@ function paintSelection(table) {
 }
 
 function cell(className, line) {
-  const box = html("div", className, line);
-  box.setAttribute("role", "gridcell");
-  return box;
+  return labelled(html("div", className, line), "gridcell");
 }

@@ -16,18 +16,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from decoding.common.commands import run_main
-from decoding.common.errors import ExperimentError
-from decoding.costs.latency import latency_model
-from decoding.costs.measuring import machine_words
-from decoding.experiments.command import add_pair_arguments, pair_from, print_table, save_figures
+from decoding.common.errors import ExperimentError, run_main
+from decoding.costs.measuring import latency_model, machine_words
+from decoding.experiments.command import add_pair_arguments, pair_from, print_table, save_records
 from decoding.experiments.estimates import estimate
-from decoding.experiments.homes import all_experiments
+from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.models.pair import Pair
 from decoding.papers.judge import grid_name
-from decoding.selector.actions import ACTIONS, Action
-from decoding.selector.latency import WAYS, LatencyModel
+from decoding.selector.actions import ACTIONS, WAYS, Action, LatencyModel
 from decoding.session.session import unrecorded
 
 GRID = "action_times"
@@ -99,11 +96,7 @@ def main() -> int:
     records = [record for _, row in rows.iterrows() for record in records_of(row, model)]
     print(f"{pair.info.name} on {machine_words(pair)}, {len(rows)} runs\n")
     table(records)
-    took_s = time.perf_counter() - started
-    print(f"{took_s:.0f} s")
-    save_figures(
-        args, "action_times", {"pair": pair.info.name, "took_s": took_s, "records": records}, pair.target.device
-    )
+    save_records(args, "action_times", pair, records, started)
     return 0
 
 

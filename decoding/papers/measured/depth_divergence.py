@@ -9,11 +9,13 @@ are left out.
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError
+import torch
+
+from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
@@ -21,15 +23,18 @@ from decoding.experiments.command import (
     encode,
     pair_from,
     print_table,
-    save_figures,
+    save_records,
 )
 from decoding.experiments.estimates import estimate
+from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
-from decoding.papers.measured.offline_trees import Root, roots
-from decoding.sampling.sampling import Sampling
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.session.session import DecodeSession, Limits
+from decoding.tree.draft import Draft
+from decoding.verifiers import VERIFIERS
+from decoding.verifiers.base import VerifiedTree
 from decoding.verifiers.theory import SOLVERS, acceptance_rate, l1_distance
-from decoding.verifiers.verified_tree import VerifiedTree
 
 SAMPLINGS = tuple(Sampling(temperature) for temperature in (0.2, 0.4, 0.6, 0.8, 1.0, 1.2)) + tuple(
     Sampling(1.0, top_p) for top_p in (0.9, 0.99)
@@ -37,6 +42,58 @@ SAMPLINGS = tuple(Sampling(temperature) for temperature in (0.2, 0.4, 0.6, 0.8, 
 DEPTHS, DRAWS, SPACING = 8, (1, 2, 3, 4), 16
 LAWS = "laws"  # the line of figures that no solver has a part in
 Figures = dict[tuple[str, int], dict[str, float]]  # by line and depth
+MOST_DEPTH = 32  # of a tree below a root
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A drafted tree with the target's laws on it."""
+
+    draft: Draft
+    target: TargetRows
+    draft_forwards: int
+
+    @property
+    def nodes(self) -> int:
+        """Verified nodes, the root not counted."""
+        return len(self.draft.order) - 1
+
+    def expected(self, verifiers: tuple[str, ...]) -> dict[str, float]:
+        """Exact expected tokens under each verifier."""
+        tree = VerifiedTree(self.draft, self.target)
+        return {name: VERIFIERS[name]().decide(tree).expected_tokens for name in verifiers}
+
+
+@dataclass
+class Root:
+    """A place in the target's text from which trees are drafted."""
+
+    session: DecodeSession
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether the text repeats itself here."""
+        return self.session.in_loop
+
+    def tree(self, method: Method) -> Tree:
+        """The method's tree here, with the target's laws as ready-made rows, so that many verifiers share them."""
+        session = self.session
+        limits = replace(session.limits, max_new_tokens=session.new_tokens + MOST_DEPTH + 1)
+        draft, target = session.fork(fitted(method, session.sampling), limits, session.sampling).peek()
+        laws = torch.stack([target.law(row) for row in range(len(target))])
+        return Tree(draft, TargetRows(None, session.sampling, probs=laws), len(draft.rows))
+
+
+def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tuple[int, ...]) -> list[Root]:
+    """Sessions that stand at some positions of one text that the target writes."""
+    plain = fitted(METHODS["linear"].with_settings(length=1), sampling)
+    limits = Limits(positions[-1] + 3, ignore_end_of_text=True, record="none")
+    session, found = DecodeSession(pair, plain, prompt_ids, sampling, limits), []
+    while not session.finished and len(found) < len(positions):
+        if session.new_tokens >= positions[len(found)]:
+            found.append(Root(session.fork(sampling=replace(sampling, seed=len(found)))))
+        session.step()
+    return found
 
 
 def figures_along(root: Root, paths: int, solvers: Sequence[str]) -> Figures:
@@ -107,8 +164,6 @@ def main() -> int:
     started = time.perf_counter()
     pair = pair_from(args)
     prompts = choose_prompts(args.prompts, args.count or (2 if args.quick else 24))
-    if not prompts:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
     count, paths = args.roots or (1 if args.quick else 3), 1 if args.quick else 2
     samplings = SAMPLINGS[4:5] if args.quick else SAMPLINGS
     solvers = [name for name in SOLVERS if not (args.quick and name == "khisti")]
@@ -120,11 +175,7 @@ def main() -> int:
           f"{len(samplings)} samplings of the target, draft temperature 1; acceptance at {DRAWS[-1]} draws; exact on "
           "every path, means over prompts\n")  # fmt: skip
     table(records)
-    took_s = time.perf_counter() - started
-    print(f"{took_s:.0f} s")
-    save_figures(
-        args, "depth_divergence", {"pair": pair.info.name, "took_s": took_s, "records": records}, pair.target.device
-    )
+    save_records(args, "depth_divergence", pair, records, started)
     return 0
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from statistics import mean
 from typing import Any
 
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError
+from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
@@ -20,7 +19,7 @@ from decoding.experiments.command import (
     encode,
     pair_from,
     print_table,
-    save_figures,
+    save_records,
 )
 from decoding.experiments.estimates import estimate
 from decoding.methods.methods import METHODS
@@ -82,8 +81,6 @@ def main() -> int:
     started = time.perf_counter()
     pair = pair_from(args)
     prompts = choose_prompts(args.prompts, args.count or (4 if args.quick else 16))
-    if not prompts:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
     limits = Limits(args.max_new_tokens or (32 if args.quick else 128), ignore_end_of_text=True, record="full")
     records = []
     for temperature in TEMPERATURES:
@@ -96,11 +93,7 @@ def main() -> int:
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {limits.max_new_tokens} tokens, "
           f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts\n")  # fmt: skip
     table(records)
-    took_s = time.perf_counter() - started
-    print(f"{took_s:.0f} s")
-    save_figures(
-        args, "draft_acceptance", {"pair": pair.info.name, "took_s": took_s, "records": records}, pair.target.device
-    )
+    save_records(args, "draft_acceptance", pair, records, started)
     return 0
 
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from decoding.common.commands import run_main
-from decoding.common.errors import PromptError
+from decoding.common.errors import run_main
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
@@ -24,15 +23,14 @@ from decoding.experiments.command import (
     encode,
     pair_from,
     print_table,
-    save_figures,
+    save_records,
 )
 from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
 from decoding.papers.dyspec import COUNTS, MADE
 from decoding.session.session import DecodeSession, Limits
-from decoding.trace.node_orders import NODE_ORDERS, ORDER_NAMES, breadth_first, depth_first
-from decoding.trace.tree_mask import TreeMask, count_blocks
+from decoding.trace.tree_mask import NODE_ORDERS, ORDER_NAMES, TreeMask, breadth_first, count_blocks, depth_first
 
 SIZES, PREFIXES, BLOCKS = (64, 128, 256, 512, 1024, 2048), (0, 500, 1000, 2000), (16, 32, 64, 128)
 PAPER_BLOCK = 32
@@ -228,8 +226,6 @@ def main() -> int:
     started = time.perf_counter()
     pair = pair_from(args)
     chosen = choose_prompts(args.prompts, 2 if args.quick else 8)
-    if not chosen:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
     prompts = [encode(pair, prompt.text) for prompt in chosen]
     sizes = (64, 256) if args.quick else SIZES
     records = random_table(sizes, 4 if args.quick else 20)
@@ -238,10 +234,7 @@ def main() -> int:
     tokens = identical_tokens(pair, prompts, 32 if args.quick else 128)
     if not (args.quick or args.no_kernels):
         records += kernel_table((256, 512, 1024, 2048), (0, 1000), pair.target.device)
-    took_s = time.perf_counter() - started
-    print(f"{took_s:.0f} s")
-    figures = {"pair": pair.info.name, "took_s": took_s, "tokens": tokens, "records": records}
-    save_figures(args, "mask_order", figures, pair.target.device)
+    save_records(args, "mask_order", pair, records, started, tokens=tokens)
     return 0
 
 

@@ -18,7 +18,7 @@ from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import recorded_run, recorded_runs
 from decoding.trace.records import IterationTrace, PairInfo
 from pages.ui.app.links import Link, View, decode, encode
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     Asked,
@@ -31,12 +31,19 @@ from pages.ui.common.state import (
     selected_iteration,
     selected_node,
 )
-from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, address_is, found_again, start_job
-from pages.ui.widgets.controls import DEFAULT_METHOD, DEFAULT_PROMPT, OWN_TEXT, sample_prompts, set_method
-from pages.ui.widgets.settings import DEFAULT_NEW_TOKENS, SAMPLING, setting_key
+from pages.ui.widgets.controls import (
+    DEFAULT_METHOD,
+    DEFAULT_NEW_TOKENS,
+    DEFAULT_PROMPT,
+    OWN_TEXT,
+    SAMPLING,
+    sample_prompts,
+    set_method,
+    setting_key,
+)
+from viz.formats import plural
 from viz.scope.phases import FINAL_ID
-from viz.tokens import plural
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
@@ -76,6 +83,11 @@ def restore(slot: str) -> None:
     st.session_state[OBEYED] = True
     going = found_again(slot)
     asked = {name: st.query_params.get_all(name) for name in st.query_params}
+    if not torch_there():  # there are no widgets to set: a link leads to a place in a recorded run, or nowhere
+        if asked and "recorded" not in asked:
+            st.session_state[SAID] = f"The link asks for a run that would have to be decoded. {NEEDS_TORCH}"
+            return
+        asked = {name: asked[name] for name in ("recorded", "iteration", "node") if name in asked}
     view, said = decode(asked, recorded_runs())
     st.session_state[SAID] = said
     if view == View():
@@ -92,9 +104,6 @@ def go_there(prompt: "PromptChoice", method: "Method | None", sampling: "Samplin
     """Decode to the place an address asked for, with what the widgets hold; nothing where none was asked for."""
     view = st.session_state.pop(GOAL, None)
     if view is None or method is None:  # settings that contradict one another are told beside their widgets
-        return
-    if not torch_there():
-        st.session_state[SAID] = f"The link asks for a run that would have to be decoded. {NEEDS_TORCH}"
         return
     models = manager()
 
@@ -146,12 +155,12 @@ def link_here(asked: Asked | None) -> Link:
     return Link(encode(View(**picks)).query, lacks)
 
 
-def keep_address(link: Link, page: str = "step_through") -> None:
+def keep_address(link: Link) -> None:
     """Have the address bar show a link, without a new entry in the browser's history."""
     address_is(parse_qs(link.query))
     st.html(HIDDEN)
     with st.container(key="address_area"):
-        _component(key="address", data={"query": link.query, "page": page})
+        _component(key="address", data={"query": link.query, "page": "step_through"})
 
 
 def link_box(link: Link) -> None:

@@ -6,16 +6,15 @@ import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
 from decoding.trace.records import IterationTrace, RunTrace
+from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
-from pages.ui.common.menu import PAGES, ROOT
-from pages.ui.common.models import parameters
 from pages.ui.learn.tour import current_tour, show_step, start_tour
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree
 from viz.explain.iteration import lost_node
-from viz.scope.data import compact_data
-from viz.scope.text_strip import iteration_spans
+from viz.formats import duration, parameters, plural
+from viz.scope.panels import iteration_spans
 from viz.theme import MARKS
-from viz.tokens import milliseconds, plural, visible
+from viz.tokens import visible
 
 TREE_HEIGHT = 372
 # Steps of the story and the phase of the tree that goes with each; the draft is shown whole, pruned nodes marked.
@@ -102,20 +101,20 @@ def draw_iteration() -> None:
             "Step", list(STEPS), default="3 Accept", key="home_step", label_visibility="collapsed", required=True
         )
         phase = STEPS[step]
-        data = compact_data(iteration, scene_id=f"home:{phase}", phase=phase)
         with st.container(key="home_tree_area"):
-            scope(data, key="home_tree", height=TREE_HEIGHT)
+            lone_tree(iteration, "home_tree", TREE_HEIGHT, f"home:{phase}", phase=phase)
     with right:
-        told = "".join(_step_html(name, words, name == step) for name, words in _steps(run, iteration).items())
-        st.html(told)
+        told = (
+            f'<div class="home-step{" current" * (name == step)}"><b>{html.escape(name)}</b>{html.escape(words)}</div>'
+            for name, words in _steps(run, iteration).items()
+        )
+        st.html("".join(told))
     st.html(_text_html(run, iteration))
 
 
 def draw_next() -> None:
     """Where to go from here, and what was recorded."""
-    there = {label: words for label, words in NEXT.items() if (ROOT / PAGES[label]).is_file()}
-    places = st.columns(max(len(there), 1), gap="xsmall")
-    for place, (label, (icon, words)) in zip(places, there.items(), strict=True):
+    for place, (label, (icon, words)) in zip(st.columns(len(NEXT), gap="xsmall"), NEXT.items(), strict=True):
         with place.container(border=True, key=f"home_next_{label}"):
             st.page_link(PAGES[label], label=f"**{label}**", icon=icon)
             st.caption(words)
@@ -138,20 +137,15 @@ def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
     final, committed = visible(iteration.final_text or ""), plural(len(iteration.committed_ids), "token")
     gained = "comes for free" if lost_node(iteration) is None else "follows, which had been drafted and pruned"
     return {
-        "1 Draft": f"In {passes} ({milliseconds(times.draft_s)}) the draft grows {drafted} below the last token, wider "
+        "1 Draft": f"In {passes} ({duration(times.draft_s)}) the draft grows {drafted} below the last token, wider "
         f"where it is unsure. {iteration.drafted - iteration.verified} unlikely ones are pruned.",
-        "2 Verify": f"The target reads the {iteration.verified} others in one pass ({milliseconds(times.verify_s)}). "
+        "2 Verify": f"The target reads the {iteration.verified} others in one pass ({duration(times.verify_s)}). "
         "A mask lets each node see the text and its own ancestors only.",
         "3 Accept": f"Where both agree the tokens stay: {len(iteration.accepted)} of them, ‘{accepted}’. Where they "
         f"part, the target's own token ‘{final}’ {gained}.",
         "4 Commit": f"{committed} for one pass. {len(cache.kept_from)} of {cache.rows_written} new cache rows stay: "
         f"root and {len(iteration.accepted)} accepted nodes. ‘{final}’ gets its row in the next pass, as its root.",
     }
-
-
-def _step_html(name: str, words: str, current: bool) -> str:
-    place = "home-step current" if current else "home-step"
-    return f'<div class="{place}"><b>{html.escape(name)}</b>{html.escape(words)}</div>'
 
 
 def _text_html(run: RunTrace, iteration: IterationTrace) -> str:

@@ -19,8 +19,7 @@ from urllib.parse import quote_plus, urlencode
 
 from decoding.common.settings import SettingInfo
 from decoding.trace.records import Setting
-from pages.ui.widgets.controls import DEFAULT_METHOD, prompt_words, sample_prompts
-from pages.ui.widgets.settings import SAMPLING
+from pages.ui.widgets.controls import DEFAULT_METHOD, SAMPLING, prompt_words, sample_prompts
 from viz.scope.phases import FINAL_ID
 from viz.tokens import visible
 
@@ -188,7 +187,9 @@ def _setting(info: SettingInfo, text: str) -> Setting:
     """A setting by the type of its default, within what its widget offers."""
     if isinstance(info.default, bool):
         return _switch(text)
-    choices = _verifiers() if info.name == "verifier" else info.choices
+    from decoding.verifiers import VERIFIERS
+
+    choices = VERIFIERS if info.name == "verifier" else info.choices
     if choices:
         return _named(text, {choice: choice for choice in choices}, "choice")
     if isinstance(info.default, str):
@@ -196,12 +197,6 @@ def _setting(info: SettingInfo, text: str) -> Setting:
             raise NotInAddressError(f"may have {MAX_WORDS} letters, digits and plain signs")
         return text
     return _number(type(info.default), text, *info.offered)
-
-
-def _verifiers() -> tuple[str, ...]:
-    from decoding.verifiers import VERIFIERS
-
-    return tuple(VERIFIERS)
 
 
 def _sampled(name: str, text: str) -> Setting:

@@ -6,12 +6,12 @@ setup("Step through")        # first call of a page; the title is one of PAGES
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
+from pages.ui import LAB, PAGES, ROOT
 from pages.ui.common.downloads import page_begins
-from pages.ui.common.errors import escape_markdown, word_uncaught_errors
-from pages.ui.common.menu import LAB, PAGES, ROOT
-from pages.ui.common.models import describe_pair, gibibytes, manager
-from pages.ui.common.torch_there import torch_there
+from pages.ui.common.errors import escape_markdown, torch_there, word_uncaught_errors
+from pages.ui.common.models import describe_pair, manager
 from pages.ui.common.worker import come_back, worker_note
+from viz.formats import byte_size
 
 ICON = ROOT / "pages" / "ui" / "app" / "icon.svg"  # Streamlit would fetch a named icon from the network
 STYLE = """
@@ -94,8 +94,7 @@ def setup(title: str) -> None:
 
 
 def _link(label: str, title: str) -> None:
-    if (ROOT / PAGES[label]).is_file():
-        st.page_link(PAGES[label], label=f"**{label}**" if label == title else label)
+    st.page_link(PAGES[label], label=f"**{label}**" if label == title else label)
 
 
 def _pair_pill() -> None:
@@ -104,7 +103,7 @@ def _pair_pill() -> None:
     memory = models.memory()
     words = describe_pair(models.info) if models.info else "Embedded pair · loads when it is needed"
     if memory:
-        words += f" · GPU {gibibytes(memory[0])} used, {gibibytes(memory[1])} free"
+        words += f" · GPU {byte_size(memory[0])} used, {byte_size(memory[1])} free"
     told = "Choose another pair of models"
     if not torch_there():
         words, told = "No torch here · recorded and opened runs only", NEEDS_TORCH

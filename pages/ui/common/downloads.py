@@ -13,7 +13,7 @@ from collections.abc import Callable
 import streamlit as st
 from streamlit.runtime import Runtime
 
-from pages.ui.common.sessions import holder, this_session
+from pages.ui.common.worker import holder, this_session
 
 HOLD_S = 60.0
 NO_SESSION = "dontcare"  # whose files are, for Streamlit, those that no script has added

@@ -1,26 +1,36 @@
-"""What goes wrong is told in one sentence, and the run on screen stays."""
+"""What goes wrong, or cannot be without torch, is told in one sentence, and the run on screen stays.
+
+Sentences of the engine and of commands name settings and options as their widgets do: a page has no
+`--out` and no `--resume`.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from uuid import uuid4
 
 import streamlit as st
 from streamlit import error_util
 
 from decoding.common.errors import (
-    MEMORY_SIGNS,
     NEEDS_TORCH,
+    TORCH_PACKAGES,
     DraftscopeError,
     OutOfMemoryError,
     SettingsError,
     TorchMissingError,
+    is_out_of_memory,
+    is_torch_missing,
 )
-from pages.ui.common.sentences import as_labelled, on_page
+from decoding.common.settings import SettingInfo, settings_of
+from decoding.training.fields import FIELDS
 
 OUT_OF_MEMORY = (
     "The device ran out of memory: shorten the prompt, lower node_budget or max_new_tokens, or load a smaller pair."
 )
+WITHOUT = "Recorded and opened runs can be looked at, compared and exported without it, on Step through."
 UNEXPECTED = (
     "Something unexpected went wrong ({kind}); the details are in the server's log. Try again or reload the page."
 )
@@ -67,18 +77,6 @@ def as_draftscope_error(error: BaseException) -> DraftscopeError | None:
     return OutOfMemoryError(OUT_OF_MEMORY) if is_out_of_memory(error) else None
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that a device is full; torch is not imported to find out."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in MEMORY_SIGNS)
-
-
-def is_torch_missing(error: BaseException) -> bool:
-    """Whether something could not be imported because what decodes is not installed."""
-    return isinstance(error, ModuleNotFoundError) and error.name in ("torch", "transformers", "safetensors")
-
-
 @contextmanager
 def guarded(place=None) -> Iterator[None]:
     """Show what a user can do wrong as one sentence and go on after the block; defects pass through.
@@ -109,3 +107,94 @@ def escape_markdown(text: str) -> str:
     """Text for `st.error`, `st.markdown`, labels and captions that shows as written: file and model names are data."""
     text = REWRITTEN.sub(JOINER, text)
     return "".join(f"\\{char}" if char in r"\`*_{}[]<>()#+-!|$:~" else char for char in text.replace("\n", " "))
+
+
+@cache
+def torch_there() -> bool:
+    """Whether what computes is installed; nothing is imported to find out."""
+    return all(find_spec(package) is not None for package in TORCH_PACKAGES)
+
+
+def need_torch() -> bool:
+    """Say what a page that computes needs; True if it is there and the page can go on."""
+    if not torch_there():
+        st.info(escape_markdown(f"{NEEDS_TORCH} {WITHOUT}"), icon=":material/info:")
+    return torch_there()
+
+
+def why_not(help_text: str = "") -> str:
+    """Help for a control that computes, and is disabled without torch: what it needs, else its own help."""
+    return help_text if torch_there() else escape_markdown(NEEDS_TORCH)
+
+
+# Settings of a call, whose widgets are not a method's.
+CALL_LABELS = {"draft_temperature": "Draft temperature", "top_p": "Top-p", "max_new_tokens": "New tokens at most"}
+
+
+@cache
+def known_settings() -> Mapping[str, SettingInfo]:
+    """Every setting of every drafter, verifier and method by name; those of one name share their words.
+
+    They stand where they are computed with: none is known without torch.
+    """
+    if not torch_there():
+        return {}
+    from decoding.drafters import DRAFTERS
+    from decoding.methods.method import Method
+    from decoding.verifiers import VERIFIERS
+
+    known: dict[str, SettingInfo] = {}
+    for kind in (*DRAFTERS.values(), *VERIFIERS.values(), Method):
+        known |= settings_of(kind)
+    return known
+
+
+def info_of(name: str) -> SettingInfo:
+    """The words for a setting; its name alone where this program does not know it."""
+    return known_settings().get(name) or SettingInfo(None, name.replace("_", " ").capitalize(), name=name)
+
+
+def as_labelled(sentence: str) -> str:
+    """A sentence of the engine with settings named as their widgets name them: `“Children, sure (B_min)”`."""
+
+    def label(found: re.Match) -> str:
+        name, opening = found.groups()
+        if name in CALL_LABELS:
+            return f"“{CALL_LABELS[name]}”{opening}"
+        info = info_of(name)
+        # What follows in brackets is the symbol, or the value with it.
+        return f"“{info.label}”{opening}" if opening else f"“{info.title}”"
+
+    names = "|".join(name for name in (*known_settings(), *CALL_LABELS) if "_" in name)
+    return re.sub(rf"\b({names})\b( \(|)", label, sentence)
+
+
+# What a sentence says about the command line, and what a page says in its place; longer ones first.
+PHRASES = (
+    (
+        r"(cannot be written \([^)]*\)): choose another --out",
+        r"\1: make it writable, or name another folder in DRAFTSCOPE_TRAINING or DRAFTSCOPE_EXPERIMENTS",
+    ),
+    (r"go on with --resume or choose another --out", "resume it or start a new one"),
+    (r"start (?:the training )?again in another --out", "start a new training"),
+    (r"take it away or choose another --out", "move it away and start again"),
+    (r"choose another --out", "start a new one"),
+    (r"go on with --resume", "it goes on when it is resumed"),
+    (r"start the training without --resume", "start a new training"),
+    (r"start one with --out .+?(?=\.?$)", "start a new one"),
+    (r"name (?:an empty|another) folder with --(?:prepared|data)", "move its files away and start again"),
+    (r"choose another --start-from", "choose another one to go on from"),
+    (r"load the pair with --dtype bfloat16", "load the pair in bfloat16"),
+    (r"resume it without", "resume it"),
+    (r"run its benchmark with --save", "run its benchmark again"),
+    (r"pip install ray, or leave --ray away", "pip install ray"),
+)
+LABELS = {field.flag: f"“{field.label}”" for fields in FIELDS.values() for field in fields}
+
+
+def on_page(sentence: str) -> str:
+    """The sentence as a page says it: without options of a command, which become the names of their widgets."""
+    for said, instead in PHRASES:
+        sentence = re.sub(said, instead, sentence)
+    # What is no option of a training stays: a command to type, such as `hf download`, keeps its options.
+    return re.sub(r"--[a-z][a-z-]+", lambda found: LABELS.get(found[0], found[0]), sentence)

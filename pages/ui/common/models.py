@@ -12,6 +12,7 @@ from decoding.common.errors import DraftscopeError
 from decoding.common.interruption import check_wanted, in_one_piece
 from decoding.models.presets import EMBEDDED, PairSettings
 from decoding.trace.records import PairInfo
+from viz.formats import parameters
 
 if TYPE_CHECKING:
     from decoding.common.cost_model import CostModel
@@ -125,7 +126,7 @@ class ModelManager:
     def _load(self, settings: PairSettings) -> "Pair":
         _bring_libraries()
         from decoding.models.pair import pair_identity
-        from decoding.session.opening import open_pair
+        from decoding.session.session import open_pair
 
         pair, self.costs = open_pair(settings)
         self._pair, self.identity = pair, pair_identity(pair)
@@ -193,15 +194,3 @@ def engine_words(info: PairInfo) -> str:
         f"Engine of the {role}: {each.engine}, {each.engine_reason}."
         for role, each in (("target", info.target), ("draft", info.draft))
     )
-
-
-def parameters(count: int) -> str:
-    """A number of parameters in words: 70 M, 2.8 B."""
-    if count >= 1e9:
-        return f"{count / 1e9:.3g} B"
-    return f"{count / 1e6:.3g} M"
-
-
-def gibibytes(count: int) -> str:
-    """Bytes in words: 5.6 GiB, 48 MiB."""
-    return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.0f} MiB"

@@ -127,7 +127,7 @@ class Job:
         self.ended_s = time.monotonic()
         late = "" if self.asked_s is None else f", {self.ended_s - self.asked_s:.2f} s after it was asked to"
         logger.info("job %r ended: %s after %.2f s%s", self.title, self.state, self.ended_s - self.since_s, late)
-        self.function = _nothing  # it may hold a run, or the caches of one
+        self.function = lambda job: None  # it may hold a run, or the caches of one
         self._ended.set()
 
     def _ask(self, may_wait: bool, timed: bool) -> float:
@@ -344,7 +344,3 @@ class Worker:
                 self.look()
             except Exception:  # the edge of the thread: without it no session would ever be seen to leave
                 logger.exception("looking after sessions failed")
-
-
-def _nothing(job: Job) -> None:
-    return None

@@ -1,8 +1,9 @@
 """What one browser session has on screen: its run, the iteration and node looked at, and a run set aside for it."""
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
@@ -10,7 +11,7 @@ from decoding.common.errors import PromptError
 from decoding.trace.archive import MAX_ROW_BYTES
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
-from viz.tokens import plural
+from viz.formats import plural
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
@@ -172,6 +173,30 @@ def ask_view(iteration: int | None = None, node: int | None = None, phase: str |
 def asked_view() -> AskedView:
     """The last view that was asked for."""
     return st.session_state.get("asked_view", AskedView(0))
+
+
+MOST_KEPT = 500
+
+
+def kept(key: tuple, compute: Callable[[], Any]) -> Any:
+    """What was computed under a key in this browser session; the oldest results are let go."""
+    results = known_results()
+    if key not in results:
+        keep(key, compute())
+    return results[key]
+
+
+def keep(key: tuple, value: Any) -> None:
+    """Note a result."""
+    results = known_results()
+    results[key] = value
+    while len(results) > MOST_KEPT:
+        results.pop(next(iter(results)))
+
+
+def known_results() -> dict:
+    """Results by key."""
+    return st.session_state.setdefault("results", {})
 
 
 ASIDE = "run_set_aside"

@@ -7,19 +7,79 @@
 A job's function reports with `job.report(done, total, text)` and asks `job.go_on()` before each of its pieces
 (see `scheduler.py`). Whatever must not be lost goes into an object that the function fills (see `state.Run`): a page
 may be left while its job works, and a page that is reloaded finds the job and the entries of the session's state that
-it `keeps`.
+it `keeps`. Sessions are those that Streamlit's server knows.
 """
 
+import ctypes
+import gc
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime import Runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.web.server.starlette.starlette_app_utils import decode_xsrf_token_string
+from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_NAME
 
 from decoding.common.errors import DraftscopeError
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.scheduler import Job, Worker
-from pages.ui.common.sessions import forget, free_memory, is_connected, this_browser, this_session
+from viz.formats import elapsed
+
+
+def this_session() -> str:
+    """Id of the session whose script runs here, empty where none does."""
+    context = get_script_run_ctx()
+    return "" if context is None else context.session_id
+
+
+def is_connected(session_id: str) -> bool:
+    """Whether a browser shows the session; a tab that is closed or reloaded leaves its session without one."""
+    return not session_id or not Runtime.exists() or Runtime.instance().is_active_session(session_id)
+
+
+def this_browser() -> str:
+    """What all sessions of this browser have in common, empty where that is not known.
+
+    It is the token that the server has given the browser against forged requests; each cookie masks it anew.
+    """
+    token, _ = decode_xsrf_token_string(st.context.cookies.get(XSRF_COOKIE_NAME, ""))
+    return "" if token is None else token.hex()
+
+
+def holder(session_id: str) -> str:
+    """In whose name the files of a session's download buttons are held."""
+    return f"{session_id} downloads"
+
+
+def forget(session_id: str, afterwards: Callable[[], None]) -> None:
+    """End a session that will not come back, with all it holds in memory; the server would do so when others come.
+
+    Args:
+        afterwards: called in a thread of its own, once nothing holds what the session held.
+    """
+    runtime = Runtime.instance()
+    runtime.media_file_mgr.clear_session_refs(holder(session_id))
+
+    def close() -> None:
+        if not runtime.is_active_session(session_id):
+            runtime.close_session(session_id)
+            threading.Timer(1.0, afterwards).start()
+
+    runtime._get_async_objs().eventloop.call_soon_threadsafe(close)
+
+
+def free_memory() -> None:
+    """Give memory that nothing holds back to the system: the C library keeps what was freed in small pieces."""
+    gc.collect()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
+        if trim is not None:
+            trim(0)
+
 
 __all__ = [
     "Job", "Worker", "address_is", "come_back", "found_again", "is_busy", "job_bar", "job_error", "job_in",
@@ -183,7 +243,7 @@ def _draw_note() -> None:
     busy = worker().busy()
     if busy is not None and busy.owner != this_session():
         others = f", {busy.others} more" if busy.others else ""
-        words = escape_markdown(f"In use: {busy.title}, {seconds_words(busy.seconds)}{others}")
+        words = escape_markdown(f"In use: {busy.title}, {elapsed(busy.seconds)}{others}")
         st.caption(
             f":material/hourglass_top: {words}",
             help="Another browser session has the models at work. What you start takes turns with it, an iteration "
@@ -196,11 +256,6 @@ def _own_jobs() -> list[Job]:
     return [value for value in st.session_state.values() if isinstance(value, Job) and value.active]
 
 
-def seconds_words(seconds: float) -> str:
-    """A time that passes, in whole seconds or minutes."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
-
 def progress_words(job: Job) -> str:
     """What a job does, or what it waits for."""
     busy = worker().busy()
@@ -211,7 +266,7 @@ def progress_words(job: Job) -> str:
     if busy is None:
         return f"{job.title} · waiting"
     whose = "your own" if busy.owner == job.owner else "another session’s"
-    return f"{job.title} · waiting for {whose} “{busy.title}”, {seconds_words(busy.seconds)} so far"
+    return f"{job.title} · waiting for {whose} “{busy.title}”, {elapsed(busy.seconds)} so far"
 
 
 @st.fragment(run_every=POLL_S)
@@ -227,14 +282,14 @@ def _watch(slot: str) -> None:
     button.button(text, key=f"cancel_{slot}", on_click=job.cancel, disabled=job.cancelled, width="stretch")
 
 
-def wait_for(job: Job, text: str = "") -> Any:
+def wait_for(job: Job) -> Any:
     """Wait for a job under a spinner and return its result; the script ends here where the job was cancelled.
 
     Raises:
         DraftscopeError: what the job ran into.
     """
     if job.active:
-        with st.spinner(escape_markdown(text or job.title), show_time=True):
+        with st.spinner(escape_markdown(job.title), show_time=True):
             while not job.wait(POLL_S):
                 # The session's state is asked for because Streamlit ends scripts there whose page is drawn anew.
                 st.session_state.get(ARRIVED)

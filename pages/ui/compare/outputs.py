@@ -1,20 +1,27 @@
-"""Outputs of a comparison side by side with their provenance, and every method's tree on one prefix."""
+"""Outputs of a comparison side by side, every method's tree on one prefix, and all of it as files."""
 
 import html
-from dataclasses import replace
+import json
+import shlex
+from dataclasses import asdict, replace
 
 import streamlit as st
 
-from decoding.compare.scoreboard import Score
+from decoding.compare.contestants import format_contestant
+from decoding.compare.scoreboard import Score, score
+from decoding.sampling.sampling import Sampling
+from decoding.trace.exports import csv_table
+from decoding.trace.metrics import RunMetrics
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.worker import run_now
 from pages.ui.compare.plan import Outcome, compute_trees, drafting
-from pages.ui.compare.sentences import label_of, same_words
-from pages.ui.scope.component import scope
-from viz.scope.data import compact_data
-from viz.scope.text_strip import iteration_spans, provenance_counts, text_html, underline
-from viz.tokens import milliseconds, plural, visible
+from pages.ui.compare.results import label_of, same_words
+from pages.ui.scope.component import lone_tree
+from pages.ui.widgets.controls import OWN_TEXT
+from viz.formats import duration, plural
+from viz.scope.panels import iteration_spans, provenance_counts, text_html, underline
+from viz.tokens import visible
 
 OUTPUT_HEIGHT = 250
 TREE_HEIGHT = 320
@@ -112,8 +119,8 @@ def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
         for place, (contestant, tree) in zip(st.columns(columns), pairs[row : row + columns], strict=False):
             with place:
                 number = contestants.index(contestant)
-                data = compact_data(tree, scene_id=f"{outcome.key}:{length}:{number}", title=contestant.label)
-                scope(data, key=f"compare_tree_{number}", height=TREE_HEIGHT)
+                scene = f"{outcome.key}:{length}:{number}"
+                lone_tree(tree, f"compare_tree_{number}", TREE_HEIGHT, scene, title=contestant.label)
                 st.caption(escape_markdown(tree_words(tree)))
     st.caption(
         "One iteration of each method on the same text, each measured once, with the settings it starts with (history "
@@ -126,7 +133,7 @@ def tree_words(tree: IterationTrace) -> str:
     final = f" + {tree.final_kind}" if tree.final_kind != "none" else ""
     return (
         f"{tree.drafted} drafted · {tree.verified} verified · {len(tree.accepted)} accepted{final} · "
-        f"{plural(tree.draft_forwards, 'forward')} · {milliseconds(tree.times.total_s)}"
+        f"{plural(tree.draft_forwards, 'forward')} · {duration(tree.times.total_s)}"
     )
 
 
@@ -152,3 +159,103 @@ def _prefix_html(outcome: Outcome, output: tuple[int, ...], length: int) -> str:
         f'{more}{known}<b style="color:var(--st-primary-color)"> ▏</b>'
         f'<span style="opacity:.65" title="what the reference output goes on with">{coming}</span></div>'
     )
+
+
+# Columns of the CSV that come from the figures of a call; each stands twice, with and without looping iterations.
+FIGURES = (
+    "new_tokens", "wall_s", "prefill_s", "throughput", "decode_throughput", "ttft_s", "tpot_s", "iterations",
+    "tokens_per_iteration", "drafted", "verified", "accepted", "accepted_mean", "acceptance_drafted",
+    "acceptance_verified", "draft_forwards", "target_passes", "peak_memory_bytes",
+)  # fmt: skip
+
+
+_GREEDY = asdict(Sampling())
+
+
+def as_csv(outcome: Outcome) -> str:
+    """One line per measured call; columns that end in `_loop_free` leave looping iterations out."""
+    head = ["method", "label", "repeat", "output_tokens", "loop_free_tokens", "failure"]
+    head += [*FIGURES, *(f"{name}_loop_free" for name in FIGURES)]
+    rows = []
+    for result in outcome.comparison.results:
+        contestant, both = outcome.comparison.contestants[result.contestant], (result.metrics, result.loop_free)
+        about = [format_contestant(contestant), contestant.label, result.repeat + 1, len(result.output_ids)]
+        values = [getattr(metrics, name, None) for metrics in both for name in FIGURES]
+        values = ["" if value is None else value for value in values]
+        rows.append([*about, result.loop_free_tokens, result.failure or "", *values])
+    return csv_table(head, rows)
+
+
+def as_json(outcome: Outcome) -> str:
+    """Everything that was asked and measured, the outputs included."""
+    comparison, plan = outcome.comparison, outcome.plan
+    record = {
+        "program": "Draftscope",
+        "command": command(outcome),
+        "pair": asdict(outcome.pair),
+        "pair_settings": asdict(outcome.settings),
+        "hardware": outcome.hardware,
+        "prompt": {"name": plan.prompt.name, "text": plan.prompt.text, "chat_template": plan.prompt.chat,
+                   "token_ids": outcome.prompt_ids},
+        "max_new_tokens": plan.max_new_tokens,
+        "sampling": asdict(plan.sampling),
+        "repeats": plan.repeats,
+        "warmup": plan.warmup,
+        "cancelled": outcome.cancelled,
+        "pauses": outcome.pauses,
+        "reference": comparison.contestants[comparison.reference].label,
+        "loop_free": [_score_record(entry) for entry in score(comparison, loop_free=True)],
+        "whole_output": [_score_record(entry) for entry in score(comparison, loop_free=False)],
+        "calls": [
+            {
+                "method": format_contestant(comparison.contestants[result.contestant]),
+                "repeat": result.repeat + 1,
+                "output_ids": result.output_ids,
+                "loop_free_tokens": result.loop_free_tokens,
+                "failure": result.failure,
+                "whole_output": _metrics_record(result.metrics),
+                "loop_free": _metrics_record(result.loop_free),
+            }
+            for result in comparison.results
+        ],
+    }  # fmt: skip
+    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+
+
+def command(outcome: Outcome) -> str:
+    """The shell command that repeats the comparison."""
+    plan, settings = outcome.plan, outcome.settings
+    prompt = plan.prompt.text if plan.prompt.name == OWN_TEXT else plan.prompt.name
+    words = ["python", "-m", "benchmarks.methods", "--methods"]
+    words += [format_contestant(contestant) for contestant in outcome.comparison.contestants]
+    words += ["--max-new-tokens", str(plan.max_new_tokens), "--repeats", str(plan.repeats)]
+    # With an equals sign a text that begins with a dash is not taken for an option.
+    words += ["--warmup", str(plan.warmup), f"--prompt={prompt}"]
+    sampling = asdict(plan.sampling)
+    words += [f"--{name.replace('_', '-')}={sampling[name]}" for name in sampling if sampling[name] != _GREEDY[name]]
+    words += ["--target", settings.target, "--draft", settings.draft]
+    words += ["--device", settings.device, "--dtype", settings.dtype]
+    words += ["--context-length", str(settings.context_length)] if settings.context_length != 2048 else []
+    words += ["--split"] if settings.split else []
+    words += ["--chat"] if plan.prompt.chat and settings.chat else []
+    return shlex.join(words)
+
+
+def _metrics_record(metrics: RunMetrics | None) -> dict | None:
+    return asdict(metrics) if metrics else None
+
+
+def _score_record(entry: Score) -> dict:
+    spreads = {name: entry.spread_of(name) for name in ("throughput", "decode_throughput", "ttft_s", "tpot_s")}
+    spreads |= {"over_autoregressive": entry.over_autoregressive, "over_hf_generate": entry.over_hf}
+    return {
+        "method": format_contestant(entry.contestant),
+        "label": entry.contestant.label,
+        "settings": entry.contestant.method.settings() if entry.contestant.method else None,
+        **{name: asdict(value) if value else None for name, value in spreads.items()},
+        "typical_call": _metrics_record(entry.typical),
+        "loop_tokens": entry.loop_tokens,
+        "same_output": entry.same_output,
+        "difference": asdict(entry.difference) if entry.difference else None,
+        "failure": entry.failure,
+    }

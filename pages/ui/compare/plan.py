@@ -14,9 +14,18 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
 from pages.ui.common.worker import Job
-from pages.ui.widgets.controls import length_control, picked_prompt_words, prompt_picker, prompt_words
-from pages.ui.widgets.settings import DEFAULT_NEW_TOKENS, picked_sampling, sampling_controls, sampling_words, seed
-from viz.tokens import plural
+from pages.ui.widgets.controls import (
+    DEFAULT_NEW_TOKENS,
+    length_control,
+    picked_prompt_words,
+    picked_sampling,
+    prompt_picker,
+    prompt_words,
+    sampling_controls,
+    sampling_words,
+    seed,
+)
+from viz.formats import plural
 
 if TYPE_CHECKING:
     from decoding.compare.comparison import Comparison, Contestant
@@ -70,8 +79,8 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
     Raises:
         DraftscopeError: prompt, length and pair do not fit together.
     """
-    from decoding.common.hardware import describe_hardware
     from decoding.compare.comparison import compare
+    from decoding.engines.clock import describe_hardware
 
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the pair")

@@ -1,23 +1,216 @@
-"""Why a token was accepted, rejected or never drafted: sentences and numbers of the run, tests and residuals."""
+"""Why a token is or is not in the tree, and the smallest change of one setting that would have kept it."""
 
 import html
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.trace.records import IterationTrace, VerificationStep
-from pages.ui.common.errors import escape_markdown
-from pages.ui.common.state import Run
-from pages.ui.explain.smallest_change import draw_change
-from pages.ui.explain.subject import Subject, absent_subject, ask_about, subject_of
-from viz.explain.absent import why_absent
+from decoding.common.errors import NEEDS_TORCH
+from decoding.trace.records import IterationTrace, Setting, VerificationStep, node_paths
+from pages.ui.common.errors import escape_markdown, info_of, torch_there
+from pages.ui.common.state import Run, keep, known_results
+from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.explain.subject import (
+    Subject,
+    absent_subject,
+    ask_about,
+    has_pair,
+    pair_of,
+    subject_of,
+    trace_at,
+)
+from pages.ui.tune.controls import FROM_RUN
+from pages.ui.tune.controls import KEY as TUNE
+from pages.ui.widgets.controls import SAMPLING, set_method, setting_words
 from viz.explain.draft_rule import DraftRank, DraftRanks
-from viz.explain.iteration import why_final, why_not_expanded, why_pruned, why_verdict
-from viz.explain.tested_law import law_head, law_words, target_shown, target_top
-from viz.explain.truncation import is_after_end
-from viz.explain.verdict import residuals, verdict_words
+from viz.explain.growth import why_absent, why_not_expanded, why_pruned
+from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
+from viz.explain.known import Known, is_sampled, law_head, law_words, target_of, target_shown
+from viz.formats import chance, limit_and_drawn, number, ordinal, plural
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
-from viz.tokens import chance, limit_and_drawn, number, ordinal, quote, visible
+from viz.tokens import quote, visible
+
+if TYPE_CHECKING:
+    from decoding.analysis.smallest_change import SettingChange, SmallestChanges
+
+
+SLOT = "why_change"
+TRIED = 3
+ASKED = {"replayed": "replayed from stored rows", "live": "the draft was run again"}
+
+
+def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
+    """The button and the answer for a token that was not verified; for others, what decided instead."""
+    result = take_result(SLOT)
+    if result is not None:
+        keep(*result)
+    if not asks_for_change(iteration, subject):
+        st.caption(_decided_elsewhere(iteration, subject))
+        return
+    path = path_to(iteration, subject)
+    found = known_results().get(key_of(run, subject.index, path))
+    if found is not None:
+        show_changes(run, iteration, found)
+        if not found.untried:
+            return
+    if not torch_there():
+        st.caption(escape_markdown(f"Which setting would have kept it? {NEEDS_TORCH}"))
+        return
+    if st.button(
+        "Search again" if found else "Which setting would have kept it?", key="why_change", disabled=is_busy(SLOT),
+        icon=":material/tune:",
+        help="Varies every setting of the drafter by itself and drafts this tree again with each value",
+    ):  # fmt: skip
+        start_job(SLOT, "Trying settings", lambda job: find(run, subject.index, path, job))
+        st.rerun(scope="app")
+    job_progress(SLOT)
+    job_error(SLOT)
+
+
+def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
+    """Whether a setting of the drafter can have kept a token out of the verified tree."""
+    if not iteration.drafted or subject.parent < 0:
+        return False
+    if subject.in_tree:
+        return iteration.nodes[subject.node].flat_index is None
+    verified = (node for node in iteration.nodes if node.parent_id == subject.parent and node.flat_index is not None)
+    return all(node.token_id != subject.token_id for node in verified)
+
+
+def key_of(run: Run, index: int, path: tuple[int, ...]) -> tuple:
+    """What an answer is kept under: with the run's pair in memory more can be tried."""
+    return ("change", run.key, index, path, has_pair(run))
+
+
+def _decided_elsewhere(iteration: IterationTrace, subject: Subject) -> str:
+    if not iteration.drafted:
+        return "Nothing was drafted in this iteration."
+    if subject.node == FINAL_ID:
+        return "A node has this token too: the verifier decided here, no setting of the tree."
+    if subject.parent < 0:
+        return "The root is the last committed token: it is always there."
+    return (
+        "It was in the verified tree, so the verifier decided, not the tree's settings: *Verifiers* shows what "
+        "every other one does with it, *What if* goes on from here another way."
+    )
+
+
+def path_to(iteration: IterationTrace, subject: Subject) -> tuple[int, ...]:
+    """Token ids from the root, left out, down to the token."""
+    return (*node_paths(iteration)[subject.parent], subject.token_id)
+
+
+def find(run: Run, index: int, path: tuple[int, ...], job: Job) -> "tuple[tuple, SmallestChanges]":
+    """Look for the changes; for the worker.
+
+    Raises:
+        DraftscopeError: rows are missing and the run's pair is not in memory, or another method made the tree.
+    """
+    from decoding.analysis.smallest_change import change_search, smallest_changes
+
+    def proceed(done: int, total: int) -> bool:
+        job.report(done, total, f"setting {done} of {total}")
+        return job.go_on()
+
+    rows = run.trace.iterations[index].draft_logits is not None
+    job.report(0, 0, "" if rows else "loading the models, a few seconds")
+    pair = pair_of(run, load=not rows)
+    found = smallest_changes(change_search(trace_at(run, index), index, pair), path, proceed)
+    return key_of(run, index, path), found
+
+
+def show_changes(run: Run, iteration: IterationTrace, found: "SmallestChanges") -> None:
+    """What was found: smallest change first, each with what the tree becomes, and a way to try it."""
+    if not found.changes:
+        whole = not (found.unknown or found.too_large or found.untried)
+        st.markdown(f"**No {'single setting' if whole else 'setting tried'} keeps it.**")
+    else:
+        st.markdown("**Smallest changes that keep it**", help=_searched(found))
+    for place, change in enumerate(found.changes[:TRIED]):
+        left, right = st.columns([3.4, 1], vertical_alignment="center")
+        left.html(f'<div class="why">{change_html(found, change)}</div>')
+        if right.button(
+            "Try it", key=f"why_try_{place}", icon=":material/arrow_forward:", width="stretch",
+            help="Puts it into Tune live, beside the tree as it was",
+            on_click=try_change, args=(run, iteration, change),
+        ):  # fmt: skip
+            st.switch_page("pages/tune_live.py", query_params={})
+    st.caption(escape_markdown(_rest_words(found)))
+
+
+def change_html(found: "SmallestChanges", change: "SettingChange") -> str:
+    """One change and what it costs."""
+    info = info_of(change.setting)
+    size = f" ({change.size:.0%})" if change.before and not isinstance(change.before, bool) else ""
+    nodes = f"{plural(change.verified, 'node')} verified instead of {found.verified:,}"
+    if change.drafted != found.drafted:
+        nodes += f", {change.drafted:,} drafted instead of {found.drafted:,}"
+    told = f"{nodes} · {ASKED[change.asked]}" + ("" if change.sure else " · a nearer value could not be tried")
+    before, after = (value_words(change.setting, value) for value in (change.before, change.after))
+    arrow = f"{before} → <b>{after}</b>{size}"
+    return f'<div><b>{html.escape(info.title)}</b> {arrow}<br><span class="quiet">{told}</span></div>'
+
+
+def value_words(name: str, value: Setting) -> str:
+    """A value of a setting."""
+    return "no limit" if name == "children" and not value else html.escape(setting_words(value))
+
+
+def _searched(found: "SmallestChanges") -> str:
+    return (
+        f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time from the values in force; ordered "
+        "by the change as a share of the value before, from 0 as a share of the whole range. Draws stay the run's."
+    )
+
+
+def _rest_words(found: "SmallestChanges") -> str:
+    """What was tried in vain, and what could not be tried."""
+    parts = []
+    if found.changes[TRIED:]:
+        parts.append(f"Also: {_labels(change.setting for change in found.changes[TRIED:])}.")
+    if found.without:
+        parts.append(f"At no value: {_labels(found.without)}.")
+    if found.unknown:
+        parts.append(
+            f"Not every value could be tried: {_labels(found.unknown)}. Only the models know the rows "
+            "that other trees need: load the run's pair."
+        )
+    if found.too_large:
+        parts.append(
+            f"Not every value could be tried: {_labels(found.too_large)}. Their trees ask the draft "
+            "about more nodes than one search has room for."
+        )
+    if not found.changes:
+        parts.append(f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time.")
+    if found.untried:
+        parts.append(f"Ended before its turn: {_labels(found.untried)}.")
+    return " ".join(parts)
+
+
+def _labels(names: Iterable[str]) -> str:
+    return "; ".join(info_of(name).label for name in names)
+
+
+def try_change(run: Run, iteration: IterationTrace, change: "SettingChange") -> None:
+    """Put the change into Tune live, on this prefix and at the run's sampling, beside the tree as it was.
+
+    In a callback: the sampling's widgets are on this page too, and are only drawn afterwards.
+    """
+    from decoding.replay.stored_state import method_of
+
+    made = trace_at(run, iteration.index)
+    method = method_of(made)
+    method = replace(method, drafter=method.drafter.with_in_force(iteration.settings))
+    set_method(TUNE, method.with_settings(**{change.setting: change.after}))
+    st.session_state["tune_pinned"] = method
+    for name in SAMPLING:
+        st.session_state[f"sampling_{name}"] = getattr(made.sampling, name)
+    st.session_state["tune_source"] = FROM_RUN
+    st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)
+
 
 MOST_ABSENT = 10
 
@@ -93,16 +286,12 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
         pairs.append(("draft", _rank_words(given, draft)))
     if given is not None:
         pairs.append(("path probability", number(iteration.nodes[subject.parent].path_probability * given, 4)))
-    target = next(
-        ((rank, p) for rank, (t, _, p) in enumerate(target_top(iteration, subject.parent), 1) if t == subject.token_id),
-        None,
-    )
+    rank, target = target_of(iteration, subject.parent, subject.token_id)
     if target is not None:
-        pairs.append((f"target, {law_words(iteration)}", f"{number(target[1], 4)} · {ordinal(target[0])}"))
+        pairs.append((f"target, {law_words(iteration)}", f"{number(target, 4)} · {ordinal(rank)}"))
     elif node is not None and node.target_probability is not None:
         pairs.append((f"target, {law_words(iteration)}", number(target_shown(node), 4)))
-    certain = all(step.drawn is None for step in iteration.steps)
-    if node is not None and node.acceptance_probability is not None and not certain:
+    if node is not None and node.acceptance_probability is not None and is_sampled(iteration):
         pairs.append(("reached and accepted, exact", chance(node.acceptance_probability)))
     if node is not None and node.multiplicity > 1:
         pairs.append(("drafted", f"{node.multiplicity} times"))
@@ -120,28 +309,25 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
     steps = [step for step in iteration.steps if step.node_id == place]
     if not steps:
         return ""
-    drawn = any(step.drawn is not None for step in iteration.steps)
-    body = "".join(_test_row(iteration, step, drawn, step.token_id == subject.token_id) for step in steps)
+    drawn, late = is_sampled(iteration), place in Known(iteration).after_end
+    body = "".join(_test_row(iteration, step, drawn, late, step.token_id == subject.token_id) for step in steps)
     law, law_told = law_head(iteration)
-    heads = [("token", "", ""), ("draft", "number", explain_term("draft probability")), (law, "number", law_told)]
+    heads = [("token", ""), ("draft", explain_term("draft probability")), (law, law_told)]
     if drawn:
-        heads += [
-            ("passes", "number", explain_term("acceptance probability")),
-            ("drawn", "number", explain_term("draw")),
-        ]
+        heads += [("passes", explain_term("acceptance probability")), ("drawn", explain_term("draw"))]
     told = "".join(
-        f'<th class="{kind}" title="{html.escape(words)}">{name}</th>'
-        for name, kind, words in [*heads, ("outcome", "", "")]
+        f'<th class="{"number" if words else ""}" title="{html.escape(words)}">{name}</th>'
+        for name, words in [*heads, ("outcome", "")]
     )
     after = "the root" if place == 0 else quote(iteration.nodes[place].text)
     title = "Tests" if drawn else "Compared with the target's favourite"
     return f"<h5>{title} after {html.escape(after)}, in order</h5><table><tr>{told}</tr>{body}</table>"
 
 
-def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, here: bool) -> str:
+def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, late: bool, here: bool) -> str:
     """One test, match or choice."""
     child = None if step.child_id is None else iteration.nodes[step.child_id]
-    target = next((p for token, _, p in target_top(iteration, step.node_id) if token == step.token_id), None)
+    _, target = target_of(iteration, step.node_id, step.token_id)
     if child is not None and target is None:
         target = target_shown(child)
     draft = DraftRanks(iteration).of(step.node_id, step.token_id).probability
@@ -154,7 +340,8 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, he
     cells += limits if drawn else []
     told = "".join(f'<td class="number">{html.escape(cell)}</td>' for cell in cells)
     text = html.escape(visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16))
-    outcome = html.escape(_outcome(iteration, step, drawn))
+    in_vain = late and (step.kind == "choice" or (step.kind == "test" and step.accepted))
+    outcome = html.escape(_outcome(iteration, step, drawn) + (", but the text had ended" if in_vain else ""))
     weight = " style=font-weight:600" if here else ""
     return f'<tr{weight}><td class="token">{text}</td>{told}<td>{outcome}</td></tr>'
 
@@ -163,13 +350,12 @@ def _outcome(iteration: IterationTrace, step: VerificationStep, drawn: bool) -> 
     if step.kind == "match":
         rival = visible(iteration.nodes[step.rival_id].text, 12)
         return f"{'beats' if step.accepted else 'loses to'} ‘{rival}’"
-    late = ", but the text had ended" if is_after_end(iteration, step) else ""
     if step.kind == "choice" and step.child_id is None:
         kind = "final" if iteration.final_kind == "none" else iteration.final_kind
-        return f"{kind} token{', drawn' if drawn else ''}{late}"
+        return f"{kind} token{', drawn' if drawn else ''}"
     if step.kind == "choice":
-        return f"drawn from the law{late}"
-    return f"accepted{late}" if step.accepted else "rejected"
+        return "drawn from the law"
+    return "accepted" if step.accepted else "rejected"
 
 
 def residuals_html(iteration: IterationTrace, place: int) -> str:

@@ -1,29 +1,21 @@
 """What the part of the page below the scope talks about: a node, the final token, or a token without a node.
 
-subject = subject_of(run)                       # follows the scope: what is selected or asked about there
-found = kept(("luck", run.key, index), make)    # computed once per browser session
+subject = subject_of(run)      # follows the scope: what is selected or asked about there
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, selected_iteration, selected_node
+from pages.ui.common.state import Run, kept, selected_iteration, selected_node
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import build_scene
 
 if TYPE_CHECKING:
     from decoding.models.pair import Pair
-
-KEPT_RESULTS = 300
-NO_TORCH = (
-    "This needs the models, and torch to run them, which is not installed here: install the packages of "
-    "requirements.txt."
-)
 
 
 @dataclass(frozen=True)
@@ -84,27 +76,6 @@ def ask_about(run: Run, subject: Subject) -> None:
     st.session_state["absent"] = (run.key, subject.index, subject.parent, subject.token_id)
 
 
-def kept(key: tuple, compute: Callable[[], Any]) -> Any:
-    """What was computed under a key in this browser session; the oldest results are let go."""
-    results = known_results()
-    if key not in results:
-        keep(key, compute())
-    return results[key]
-
-
-def keep(key: tuple, value: Any) -> None:
-    """Note a result."""
-    results = known_results()
-    results[key] = value
-    while len(results) > KEPT_RESULTS:
-        results.pop(next(iter(results)))
-
-
-def known_results() -> dict:
-    """Results by key."""
-    return st.session_state.setdefault("why_results", {})
-
-
 def trace_at(run: Run, index: int) -> RunTrace:
     """The record with method and sampling as they stood at an iteration: before a fork they may be others.
 
@@ -112,7 +83,7 @@ def trace_at(run: Run, index: int) -> RunTrace:
     """
     if run.session is None:
         return run.trace
-    from decoding.replay.stored_state import as_made  # brings torch where it is installed
+    from decoding.replay.stored_state import as_made  # brings torch
 
     return as_made(run.trace, run.session.standing(index))
 

@@ -3,12 +3,10 @@
 import streamlit as st
 
 from pages.ui.common.state import Run, selected_iteration
-from pages.ui.explain.hindsight import draw_possible
-from pages.ui.explain.luck import draw_luck
+from pages.ui.explain.hindsight import draw_luck, draw_possible
 from pages.ui.explain.reasons import draw_reasons
-from pages.ui.scope.as_text import as_text
-from pages.ui.scope.run import draw_charts, draw_scope
-from pages.ui.widgets.settings import seed
+from pages.ui.scope.run import as_text, draw_charts, draw_scope
+from pages.ui.widgets.controls import seed
 
 PARTS = {"Why": draw_reasons, "Lucky or not": draw_luck, "What was possible": draw_possible}
 HELP = {

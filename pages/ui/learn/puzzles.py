@@ -9,20 +9,19 @@ import streamlit as st
 from decoding.analysis.slowdown import DRAFT, REASONS, REBUILD, REST, TOKENS, VERIFY, Slowdown, slowdown
 from decoding.common.errors import DraftscopeError
 from decoding.models.presets import EMBEDDED
-from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals
-from decoding.recorded.criteria import tokens_per_pass
+from decoding.recorded import CHAIN, RECORDINGS, recorded_run, rivals, tokens_per_pass
 from decoding.trace.records import IterationTrace, RunTrace, Setting
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.errors import escape_markdown, guarded
+from pages.ui.common.errors import escape_markdown, guarded, info_of, need_torch
 from pages.ui.common.models import manager
-from pages.ui.common.sentences import info_of
 from pages.ui.common.worker import run_now
-from pages.ui.scope.component import scope
+from pages.ui.scope.component import lone_tree, scope
 from viz.charts.methods import TokenCost, token_cost_figure
-from viz.explain.iteration import phase_seconds, quote
+from viz.explain.iteration import phase_seconds
+from viz.formats import duration, plural
 from viz.learn.puzzles import QUESTION, Missing, guessable, has_token, hidden_data, judge, missing_tokens, path_words
 from viz.scope.data import compact_data
-from viz.tokens import milliseconds, plural
+from viz.tokens import quote
 
 T = TypeVar("T")
 GUESS, SAVE, LOSS = "Guess the accepted path", "Save the token", "Why did the tree lose?"
@@ -41,9 +40,6 @@ STRIDE = 7
 
 def draw_puzzles() -> None:
     """The choice of a puzzle, and the puzzle."""
-    pass
-    pass
-
     draw: dict[str, Callable[[], None]] = {GUESS: draw_guess, SAVE: draw_saving, LOSS: draw_loss}
     chosen = st.segmented_control(
         "Puzzle", list(draw), default=GUESS, key="puzzle", label_visibility="collapsed", required=True,
@@ -254,23 +250,17 @@ def _counted_html(tree: RunTrace, chain: RunTrace) -> str:
 
 def _measured_html(lost: Slowdown, tree: RunTrace, chain: RunTrace) -> str:
     """Measured means of an iteration by phase, and what each contributes."""
-    rows = [
-        (FACTOR_WORDS[name].capitalize(), *(_seconds(means.seconds[name]) for means in (lost.mine, lost.other)),
-         f"× {lost.factors[name]:.2f}")
-        for name in lost.mine.seconds
-    ]  # fmt: skip
+    rows = []
+    for name in lost.mine.seconds:
+        times = (means.seconds[name] for means in (lost.mine, lost.other))
+        shown = [duration(seconds) if seconds else "none" for seconds in times]
+        rows.append((FACTOR_WORDS[name].capitalize(), *shown, f"× {lost.factors[name]:.2f}"))
     rows.append(
         ("Tokens per pass", f"{lost.mine.tokens:.2f}", f"{lost.other.tokens:.2f}", f"× {lost.factors[TOKENS]:.2f}")
     )
-    rows.append(
-        ("Time per token", milliseconds(lost.mine.token_s), milliseconds(lost.other.token_s), f"× {lost.ratio:.2f}")
-    )
+    rows.append(("Time per token", duration(lost.mine.token_s), duration(lost.other.token_s), f"× {lost.ratio:.2f}"))
     marked = FACTOR_WORDS[lost.reason].capitalize()
     return _table("Measured, means of an iteration", (tree.label, chain.label, "factor"), rows, marked)
-
-
-def _seconds(value: float) -> str:
-    return milliseconds(value) if value else "none"
 
 
 def _table(title: str, heads: tuple[str, ...], rows: list[tuple], marked: str = "") -> str:
@@ -296,6 +286,8 @@ def saving_pool() -> list[tuple[str, Missing]]:
 
 def draw_saving() -> None:
     """Two settings of the recorded run, its tree drafted again after each move, and whether the token is in it."""
+    if not need_torch():
+        return
     pool = saving_pool()
     number, (name, missing) = drawn("save", pool)
     run = recorded_run(name)
@@ -323,8 +315,7 @@ def draw_saving() -> None:
     with left, st.container(key="puzzle_tree_save"):
         marks = {missing.parent: "here"} if tree in (base, None) else {} if node is None else {node: "saved"}
         scene = f"{name}:{missing.iteration}:{sorted(changes.items())}:{tree is None}"
-        data = compact_data(tree or base, scene_id=scene, phase="select", marks=marks)
-        scope(data, key="save_tree", height=TREE_HEIGHT)
+        lone_tree(tree or base, "save_tree", TREE_HEIGHT, scene, phase="select", marks=marks)
 
 
 def _slider(name: str, value: Setting, number: int) -> Setting:

@@ -8,11 +8,22 @@ import streamlit as st
 
 from decoding.analysis.slowdown import slowdown
 from decoding.models.presets import PairSettings
-from decoding.recorded import CHAIN, PLAIN, home_run, recorded_run, rivals, telling_iteration
-from decoding.recorded.criteria import Rescue, best_rescue, speed, threshold_moves, tokens_per_pass
+from decoding.recorded import (
+    CHAIN,
+    PLAIN,
+    Rescue,
+    best_rescue,
+    home_run,
+    recorded_run,
+    rivals,
+    speed,
+    telling_iteration,
+    threshold_moves,
+    tokens_per_pass,
+)
 from decoding.trace.records import RunTrace, SamplingTrace
+from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
-from pages.ui.common.menu import PAGES
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     PromptChoice,
@@ -25,9 +36,9 @@ from pages.ui.common.state import (
     set_aside,
 )
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts, set_method
-from viz.explain.iteration import quote
-from viz.scope.text_strip import iteration_spans, text_html
-from viz.tokens import number, plural
+from viz.formats import number, plural
+from viz.scope.panels import iteration_spans, text_html
+from viz.tokens import quote
 
 COLUMNS = 3
 STYLE = """
@@ -165,7 +176,7 @@ def draw_cards() -> None:
     st.caption(
         escape_markdown(
             "Decoded by the embedded pair and stored; found by search over the sample prompts "
-            "(python -m decoding.record_presets). Runs whose speeds are compared were taken in turn, on "
+            "(python -m decoding.recorded). Runs whose speeds are compared were taken in turn, on "
             f"{compared.hardware.get('processor', '')}, {plural(int(compared.hardware.get('threads', 1)), 'thread')}."
         )
     )

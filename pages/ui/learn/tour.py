@@ -10,11 +10,10 @@ from typing import Any, NoReturn
 
 import streamlit as st
 
-from decoding.recorded import recorded_run, rivals
-from decoding.recorded.criteria import best_rescue
-from pages.ui.common.menu import PAGES, ROOT
+from decoding.recorded import best_rescue, recorded_run, rivals
+from pages.ui import PAGES, ROOT
+from pages.ui.common.errors import torch_there
 from pages.ui.common.state import Run, ask_view, current_run, set_aside
-from pages.ui.common.torch_there import torch_there
 from pages.ui.learn.recorded_runs import PLACED, place_comparison
 from viz.learn.tour import ADAPTING, COMPARE, COMPARED, STORY, WHAT_IF, Story, TourStep, tour_steps
 
@@ -75,8 +74,8 @@ def all_steps() -> tuple[TourStep, ...]:
     story = Story(run.iterations[rescue.iteration], rescue.rejected, rescue.accepted)
     runs = {name: recorded_run(name) for name in (STORY, ADAPTING, COMPARED)}
     there = {label for label, page in PAGES.items() if (ROOT / page).is_file()}
-    # What compares runs models: without torch the page has nothing to show.
-    return tour_steps(runs, story, rivals(COMPARED), there if torch_there() else there - {COMPARE})
+    # Without torch the pages that compute have nothing to show.
+    return tour_steps(runs, story, rivals(COMPARED), there if torch_there() else there - {WHAT_IF, COMPARE})
 
 
 def start_tour() -> NoReturn:

@@ -5,9 +5,9 @@ from itertools import groupby
 
 import streamlit as st
 
+from decoding.papers import EXHIBITS
 from decoding.papers.exhibit import Exhibit
 from decoding.papers.judge import Outcome
-from decoding.papers.registry import EXHIBITS
 from pages.ui.common.errors import escape_markdown
 from pages.ui.papers.run import work_of
 

@@ -11,16 +11,13 @@ import streamlit as st
 
 from decoding.common.errors import ExperimentError
 from decoding.experiments.estimates import source_of
-from decoding.experiments.homes import all_experiments, experiments_home
-from decoding.experiments.launch import seconds_per_token
-from decoding.experiments.rows import FOLDER, all_rows
-from decoding.papers import stored
+from decoding.experiments.experiment import all_experiments, experiments_home, seconds_per_token
+from decoding.experiments.rows import FOLDER, PARTS, all_rows
+from decoding.papers import EXHIBITS, stored
 from decoding.papers.exhibit import Exhibit
 from decoding.papers.judge import Outcome, grid_name, judge
-from decoding.papers.registry import EXHIBITS
 from pages.ui.widgets.trained import EMBEDDED_NAME
 
-PARTS = "part-*.parquet"
 SOURCE = "source"  # column: pair and machine, whose rows must not be mixed
 Stamps = tuple[tuple[str, int], ...]  # files with when they were written
 

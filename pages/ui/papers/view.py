@@ -13,9 +13,9 @@ from decoding.papers.judge import Judged, Outcome, claim_words, words_of
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.papers.rows import Judgement, Kept
-from pages.ui.papers.run import draw_benchmark, draw_runs, size_of
+from pages.ui.papers.run import draw_work, size_of
 from viz.charts.papers import FACTOR, Mark, far_apart, lines_figure, table_figure
-from viz.tokens import plural
+from viz.formats import plural
 
 STYLE = """
 <style>
@@ -244,10 +244,7 @@ def draw_exhibit(shown: Judgement, kept: list[Kept], running: frozenset[str]) ->
     if shown.error is not None:
         show_error(shown.error)
     _draw_header(shown)
-    if exhibit.stored:
-        draw_benchmark(exhibit, outcome.run, running)
-    else:
-        draw_runs(exhibit, outcome.run, kept, running)
+    draw_work(exhibit, outcome.run, kept, running)
     figure = _chosen_figure(exhibit)
     marks = marks_of(outcome, figure)
     if any(mark.ours is not None or mark.paper is not None for mark in marks):

@@ -11,19 +11,25 @@ from uuid import uuid4
 
 import streamlit as st
 
-from decoding.common.errors import SettingsError
+from decoding.common.errors import DraftscopeError, SettingsError
+from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
+from pages.ui.common.errors import show_error
+from pages.ui.common.state import current_run
 from pages.ui.compare.plan import pause_words
 from pages.ui.widgets.controls import prompt_words
-from viz.component_files import component_script, component_style
-from viz.race.lanes import Lane, check_lanes, lane_of, lane_of_times
-from viz.race.sentences import reference_lane
-from viz.tokens import plural
+from viz.components import component_script, component_style
+from viz.formats import plural
+from viz.race.data import reference_lane
+from viz.race.lanes import MOST, Lane, check_lanes, lane_of, lane_of_times
+
+if TYPE_CHECKING:
+    from decoding.compare.scoreboard import Score
+    from pages.ui.compare.plan import Outcome
+
 
 _component = st.components.v2.component(
-    "draftscope_race",
-    js=component_script("race/lanes.js", "race/controls.js", "race/race.js"),
-    css=component_style("race/race.css"),
+    "draftscope_race", js=component_script("race/race.js"), css=component_style("race/race.css")
 )
 HEIGHT = 600
 # What the window holds besides the race: menu, toolbar, methods, and the line below it unless four lanes need the room.
@@ -48,11 +54,6 @@ def race(data: dict) -> None:
         _component(key="race_lanes", data=data, height=HEIGHT)
 
 
-if TYPE_CHECKING:
-    from decoding.compare.scoreboard import Score
-    from pages.ui.compare.plan import Outcome
-
-
 @dataclass(frozen=True, eq=False)
 class Race:
     """Lanes to be replayed.
@@ -74,17 +75,17 @@ class Race:
 
 def recorded_race() -> Race | None:
     """The race that comes with the program, None where not all of its runs are there."""
-    from decoding.recorded.race import PROMPT, REPEATS, WARMUP, race_runs
+    from decoding.recorded import RACE_PROMPT, RACE_REPEATS, RACE_WARMUP, race_runs
 
     runs = race_runs()
     if not runs:
         return None
-    lanes = tuple(lane_of(run, note=f"median of {REPEATS} repeats") for run in runs)
+    lanes = tuple(lane_of(run, note=f"median of {RACE_REPEATS} repeats") for run in runs)
     about = (
         f"Not measured on this machine: {hardware_words(runs[0].hardware)}, {runs[0].created[:10]}. Each method ran "
-        f"alone, {REPEATS} times in turn after {WARMUP} warm-up rounds; {replayed_words(REPEATS)}."
+        f"alone, {RACE_REPEATS} times in turn after {RACE_WARMUP} warm-up rounds; {replayed_words(RACE_REPEATS)}."
     )
-    return Race(lanes, f"{prompt_words(PROMPT)} · comes with the program", about, key="recorded")
+    return Race(lanes, f"{prompt_words(RACE_PROMPT)} · comes with the program", about, key="recorded")
 
 
 def race_of(outcome: "Outcome") -> Race:
@@ -188,3 +189,70 @@ def _check(lanes: Sequence[Lane], missing: Sequence[str]) -> None:
     if len(lanes) < 2:
         raise SettingsError(" ".join([*missing, "Fewer than two methods were measured: record the race again."]))
     check_lanes(lanes)
+
+
+ERROR = "race_runs_error"
+
+
+def runs_menu() -> None:
+    """A popover with what can race without being recorded again."""
+    place = st.popover("Runs", key="race_runs_open", icon=":material/folder_open:", on_change="rerun")
+    if not place.open:
+        return
+    with place, st.container(width=440):
+        st.file_uploader(
+            "Open saved runs", type=["dscope"], key="race_files", accept_multiple_files=True, on_change=_forget_error
+        )
+        with st.container(key="race_runs_error"):
+            runs = available()
+        st.multiselect(
+            f"Runs of one prompt, at most {MOST}", list(runs), key="race_chosen", max_selections=MOST,
+            placeholder="Choose two to four" if len(runs) > 1 else "None yet: decode, compare, or open files",
+        )  # fmt: skip
+        st.button(
+            "Race these", key="race_these", on_click=_race, args=(runs,), disabled=not runs, icon=":material/flag:"
+        )
+        if error := st.session_state.get(ERROR):
+            show_error(error)
+
+
+def available() -> dict[str, RunTrace]:
+    """Runs by what to call them; files that cannot be read are told in a sentence."""
+    found: list[tuple[str, RunTrace]] = []
+    run = current_run()
+    if run is not None and run.source != "recorded" and run.trace.iterations:
+        found.append((f"{run.trace.label} (Step through)", run.trace))
+    outcome = st.session_state.get("comparison")
+    if outcome is not None:
+        from decoding.compare.scoreboard import score
+
+        scores = score(outcome.comparison, loop_free=False)
+        found += [(f"{entry.contestant.label} (Compare)", entry.run) for entry in scores if entry.run is not None]
+    for file in st.session_state.get("race_files") or ():
+        try:
+            trace = load_run(file)
+        except DraftscopeError as error:
+            show_error(error)
+            continue
+        found.append((f"{trace.label} ({file.name})", trace))
+    named: dict[str, RunTrace] = {}
+    for label, trace in found:
+        number = sum(name == label or name.startswith(f"{label} #") for name in named)
+        named[f"{label} #{number + 1}" if number else label] = trace
+    return named
+
+
+def _race(runs: dict[str, RunTrace]) -> None:
+    """Put the chosen runs on screen as the race; what stands against it is kept to be shown."""
+    chosen = st.session_state["race_chosen"]
+    try:
+        st.session_state["race"] = race_of_runs([(label, runs[label]) for label in chosen if label in runs])
+    except SettingsError as error:
+        st.session_state[ERROR] = error
+        return
+    st.session_state[ERROR] = None
+    st.session_state["race_runs_open"] = False
+
+
+def _forget_error() -> None:
+    st.session_state[ERROR] = None

@@ -1,14 +1,113 @@
-"""A run on screen: the scope at one iteration, and charts of the whole run."""
+"""The film of the run on screen: which iterations the browser has at hand, and where it was last told to go."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import plotly.graph_objects as go
 import streamlit as st
 
+from decoding.trace.metrics import measure_run
 from decoding.trace.records import RunTrace
-from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.state import Run, select_iteration, select_node, selected_iteration
+from pages.ui.common.charts import STYLE, chart, is_dark
+from pages.ui.common.downloads import download_button
+from pages.ui.common.state import Run, asked_view, select_iteration, select_node, selected_iteration, selected_node
 from pages.ui.scope.component import scope
-from pages.ui.scope.film import film, film_state, reported, unfold
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
+from viz.explain.iteration import iteration_summary
+from viz.formats import duration, part_of
+from viz.scope.data import Frame, film_data, make_frame, near_edge, window_around
+from viz.scope.outline import NOT_RECORDED, Table, outline_html, outline_text, table_html, tables, tree_outline
+
+# Frames of iterations far away are let go of, the oldest made first.
+FRAMES_KEPT = 200
+
+
+@dataclass
+class FilmState:
+    """One scope's film in one browser session.
+
+    Attributes:
+        run: key of the run that it shows.
+        frames: frames made so far by index.
+        unfolded: nodes of each iteration whose folded children were asked for.
+        window, count: iterations sent, and how many the run had then.
+        serial, ask: what the browser was told last; it obeys each serial once.
+        asked: serial of the view that a page asked for last (`pages.ui.common.state.ask_view`).
+        known: iteration that Python believes the browser to show.
+    """
+
+    run: str
+    frames: dict[int, Frame] = field(default_factory=dict)
+    unfolded: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    window: range = range(0)
+    count: int = 0
+    serial: int = 0
+    ask: dict = field(default_factory=dict)
+    asked: int = 0
+    known: int | None = None
+
+
+def film_state(key: str, run: Run) -> FilmState:
+    """The film of the scope with this key, empty for a run that it has not shown."""
+    state = st.session_state.get(f"{key}_film")
+    if state is None or state.run != run.key:
+        serial = 0 if state is None else state.serial
+        state = st.session_state[f"{key}_film"] = FilmState(run.key, serial=serial)
+    return state
+
+
+def film(run: Run, key: str) -> dict:
+    """Data of the scope with this key: frames around the selected iteration, and where the browser is to go."""
+    state, index = film_state(key, run), selected_iteration()
+    iterations = run.trace.iterations
+    _place(state, index, mounted=key in st.session_state)
+    if state.count != len(iterations) or near_edge(state.window, index, len(iterations)):
+        state.window = window_around([len(iteration.nodes) for iteration in iterations], index)
+        state.count = len(iterations)
+    frames = [_frame(state, run, place) for place in state.window]
+    for place in list(state.frames)[: max(len(state.frames) - FRAMES_KEPT, 0)]:
+        if place not in state.window:
+            del state.frames[place]
+    return film_data(run.trace, run.key, state.window, frames, state.ask)
+
+
+def reported(state: FilmState, index: int) -> None:
+    """The browser has gone to an iteration by itself: nothing to tell it."""
+    state.known = index
+
+
+def unfold(state: FilmState, index: int, node: int) -> None:
+    """Show the folded children of a node from then on."""
+    opened = state.unfolded.get(index, ())
+    if node not in opened:
+        state.unfolded[index] = (*opened, node)
+
+
+def _place(state: FilmState, index: int, mounted: bool) -> None:
+    """Tell the browser where to go if Python wants it elsewhere, or if it has just come to the page."""
+    asked = asked_view()
+    wanted = asked.serial != state.asked
+    if mounted and not wanted and index == state.known:
+        return
+    state.serial += 1
+    state.asked, state.known = asked.serial, index
+    node = asked.node if wanted else selected_node()
+    phase = asked.phase if wanted else None
+    state.ask = {"serial": state.serial, "iteration": index, "node": node, "phase": phase}
+
+
+def _frame(state: FilmState, run: Run, index: int) -> Frame:
+    """The frame of an iteration, made once; a node that was asked for is never folded."""
+    iteration, trace = run.trace.iterations[index], run.trace
+    node = state.ask["node"]
+    if state.ask["iteration"] == index and node is not None and 0 < node < len(iteration.nodes):
+        unfold(state, index, iteration.nodes[node].parent_id)
+    unfolded = state.unfolded.get(index, ())
+    frame = state.frames.get(index)
+    if frame is None or frame.iteration is not iteration or frame.unfolded != unfolded:
+        frame = state.frames[index] = make_frame(iteration, run.key, index, trace.label, unfolded)
+    return frame
+
 
 SCOPE_HEIGHT = 640
 # The scope fills the window below menu and toolbar, within reason; Streamlit knows no heights but pixels.
@@ -76,3 +175,81 @@ def _figures(trace: RunTrace, dark: bool) -> list[tuple[str, go.Figure]]:
     if any(iteration.history is not None for iteration in trace.iterations):
         figures.insert(0, ("History adaptation: what it saw and what it moved", adaptation_figure(trace, dark)))
     return figures
+
+
+PARTS = ("Tree", "Panels", "Run")
+
+
+def as_text(run: Run, key: str = "as_text") -> None:
+    """The selected iteration and the run in words and tables."""
+    box = st.expander("As text", key=key, icon=":material/notes:", on_change="rerun")
+    if not box.open:
+        return
+    iteration = run.trace.iterations[selected_iteration()]
+    with box:
+        part = st.segmented_control(
+            "Part", PARTS, default=PARTS[0], key=f"{key}_part", required=True, label_visibility="collapsed"
+        )
+        if part == "Run":
+            _draw((run_table(run.trace), iterations_table(run.trace)))
+        elif part == "Panels":
+            _draw(tables(iteration))
+        else:
+            st.text(iteration_summary(iteration))
+            lines = tree_outline(iteration)
+            if not lines:
+                st.caption(NOT_RECORDED)
+                return
+            st.html(f'{STYLE}<div class="as-text">{outline_html(lines)}</div>')
+            name = f"iteration-{iteration.index + 1}.txt"
+            download_button("Save as a text file", outline_text(iteration), name, "text/plain", f"{key}_save")
+
+
+def _draw(parts: Sequence[Table]) -> None:
+    """Tables beside one another where there is room."""
+    st.html(f'{STYLE}<div class="as-text-tables">{"".join(map(table_html, parts))}</div>')
+
+
+def run_table(run: RunTrace) -> Table:
+    """The figures of a whole run, with their denominators."""
+    measured = measure_run(run)
+    totals = run.totals
+    rows = [
+        ("Method", run.label),
+        ("Pair", f"{run.pair.name}, {run.pair.target.device}, {run.pair.target.dtype}"),
+        ("Prompt", f"{len(run.prompt_ids):,} tokens"),
+        ("New tokens", f"{totals.new_tokens:,} of at most {run.max_new_tokens:,}"),
+    ]
+    if measured is not None:
+        rows += [
+            ("Iterations", f"{measured.iterations:,}"),
+            ("Tokens per iteration", f"{measured.tokens_per_iteration:.2f}"),
+            ("Accepted / drafted", part_of(measured.accepted, measured.drafted)),
+            ("Accepted / verified", part_of(measured.accepted, measured.verified)),
+            ("Draft forwards, target passes", f"{measured.draft_forwards:,}, {measured.target_passes:,}"),
+        ]
+    if run.bias:
+        rows.append(("Law of the text", run.bias))
+    if not run.timed:
+        rows.append(("Times", "not measured: an iteration was replayed from stored rows"))
+    elif totals.wall_s > 0:
+        rows += [
+            ("Wall time of the call", duration(totals.wall_s)),
+            ("Prefill", duration(totals.prefill_s)),
+            ("Tokens/s, prefill included", f"{totals.new_tokens / totals.wall_s:.1f}"),
+        ]
+    hardware = ", ".join(f"{name} {value}" for name, value in run.hardware.items() if value)
+    return Table("The run", ("Figure", "Value"), tuple(rows), f"Times are measured on: {hardware}.")
+
+
+def iterations_table(run: RunTrace) -> Table:
+    """One row per iteration of a run."""
+    rows = [
+        (
+            str(each.index + 1), str(each.drafted), str(each.verified), str(len(each.accepted)), each.final_kind,
+            str(len(each.committed_ids)), duration(each.times.total_s) if each.timed else "–",
+        )
+        for each in run.iterations
+    ]  # fmt: skip
+    heads = ("Iteration", "Drafted", "Verified", "Accepted", "Final token", "Committed", "Time")
+    return Table("Iterations", heads, tuple(rows))

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, ExperimentError
-from decoding.experiments.homes import GRIDS, experiments_home
-from decoding.experiments.launch import FollowedExperiment, launch, seconds_per_token, stand
+from decoding.experiments.experiment import (
+    GRIDS,
+    FollowedExperiment,
+    experiments_home,
+    launch,
+    seconds_per_token,
+)
+from decoding.jobs.job import free_folder
 from decoding.models.presets import EMBEDDED, PairSettings
 from pages.ui.common.downloads import download_button
-from pages.ui.common.errors import escape_markdown, show_error
+from pages.ui.common.errors import escape_markdown, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.common.torch_there import torch_there, why_not
-from pages.ui.sweep.methods import draw_methods, methods_content
-from pages.ui.sweep.plan import plan_content
+from pages.ui.sweep.grid import draw_methods, methods_content, plan_content
 from pages.ui.sweep.sentences import asked_words
-from pages.ui.sweep.view import look_at
-from pages.ui.train.sentences import duration
-from pages.ui.widgets.settings import say_again, seed
+from pages.ui.sweep.view import PAGE
+from pages.ui.widgets.controls import say_again, seed
 from pages.ui.widgets.trained import EMBEDDED_NAME
-from viz.tokens import plural
-
-if TYPE_CHECKING:
-    from decoding.experiments.grid import Grid
+from viz.formats import long_duration, plural
 
 
 def start(grid: "Grid", stem: str | None) -> None:
@@ -38,21 +38,19 @@ def start(grid: "Grid", stem: str | None) -> None:
         stem: of a grid that comes with the program: its rows go where they always go, so that what is kept of it is
             not run again. None for a grid of one's own, which gets a folder of its own.
     """
-    from decoding.experiments.grid_file import write_grid
+    from decoding.experiments.grid import write_grid
 
     try:
-        folder = free_folder(grid.name) if stem is None else experiments_home() / stem
-        if stand(folder).running:
-            raise ExperimentError(f"{folder.name} is at work: stop it before it is started again.")
+        folder = folder_for(grid.name) if stem is None else experiments_home() / stem
         launch(write_grid(grid, folder), folder=folder)
     except DraftscopeError as error:
         show_error(error)
         return
-    look_at(folder.name)
+    PAGE.look_at(folder.name)
     st.rerun()
 
 
-def free_folder(name: str) -> Path:
+def folder_for(name: str) -> Path:
     """A folder for an experiment of that name that is not there yet.
 
     Raises:
@@ -60,10 +58,7 @@ def free_folder(name: str) -> Path:
     """
     if name in ready_names():
         raise ExperimentError(f"{name} is the name of a grid that comes with the program: give yours another one.")
-    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:50] or "sweep"
-    home, stems = experiments_home(), {file.stem for file in GRIDS.glob("*.toml")}
-    numbered = (words if number == 1 else f"{words}-{number}" for number in range(1, 10_000))
-    return next(home / each for each in numbered if not (home / each).exists() and each not in stems)
+    return free_folder(experiments_home(), name, "sweep", {file.stem for file in GRIDS.glob("*.toml")})
 
 
 def ready_names() -> set[str]:
@@ -101,7 +96,8 @@ def draw_form(found: Sequence[FollowedExperiment]) -> None:
     except DraftscopeError as error:
         show_error(error)
         grid = stem = size = None
-    _tell_running(found)
+    PAGE.tell_others(found, "Another one shares its processor, and both would measure times that neither has alone: "
+                     "better wait.")  # fmt: skip
     nothing = size is None or size.runs == 0
     with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="sweep_go"):
         pressed = st.button(
@@ -122,7 +118,7 @@ def draw_form(found: Sequence[FollowedExperiment]) -> None:
 
 def _own_grid() -> "Grid":
     """Widgets for everything a grid has; what cannot be is told by the reader of grid files."""
-    from decoding.experiments.grid_file import grid_from
+    from decoding.experiments.grid import grid_from
 
     st.caption(ABOUT)
     varied = draw_methods()
@@ -138,7 +134,7 @@ def _own_grid() -> "Grid":
 
 def _ready_grid() -> "tuple[Grid, str]":
     """One of the grids that come with the program, with as many prompts as wanted; and its name on disk."""
-    from decoding.experiments.grid_file import read_grid
+    from decoding.experiments.grid import read_grid
 
     stems = [file.stem for file in sorted(GRIDS.glob("*.toml"))]
     about = {stem: _first_comment(GRIDS / f"{stem}.toml") for stem in stems}
@@ -180,21 +176,13 @@ def _time_words(tokens: int, found: Sequence[FollowedExperiment]) -> str:
         rows = followed.rows()
         if (cost := seconds_per_token(rows[rows["pair"] == name])) is not None:
             where = "in the rows that came with the program" if followed.shipped else "here so far"
-            return f"{duration(cost * tokens)} at what a token has cost {where}"
+            return f"{long_duration(cost * tokens)} at what a token has cost {where}"
     return "how long that takes is known once some have run"
-
-
-def _tell_running(found: Sequence[FollowedExperiment]) -> None:
-    running = [followed.name for followed in found if followed.stand.running]
-    if running:
-        words = f"{plural(len(running), 'sweep')} at work on this machine ({'; '.join(running)}). Another one shares "
-        words += "its processor, and both would measure times that neither has alone: better wait."
-        st.warning(escape_markdown(words), icon=":material/group_work:")
 
 
 def _draw_file(grid: "Grid") -> None:
     """The grid as the file that a terminal can run as well."""
-    from decoding.experiments.grid_file import grid_toml
+    from decoding.experiments.grid import grid_toml
 
     with st.expander("The same as a file", icon=":material/terminal:", key="sweep_file"):
         text = grid_toml(grid)
@@ -237,7 +225,7 @@ def _first_comment(file: Path) -> str:
 
 def _size(grid: "Grid") -> "GridSize":
     """What a grid comes to, computed once for the same grid and the same files of prompts."""
-    from decoding.experiments.grid_file import grid_toml
+    from decoding.experiments.grid import grid_toml
 
     folder = Path(grid.prompts.set).expanduser()
     stamp = folder.stat().st_mtime_ns if folder.is_dir() else 0
@@ -248,7 +236,7 @@ def _size(grid: "Grid") -> "GridSize":
 def _size_of(text: str, _stamp: int) -> "GridSize":
     import tomllib
 
-    from decoding.experiments.grid_file import grid_from
+    from decoding.experiments.grid import grid_from
     from decoding.experiments.plan import grid_size
 
     return grid_size(grid_from(tomllib.loads(text), "grid"))

@@ -8,19 +8,16 @@ import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
-from decoding.experiments.again import begin_again, kept_output, same_text
-from decoding.experiments.launch import FollowedExperiment
-from decoding.methods.methods import METHODS
+from decoding.experiments.experiment import FollowedExperiment, begin_again, kept_output, same_text
 from pages.ui.app.address import take_over
-from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, Asked, PromptChoice, Run, decode_more, keep_run
-from pages.ui.common.torch_there import torch_there
 from pages.ui.common.worker import Job, is_busy, job_bar, start_job, take_result
 from pages.ui.sweep.sentences import FIGURES, Told, base_label
 from pages.ui.widgets.controls import OWN_TEXT
 from viz.charts.sweeps import told as value_told
-from viz.tokens import plural
+from viz.formats import plural
 
 if TYPE_CHECKING:
     from decoding.common.prompts import Prompt
@@ -33,6 +30,8 @@ def why_not_open(row: Mapping[str, Any]) -> str | None:
     """Why a run cannot be looked into, None where it can."""
     if not torch_there():
         return f"It would have to be decoded again. {NEEDS_TORCH}"
+    from decoding.methods.methods import METHODS
+
     if row["method"] not in METHODS:
         return "Hugging Face's own loop drafts no tree of ours: there is nothing to step through."
     return None
@@ -55,7 +54,7 @@ def decode_again(job: Job, row: Mapping[str, Any], folder: Path, past_end: bool)
     Raises:
         DraftscopeError: another pair is in memory, or its prompt cannot be had here.
     """
-    from decoding.session.limits import Limits
+    from decoding.session.session import Limits
 
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")

@@ -1,13 +1,13 @@
-"""How the page Sweep puts things: figures, axes, states, what a grid asks for."""
+"""How the page Sweep puts things: figures, axes, what a grid asks for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
 from decoding.experiments.estimates import BASE, PREFIX, axes
-from decoding.methods.methods import METHODS
 from decoding.papers.exhibit import (
     DRAFT_FORWARDS,
     MEMORY,
@@ -21,18 +21,9 @@ from decoding.papers.exhibit import (
     Figure,
 )
 from decoding.trace.records import Setting
-from pages.ui.common.sentences import info_of
-from pages.ui.train.sentences import duration
+from pages.ui.common.errors import info_of, torch_there
 from viz.charts.sweeps import Axis, Measure, told
 
-STATE_ICONS = {
-    "starting": ":material/hourglass_top:",
-    "running": ":material/play_circle:",
-    "finished": ":material/check_circle:",
-    "stopped": ":material/pause_circle:",
-    "failed": ":material/error:",
-    "kept": ":material/inventory_2:",
-}
 CONDITION_WORDS = {
     BASE: "method", "cut": "prompt tokens (0: all)", "asked_tokens": "new tokens",
     "temperature": "temperature", "top_p": "top-p", "draft_temperature": "draft temperature", "seed": "seed",
@@ -88,8 +79,18 @@ def short_axis_of(column: str) -> Axis:
 def base_label(base: str) -> str:
     """A method or configuration as the screen calls it: `DynaTree`, `Linear chain (streaming)`."""
     name, at, engine = base.partition("@")
-    label = METHODS[name].label if name in METHODS else name.replace("_", " ")
+    label = _method_labels().get(name, name.replace("_", " "))
     return f"{label} ({engine})" if at else label
+
+
+@cache
+def _method_labels() -> dict[str, str]:
+    """Labels of the methods by name; they stand where methods compute, so none is known without torch."""
+    if not torch_there():
+        return {}
+    from decoding.methods.methods import METHODS
+
+    return {name: method.label for name, method in METHODS.items()}
 
 
 def with_labels(runs: pd.DataFrame) -> pd.DataFrame:
@@ -141,11 +142,6 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
         f"against {base_label(asked['reference'])}" if asked["reference"] else "no reference",
     ]
     return [*lines, " · ".join(filter(None, shared))]
-
-
-def left_words(seconds: float | None) -> str:
-    """Time left in words."""
-    return "" if seconds is None else f"{'about ' if seconds >= 60 else ''}{duration(seconds)} left"
 
 
 def _sampling_words(sampling: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The form that starts a training: what is trained, its settings, how long it takes, what else runs."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,27 +8,15 @@ from typing import Any
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, TrainingError
+from decoding.heads.store import LOSSES, all_heads
 from decoding.models.presets import EMBEDDED, PairSettings
-from decoding.training.common.run_folder import Kind
-from decoding.training.launch import MODULES, Followed, launch
-from pages.ui.common.errors import escape_markdown, show_error
+from decoding.training.fields import CORPUS, FIELDS, LENGTHS, VERIFIERS, Field
+from decoding.training.folder import MODULES, FollowedTraining, Kind, launch
+from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.common.torch_there import need_torch, torch_there, why_not
-from pages.ui.common.training_fields import FIELDS, LENGTHS, Field, arguments_of, heads_to_start_from, title_of
-from pages.ui.train.runs import look_at
-from pages.ui.train.sentences import KIND_WORDS, duration, started_s
-from pages.ui.widgets.settings import say_again, seed
-from viz.tokens import plural
-
-
-def keep_latest(key: str, options: list) -> None:
-    """Set a choice to its last option, which moves on, for as long as it is left there; call it before the widget."""
-    last, chosen = st.session_state.get(f"{key}_last"), st.session_state.get(key)
-    if chosen is None or chosen == last or chosen not in options:
-        chosen = options[-1]
-    st.session_state[key] = chosen  # said again, or a widget of the same key elsewhere would reset it
-    st.session_state[f"{key}_last"] = options[-1]
-
+from pages.ui.train.view import PAGE
+from pages.ui.widgets.controls import say_again, seed
+from viz.formats import long_duration
 
 # Settings in which a training must be the same for its pace to say something about another.
 SAME: dict[Kind, tuple[str, ...]] = {
@@ -37,7 +26,7 @@ SAME: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[Followed]) -> str:
+def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[FollowedTraining]) -> str:
     """What is planned, and how long the last training like this took on this machine.
 
     Args:
@@ -45,47 +34,30 @@ def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[Follow
         found: trainings of this machine, newest first.
     """
     like = next((each for each in found if each.records and _alike(kind, values, each)), None)
+    records = () if like is None else like.records
+    trained_s = sum({record["phase"]: record["trained_s"] for record in records}.values())
+    steps = sum({record["phase"]: record["step"] for record in records}.values())
     if "--minutes" in values:
-        words = f"It trains for {duration(60 * values['--minutes'])}"
+        words = f"It trains for {long_duration(60 * values['--minutes'])}"
     else:
         words = f"It trains for {values['--steps']:,} steps"
-        step_s = pace_s(like) if like is not None else None
-        if step_s is not None:
-            words += f", about {duration(values['--steps'] * step_s)} at the pace of the last one like it here"
-    whole_s = whole_time_s(like) if like is not None else None
-    if whole_s is None:
+        if steps:
+            whole = long_duration(values["--steps"] * trained_s / steps)
+            words += f", about {whole} at the pace of the last one like it here"
+    resumed = like is not None and like.launched is not None and "--resume" in like.launched.command
+    if like is None or like.stand.state != "finished" or resumed:
         return (
             f"{words}. Before that text and data are prepared: how long that takes is told a moment after it begins, "
             "and what was prepared is kept where it is stopped."
         )
-    trained_s = sum(phase_seconds(like).values())
+    whole = long_duration(max(like.stand.status.written - like.started_s, 0.0))
     return (
         f"{words}. Before that text and data are prepared, as far as they are not kept from another training. The last "
-        f"one like it took {duration(whole_s)} in all, {duration(trained_s)} of them training."
+        f"one like it took {whole} in all, {long_duration(trained_s)} of them training."
     )
 
 
-def pace_s(followed: Followed) -> float | None:
-    """Measured seconds of a step over all phases, None before the first."""
-    steps = {record["phase"]: record["step"] for record in followed.records}
-    total = sum(steps.values())
-    return sum(phase_seconds(followed).values()) / total if total else None
-
-
-def phase_seconds(followed: Followed) -> dict[str, float]:
-    """Seconds trained in each phase so far."""
-    return {record["phase"]: record["trained_s"] for record in followed.records}
-
-
-def whole_time_s(followed: Followed) -> float | None:
-    """Seconds from its start to its end, None where it has not finished in one go."""
-    resumed = followed.launched is not None and "--resume" in followed.launched.command
-    if followed.stand.state != "finished" or resumed:
-        return None
-    return max(followed.stand.status.written - started_s(followed), 0.0)
-
-
-def _alike(kind: Kind, values: Mapping[str, Any], followed: Followed) -> bool:
+def _alike(kind: Kind, values: Mapping[str, Any], followed: FollowedTraining) -> bool:
     """Whether a training is of the same kind and has the settings that decide its pace."""
     if followed.settings is None or followed.kind != kind:
         return False
@@ -94,7 +66,10 @@ def _alike(kind: Kind, values: Mapping[str, Any], followed: Followed) -> bool:
     return all(str(known.get(name)) == str(values[flag]) for name, flag in flags.items() if flag in values)
 
 
-KIND, UNIT = "train_kind", "train_unit"
+PAIR_FLAGS = {"target": "--target", "draft": "--draft", "dtype": "--dtype", "context_length": "--context-length"}
+FOLDERS = (CORPUS, "--corpus")
+KIND = "train_kind"
+KIND_WORDS = {"embedded": "Embedded pair", "head": "Draft head", "selector": "Neural selector"}
 ABOUT: dict[Kind, str] = {
     "head": "A draft of one layer that reads the target's own last features, trained with the loss of EAGLE, HASS or "
     "TALF. With the embedded pair it is worth watching after minutes on a CPU.",
@@ -106,7 +81,7 @@ ABOUT: dict[Kind, str] = {
 MINUTES, STEPS = "Minutes", "Steps"
 
 
-def draw_form(found: Sequence[Followed]) -> None:
+def draw_form(found: Sequence[FollowedTraining]) -> None:
     """What to train, its settings, an estimate, and the button."""
     need_torch()
     seed(KIND, "head", KIND_WORDS)
@@ -119,9 +94,11 @@ def draw_form(found: Sequence[Followed]) -> None:
     pair = manager().settings if kind != "embedded" else None
     words = arguments_of(kind, values, pair)
     if pair is not None:
-        st.caption(escape_markdown(f"For {_pair_words(pair)}; another is chosen at the top right of the page."))
+        named = "the embedded pair" if pair.target == EMBEDDED else f"{pair.target} with {pair.draft}"
+        st.caption(escape_markdown(f"For {named}; another is chosen at the top right of the page."))
     st.caption(escape_markdown(estimate_words(kind, values, found)))
-    _tell_running(found)
+    PAGE.tell_others(found, "Another one shares its processor and memory, so that each takes longer, and so do runs "
+                     "measured on other pages.")  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         if st.button(
             "Start training", key="train_start", type="primary", disabled=not torch_there(),
@@ -129,7 +106,7 @@ def draw_form(found: Sequence[Followed]) -> None:
         ):  # fmt: skip
             _start(kind, values, words)
     with st.expander("The same as a command", icon=":material/terminal:", key="train_command"):
-        st.code(" ".join(["python -m", MODULES[kind], *map(_quoted, words)]), language=None, wrap_lines=True)
+        st.code(shlex.join(["python", "-m", MODULES[kind], *words]), language=None, wrap_lines=True)
 
 
 def _widgets(kind: Kind) -> dict[str, Any]:
@@ -156,7 +133,7 @@ def field_widget(kind: Kind, field: Field) -> Any:
     key = f"train_{kind}_{field.name}"
     shared = {"key": key, "help": field.meaning, "persist_state": "session"}
     if kind == "head" and field.flag == "--start-from":
-        choices = {"": "nothing: a fresh head", **heads_to_start_from()}
+        choices = {"": "nothing: a fresh head", **{card.name: card.words for card in all_heads()}}
         return st.selectbox(field.label, list(choices), format_func=lambda name: choices.get(name, name), **shared)
     seed(key, field.default)
     say_again(key)
@@ -177,14 +154,14 @@ def _length(kind: Kind) -> dict[str, float | int]:
     """How long to train: minutes, or steps."""
     minutes, steps = LENGTHS[kind]
     left, right = st.columns([1, 1.2], vertical_alignment="bottom")
-    unit_key, key = f"{UNIT}_{kind}", f"train_{kind}_length"
+    unit_key = f"train_unit_{kind}"
     seed(unit_key, MINUTES)
     say_again(unit_key)
     unit = left.segmented_control(
         "Planned by", [MINUTES, STEPS], key=unit_key, required=True, persist_state="session",
         help="By steps a training that was stopped ends with the very weights of one that was not.",
     )  # fmt: skip
-    key = f"{key}_{unit}"
+    key = f"train_{kind}_length_{unit}"
     seed(key, minutes if unit == MINUTES else steps)
     say_again(key)
     if unit == STEPS:
@@ -193,45 +170,57 @@ def _length(kind: Kind) -> dict[str, float | int]:
                                             persist_state="session")}  # fmt: skip
 
 
-def _tell_running(found: Sequence[Followed]) -> None:
-    running = [followed.name for followed in found if followed.stand.running]
-    if running:
-        st.warning(
-            escape_markdown(
-                f"{plural(len(running), 'training')} at work on this machine ({'; '.join(running)}). Another one "
-                "shares its processor and memory, so that each takes longer, and so do runs measured on other pages."
-            ),
-            icon=":material/group_work:",
-        )
-
-
 def _start(kind: Kind, values: dict[str, Any], words: list[str]) -> None:
     """Start it and look at it."""
+    place = values.get(CORPUS, values.get("--corpus"))
     try:
-        _check_folders(values)
-        folder = launch(kind, words, title_of(kind, values))
-    except DraftscopeError as error:
-        show_error(error)
-        return
-    look_at(folder.path.name)
-    st.rerun()
-
-
-def _check_folders(values: dict[str, Any]) -> None:
-    """Raise `TrainingError` for a folder that is not there, before a process is started for it."""
-    for flag in ("corpus", "--corpus"):
-        place = values.get(flag)
-        if flag in values and not place and flag == "corpus":
+        if CORPUS in values and not place:
             raise TrainingError("Give a folder of .txt or .txt.gz files to train on.")
         if place and not Path(place).expanduser().is_dir():
             raise TrainingError(f"There is no folder {place}: give a folder of .txt or .txt.gz files.")
+        training = launch(kind, words, title_of(kind, values))
+    except DraftscopeError as error:
+        show_error(error)
+        return
+    PAGE.look_at(training.path.name)
+    st.rerun()
 
 
-def _pair_words(pair: PairSettings) -> str:
-    return "the embedded pair" if pair.target == EMBEDDED else f"{pair.target} with {pair.draft}"
+def arguments_of(kind: Kind, values: Mapping[str, Any], pair: PairSettings | None = None) -> list[str]:
+    """Words of the command behind its module: what differs from its defaults, the length, and the pair.
+
+    Args:
+        values: of the widgets, by flag.
+        pair: the pair that it is for; None where it makes one.
+    """
+    placed, words = [], []
+    for field in FIELDS[kind]:
+        value = values.get(field.flag, field.default)
+        if field.flag in FOLDERS and value:
+            value = str(Path(value).expanduser().resolve())
+        if value is None or value in ("", field.default):
+            continue
+        if not field.flag.startswith("--"):
+            placed.append(str(value))
+        elif field.default is False:
+            words.append(field.flag)
+        else:
+            words += [field.flag, f"{value:g}" if isinstance(value, float) else str(value)]
+    for flag in ("--minutes", "--steps"):
+        if flag in values:
+            words += [flag, f"{values[flag]:g}" if flag == "--minutes" else str(values[flag])]
+    if pair is not None:
+        for name, flag in PAIR_FLAGS.items():
+            if getattr(pair, name) != getattr(PairSettings(), name):
+                words += [flag, str(getattr(pair, name))]
+        words += ["--split"] if pair.split else []
+    return [*placed, *words]
 
 
-def _quoted(word: str) -> str:
-    import shlex
-
-    return shlex.quote(word)
+def title_of(kind: Kind, values: Mapping[str, Any]) -> str:
+    """A few words for a training that has not written its own name yet."""
+    if kind == "head":
+        return f"{LOSSES[values['--loss']]} head"
+    if kind == "selector":
+        return f"Selector for {VERIFIERS[values['--verifier']]}"
+    return f"Pair from {Path(values[CORPUS]).name}".strip()

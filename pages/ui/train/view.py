@@ -1,248 +1,106 @@
-"""One training as it is watched: where it stands, its curves and trees, and where its result can be used."""
+"""One training as it is watched: its place in the list, its curves, where its result can be used, and its trees.
+
+The trees show that the draft learns: the same held-out prompt drafted at the first moment of a phase and at any other.
+"""
 
 import time
-from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import plotly.graph_objects as go
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from decoding.models.presets import PairSettings
-from decoding.training.common.run_folder import STOP
-from decoding.training.launch import Followed, delete, end, output, resume
+from decoding.trace.archive import load_run
+from decoding.trace.records import RunTrace
+from decoding.training.folder import TREES, FollowedTraining
+from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
-from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.menu import PAGES
+from pages.ui.common.errors import escape_markdown, guarded, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import run_now
-from pages.ui.train.form import keep_latest
-from pages.ui.train.runs import CHOSEN
-from pages.ui.train.sentences import STATE_ICONS, machine_words, progress_words
-from pages.ui.train.trees import draw_trees
-from pages.ui.widgets.watching import attempt, draw_end, list_style, show_attempt
-from viz.charts.training import HEIGHT, panels, training_figure
+from pages.ui.jobs.page import JobPage
+from pages.ui.scope.component import lone_tree
+from viz.branches.diff import compare_trees
+from viz.charts.training import HEIGHT, Moment, best, family_of, moments_figure, panels, training_figure, words_of
+from viz.formats import plural
+from viz.scope.panels import text_html, text_spans
 
-STYLE = (
-    f"<style>{list_style('train')}"
-    + """
+PAGE = JobPage(
+    "train", "training", "run",
+    none_yet="Nothing has been trained on this machine yet. Every training that is started stands here.",
+    stop="It writes a checkpoint at its next step and ends; Resume goes on from there.",
+    resume="Goes on from its last checkpoint.",
+    delete="Checkpoint, curves, trees and result leave this machine.",
+)  # fmt: skip
+STYLE = PAGE.style("""
 /* A chart that is drawn anew stands there twice for a frame: nothing below it may move. */
 [class*=st-key-train_panel_] { overflow: hidden; height: 17.2rem; padding: 0.5rem 0.8rem 0.3rem !important; }
 [class*=st-key-train_panel_] p { margin: 0; font-size: 0.92rem; }
 .st-key-train_trees [data-testid=stCaptionContainer] p { font-size: 0.8rem; margin: 0; }
 .st-key-train_trees [data-testid=stSlider] { margin-top: -0.3rem; }
 .st-key-train_trees [data-testid=stSliderTickBar] { display: none; }
-</style>
-"""
-)
-
-
-if TYPE_CHECKING:
-    from decoding.methods.method import Method
-
-RESULTS = {"head": "head", "selector": "selector", "embedded": "out/draft"}
-
-
-def use_words(followed: Followed) -> str:
-    """Where the result of a finished training is found, empty where there is none."""
-    if not _result(followed):
-        return ""
-    name = followed.folder.path.name
-    if followed.kind == "head":
-        return f"The head drafts for every tree method with the target of {_pair_name(followed)}: draft_head={name}."
-    if followed.kind == "selector":
-        return f"The selector shapes delayed trees of {_pair_name(followed)}: selector={name}."
-    return f"The pair is ready in {followed.folder.path / 'out'}."
-
-
-def use_button(followed: Followed) -> None:
-    """A button that goes where the result of a finished training is used; nothing where there is none."""
-    if not _result(followed):
-        return
-    name = followed.folder.path.name
-    if followed.kind == "head":
-        _compare_button("eagle2", draft_head=name)
-    elif followed.kind == "selector":
-        _compare_button("delayed", verifier=str(followed.settings.settings["verifier"]), selector=name)
-    elif st.button(
-        "Load this pair", key="train_load", type="primary", disabled=not torch_there(), icon=":material/memory:",
-        help=why_not("It takes the place of the pair in memory, and every page uses it."),
-    ):  # fmt: skip
-        _load(*(followed.folder.path / "out" / role for role in ("target", "draft")))
-
-
-def _result(followed: Followed) -> bool:
-    place = RESULTS.get(followed.kind)
-    return place is not None and (followed.folder.path / place).is_dir()
-
-
-def _load(target: Path, draft: Path) -> None:
-    models, settings = manager(), PairSettings(target=str(target), draft=str(draft))
-    try:
-        run_now("Loading the trained pair", lambda job: models.load(settings), alone=True)
-    except DraftscopeError as error:
-        show_error(error)
-        return
-    st.switch_page(PAGES["Step through"])
-
-
-def _compare_button(method_name: str, verifier: str = "", **result: str) -> None:
-    """A button that puts a method with and without the result, and plain decoding, on the page Compare.
-
-    Args:
-        verifier: of both, where the result serves one alone.
-        result: the setting that names it.
-    """
-    if not st.button(
-        "Use in Compare", key="train_use", type="primary", disabled=not torch_there(), icon=":material/compare_arrows:",
-        help=why_not("Plain decoding, the method as it is and with this result stand ready there."),
-    ):  # fmt: skip
-        return
-    from decoding.methods.methods import METHODS
-
-    method = METHODS[method_name]
-    if verifier:
-        method = method.with_settings(verifier=verifier)
-        if not st.session_state.get("sampling_temperature"):
-            st.session_state["sampling_temperature"] = 1.0  # under greedy decoding all verifiers do the same
-    place_contestants([METHODS["autoregressive"], method, method.with_settings(**result)])
-    st.switch_page(PAGES["Compare"])
-
-
-def place_contestants(methods: "Sequence[Method]") -> None:
-    """Have these methods, with their settings, stand ready on Compare."""
-    from pages.ui.widgets.contestants import COMPARE, add_slot
-    from pages.ui.widgets.controls import set_method
-
-    st.session_state["compare_slots"] = []
-    for method in methods:
-        set_method(add_slot(COMPARE, method.name), method)
-
-
-def _pair_name(followed: Followed) -> str:
-    return str(followed.settings.pair.get("name", "its pair")) if followed.settings is not None else "its pair"
-
-
-ERROR, SURE = "train_error", "train_sure"
+""")
 CHARTS_S = 5.0  # charts are drawn anew this often while figures come in
 FIRST_ROW = 2
 MOMENTS = "Tokens per target pass on this prompt"
-LIVE = "train_live"
-LIVE_HELP = "Off: this view stands still, so that one can zoom into curves and read trees at leisure."
-STOP_HELP = "It writes a checkpoint at its next step and ends; Resume goes on from there."
+TREE_HEIGHT, TEXT_HEIGHT = 300, 118
+PROMPT_TOKENS, WRITTEN_TOKENS = 16, 160
 
 
-def is_live() -> bool:
-    """Whether the view follows a training that runs."""
-    return st.session_state.get(LIVE, True)
+def entry_words(followed: FollowedTraining) -> list[str]:
+    """The best held-out figure so far, searched for again only where there are new ones."""
+    kept = st.session_state.setdefault("train_best", {})
+    count, said = kept.get(followed.folder, (-1, ""))
+    if count == len(followed.records):
+        return [said]
+    said, found = "", best(followed.records)
+    if found is not None:
+        name, value = found
+        family, words = family_of(name), words_of(name).removeprefix("held-out").strip() or "held-out loss"
+        if family.percent:
+            said = f"{words} {100 * value:.0f}%"
+        elif family.title == "Modelled throughput":
+            said = f"{value:.2f} times {family.axis.removeprefix('times ')}"
+        else:
+            said = f"{value:.2f} {words}" if family.least is not None else f"{words} {value:.2f}"
+    kept[followed.folder] = len(followed.records), said
+    return [said]
 
 
-def draw_training(followed: Followed) -> None:
+def draw_training(followed: FollowedTraining) -> None:
     """Header, curves, trees of one training."""
-    _draw_header(followed)
-    _draw_message(followed)
-    phase, by_time, planned = _choose_phase(followed)
+    result, use = USES.get(followed.kind, ("", ""))
+    has_result = bool(use) and (followed.folder / result).is_dir()
+    PAGE.draw_header(followed, (lambda: _draw_use(followed)) if has_result else None)
+    status = followed.stand.status
+    if followed.stand.state == "finished" and has_result:
+        pair = followed.settings.pair.get("name", "its pair") if followed.settings is not None else "its pair"
+        words = use.format(pair=pair, name=followed.folder.name, out=followed.folder / "out")
+        st.caption(f":material/check_circle: {escape_markdown(words)}")
+    phases = list(dict.fromkeys(record["phase"] for record in followed.records))
+    phase, by_time, planned = phases[-1] if phases else status.phase, status.total is None, None
+    if len(phases) > 1:
+        key = f"train_phase_{followed.folder.name}"
+        _keep_latest(key, phases)
+        phase = st.segmented_control("Phase", phases, key=key, required=True, label_visibility="collapsed")
+    if phases and phase == status.phase:
+        planned = status.planned_s / 60 if status.planned_s else status.total
     figures = _figures(followed, phase, by_time, planned)
     if not figures and followed.stand.running:
         st.caption("Curves appear here as soon as the training has begun.")
     _draw_charts(figures[:FIRST_ROW])
-    moments = draw_trees(followed, phase, by_time, planned)
+    moments = _draw_trees(followed, phase, by_time, planned)
     _draw_charts([*([(MOMENTS, moments)] if moments is not None else []), *figures[FIRST_ROW:]])
 
 
-def _draw_header(followed: Followed) -> None:
-    state, status = followed.stand.state, followed.stand.status
-    with st.container(key="train_header", horizontal=True, vertical_alignment="center", gap="small"):
-        with st.container(key="train_title", width="content"):
-            st.markdown(f"{STATE_ICONS[state]} **{escape_markdown(followed.name)}** · {state}", width="content")
-        st.space("stretch")
-        _draw_buttons(followed)
-    if followed.stand.running or state == "stopped":
-        words = " · ".join(filter(None, [progress_words(followed), machine_words(status)]))
-        st.progress(status.share or 0.0, text=escape_markdown(words))
-
-
-def _draw_buttons(followed: Followed) -> None:
-    """What can be done with a training in its state."""
-    name = followed.folder.path.name
-    if followed.stand.running:
-        st.toggle("Live", True, key=LIVE, persist_state="session", help=LIVE_HELP)
-        asked = (followed.folder.path / STOP).exists()
-        if asked:
-            st.button(
-                "End it now", key="train_end", icon=":material/power_settings_new:", on_click=attempt,
-                args=(ERROR, end, followed.folder),
-                help="Ends its process without waiting for the next step; what came since its last checkpoint is lost.",
-            )  # fmt: skip
-        st.button(
-            "Stopping" if asked else "Stop training", key="train_stop", disabled=asked, icon=":material/stop_circle:",
-            on_click=attempt, args=(ERROR, followed.folder.ask_to_stop,), help=STOP_HELP,
-        )  # fmt: skip
-    elif followed.stand.state in ("stopped", "failed"):
-        st.button(
-            "Resume", key="train_resume", type="primary", disabled=not torch_there(), icon=":material/play_arrow:",
-            on_click=attempt, args=(ERROR, resume, followed.folder), help=why_not("Goes on from its last checkpoint."),
-        )  # fmt: skip
-    else:
-        use_button(followed)
-    with st.popover("Output", key="train_output", icon=":material/terminal:", on_change="rerun") as place:
-        if place.open:
-            _draw_output(followed)
-    if followed.stand.running:
-        return
-    if st.session_state.get(SURE) != name:
-        st.button("Delete", key="train_delete", icon=":material/delete:", on_click=_set_sure, args=(name,))
-        return
-    st.button("Keep it", key="train_keep", on_click=_set_sure, args=(None,))
-    if st.button(
-        "Delete for good", key="train_delete_sure", type="primary", icon=":material/delete_forever:",
-        on_click=_delete, args=(followed,), help="Checkpoint, curves, trees and result leave this machine.",
-    ):  # fmt: skip
-        st.rerun()
-
-
-def _draw_output(followed: Followed) -> None:
-    """What the process printed, and the words that start it in a terminal."""
-    known = followed.settings or followed.launched
-    with st.container(width=640):
-        st.markdown("**Folder**")
-        st.code(str(followed.folder.path), language=None, wrap_lines=True)
-        if known is not None:
-            st.markdown("**Command**")
-            st.code(" ".join(["python", *known.command]), language=None, wrap_lines=True)
-        st.markdown("**What it printed last**")
-        st.code(output(followed.folder) or "Nothing.", language=None, wrap_lines=True, height=260)
-
-
-def _draw_message(followed: Followed) -> None:
-    """What went wrong with a button, why it failed or stopped, or where its result is used."""
-    show_attempt(ERROR)
-    draw_end(followed.stand)
-    if followed.stand.state == "finished" and (words := use_words(followed)):
-        st.caption(f":material/check_circle: {escape_markdown(words)}")
-
-
-def _choose_phase(followed: Followed) -> tuple[str, bool, float | None]:
-    """The phase that is looked at, whether it is planned by time, and its planned minutes or steps."""
-    status = followed.stand.status
-    phases = list(dict.fromkeys(record["phase"] for record in followed.records))
-    by_time = status.steps is None
-    if not phases:
-        return status.phase, by_time, None
-    chosen = phases[-1]
-    if len(phases) > 1:
-        key = f"train_phase_{followed.folder.path.name}"
-        keep_latest(key, phases)
-        chosen = st.segmented_control("Phase", phases, key=key, required=True, label_visibility="collapsed")
-    planned = status.planned_s / 60 if status.planned_s else status.steps
-    return chosen, by_time, planned if chosen == status.phase else None
-
-
-def _figures(followed: Followed, phase: str, by_time: bool, planned: float | None) -> list[tuple[str, go.Figure]]:
+def _figures(
+    followed: FollowedTraining, phase: str, by_time: bool, planned: float | None
+) -> list[tuple[str, go.Figure]]:
     """A figure per panel; while figures come in they are made anew every few seconds only."""
-    same = (followed.folder.path, phase, by_time, planned, is_dark(), followed.stand.state)
+    same = (followed.folder, phase, by_time, planned, is_dark(), followed.stand.state)
     shown = (same, len(followed.records))
     kept, figures, made_s = st.session_state.get("train_figures", (None, [], 0.0))
     if kept == shown or (kept is not None and kept[0] == same and time.monotonic() - made_s < CHARTS_S):
@@ -261,14 +119,185 @@ def _draw_charts(figures: list[tuple[str, go.Figure]]) -> None:
                 chart(figure, key=f"train_chart_{title}", height=HEIGHT)
 
 
-def _set_sure(name: str | None) -> None:
-    st.session_state[SURE] = name
+# Where the result of a finished training lies in its folder, and how it is used.
+USES = {
+    "head": ("head", "The head drafts for every tree method with the target of {pair}: draft_head={name}."),
+    "selector": ("selector", "The selector shapes delayed trees of {pair}: selector={name}."),
+    "embedded": ("out/draft", "The pair is ready in {out}."),
+}
 
 
-def _delete(followed: Followed) -> None:
-    attempt(ERROR, delete, followed.folder)
-    _set_sure(None)
-    if not followed.folder.path.exists():
-        st.session_state.get("train_followed", {}).pop(followed.folder.path, None)
-        st.session_state[CHOSEN] = None
-        st.query_params.pop("run", None)
+def _draw_use(followed: FollowedTraining) -> None:
+    """A button that goes where the result of a finished training is used."""
+    name = followed.folder.name
+    if followed.kind == "head":
+        _compare_button("eagle2", draft_head=name)
+    elif followed.kind == "selector":
+        _compare_button("delayed", verifier=str(followed.settings.settings["verifier"]), selector=name)
+    elif st.button(
+        "Load this pair", key="train_load", type="primary", disabled=not torch_there(), icon=":material/memory:",
+        help=why_not("It takes the place of the pair in memory, and every page uses it."),
+    ):  # fmt: skip
+        target, draft = (str(followed.folder / "out" / role) for role in ("target", "draft"))
+        models, settings = manager(), PairSettings(target=target, draft=draft)
+        try:
+            run_now("Loading the trained pair", lambda job: models.load(settings), alone=True)
+        except DraftscopeError as error:
+            show_error(error)
+            return
+        st.switch_page(PAGES["Step through"])
+
+
+def _compare_button(method_name: str, verifier: str = "", **result: str) -> None:
+    """A button that puts a method with and without the result, and plain decoding, on the page Compare.
+
+    Args:
+        verifier: of both, where the result serves one alone.
+        result: the setting that names it.
+    """
+    if not st.button(
+        "Use in Compare", key="train_use", type="primary", disabled=not torch_there(), icon=":material/compare_arrows:",
+        help=why_not("Plain decoding, the method as it is and with this result stand ready there."),
+    ):  # fmt: skip
+        return
+    from decoding.methods.methods import METHODS
+    from pages.ui.widgets.contestants import COMPARE, add_slot
+    from pages.ui.widgets.controls import set_method
+
+    method = METHODS[method_name]
+    if verifier:
+        method = method.with_settings(verifier=verifier)
+        if not st.session_state.get("sampling_temperature"):
+            st.session_state["sampling_temperature"] = 1.0  # under greedy decoding all verifiers do the same
+    st.session_state["compare_slots"] = []
+    for each in (METHODS["autoregressive"], method, method.with_settings(**result)):
+        set_method(add_slot(COMPARE, each.name), each)
+    st.switch_page(PAGES["Compare"])
+
+
+def _keep_latest(key: str, options: list) -> None:
+    """Set a choice to its last option, which moves on, for as long as it is left there; call it before the widget."""
+    last, chosen = st.session_state.get(f"{key}_last"), st.session_state.get(key)
+    if chosen is None or chosen == last or chosen not in options:
+        chosen = options[-1]
+    st.session_state[key] = chosen  # said again, or a widget of the same key elsewhere would reset it
+    st.session_state[f"{key}_last"] = options[-1]
+
+
+def _draw_trees(followed: FollowedTraining, phase: str, by_time: bool, planned: float | None) -> go.Figure | None:
+    """First tree and chosen tree side by side and their texts; returns the chart of tokens per pass over all moments.
+
+    None where nothing was drafted in this phase yet.
+    """
+    folder = followed.folder / TREES
+    told = [record for record in followed.trees if record["phase"] == phase and (folder / record["tree"]).is_file()]
+    if not told:
+        if followed.stand.running:
+            st.caption("The same held-out prompt is drafted every few minutes, once there is something to draft with.")
+        return None
+    name, chosen, last = followed.folder.name, 0, len(told) - 1
+    with st.container(key="train_trees", gap="small"):
+        heading, moment_place, place_place = st.columns([1.5, 2, 1.2], gap="medium", vertical_alignment="center")
+        key = f"train_moment_{name}"
+        _keep_latest(key, list(range(len(told))))
+        if last:
+            chosen = moment_place.slider(
+                "Moment of the training", 0, last, key=key, format=f"%d of {last}",
+                help="The right tree is that of this moment. Left at the end, it follows the training.",
+            )  # fmt: skip
+        else:
+            moment_place.caption("Drafted for the first time: the next ones stand beside it.")
+        runs: list[RunTrace] = []
+        with guarded():
+            runs = [_recorded(folder / told[number]["tree"]) for number in (0, chosen)]
+        if not runs:
+            return None
+        with heading:
+            st.markdown("**The same held-out prompt**", help=f"Drafted again every few minutes: {runs[1].label}.")
+        with place_place:
+            places = _choose_place(name, *runs)
+        _draw_sides(f"{name}:{phase}", told, chosen, runs, places)
+    moments = []
+    for record in told:
+        place = record["trained_s"] / 60 if by_time else record["step"]
+        moments.append(Moment(place, _moment_words(record), record["tokens_per_pass"]))
+    return moments_figure(moments, chosen, by_time, planned, is_dark())
+
+
+def _choose_place(name: str, first: RunTrace, now: RunTrace) -> tuple[int, int]:
+    """Iterations of both runs that stand at the same place of the same text.
+
+    At first the place where the later draft has the most accepted; it stays there until it is moved.
+    """
+    common = common_places(first, now)
+    if len(common) == 1:
+        return common[0]
+    key = f"train_place_{name}"
+    if key not in st.session_state:
+        accepted = [len(now.iterations[there].accepted) for _, there in common]
+        st.session_state[key] = accepted.index(max(accepted))
+    st.session_state[key] = min(st.session_state[key], len(common) - 1)
+    number = st.slider(
+        "Place in the text", 0, len(common) - 1, key=key,
+        help="Both drafts continue the very same text here. The page begins where the later one had the most accepted.",
+    )  # fmt: skip
+    return common[number]
+
+
+def common_places(first: RunTrace, second: RunTrace) -> list[tuple[int, int]]:
+    """Iterations of two runs of one prompt that continue the same tokens; the first of both always do."""
+
+    def by_text(run: RunTrace) -> dict[tuple[int, ...], int]:
+        """Index of each iteration by what was committed before it."""
+        found, text = {}, ()
+        for number, iteration in enumerate(run.iterations):
+            found[text] = number
+            text += tuple(iteration.committed_ids)
+        return found
+
+    mine, theirs = by_text(first), by_text(second)
+    return [(number, theirs[text]) for text, number in mine.items() if text in theirs]
+
+
+def _draw_sides(
+    scene: str, told: list[dict[str, Any]], chosen: int, runs: list[RunTrace], places: tuple[int, int]
+) -> None:
+    """Both trees at one place, whose prefix is the same, and what each run wrote."""
+    trees = [run.iterations[place] for run, place in zip(runs, places, strict=True)]
+    marks = compare_trees(*trees).marks("the first tree", "this tree") if chosen else ({}, {})
+    titles = (f"First · {_moment_words(told[0])}", f"Moment {chosen} · {_moment_words(told[chosen])}")
+    records = (told[0], told[chosen])
+    for side, column in enumerate(st.columns(2, gap="small")):
+        run, tree, record = runs[side], trees[side], records[side]
+        with column:
+            name = f"{scene}:{record['tree']}:{places[side]}"
+            lone_tree(tree, f"train_tree_{side}", TREE_HEIGHT, name, title=titles[side], marks=marks[side])
+            st.caption(
+                f"{tree.drafted} drafted, {len(tree.accepted)} accepted here · {record['tokens_per_pass']:.2f} tokens "
+                f"per target pass over {plural(len(run.iterations), 'pass', 'passes')}"
+            )
+            # The end of the prompt and what the run wrote; what this place added is bold.
+            prompt = len(run.prompt_texts)
+            spans = text_spans(run, current=tree.index)
+            with st.container(height=TEXT_HEIGHT, border=False, key=f"train_text_{side}"):
+                st.html(text_html(spans[max(prompt - PROMPT_TOKENS, 0) : prompt + WRITTEN_TOKENS]))
+
+
+def _moment_words(record: dict[str, Any]) -> str:
+    """When a tree was drafted."""
+    if not record["step"]:
+        return "before training"
+    return f"step {record['step']:,}, minute {record['trained_s'] / 60:.1f}"
+
+
+@lru_cache(maxsize=32)
+def _recorded(file: Path) -> RunTrace:
+    """A recorded run, read once.
+
+    Raises:
+        TraceFileError: the file is damaged.
+    """
+    run = load_run(file)
+    if not run.iterations:
+        raise DraftscopeError(f"{file} holds no iteration: choose another moment.")
+    return run

@@ -10,14 +10,18 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, current_run, selected_iteration
 from pages.ui.tune.work import TEXT_TOKENS, Bench, Source, prompt_source, run_source
-from pages.ui.widgets.controls import DEFAULT_METHOD, DEFAULT_PROMPT, prompt_picker, prompt_words, set_method
-from pages.ui.widgets.settings import (
+from pages.ui.widgets.controls import (
+    DEFAULT_METHOD,
+    DEFAULT_PROMPT,
     is_idle,
     method_as_verified,
     picked_sampling,
     picked_settings,
+    prompt_picker,
+    prompt_words,
     sampling_controls,
     seed,
+    set_method,
     setting_key,
     setting_widget,
     setting_words,

@@ -12,16 +12,15 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
-from pages.ui.scope.component import scope
-from pages.ui.tune.points import Trial, label_of
-from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench
+from pages.ui.scope.component import lone_tree
+from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, label_of
 from viz.branches.diff import Change, TreeDiff, compare_trees, what_changed
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
-from viz.scope.data import compact_data
+from viz.formats import difference, duration, relative_change
 from viz.scope.phases import FINAL_ID
 from viz.theme import MARKS
-from viz.tokens import milliseconds, visible
+from viz.tokens import visible
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
@@ -94,26 +93,9 @@ def draw_trees(bench: Bench, fits: bool = True) -> None:
     )
     for place, (trial, word, key, framed) in zip(st.columns(2, gap="small"), sides, strict=True):
         with place:
-            data = tree_data(bench, trial, word, framed)
-            number = trial.number
-            scope(data, key, TREE_HEIGHT, on_unfold=partial(_unfold, number), on_select=partial(_choose, number))
-
-
-def tree_data(bench: Bench, trial: Trial, word: str, framed: dict[int, str]) -> dict:
-    """What the component draws."""
-    opened = st.session_state.setdefault("tune_unfolded", {}).get(trial.number, ())
-    return compact_data(
-        trial.iteration,
-        scene_id=f"tune:{id(bench)}:{trial.number}",
-        title=f"{word} · {label_of(trial.method)}",
-        marks=framed,
-        unfolded=opened,
-    )
-
-
-def _unfold(number: int, node: int) -> None:
-    opened = st.session_state.setdefault("tune_unfolded", {})
-    opened[number] = (*opened.get(number, ()), node)
+            scene, title = f"tune:{id(bench)}:{trial.number}", f"{word} · {label_of(trial.method)}"
+            choose = partial(_choose, trial.number)
+            lone_tree(trial.iteration, key, TREE_HEIGHT, scene, title=title, marks=framed, on_select=choose)
 
 
 def _choose(number: int, node: int) -> None:
@@ -198,13 +180,13 @@ def told_html(changes: Sequence[Change], repeats: int = 0) -> str:
     """What changed, one cell per measure: pinned → now, and by how much."""
     cells = []
     for change in changes:
-        first, second, delta = f"{change.first:,.0f}", f"{change.second:,.0f}", _delta(change.difference)
+        first, second, delta = f"{change.first:,.0f}", f"{change.second:,.0f}", difference(change.difference)
         words = change.words
         if change.unit == "s":
-            first, second = milliseconds(change.first), milliseconds(change.second)
+            first, second = duration(change.first), duration(change.second)
             words = f"{words}, both timed again · median of {repeats}"
         if change.unit:
-            delta = _share(change.first, change.second)
+            delta = relative_change(change.first, change.second)
         cells.append(_cell(words, first, second, delta, ABOUT.get(change.unit, "")))
     return f'<div class="tune-told">{"".join(cells)}</div>'
 
@@ -216,15 +198,6 @@ def _cell(name: str, first: str, second: str, delta: str, about: str = "") -> st
         f'<div{hint}><div class="name">{html.escape(name)}</div><div class="value">{value}</div>'
         f'<div class="delta">{html.escape(delta)}</div></div>'
     )
-
-
-def _delta(difference: float) -> str:
-    return "same" if difference == 0 else f"{difference:+g}".replace("-", "−")
-
-
-def _share(first: float, second: float) -> str:
-    percent = round(100 * (second / first - 1)) if first else 0
-    return f"{percent:+d}%".replace("-", "−") if percent else "same"
 
 
 def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "") -> str:

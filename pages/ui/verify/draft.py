@@ -14,11 +14,9 @@ from decoding.common.settings import ENGINE, GROUPS, VERIFICATION
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, Run, decode_more
-from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import Job, is_busy, start_job
 from pages.ui.verify.state import Looked
-from pages.ui.widgets.controls import error_key
-from pages.ui.widgets.settings import SAMPLING, as_widget_holds, seed, settings_form
+from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, seed, settings_form
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
@@ -35,9 +33,8 @@ TREE_GROUPS = tuple(group for group in GROUPS if group not in (VERIFICATION, ENG
 def draft_popover(looked: Looked) -> None:
     """Another tree on this very prefix: method, its settings, the draft's temperature, a seed."""
     with st.popover(
-        "Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun", help=why_not() or None,
-        disabled=is_busy(SLOT) or not torch_there(),
-    ) as place:  # fmt: skip
+        "Draft again", key="verify_draft_open", icon=":material/park:", on_change="rerun", disabled=is_busy(SLOT)
+    ) as place:
         if not place.open:
             return
         with st.container(width=640):
@@ -136,8 +133,7 @@ def decode_buttons(run: Run) -> None:
             ("verify_as_it_was", f"Decode as it was: {run.trace.label}", lambda: _as_it_was(run)),
         ):
             if st.button(
-                escape_markdown(label), key=key, icon=":material/play_arrow:", help=why_not() or None,
-                disabled=is_busy(SLOT) or not torch_there(),
+                escape_markdown(label), key=key, icon=":material/play_arrow:", disabled=is_busy(SLOT),
                 type="primary" if key == "verify_sampled" else "secondary",
             ):  # fmt: skip
                 start_job(SLOT, "Decoding", partial(decode_prompt, run, choose))

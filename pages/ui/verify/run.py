@@ -10,9 +10,9 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.verify.state import Looked
-from pages.ui.widgets.settings import seed
-from viz.tokens import plural
-from viz.verify.charts import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
+from pages.ui.widgets.controls import seed
+from viz.formats import plural
+from viz.verify.views import Curve, acceptance_by_depth_figure, draft_probability_figure, expected_tokens_figure
 
 if TYPE_CHECKING:
     from decoding.replay.run_theory import Mean, RunTheory

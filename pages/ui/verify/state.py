@@ -8,21 +8,20 @@ What was computed is kept by tree and sampling, so that going back to a setting 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from decoding.trace.records import IterationTrace
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, current_run, selected_iteration
+from pages.ui.common.state import Run, current_run, kept, known_results, select_iteration, selected_iteration
 from pages.ui.explain.subject import trace_at
+from pages.ui.widgets.controls import SAMPLING, as_widget_holds
 
 if TYPE_CHECKING:
     from decoding.replay.replay import Replayed
     from decoding.sampling.sampling import Sampling
-
-KEPT_RESULTS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ def tree_in_view() -> Looked | None:
     drafted = st.session_state.get("verify_drafted")
     if drafted is not None and drafted.key[:2] == (run.key, index):
         return drafted
-    from decoding.replay.stored_state import sampling_of  # brings torch where it is installed
+    from decoding.replay.stored_state import sampling_of  # brings torch
 
     made = trace_at(run, index)
     return Looked(
@@ -80,11 +79,11 @@ def text_reader(looked: Looked) -> Callable[[int], str]:
 
 def run_texts(run: Run) -> dict[int, str]:
     """Text by token id, as the whole record tells it."""
-
-    def gather() -> dict[int, str]:
-        return {token: text for each in run.trace.iterations for token, text in each.texts.items()}
-
-    return kept(("texts", run.key, len(run.trace.iterations)), gather)
+    iterations = run.trace.iterations
+    return kept(
+        ("texts", run.key, len(iterations)),
+        lambda: {token: text for each in iterations for token, text in each.texts.items()},
+    )
 
 
 def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
@@ -119,7 +118,7 @@ def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: b
 
     # The re-rolled seeds are 0, 1, 2, ...: the seed on screen has no say in them.
     key = ("rolled", looked.key, replace(sampling, seed=0), rerolls)
-    if key not in _results() and not compute:
+    if key not in known_results() and not compute:
         return None
 
     def roll() -> dict[str, dict[int, int]]:
@@ -129,15 +128,67 @@ def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: b
     return kept(key, roll)
 
 
-def kept(key: tuple, compute: Callable[[], Any]) -> Any:
-    """What was computed under a key in this browser session; the oldest results are let go."""
-    results = _results()
-    if key not in results:
-        results[key] = compute()
-        while len(results) > KEPT_RESULTS:
-            results.pop(next(iter(results)))
-    return results[key]
+REROLLS = (100, 1000, 5000)
+DRAWN_ANEW = (
+    "The verifier's draws begin here with this seed. The run drew its tree from its seed first, so the same seed gives "
+    "other numbers there: what the run did stands in the first row."
+)
+REPLAYED = "The tree does not depend on it, so the same tree is replayed: no model is run."
 
 
-def _results() -> dict:
-    return st.session_state.setdefault("verify_results", {})
+def iteration_control() -> None:
+    """The iteration looked at; Step through shows the same one."""
+    count = len(current_run().trace.iterations)
+    st.session_state["verify_iteration"] = selected_iteration() + 1
+    st.number_input(
+        f"Iteration of {count}", 1, count, key="verify_iteration", width=126,
+        on_change=lambda: select_iteration(st.session_state["verify_iteration"] - 1),
+    )  # fmt: skip
+
+
+def replay_controls(looked: Looked, disabled: bool) -> "Sampling":
+    """Temperature and top-p of the target and the seed; they begin as the tree was verified."""
+    if st.session_state.get("verify_sampling_of") != looked.run.key:
+        st.session_state["verify_sampling_of"] = looked.run.key
+        for name in ("temperature", "top_p", "seed"):
+            st.session_state[f"verify_{name}"] = as_widget_holds(name, getattr(looked.sampling, name))
+    _, low, high, step, _, meaning = SAMPLING["temperature"]
+    temperature = st.slider(
+        "Target temperature · replayed", low, high, step=step, key="verify_temperature", persist_state="session",
+        width=214, disabled=disabled, help=f"{meaning} {REPLAYED}",
+    )  # fmt: skip
+    _, low, high, step, _, meaning = SAMPLING["top_p"]
+    top_p = st.slider(
+        "Top-p · replayed", low, high, step=step, key="verify_top_p", persist_state="session", width=160,
+        disabled=disabled or temperature == 0, help=f"{meaning} {REPLAYED}",
+    )  # fmt: skip
+    seed = st.number_input(
+        "Seed · drawn anew", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=140, disabled=disabled,
+        help=DRAWN_ANEW,
+    )  # fmt: skip
+    return replace(looked.sampling, temperature=temperature, top_p=top_p, seed=int(seed))
+
+
+def rerolls_control(disabled: bool) -> int:
+    """How many seeds are re-rolled for the spread."""
+    return st.selectbox(
+        "Re-rolled seeds", REROLLS, index=1, key="verify_rerolls", persist_state="session", width=116,
+        format_func=lambda count: f"{count:,}", disabled=disabled,
+    )  # fmt: skip
+
+
+def back_button(looked: Looked) -> None:
+    """From a tree drafted here back to the run's own."""
+
+    def back() -> None:
+        st.session_state["verify_drafted"] = None
+
+    if looked.drafted_here:
+        st.button("The run's tree", key="verify_back", on_click=back, icon=":material/undo:")
+
+
+def show_drafted(looked: Looked) -> None:
+    """Look at a tree that was drafted here, unless another iteration is on screen by now."""
+    here = tree_in_view()
+    if here is not None and here.key[:2] == looked.key[:2]:
+        st.session_state["verify_drafted"] = looked

@@ -1,23 +1,30 @@
 """The tree under the chosen verifier, and which of its nodes is looked at."""
 
+import html
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from pages.ui.scope.component import scope
-from pages.ui.verify.state import Looked, text_reader
-from viz.scope.data import compact_data
+from pages.ui.common.charts import chart, is_dark
+from pages.ui.common.state import kept
+from pages.ui.scope.component import lone_tree
+from pages.ui.verify.state import Looked, own_walk, text_reader
+from viz.components import component_script, component_style
+from viz.formats import number, plural
 from viz.scope.phases import FINAL_ID
-from viz.tokens import plural, visible
-from viz.verify.tree import kept_tree_data
+from viz.tokens import quote, visible
+from viz.verify.views import LawPanel, kept_tree_data, laws_figure
 
 if TYPE_CHECKING:
     from decoding.replay.replay import Replayed
+    from decoding.replay.steps import EntryStep, LawStage, NodeSteps
+    from decoding.sampling.sampling import Sampling
+
 
 TREE_HEIGHT = 330
 
 
-def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool = False) -> None:
+def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool) -> None:
     """The tree with every node's exact probability; a click chooses the node whose tests are shown.
 
     Args:
@@ -26,30 +33,30 @@ def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool 
     from decoding.replay.replay import replayed_iteration
 
     iteration = looked.iteration if recorded else replayed_iteration(looked.iteration, replayed, text_reader(looked))
-    opened = st.session_state.setdefault("verify_unfolded", {}).get(looked.key, ())
     final = visible(iteration.final_text or "", 14)
     said = f"{walker}: {plural(len(iteration.accepted), 'node')} accepted"
     said += f", then {final} ({iteration.final_kind})" if final else ""
-    data = kept_tree_data(
+    lone_tree(
         iteration,
-        scene_id="verify:" + ":".join(map(str, looked.key)),
+        "verify_tree",
+        TREE_HEIGHT,
+        _scene(looked),
+        make=kept_tree_data,
         title=f"{replayed.verifier.label} · {said}",
         walker="the recorded walk" if recorded else walker,
         selected=node_in_view(looked),
-        unfolded=opened,
+        on_select=lambda node: choose(looked, node),
     )
-
-    def unfold(node: int) -> None:
-        st.session_state["verify_unfolded"][looked.key] = (*opened, node)
-
-    scope(data, key="verify_tree", height=TREE_HEIGHT, on_unfold=unfold, on_select=lambda node: choose(looked, node))
 
 
 def draw_bare_tree(looked: Looked) -> None:
     """The tree as the run left it, where no probability can be computed."""
-    iteration, key = looked.iteration, ":".join(map(str, looked.key))
-    data = compact_data(iteration, scene_id=f"verify:{key}", title=f"{looked.label} · as it was verified in the run")
-    scope(data, key="verify_tree", height=TREE_HEIGHT)
+    title = f"{looked.label} · as it was verified in the run"
+    lone_tree(looked.iteration, "verify_tree", TREE_HEIGHT, _scene(looked), title=title)
+
+
+def _scene(looked: Looked) -> str:
+    return "verify:" + ":".join(map(str, looked.key))
 
 
 def choose(looked: Looked, node: int) -> None:
@@ -73,3 +80,279 @@ def tested_at(looked: Looked, node: int) -> int:
     nodes = looked.iteration.nodes
     has_children = any(other.parent_id == node and other.flat_index is not None for other in nodes)
     return node if has_children else max(nodes[node].parent_id, 0)
+
+
+TABLE_HEIGHT = 330
+OWN = "own"
+"""The row of what was done when the tree was verified first; the others are named by their verifier."""
+_component = st.components.v2.component(
+    "draftscope_verifiers", js=component_script("verify/table.js"), css=component_style("verify/table.css")
+)
+
+
+def walks(looked: Looked, told: tuple["Replayed", ...]) -> dict[str, "Replayed"]:
+    """The rows by name: what the tree's own verifier did then, and every verifier with the seed."""
+    own = own_walk(looked)
+    return ({} if own is None else {OWN: own}) | {replayed.verifier.name: replayed for replayed in told}
+
+
+def chosen_row(looked: Looked, rows: dict[str, "Replayed"]) -> str:
+    """The row chosen in the table; where its verifier refuses, what was done then, or the first that fits."""
+    fitting = [name for name, replayed in rows.items() if replayed.refusal is None]
+    wanted = (st.session_state.get("verify_verifier"), OWN, looked.verifier)
+    return next((name for name in wanted if name in fitting), fitting[0])
+
+
+def verifier_table(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None, chosen: str, seeds: int) -> None:
+    """Draw the table; what is chosen stands in the session before the page is drawn again."""
+
+    def choose() -> None:
+        state = st.session_state.get("verify_table")
+        st.session_state["verify_verifier"] = state["selected"]
+
+    data = table_data(looked, rows, rolled, chosen, seeds)
+    _component(key="verify_table", data=data, height=TABLE_HEIGHT, on_selected_change=choose)
+
+
+def table_data(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None, chosen: str, seeds: int) -> dict:
+    """What the component draws: plain texts and numbers."""
+    from decoding.analysis.luck import token_law
+
+    fitting = {name: replayed for name, replayed in rows.items() if replayed.refusal is None}
+    laws = {name: token_law(looked.iteration, each.acceptance_probability) for name, each in fitting.items()}
+    most = max(replayed.expected_tokens for replayed in fitting.values())
+    best = max((each.expected_tokens for name, each in fitting.items() if name != OWN), default=most)
+    longest = looked.iteration.tree_depth + 1
+    made = [_row(looked, name, replayed, laws.get(name), rolled, seeds, best) for name, replayed in rows.items()]
+    return {
+        "heads": heads(longest, seeds),
+        "rows": made,
+        "most": most,
+        "longest": longest,
+        "selected": chosen,
+    }
+
+
+def heads(longest: int, seeds: int) -> list[dict]:
+    """Title, what kind of number it is, and its meaning, per column; the last one has a key instead."""
+    return [
+        {"title": "Verifier", "said": "all on the same tree", "about": "Grey ones would bias the output of this tree"},
+        {
+            "title": "Expected tokens",
+            "said": "exact, this tree",
+            "about": "Tokens that one pass over this tree commits on average over all draws of the verifier, the final "
+            "token included; an end of the text or of the requested length is not counted in",
+        },
+        {
+            "title": "What one walk commits",
+            "said": "first recorded, then by seed",
+            "about": "Accepted tokens, then the final one, and the last accepted node. The first row is what happened "
+            "when the tree was verified; the others draw anew from the seed above, whose numbers are others than those "
+            "of the run: there the tree had drawn from them before",
+        },
+        {
+            "title": f"Tokens, 1 to {longest}",
+            "key": [f"{seeds:,} seeds", "exact"],
+            "about": f"Share of the seeds 0 to {seeds - 1} that commit so many tokens (replayed), and the exact "
+            "probability of it",
+        },
+    ]
+
+
+def _row(
+    looked: Looked, key: str, replayed: "Replayed", law: dict | None, rolled: dict | None, seeds: int, best: float
+) -> dict:
+    verifier, own = replayed.verifier, key == OWN
+    row = {
+        "name": key,
+        "label": verifier.label,
+        "about": f"{verifier.summary} {verifier.paper}.",
+        "own": own_words(looked) if own else "",
+        "refusal": replayed.refusal,
+    }
+    if replayed.refusal is not None:
+        return row
+    outcome, longest = replayed.outcome, looked.iteration.tree_depth + 1
+    # The spread is drawn under the sampling on screen, the recorded walk under its own.
+    counts = None if rolled is None or own else rolled[verifier.name]
+    final = visible(text_reader(looked)(outcome.final_token), 14) if outcome.final_kind != "none" else ""
+    stop = f"node {outcome.stop_node}" if outcome.stop_node else "the root"
+    then = f"then {final} ({outcome.final_kind})" if final else "where the text ended"
+    return row | {
+        "tokens": outcome.tokens,
+        "expected": replayed.expected_tokens,
+        "best": not own and replayed.expected_tokens > best - 5e-3,
+        "path": [visible(looked.iteration.nodes[node].text, 14) for node in outcome.accepted],
+        "final": final,
+        "kind": outcome.final_kind,
+        "stop": stop.removeprefix("the "),
+        "walk": f"{plural(len(outcome.accepted), 'node')} accepted down to {stop}, {then}",
+        "exact": [law.get(tokens, 0.0) for tokens in range(1, longest + 1)],
+        "rolled": counts and [counts.get(tokens, 0) / seeds for tokens in range(1, longest + 1)],
+    }
+
+
+def own_words(looked: Looked) -> str:
+    """What the row of the recorded walk is."""
+    return "what it did here" if looked.drafted_here else "what the run did"
+
+
+HOW = {
+    "nss": "draws the next token from the target's law; the children only say whether the path goes on.",
+    "naive": "tests the first entry; after a rejection the final token is drawn and the path ends.",
+    "naive_tree": "tests the first entry; the token drawn after a rejection may still be another child.",
+    "spectr": "tests all entries against the draft's law times one factor, then draws from one residual.",
+    "specinfer": "tests the entries in random order; the figures are those of draw order.",
+    "specinfer_wor": "tests each distinct entry once, in draw order; a rejected one leaves the draft's law.",
+    "khisti": "plays a tournament between the entries and tests its winner against the law that winners have.",
+    "block": "tests the first path from its end upwards, so a child is tested once all below it was rejected.",
+    "traversal": "tests a child once all below it was rejected; a draw that came twice is rejected twice.",
+    "traversal_wor": "tests a child once all below it was rejected; a rejected one leaves the draft's law.",
+    "greedy": "takes the child that is the target's favourite.",
+}
+LAWS_HEIGHT = 310
+COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
+MEANINGS = (
+    "Place in the order in which the entries were drawn",
+    "A child drawn twice has two entries",
+    "What the draft's law after this node gives the token",
+    "What the target's law after this node gives the token",
+    "Exact probability that its test passes, once all tests before it have failed; – where it is never tested itself",
+    "Exact probability that the path goes on through it, given that it comes to this node",
+    "The number drawn against it and what came of it",
+)
+STYLE = """
+<style>
+.vs-words { font-size: 0.86rem; line-height: 1.35; }
+.vs-words b { font-weight: 600; }
+.vs-words .quiet { opacity: 0.7; }
+.vs-box { overflow: auto; max-height: 236px; scrollbar-width: thin; margin-top: 0.3rem; }
+.vs-table { border-collapse: collapse; width: 100%; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
+.vs-table th { position: sticky; top: 0; background: var(--st-background-color); font-weight: 600; cursor: help; }
+.vs-table th, .vs-table td { border: 0; border-bottom: 1px solid var(--st-border-color); padding: 0.1rem 0.3rem; }
+.vs-table th, .vs-table td { text-align: right; white-space: nowrap; }
+.vs-table :is(th, td):nth-child(2), .vs-table :is(th, td):last-child { text-align: left; }
+.vs-table td:nth-child(2) { font-family: var(--st-code-font), monospace; white-space: pre; }
+.vs-table td:first-child { opacity: 0.6; }
+.vs-table tr:is(.passed, .picked, .below) td { font-weight: 600; }
+</style>
+"""
+
+
+def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> None:
+    """Words and table on the left, laws on the right; `walker` says whose draws they are."""
+    steps = steps_at(looked, sampling, replayed, node, walker)
+    left, right = st.columns([1, 1.9], gap="medium")
+    with left:
+        if steps is None:
+            st.caption("Nothing was drafted below this node, so there is nothing to test.")
+            return
+        st.html(STYLE + words_html(looked, replayed, steps) + table_html(steps, walker))
+    with right:
+        panels = [panel_of(stage, steps, replayed.verifier.name) for stage in steps.stages]
+        figure = laws_figure(steps.texts, panels, draft_words(replayed.verifier.name), is_dark())
+        chart(figure, key="verify_laws", height=LAWS_HEIGHT)
+
+
+def steps_at(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> "NodeSteps | None":
+    """The steps at a node, kept for when they are asked for again."""
+    from decoding.replay.steps import node_steps
+
+    key = ("steps", looked.key, sampling, replayed.verifier.name, node, walker)
+    return kept(key, lambda: node_steps(looked.iteration, sampling, replayed, node, text_reader(looked)))
+
+
+def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
+    """Where we are and what the verifier does here; the token is data and is escaped."""
+    node = looked.iteration.nodes[steps.node]
+    where = f"At {quote(node.text)}, {'the root' if not steps.node else f'node {steps.node}, depth {node.depth}'}"
+    reached = f"on the path with probability {number(steps.reached, 3)} (exact)" if steps.node else "always on the path"
+    entries = plural(len(steps.entries), "entry", "entries")
+    said = f"{replayed.verifier.label} {how(replayed.verifier.name, len(steps.entries))}"
+    if steps.factor is not None:
+        said += f" Here the factor ρ is {steps.factor:.2f}."
+    if steps.hidden_stages:
+        first = len(steps.stages)
+        said += f" The figure leaves out tests {first} to {first + steps.hidden_stages - 1}."
+    if steps.ends is not None and steps.node:
+        said += f" If all of them fail, the path ends here with probability {number(steps.ends)}."
+    return (
+        f'<div class="vs-words"><b>{html.escape(where)}</b> <span class="quiet">· {reached} · {entries}</span><br>'
+        f"{html.escape(said)} {html.escape(_rate_words(steps))}</div>"
+    )
+
+
+def how(name: str, entries: int) -> str:
+    """What a verifier does at a node."""
+    from decoding.verifiers.specinfer import RANDOM_ORDER_ENTRIES
+
+    if name == "specinfer" and entries > RANDOM_ORDER_ENTRIES:
+        return f"tests so many entries (more than {RANDOM_ORDER_ENTRIES}) in draw order, which is equally lossless."
+    return HOW[name]
+
+
+def _rate_words(steps: "NodeSteps") -> str:
+    """The acceptance rate before the draws are known; only independent draws have one."""
+    if steps.rate is None:
+        return ""
+    count = plural(len(steps.entries), "independent draw")
+    least = "at least " if steps.rate_is_bound else ""
+    return (
+        f"Before the draws are known, it picks one of {count} with probability {least}{number(steps.rate, 3)}; no "
+        f"top-down verifier with more than {number(steps.best_rate, 3)} (α_opt)."
+    )
+
+
+def table_html(steps: "NodeSteps", walker: str) -> str:
+    """The entries in draw order, and what `walker` drew against them; every token is escaped."""
+    columns = zip((*COLUMNS, walker), MEANINGS, strict=True)
+    heads = "".join(f'<th title="{html.escape(meaning)}">{html.escape(name)}</th>' for name, meaning in columns)
+    body = "".join(_row_html(place, entry) for place, entry in enumerate(steps.entries, start=1))
+    table = f'<table class="vs-table"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="vs-box">{table}</div>'
+
+
+def _row_html(place: int, entry: "EntryStep") -> str:
+    passes = "–" if entry.passes is None else number(entry.passes)
+    if entry.wins is not None:
+        passes += f" if it wins ({number(entry.wins)})"
+    cells = (
+        place, html.escape(visible(entry.text, 14)), number(entry.draft), number(entry.target), passes,
+        number(entry.taken), _seed_words(entry),
+    )  # fmt: skip
+    return f'<tr class="{entry.result}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+
+
+def _seed_words(entry: "EntryStep") -> str:
+    if not entry.result:
+        return "–"
+    if entry.result in ("picked", "below") or entry.drawn is None:
+        words = {"passed": "✓ passed", "failed": "✗ failed", "picked": "✓ drawn", "below": "✓ a node below passed"}
+        return words[entry.result]
+    sign, mark = ("&lt;", "✓") if entry.result == "passed" else ("≥", "✗")
+    return f"{mark} {entry.drawn:.2f} {sign} {entry.tested_at:.2f}"
+
+
+def draft_words(name: str) -> str:
+    """What the entries are tested against."""
+    return {"spectr": "ρ × draft", "khisti": "law of the winner"}.get(name, "draft")
+
+
+def panel_of(stage: "LawStage", steps: "NodeSteps", name: str) -> LawPanel:
+    """A stage with its words: which test it is and what it passes with."""
+    rows = [steps.rows[place] for place in stage.tested if steps.rows[place] is not None]
+    target = (*stage.target, stage.target_rest)
+    draft = None if stage.draft is None else (*stage.draft, stage.draft_rest)
+    if len(stage.tested) == 1:
+        entry = steps.entries[stage.tested[0]]
+        title, subtitle = f"{stage.rejected + 1}. {visible(entry.text, 10)}", f"passes {number(entry.passes)}"
+    elif stage.tested:
+        title = "The winner" if name == "khisti" else f"All {len(stage.tested)} tests"
+        subtitle = "against its law" if name == "khisti" else "one after the other"
+    elif draft is not None:
+        title, subtitle = "Never tested", "the laws here"
+    elif stage.rejected:
+        title, subtitle = "Final token", f"after {plural(stage.rejected, 'rejection')}"
+    else:
+        title, subtitle = "The favourite" if name == "greedy" else "Drawn token", "of the target's law"
+    return LawPanel(title, subtitle, target, draft, tuple(rows))

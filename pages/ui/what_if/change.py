@@ -1,34 +1,34 @@
-"""What one changes on What if: iteration, method, settings, forced nodes; the Fork button and what it will do."""
+"""What one changes on What if: iteration, method, settings, forced nodes; the Fork button; changes to begin with."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from decoding.common.errors import SettingsError
-from decoding.trace.records import IterationTrace, NodeTrace
-from pages.ui.common.errors import escape_markdown
-from pages.ui.common.sentences import info_of
-from pages.ui.common.torch_there import torch_there, why_not
+from decoding.trace.records import IterationTrace, NodeTrace, Setting
+from pages.ui.common.errors import escape_markdown, guarded, info_of
 from pages.ui.common.worker import is_busy
-from pages.ui.what_if.branches import SLOT, Edit, Force, History, Wish
-from pages.ui.what_if.work import start_fork
-from pages.ui.widgets.controls import method_picker, set_method
-from pages.ui.widgets.settings import (
+from pages.ui.what_if.branches import SLOT, Edit, Force, History, Wish, start_fork
+from pages.ui.widgets.controls import (
     SAMPLING,
     as_widget_holds,
     chosen_verifier,
+    method_picker,
     picked_sampling,
     picked_settings,
     sampling_controls,
+    set_method,
     setting_words,
 )
 from pages.ui.widgets.trained import TRAINED
-from viz.tokens import number, visible
+from viz.formats import number, plural
+from viz.tokens import visible
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
     from decoding.sampling.sampling import Sampling
+
 
 METHOD, SAMPLED = "what_if_method", "what_if_sampling"
 EDITOR = "what_if_editor"
@@ -67,7 +67,7 @@ def editor(history: History) -> None:
         disabled=bool(history.unknown),
         help="Another method, other settings, verifier, temperature or seed from this iteration on",
     )
-    # Drawn only when it is looked at: a click elsewhere stays quick, and torch is not needed before.
+    # Drawn only when it is looked at: a click elsewhere stays quick.
     if not box.open or history.unknown:
         return
     with box, st.container(width=700):
@@ -222,11 +222,8 @@ def draw_pending(history: History) -> None:
             "Run the models",
             key="what_if_live",
             persist_state="session",
-            disabled=not torch_there(),
-            help=why_not(
-                "Off: replayed from stored rows where they suffice, in an instant and without a time. "
-                "On: the models run, and the time is measured."
-            ),
+            help="Off: replayed from stored rows where they suffice, in an instant and without a time. "
+            "On: the models run, and the time is measured.",
         )
 
 
@@ -309,6 +306,11 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
     if not box.open or node is None:
         return
     tokens = child_tokens(iteration, node.node_id)
+
+    def token_words(token: int) -> str:
+        text, draft, target = tokens[token]
+        return f"‘{visible(text, 20)}’  draft {number(draft)} · target {number(target)}"
+
     with box, st.container(width=380):
         if not tokens:
             st.caption("Neither model's law after this node was recorded: choose a node that was verified.")
@@ -318,7 +320,7 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
             "Token",
             list(tokens),
             key=f"what_if_child_{history.a}_{history.index}_{node.node_id}",
-            format_func=lambda token: _token_words(*tokens[token]),
+            format_func=token_words,
             label_visibility="collapsed",
         )
 
@@ -370,5 +372,73 @@ def _node_words(iteration: IterationTrace | None, node: NodeTrace | None) -> str
     return f"‘{visible(node.text, 10)}’"
 
 
-def _token_words(text: str, draft: float | None, target: float | None) -> str:
-    return f"‘{visible(text, 20)}’  draft {number(draft)} · target {number(target)}"
+@dataclass(frozen=True)
+class Starter:
+    """A change that tells something about this iteration: settings or a forced node."""
+
+    label: str
+    settings: dict[str, Setting] = field(default_factory=dict)
+    edits: tuple[Edit, ...] = ()
+
+
+def starters(iteration: IterationTrace, settings: dict[str, Setting]) -> list[Starter]:
+    """What is worth trying in an iteration: a smaller tree, the token that was missing, another verdict."""
+    found = []
+    if iteration.drafted >= 2 and "node_budget" in settings:
+        half = iteration.drafted // 2
+        found.append(Starter(f"Draft {plural(half, 'node')} at most, not {iteration.drafted}", {"node_budget": half}))
+    missing = missing_token(iteration)
+    if missing is not None:
+        found.append(Starter(missing_words(iteration, missing), edits=(missing,)))
+    rejected = next((node for node in iteration.nodes if node.verdict == "rejected"), None)
+    if rejected is not None:
+        edit = Edit("accept", path_of(iteration, rejected.node_id), rejected.text)
+        found.append(Starter(f"Accept {_quoted(rejected.text)}, which was rejected", edits=(edit,)))
+    return found
+
+
+def missing_token(iteration: IterationTrace) -> Edit | None:
+    """The token that the target had to add itself, as an edit that puts it into the tree; None if none was missing."""
+    if iteration.final_kind not in ("recovered", "fallback") or not iteration.nodes:
+        return None
+    last = iteration.accepted[-1] if iteration.accepted else 0
+    token = iteration.committed_ids[-1]
+    siblings = (iteration.nodes[child] for child in iteration.children(last))
+    if any(child.token_id == token and child.flat_index is not None for child in siblings):
+        return None
+    return Edit("force_in", (*path_of(iteration, last), token), iteration.committed_texts[-1])
+
+
+def missing_words(iteration: IterationTrace, missing: Edit) -> str:
+    """What putting a missing token in means: it may have been drafted and pruned."""
+    drafted = any(path_of(iteration, node.node_id) == missing.path for node in iteration.nodes)
+    if drafted:
+        return f"Verify {_quoted(missing.text)}, which was drafted but pruned"
+    return f"Put the missing token {_quoted(missing.text)} into the tree"
+
+
+def draw_starters(history: History) -> None:
+    """A button per change; pressed, it is forked at once."""
+    iteration, run = history.iteration(history.a), history.base.run.trace
+    offered = starters(iteration, dict(run.settings)) if iteration is not None else []
+    for place, starter in enumerate(offered):
+        st.button(
+            escape_markdown(starter.label),
+            key=f"what_if_starter_{place}",
+            disabled=is_busy(SLOT),
+            on_click=_press,
+            args=(history, starter),
+        )
+
+
+def _press(history: History, starter: Starter) -> None:
+    from decoding.replay.stored_state import method_of
+
+    with guarded():
+        method = method_of(history.base.run.trace).with_settings(**starter.settings) if starter.settings else None
+        live = bool(st.session_state.get("what_if_live"))
+        start_fork(history, Wish(history.base.number, history.index, method, None, starter.edits, live))
+
+
+def _quoted(text: str) -> str:
+    return f"‘{visible(text, 16)}’"

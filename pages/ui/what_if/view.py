@@ -5,16 +5,13 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from decoding.common.errors import NEEDS_TORCH
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
-from pages.ui.common.torch_there import torch_there, why_not
 from pages.ui.common.worker import is_busy
-from pages.ui.scope.component import scope
-from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words
-from pages.ui.what_if.starters import draw_starters
-from pages.ui.what_if.work import start_again, start_go_on
+from pages.ui.scope.component import lone_tree
+from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words, start_again, start_go_on
+from pages.ui.what_if.change import draw_starters
 from viz.branches.diff import (
     compare_trees,
     continuation_html,
@@ -25,10 +22,9 @@ from viz.branches.diff import (
     parting_words,
     same_prefix,
 )
-from viz.branches.graph import BranchGraph, branch_graph, graph_data
-from viz.component_files import component_script, component_style
+from viz.branches.graph import branch_graph
+from viz.components import component_script, component_style
 from viz.explain.iteration import why_final, why_verdict
-from viz.scope.data import compact_data
 from viz.scope.phases import FINAL_ID
 
 # Streamlit knows no heights but pixels: history and trees fill the window, within reason.
@@ -104,7 +100,7 @@ _component = st.components.v2.component(
 )
 
 
-def branch_history(graph: BranchGraph, key: str, height: int, on_pick: Callable[[int, str, int | None], None]) -> None:
+def branch_history(graph: dict, key: str, height: int, on_pick: Callable[[int, str, int | None], None]) -> None:
     """Draw a history; `on_pick` gets the branch, the side it shall stand on, and an iteration or None."""
 
     def picked() -> None:
@@ -113,7 +109,7 @@ def branch_history(graph: BranchGraph, key: str, height: int, on_pick: Callable[
         if value is not None:
             on_pick(int(value["branch"]), value["side"], value["iteration"])
 
-    _component(key=key, data=graph_data(graph), height=height, on_pick_change=picked)
+    _component(key=key, data=graph, height=height, on_pick_change=picked)
 
 
 GUIDE = """
@@ -282,21 +278,14 @@ def draw_tree(
         draw_empty(history, side, number)
         return
     owner = history.owner(number, index)
-    scene_id = f"what_if:{owner.run.key}:{index}"
-    opened = st.session_state.setdefault("what_if_unfolded", {})
-    data = compact_data(
+    lone_tree(
         iteration,
-        scene_id=scene_id,
+        f"what_if_tree_{low}",
+        TREE_HEIGHT,
+        f"what_if:{owner.run.key}:{index}",
         title=f"Iteration {index + 1} of {'the run' if owner.fork is None else f'branch {owner.number}'}{ended}",
         selected=None if ended else history.nodes.get(side),
         marks=marks,
-        unfolded=opened.get(scene_id, ()),
-    )
-    scope(
-        data,
-        f"what_if_tree_{low}",
-        TREE_HEIGHT,
-        on_unfold=lambda node: opened.update({scene_id: (*opened.get(scene_id, ()), node)}),
         on_select=lambda node: history.nodes.update({side: node}),
     )
     words = html.escape(why_words(iteration, None if ended else history.nodes.get(side)))
@@ -315,8 +304,7 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
             st.markdown("No other course can stand here: this version does not know all that the run was made with.")
             return
         if not can_be_forked(history.branches[0].run):
-            way = "this run has been decoded again" if torch_there() else "a run saved with full rows is opened"
-            st.markdown(f"The other course will stand here, once {way}.")
+            st.markdown("The other course will stand here, once this run has been decoded again.")
             return
         st.markdown("The other course will stand here. Try one of these, or make a change of your own above:")
         draw_starters(history)
@@ -369,8 +357,7 @@ def draw_models_missing(history: History) -> None:
             key="what_if_again",
             type="secondary" if can_be_forked(run) else "primary",
             icon=":material/replay:",
-            disabled=is_busy(SLOT) or not torch_there(),
-            help=why_not() or None,
+            disabled=is_busy(SLOT),
             on_click=start_again,
             args=(run.trace,),
         )
@@ -380,7 +367,6 @@ def models_missing_words(run: Run) -> str:
     """What a run without models can and cannot do, and what to do about it."""
     if can_be_forked(run):
         said = "No models stand behind this run: forks are replayed from its stored rows, and what those do not know "
-        return f"{said}needs the run decoded again{'' if torch_there() else ', which takes torch'}."
+        return f"{said}needs the run decoded again."
     said = "This run was recorded without its full rows and has no models behind it: it can be looked at, not forked."
-    way = "Decode it again here, or start a run of your own in Step through."
-    return f"{said} {way if torch_there() else escape_markdown(NEEDS_TORCH)}"
+    return f"{said} Decode it again here, or start a run of your own in Step through."

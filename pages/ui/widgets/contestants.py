@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.common.engine_names import ENGINES, SINKS, STREAMED_ROWS
 from decoding.common.errors import SettingsError, require
+from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
 from decoding.trace.records import Setting
-from pages.ui.common.errors import escape_markdown, guarded
-from pages.ui.common.sentences import info_of
-from pages.ui.widgets.controls import preset_picker, reset_button, set_method
-from pages.ui.widgets.settings import method_as_verified, picked_sampling, picked_settings, seed, settings_form
+from pages.ui.common.errors import escape_markdown, guarded, info_of
+from pages.ui.widgets.controls import (
+    method_as_verified,
+    picked_sampling,
+    picked_settings,
+    preset_picker,
+    reset_button,
+    seed,
+    set_method,
+    settings_form,
+)
 from pages.ui.widgets.trained import SELECTOR, head_methods, head_words
 from viz.race.lanes import MOST
 

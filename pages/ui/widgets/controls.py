@@ -1,39 +1,313 @@
-"""Widgets for prompt, method, settings, sampling and length. Values last for the browser session, on every page.
+"""Widgets for single settings, sampling and length; `controls` puts them together."""
 
-    prompt = prompt_picker("prompt")                    # PromptChoice
-    method = method_picker("method")                    # Method, or None with the sentence shown beside the widgets
-    sampling = sampling_controls("sampling")
-    tokens = length_control("max_new_tokens")
-
-Keys name what is picked: pages that use the same key share the value, Compare uses one key per method.
-"""
-
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from decoding.common.errors import PromptError, SettingsError
 from decoding.common.prompts import Prompt, load_prompts
+from decoding.common.settings import GROUPS, VERIFICATION, SettingInfo
 from decoding.recorded import PROMPT as HOME_PROMPT
+from decoding.trace.records import Setting, TreeLaw
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice
-from pages.ui.widgets.settings import (
-    length_control,
-    picked,
-    picked_settings,
-    sampling_controls,
-    say_again,
-    seed,
-    setting_key,
-    settings_form,
-)
-from pages.ui.widgets.trained import presets
+from pages.ui.widgets.trained import TRAINED, presets, trained_choices
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
     from decoding.sampling.sampling import Sampling
+
+
+DEFAULT_NEW_TOKENS = 96
+DEFAULT_WORDS = {
+    "paper": "Default of the {} paper",
+    "code": "Default of the {} paper's public code",
+    "default": "Default",
+}
+# Label, lowest, highest, step, default, meaning.
+SAMPLING: dict[str, tuple[str, Any, Any, Any, Any, str]] = {
+    "temperature": (
+        "Temperature", 0.0, 2.0, 0.05, 0.0, "Of the target's law; 0 decodes greedily.",
+    ),
+    "top_p": (
+        "Top-p", 0.05, 1.0, 0.01, 1.0, "The target's law is cut to the fewest tokens with this much probability.",
+    ),
+    "draft_temperature": (
+        "Draft temperature", 0.05, 2.0, 0.05, 1.0, "Of the law that draft tokens are drawn from or ranked by.",
+    ),
+    "seed": ("Seed", 0, 2**31 - 1, 1, 0, "The same seed gives the same tokens on the same device."),
+}  # fmt: skip
+
+
+def settings_form(
+    method: "Method", key: str, columns: int = 2, groups: Sequence[str] = GROUPS, sampling: "Sampling | None" = None
+) -> dict[str, Setting]:
+    """Widgets for every setting of a method, in groups; returns the values, idle ones included.
+
+    Verifiers that would bias the output under this sampling (greedy decoding if none is given) cannot be chosen.
+    """
+    defaults, infos = shown_settings(method.name, key), method_as_verified(method.name, key).infos
+    verifier = defaults.pop("verifier", None)
+    values: dict[str, Setting] = {}
+    for group in groups:
+        names = {name: infos[name] for name in defaults if infos[name].group == group}
+        if group == VERIFICATION and verifier is not None:
+            values["verifier"] = verifier_buttons(method, key, sampling)
+        if names:
+            _group(names, defaults, values, method, key, columns)
+    return values
+
+
+def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = None) -> str:
+    """A button per verifier: the chosen one stands out, one that would bias the output is grey and says why."""
+    from decoding.sampling.sampling import Sampling
+    from decoding.verifiers import VERIFIERS
+
+    sampling, widget = sampling or Sampling(), setting_key(key, method.name, "verifier")
+    chosen, law = chosen_verifier(method, key, sampling), drafted_law(method, key)
+
+    def choose(name: str) -> None:
+        st.session_state[widget] = name
+
+    st.markdown(f"**{VERIFICATION}**")
+    with st.container(key=f"{widget}_choice", horizontal=True, gap="xsmall"):
+        for name, kind in VERIFIERS.items():
+            refusal = kind().refusal(law, sampling)
+            st.button(
+                kind.label,
+                key=f"{widget}_{name}",
+                type="primary" if name == chosen else "secondary",
+                disabled=refusal is not None,
+                help=escape_markdown(refusal or f"{kind.summary} {kind.paper}."),
+                on_click=choose,
+                args=(name,),
+            )
+    refusal = VERIFIERS[chosen]().refusal(law, sampling)
+    if refusal is not None:
+        st.error(escape_markdown(f"{refusal} Choose one of the verifiers that are not grey."), icon=":material/block:")
+    else:
+        grey = any(kind().refusal(law, sampling) is not None for kind in VERIFIERS.values())
+        why = " The grey ones do not fit this tree and sampling: each says why when pointed at." if grey else ""
+        st.caption(escape_markdown(f"{VERIFIERS[chosen].summary} {VERIFIERS[chosen].paper}.{why}"))
+    return chosen
+
+
+def drafted_law(method: "Method", key: str) -> "TreeLaw":
+    """How a method with the settings under `key` chooses its tokens; the default where they contradict one another."""
+    values = picked_settings(method_as_verified(method.name, key), key)
+    values = {name: values[name] for name in (*method.drafter.settings(), *method.drafter.optional)}
+    try:
+        return method.drafter.with_settings(**values).law
+    except SettingsError:
+        return method.drafter.law
+
+
+def _group(
+    infos: Mapping[str, SettingInfo], defaults: dict, values: dict, method: "Method", key: str, columns: int
+) -> None:
+    """The settings of one group: its switches beside the heading, what they switch off below."""
+    group = next(iter(infos.values())).group
+    switches = [name for name in infos if isinstance(defaults[name], bool)]
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        if group != VERIFICATION:  # its heading stands above the verifiers
+            st.markdown(f"**{group}**", width="content")
+        for name in switches:
+            values[name] = setting_widget(setting_key(key, method.name, name), method.name, infos[name], defaults[name])
+    others = [name for name in infos if name not in switches]
+    for start in range(0, len(others), columns):
+        for place, name in zip(st.columns(columns), others[start : start + columns], strict=False):
+            idle = values.get(infos[name].needs) is False or is_idle(method, key, infos[name])
+            widget = setting_key(key, method.name, name)
+            with place:
+                values[name] = setting_widget(widget, method.name, infos[name], defaults[name], idle)
+
+
+def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setting, disabled: bool = False) -> Any:
+    """One setting: a switch, a choice or a slider, with its meaning and its default in the help."""
+    seed(key, default)
+    shared = {"key": key, "disabled": disabled, "persist_state": "session", "help": setting_help(info, default)}
+    if isinstance(default, bool):
+        return st.toggle(info.title, **shared)
+    if info.name in TRAINED:
+        return _trained_widget(info.name, key, info.title, method_name, shared)
+    if isinstance(default, str) and info.choices:
+        return st.selectbox(info.title, list(info.choices), format_func=info.words, **shared)
+    if isinstance(default, str):
+        return (st.text_input(info.title, placeholder=info.placeholder, **shared) or "").strip()
+    value = type(default)(st.session_state[key])
+    if value not in info.accepted:
+        value = min(max(value, info.offered[0]), info.offered[1])
+    st.session_state[key] = value
+    # Steps are no grid: a value between two of them is shown as it is.
+    return st.slider(info.title, *info.offered_with(value), step=info.step, format=number_format(info), **shared)
+
+
+def number_format(info: SettingInfo) -> str:
+    """How a slider writes its numbers, in the form of `printf`."""
+    return "%d" if isinstance(info.default, int) else "%.3g"
+
+
+def _trained_widget(name: str, widget: str, title: str, method_name: str, shared: dict[str, Any]) -> str:
+    """A choice among what was trained for the pair in memory; what does not fit any more is let go."""
+    choices = trained_choices(method_as_verified(method_name, widget.removesuffix(f"_{method_name}_{name}")))[name]
+    if st.session_state[widget] not in choices:
+        st.session_state[widget] = ""
+    return st.selectbox(title, list(choices), format_func=choices.get, **shared)
+
+
+def setting_help(info: SettingInfo, default: Setting) -> str:
+    """Meaning, accepted range and default of a setting, and where the default comes from."""
+    accepted = f" Accepted: {info.accepted}." if info.accepted else ""
+    return f"{info.help}{accepted} {DEFAULT_WORDS[info.source].format(info.paper)}: {setting_words(default)}."
+
+
+def setting_words(value: Setting) -> str:
+    """A value as the screen writes it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return (value.replace("_", " ") or "empty") if isinstance(value, str) else f"{value:g}"
+
+
+def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
+    """Temperature and top-p of the target, temperature of the draft, seed."""
+    from decoding.sampling.sampling import Sampling
+
+    st.markdown("**Sampling**")
+    values = {}
+    places = [place for _ in range(0, len(SAMPLING), columns) for place in st.columns(columns)]
+    for place, (name, (label, low, high, step, default, meaning)) in zip(places, SAMPLING.items(), strict=False):
+        widget = f"{key}_{name}"
+        seed(widget, default)
+        st.session_state[widget] = as_widget_holds(name, st.session_state[widget])
+        shared = {"key": widget, "persist_state": "session", "help": meaning}
+        if name == "seed":
+            values[name] = int(place.number_input(label, low, high, **shared))
+        else:
+            idle = name == "top_p" and values["temperature"] == 0
+            values[name] = place.slider(label, low, high, step=step, disabled=idle, **shared)
+    return Sampling(**values)
+
+
+def as_widget_holds(name: str, value: float) -> float:
+    """A value of a run's sampling, moved into the range of its widget."""
+    _, low, high, *_ = SAMPLING[name]
+    return type(low)(min(max(value, low), high))
+
+
+def picked_sampling(key: str = "sampling") -> "Sampling":
+    """What the sampling controls hold or will hold, for what is drawn before or without them."""
+    from decoding.sampling.sampling import Sampling
+
+    picked = {name: st.session_state.get(f"{key}_{name}", SAMPLING[name][4]) for name in SAMPLING}
+    return Sampling(**{name: as_widget_holds(name, value) for name, value in picked.items()})
+
+
+def sampling_words(sampling: "Sampling") -> str:
+    """Sampling in a few words for a button: `Greedy`, or `T 0.8, top-p 0.9`."""
+    words = ["Greedy"] if sampling.greedy else [f"T {sampling.temperature:g}"]
+    if not sampling.greedy and sampling.top_p < 1:
+        words.append(f"top-p {sampling.top_p:g}")
+    if sampling.draft_temperature != 1:
+        words.append(f"draft T {sampling.draft_temperature:g}")
+    return ", ".join(words)
+
+
+def length_control() -> int:
+    """How many tokens to decode at most; what does not fit behind the prompt is told when the run starts."""
+    info = manager().info
+    most = info.context if info is not None else manager().settings.context_length
+    key = "max_new_tokens"
+    seed(key, DEFAULT_NEW_TOKENS)
+    st.session_state[key] = min(max(int(st.session_state[key] or 1), 1), most)
+    return int(
+        st.number_input(
+            "New tokens at most",
+            1,
+            most,
+            key=key,
+            step=16,
+            persist_state="session",
+            help=f"Prompt and new tokens together fit into {most:,} tokens.",
+        )
+    )
+
+
+def setting_key(key: str, method_name: str, name: str) -> str:
+    """Session-state key of a setting's widget."""
+    return f"{key}_{method_name}_{name}"
+
+
+def chosen_verifier(method: "Method", key: str, sampling: "Sampling") -> str:
+    """The verifier clicked under `key`; until one is, the method's own, or NSS where that is greedy and cannot be."""
+    from decoding.methods.method import fitted
+
+    clicked = st.session_state.get(setting_key(key, method.name, "verifier"))
+    own = fitted(method, sampling) if method.verifier.greedy_only else method
+    return clicked or own.verifier.name
+
+
+def method_as_verified(name: str, key: str) -> "Method":
+    """A method with its defaults and the verifier chosen under `key`, whose own settings are then its too."""
+    from decoding.methods.methods import METHODS
+
+    method = METHODS[name]
+    return method.with_settings(verifier=chosen_verifier(method, key, picked_sampling()))
+
+
+def picked_settings(method: "Method", key: str) -> dict[str, Setting]:
+    """The values that stand in the widgets of a method or will stand there; what is trained only where it fits."""
+    offered = trained_choices(method)
+    values = {}
+    for name, value in method.all_settings().items():
+        picked = st.session_state.get(setting_key(key, method.name, name))
+        values[name] = value if picked is None else picked
+        if name in TRAINED and values[name] not in offered.get(name, ()):
+            values[name] = ""
+    return values
+
+
+def is_idle(method: "Method", key: str, info: SettingInfo) -> bool:
+    """Whether a setting has no effect because something trained is chosen in its place."""
+    return bool(info.given_by and picked_settings(method_as_verified(method.name, key), key).get(info.given_by))
+
+
+def shown_settings(name: str, key: str) -> dict[str, Setting]:
+    """The defaults of the settings that have an effect."""
+    method = method_as_verified(name, key)
+    settings = method.settings() | dict.fromkeys(trained_choices(method), "")
+    if not method.drafter.uses_draft_model:
+        settings.pop("cache_policy", None)
+        return settings
+    return settings | {"node_order": method.node_order}
+
+
+def seed(key: str, default: Any, words: Mapping[Any, str] | Sequence[tuple[Any, str]] = ()) -> None:
+    """First value of a widget; a value from before or a valid one from the address comes first.
+
+    Streamlit writes an option into the address as the screen shows it: `words` has the options by value, as a
+    mapping or in pairs; a widget without them takes nothing from the address.
+    """
+    if key not in st.session_state and st.query_params.get(key) not in dict(words).values():
+        st.session_state[key] = default
+
+
+def say_again(key: str) -> None:
+    """Set a widget, before it is drawn, to what it holds.
+
+    Else a page shows an empty or the lowest value for what a widget of the same key on another page was set to.
+    """
+    st.session_state[key] = st.session_state[key]
+
+
+def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:
+    """What a widget made with `seed` holds or will hold, for what is drawn before it."""
+    if key in st.session_state:
+        return st.session_state[key]
+    return next((value for value, shown in words.items() if shown == st.query_params.get(key)), default)
+
 
 __all__ = [
     "error_key",
@@ -67,7 +341,7 @@ def prompt_words(name: str) -> str:
     return " · ".join(part.replace("_", " ").capitalize() for part in name.split("/"))
 
 
-def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> PromptChoice:
+def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
     """Pick a sample prompt or write one's own; with a chat pair also whether the chat template is used."""
     samples = _samples_or_sentence()
     names = [*samples, OWN_TEXT]
@@ -100,7 +374,7 @@ def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> 
     text = st.text_area(
         "Text to continue",
         key=text_key,
-        height=height,
+        height=160,
         on_change=own_once_edited,
         persist_state="session",
         placeholder="Type what the models should continue",
@@ -109,7 +383,7 @@ def prompt_picker(key: str = "prompt", height: int = 160, bind: bool = True) -> 
 
 
 def method_picker(
-    key: str = "method", columns: int = 2, presets: bool = True, sampling: "Sampling | None" = None, bind: bool = True
+    key: str = "method", columns: int = 2, sampling: "Sampling | None" = None, bind: bool = True
 ) -> "Method | None":
     """Pick a method and its settings; a contradiction is told in a sentence here and gives None.
 
@@ -118,7 +392,7 @@ def method_picker(
     from decoding.methods.methods import METHODS
 
     seed(key, DEFAULT_METHOD, {name: METHODS[name].label for name in METHODS})
-    place, beside = st.columns(2) if presets else (st, None)
+    place, beside = st.columns(2)
     name = place.selectbox(
         "Method",
         list(METHODS),
@@ -128,9 +402,8 @@ def method_picker(
         bind="query-params" if bind and key == "method" else None,
     )
     method = METHODS[name]
-    if presets:
-        with beside:
-            preset_picker(key)
+    with beside:
+        preset_picker(key)
     cost = f" Costs {method.drafter.cost}." if method.drafter.uses_draft_model else ""
     st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
     place = st.empty()  # above the widgets: a contradiction must be seen without scrolling
@@ -181,17 +454,18 @@ def set_method(key: str, method: "Method") -> None:
         st.session_state[setting_key(key, method.name, "verifier")] = None
 
 
-def reset_button(key: str = "method", label: str = "Back to the paper's defaults") -> None:
+def reset_button(key: str) -> None:
     """A button that puts the paper's defaults into all widgets of the method picked under `key`."""
     from decoding.methods.methods import METHODS
 
     chosen = METHODS[st.session_state[key]]
-    st.button(label, key=f"{key}_reset", on_click=set_method, args=(key, chosen), icon=":material/undo:")
+    label, put = "Back to the paper's defaults", (key, chosen)
+    st.button(label, key=f"{key}_reset", on_click=set_method, args=put, icon=":material/undo:")
 
 
-def picked_prompt_words(key: str = "prompt") -> str:
-    """What is picked under `key`, for a button."""
-    return prompt_words(picked(key, DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()}))
+def picked_prompt_words() -> str:
+    """The prompt that is picked, for a button."""
+    return prompt_words(picked("prompt", DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()}))
 
 
 def method_words(key: str = "method") -> str:

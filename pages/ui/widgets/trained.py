@@ -14,7 +14,7 @@ from pages.ui.common.models import manager
 if TYPE_CHECKING:
     from decoding.heads.store import HeadCard
     from decoding.methods.method import Method
-    from decoding.selector.card import SelectorCard
+    from decoding.selector.store import SelectorCard
 
 DRAFT_HEAD, SELECTOR = "draft_head", "selector"
 TRAINED = (DRAFT_HEAD, SELECTOR)

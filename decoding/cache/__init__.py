@@ -1,1 +1,0 @@
-"""Preallocated key/value rows, and the target's features beside them."""

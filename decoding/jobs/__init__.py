@@ -1,0 +1,1 @@
+"""Long work that outlives the app: trainings, sweeps and benchmarks, each a process of its own with a folder."""

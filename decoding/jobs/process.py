@@ -1,0 +1,143 @@
+"""What the process of a job does: it hears that it is to stop, tells how far it is, and ends with an exit code."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from decoding.common.errors import REFUSED, DraftscopeError
+from decoding.jobs.job import Job, Status
+
+FINISHED, ENDED = 0, 1  # exit codes: ENDED is stopped, out of memory or failed
+EVERY_S = 60.0  # between two lines of progress where stderr is no terminal
+BAR = 24
+
+
+class StoppedError(DraftscopeError):
+    """Somebody asked the work to stop; what it has is kept."""
+
+
+def conduct(job: Job, prepare: Callable[[], Callable[[], Any]]) -> int:
+    """Work on a job and return the exit code; its status says why it ended, if its folder has been begun.
+
+    Args:
+        prepare: does what comes before the work itself, and gives what does that; `StoppedError` of either is an end
+            that was asked for.
+    """
+    from decoding.common.errors import is_out_of_memory
+
+    code = REFUSED
+    with stop_signals(job):
+        try:
+            work = prepare()
+            code = ENDED
+            work()
+        except StoppedError as error:
+            _note(job, "stopped", str(error))
+            job.clear_stop()
+            return ENDED
+        except DraftscopeError as error:
+            _note(job, "failed", str(error))
+            return code
+        except BaseException as error:
+            if isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error):
+                _note(job, "failed", "The device ran out of memory: resume with less at once, such as a smaller batch.")
+                return ENDED
+            _write(job, state="failed", message=f"It ended with {type(error).__name__}: its output says where.")
+            raise
+    _write(job, state="finished", left_s=0.0, message="")
+    return FINISHED
+
+
+@contextmanager
+def stop_signals(job: Job) -> Iterator[None]:
+    """Ctrl+C and SIGTERM ask the job to stop; a second one ends it at once, as one does that has no folder yet."""
+
+    def ask(number: int, _frame: Any) -> None:
+        for each, before in kept.items():
+            signal.signal(each, before)
+        if not job.path.is_dir():
+            raise StoppedError("Stopped before anything was begun.")
+        job.ask_to_stop()
+
+    kept = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, before in kept.items():
+            signal.signal(number, before)
+
+
+def preparing(job: Job, phase: str, done: int = 0, total: int | None = None, **more: Any) -> None:
+    """Say what comes before the work itself, and how far that is.
+
+    Args:
+        more: fields of the status.
+
+    Raises:
+        StoppedError: somebody asked to stop.
+    """
+    if job.asked_to_stop():
+        raise StoppedError("Stopped while it was prepared, which is kept; go on with --resume.")
+    job.write_status(Status("preparing", phase, done, total, **more))
+    print(phase if total is None else f"{phase}: {done} of {total}", file=sys.stderr, flush=True)
+
+
+class ProgressLine:
+    """One line on stderr: rewritten on a terminal, elsewhere a new one now and then.
+
+    Args:
+        every_s: seconds between two of them where stderr is no terminal.
+    """
+
+    def __init__(self, every_s: float = EVERY_S):
+        self._every_s, self._told_s = every_s, float("-inf")
+
+    def __call__(self, status: Status, figures: Mapping[str, float] | None = None) -> None:
+        figures = figures or {}
+        line = describe(status, figures)
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+            return
+        worth = status.share == 1.0 or any(name.startswith("held_out") for name in figures)
+        if worth or time.monotonic() - self._told_s >= self._every_s:
+            self._told_s = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
+
+
+def describe(status: Status, figures: Mapping[str, float]) -> str:
+    """Phase, bar, how much is done, figures and time left in one line."""
+    share = status.share or 0.0
+    count = f"{status.done}" if status.total is None else f"{status.done} of {status.total}"
+    shown = [f"{name} {value:.4g}" for name, value in figures.items()]
+    bar = ("#" * round(share * BAR)).ljust(BAR, ".")
+    return "  ".join(filter(None, [f"{status.phase} [{bar}] {share:.0%}", count, *shown, time_left(status.left_s)]))
+
+
+def time_left(left_s: float | None) -> str:
+    """`about 3 min left`, or nothing while unknown."""
+    if left_s is None:
+        return ""
+    return f"about {left_s / 60:.0f} min left" if left_s >= 60 else "under a minute left"
+
+
+def _note(job: Job, state: str, message: str) -> None:
+    print(f"\nerror: {message}" if sys.stderr.isatty() else f"error: {message}", file=sys.stderr)
+    _write(job, state=state, message=message)
+
+
+def _write(job: Job, **changes: Any) -> None:
+    """Say where it stands; a full disk must not hide what was wrong before."""
+    if not job.path.is_dir():
+        return
+    try:
+        known = job.status()
+    except DraftscopeError:  # damaged, and written anew here
+        known = Status()
+    try:
+        job.write_status(replace(known, **changes))
+    except DraftscopeError as error:
+        print(f"error: {error}", file=sys.stderr)

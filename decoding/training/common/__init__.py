@@ -1,1 +1,0 @@
-"""What all trainings share: their folder on disk, the loop, the command around it, and text from a folder."""

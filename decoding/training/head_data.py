@@ -1,0 +1,278 @@
+"""What a draft head is trained on, prepared once and kept: windows of text, features and trees of the target.
+
+The trees are those that the target grows itself, EAGLE-2's beam below every token of a window. TALF trains on them
+(SALF & TALF, Algorithm 1): the soft label of a node is the target's law after it, which its output head makes of the
+node's feature.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from decoding.common.errors import TrainingError
+from decoding.engines.base import Visibility
+from decoding.engines.kv_cache import KVCache
+from decoding.models.pair import Model, Pair, pair_identity
+from decoding.training.folder import Training
+from decoding.training.head_losses import Drafted, Text
+from decoding.training.shards import Report, make_missing, open_shards, telling
+from decoding.training.text import Texts, WindowPlan, windows_of
+
+ROOTS_TOGETHER = 64  # more of them let every pass attend to more nodes of other roots in vain
+
+
+@torch.inference_mode()
+def text_features(model: Model, tokens: np.ndarray) -> Tensor:
+    """The target's feature after each token of a text `[size]`: `[size, hidden_size]`."""
+    return _read(model, model.engine.new_cache(len(tokens)), tokens)[1]
+
+
+@torch.inference_mode()
+def target_trees(model: Model, tokens: np.ndarray, top_k: int, levels: int) -> Drafted:
+    """EAGLE-2's beam of width `top_k` below every token of a text but the first, grown with the model's own laws.
+
+    A level holds the nodes that the beam expands, best first. Roots are taken together, and the nodes of a level are
+    run in one pass under tree attention.
+
+    Args:
+        tokens: `[1 + roots]`.
+        levels: of drafted nodes.
+    """
+    cache = model.engine.new_cache(len(tokens) + levels * ROOTS_TOGETHER * top_k)
+    logits, _ = _read(model, cache, tokens)
+    grown: list[Drafted] = []
+    for first in range(1, len(tokens), ROOTS_TOGETHER):
+        roots = np.arange(first, min(first + ROOTS_TOGETHER, len(tokens)))
+        grown.append(_below(model, cache, roots, logits[first : first + len(roots)], top_k, levels))
+        cache.rollback(len(tokens))
+    parts = [[getattr(part, name) for part in grown] for name in ("tokens", "parents", "labels")]
+    return Drafted(*(torch.cat(part, 1) for part in parts))
+
+
+@torch.inference_mode()
+def children_features(model: Model, tokens: np.ndarray, children: Tensor) -> Tensor:
+    """The target's features after given children of every token of a text but the first.
+
+    Args:
+        tokens: `[1 + roots]`.
+        children: int64 `[roots, num_children]`.
+
+    Returns:
+        `[roots, num_children, hidden_size]`.
+    """
+    count = children.shape[1]
+    cache = model.engine.new_cache(len(tokens) + ROOTS_TOGETHER * count)
+    _read(model, cache, tokens)
+    found = []
+    for first in range(1, len(tokens), ROOTS_TOGETHER):
+        roots = np.arange(first, min(first + ROOTS_TOGETHER, len(tokens)))
+        seen = np.repeat(np.arange(len(tokens)) <= roots[:, None], count, 0)
+        mask = np.concatenate([seen, np.eye(len(seen), dtype=bool)], 1)
+        ids = children[first - 1 : first - 1 + len(roots)].flatten().cpu().numpy()
+        _, features = _run(model, cache, ids, np.repeat(roots + 1, count), mask)
+        found.append(features.view(len(roots), count, -1))
+        cache.rollback(len(tokens))
+    return torch.cat(found)
+
+
+def _run(
+    model: Model, cache: KVCache, ids: np.ndarray, positions: np.ndarray, seen: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    """Logits and features of nodes, each of which sees the rows marked in `seen` `[nodes, cache.length + nodes]`."""
+    return model.engine.run_with_features(cache, ids, positions, model.engine.mask(Visibility(0, seen)), 0)
+
+
+def _read(model: Model, cache: KVCache, tokens: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Logits and features after every token of a text."""
+    mask = model.engine.mask(Visibility.causal(0, len(tokens)))
+    return model.engine.run_with_features(cache, tokens, np.arange(len(tokens)), mask, 0)
+
+
+def _below(model: Model, cache: KVCache, roots: np.ndarray, logits: Tensor, top_k: int, levels: int) -> Drafted:
+    """The trees below some roots whose text the cache holds; `logits` `[roots, vocab_size]` are those after them."""
+    values, tokens = torch.log_softmax(logits.float(), -1).topk(top_k)
+    parents = torch.zeros_like(tokens)
+    text_seen = np.repeat(np.arange(cache.length) <= roots[:, None], top_k, 0)
+    own = np.eye(len(text_seen), dtype=bool)
+    above = np.zeros((len(text_seen), 0), dtype=bool)  # nodes of the levels above that each node sees
+    kept: list[tuple[Tensor, Tensor, Tensor]] = []
+    for level in range(levels):
+        seen, positions = np.concatenate([text_seen, above, own], 1), np.repeat(roots + 1 + level, top_k)
+        logits, features = _run(model, cache, tokens.flatten().cpu().numpy(), positions, seen)
+        kept.append((tokens, parents, features.view(*tokens.shape, -1)))
+        if level + 1 < levels:
+            values, tokens, parents = _best_children(logits.view(*tokens.shape, -1), values, top_k)
+            flat = (parents.cpu().numpy() + top_k * np.arange(len(roots))[:, None]).flatten()
+            above = np.concatenate([above, own], 1)[flat]
+    return Drafted(*(torch.stack(part) for part in zip(*kept, strict=True)))
+
+
+def _best_children(logits: Tensor, values: Tensor, top_k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the `top_k` best children of every node the `top_k` of highest path probability.
+
+    Args:
+        logits: after each node, `[roots, top_k, vocab_size]`.
+        values: logarithm of each node's path probability, `[roots, top_k]`.
+
+    Returns:
+        Values, tokens and places of the parents, `[roots, top_k]` each, best first.
+    """
+    scores, tokens = torch.log_softmax(logits.float(), -1).topk(top_k)
+    values, places = (values[..., None] + scores).flatten(1).topk(top_k)
+    return values, tokens.flatten(1).gather(1, places), places // top_k
+
+
+VERSION = 1
+SHARD_WINDOWS = 16
+GROWS = ("windows", "held_out")  # windows are a function of their number alone, so there may be more of them later
+HELD_OUT_WIDTH = 4  # of the held-out trees, which all losses are measured on
+
+Part = Literal["train", "held_out"]
+PARTS: tuple[Part, ...] = ("held_out", "train")
+
+
+@dataclass
+class Prepared:
+    """A folder of prepared windows.
+
+    Attributes:
+        belongs_to: the target, the text and the plan that everything in it is for.
+    """
+
+    folder: Path
+    plan: WindowPlan
+    belongs_to: Mapping[str, Any]
+    _open: dict[Path, Any] = field(default_factory=dict)
+
+    def text(self, part: Part, numbers: Sequence[int], device: torch.device) -> Text:
+        """Some windows with the target's features."""
+        tokens, features = (self._rows(part, "text", name, numbers, device) for name in ("tokens", "features"))
+        return Text(tokens.long(), features.float(), self.plan.depth)
+
+    def trees(self, part: Part, numbers: Sequence[int], top_k: int, device: torch.device) -> Drafted:
+        """The target's trees of width `top_k` in some windows."""
+        names = ("tokens", "parents", "features")
+        tokens, parents, labels = (self._rows(part, f"trees{top_k}", name, numbers, device) for name in names)
+        return Drafted(tokens.long(), parents.long(), labels.float())
+
+    def shard(self, part: Part, what: str, number: int) -> Path:
+        """Where a shard is kept; it may not be there yet."""
+        return self.folder / f"{part}-{what}-{number:05d}.safetensors"
+
+    def make(
+        self, what: str, make: Callable[[Part, range], Mapping[str, Tensor]], report: Report, parts: Sequence[Part]
+    ) -> None:
+        """Make the shards that are missing; `make` gives the tensors of some windows of a part."""
+        files = {}
+        for part in parts:
+            count = self.plan.windows if part == "train" else self.plan.held_out
+            for number in range(-(-count // SHARD_WINDOWS)):
+                numbers = range(number * SHARD_WINDOWS, (number + 1) * SHARD_WINDOWS)
+                files[self.shard(part, what, number)] = lambda part=part, numbers=numbers: save(make(part, numbers))
+        make_missing(files, report)
+
+    def _rows(self, part: Part, what: str, name: str, numbers: Sequence[int], device: torch.device) -> Tensor:
+        rows = []
+        for window in numbers:
+            shard, inside = divmod(int(window), SHARD_WINDOWS)
+            rows.append(self._shard(self.shard(part, what, shard)).get_slice(name)[inside : inside + 1])
+        return torch.cat(rows).to(device)
+
+    def _shard(self, file: Path) -> Any:
+        if file not in self._open:
+            try:
+                self._open[file] = safe_open(file, "pt")
+            except FileNotFoundError:
+                raise TrainingError(f"{file} is missing: prepare the data again with the same settings.") from None
+            except (SafetensorError, OSError) as error:
+                raise TrainingError(f"{file} is damaged ({error}): delete it and prepare the data again.") from None
+        return self._open[file]
+
+
+def open_prepared(place: Path | None, pair: Pair, plan: WindowPlan, text_identity: str) -> Prepared:
+    """The prepared data in a place, by default one below the user's trainings; begun where there is none.
+
+    Args:
+        text_identity: tells the text from others.
+
+    Raises:
+        TrainingError: what is there was prepared for another target, text or plan.
+        DiskError: the folder cannot be written.
+    """
+    identity = {"version": VERSION, "target": pair_identity(pair)["target"], "text": text_identity}
+    belongs_to = {**identity, **asdict(plan)}
+    return Prepared(open_shards(place, "prepared", "--prepared", belongs_to, GROWS), plan, belongs_to)
+
+
+def prepare_text(prepared: Prepared, pair: Pair, texts: Texts, report: Report) -> None:
+    """Prepare the windows and features that are missing.
+
+    Raises:
+        TrainingError: the text is too short, or a feature is too large for 16 bits.
+        DiskError: the disk is full.
+    """
+
+    def made(part: Part, numbers: range) -> dict[str, Tensor]:
+        windows = windows_of(pair, texts, prepared.plan, numbers, held_out=part == "held_out")
+        features = torch.stack([text_features(pair.target, window) for window in windows])
+        return {"tokens": torch.from_numpy(windows).int(), "features": _sixteen_bits(features, pair)}
+
+    prepared.make("text", made, report, PARTS)
+
+
+def prepare_trees(prepared: Prepared, pair: Pair, top_k: int, report: Report, parts: Sequence[Part] = PARTS) -> None:
+    """Prepare the target's trees of one width that are missing, behind `prepare_text`."""
+    plan = prepared.plan
+
+    def made(part: Part, numbers: range) -> dict[str, Tensor]:
+        tokens = prepared.text(part, numbers, torch.device("cpu")).tokens.numpy().astype(np.int64)
+        grown = [target_trees(pair.target, window[: plan.roots + 1], top_k, plan.depth - 1) for window in tokens]
+        return {
+            "tokens": torch.stack([trees.tokens for trees in grown]).int().cpu(),
+            "parents": torch.stack([trees.parents for trees in grown]).to(torch.int16).cpu(),
+            "features": _sixteen_bits(torch.stack([trees.labels for trees in grown]), pair),
+        }
+
+    prepared.make(f"trees{top_k}", made, report, parts)
+
+
+def _sixteen_bits(features: Tensor, pair: Pair) -> Tensor:
+    """Features in 16 bits: as the target computes them where it computes in 16 bits, else in float16."""
+    dtype = torch.bfloat16 if pair.target.dtype == torch.bfloat16 else torch.float16
+    kept = features.cpu().to(dtype)
+    if not kept.isfinite().all():
+        raise TrainingError("A feature of the target is too large for 16 bits: load the pair with --dtype bfloat16.")
+    return kept.contiguous()
+
+
+def prepared_data(
+    training: Training, pair: Pair, texts: Texts, plan: WindowPlan, top_k: int | None, place: Path | None
+) -> Prepared:
+    """Windows, features and trees, made as far as they are not there yet; the status tells how far it is.
+
+    Args:
+        top_k: width of the trees to train on; None: without trees.
+        place: where they are kept; None: below the user's trainings.
+
+    Raises:
+        StoppedError: somebody asked to stop; what was prepared is kept.
+        TrainingError: another text or target was prepared in that place.
+        DiskError: the disk is full.
+    """
+    prepared = open_prepared(place, pair, plan, texts.identity)
+
+    def report(what: str) -> Report:
+        return telling(training, f"preparing {what}", pair.target.device)
+
+    prepare_text(prepared, pair, texts, report("text"))
+    prepare_trees(prepared, pair, HELD_OUT_WIDTH, report(f"trees{HELD_OUT_WIDTH}"), parts=("held_out",))
+    if top_k is not None:
+        prepare_trees(prepared, pair, top_k, report(f"trees{top_k}"), parts=("train",))
+    return prepared

@@ -1,1 +1,0 @@
-"""Training draft heads over a target's features: EAGLE, HASS and TALF."""

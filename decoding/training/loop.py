@@ -1,0 +1,293 @@
+"""The loop of every training: steps, curves, trees, checkpoints, a stop from outside, and going on where it stopped.
+
+    train(learner, folder, plan, phase="head", belongs_to={...}, resume=True)
+
+A learner's step depends on its state and the number of the step alone, so that a training that stopped and went on
+ends with the same weights, to the bit on a CPU, as one that never stopped (where it is planned by steps: a plan by
+minutes sets the learning rate by the clock).
+"""
+
+import io
+import math
+import pickle
+import time
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decoding.common.errors import TrainingError, require
+from decoding.common.files import disk_errors, write_whole
+from decoding.jobs.job import Status
+from decoding.jobs.process import ProgressLine, StoppedError
+from decoding.trace.archive import save_run
+from decoding.trace.metrics import measure_run
+from decoding.trace.records import RunTrace
+from decoding.training.folder import TREES, Training
+from decoding.training.shards import memory_bytes
+
+VERSION = 1
+MOST_TOLD = 80  # characters of a value in a sentence
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A moment of a training.
+
+    Attributes:
+        belongs_to: what it can go on with: pair, settings that shape the weights, data; compared as a whole.
+        phase: of the training. step: optimiser steps done in it. trained_s: seconds spent in it.
+        state: of the learner: weights, optimiser, and whatever else its next step depends on.
+    """
+
+    belongs_to: Mapping[str, Any]
+    phase: str
+    step: int
+    trained_s: float
+    state: Mapping[str, Any]
+
+
+def save_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
+    """Write it; on a full disk the one before stays.
+
+    Raises:
+        DiskError: the disk is full, or the place cannot be written.
+    """
+    buffer = io.BytesIO()
+    torch.save({"version": VERSION, **vars(checkpoint)}, buffer)
+    write_whole(file, buffer.getvalue())
+
+
+def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Read a checkpoint of this very training; only tensors and plain values are read, nothing is run.
+
+    Args:
+        belongs_to: what it must belong to; None takes any.
+
+    Raises:
+        TrainingError: there is none, it is damaged, or it belongs to another pair or other settings.
+    """
+    try:
+        known = torch.load(file, map_location="cpu", weights_only=True)
+        version = known.pop("version")
+        checkpoint = Checkpoint(**known)
+    except FileNotFoundError:
+        raise TrainingError(f"There is no checkpoint {file}: start the training without --resume.") from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, TypeError, KeyError, AttributeError):
+        raise TrainingError(f"{file} is damaged or no checkpoint: start the training again in another --out.") from None
+    if version != VERSION:
+        raise TrainingError(f"{file} is of version {version}, not {VERSION}: start the training again.")
+    if belongs_to is not None and checkpoint.belongs_to != belongs_to:
+        raise TrainingError(
+            f"{file} belongs to another training ({_difference(checkpoint.belongs_to, belongs_to)}): "
+            "resume that one, or choose another --out."
+        )
+    return checkpoint
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """The first thing in which two trainings differ, in words."""
+    name = next(name for name in sorted({*there, *here}) if there.get(name) != here.get(name))
+    told = [repr(side.get(name)) for side in (there, here)]
+    if max(map(len, told)) > MOST_TOLD:  # measured times, say: nobody wants to read them all
+        return f"another {name}"
+    return f"{name} {told[0]} instead of {told[1]}"
+
+
+class Learner:
+    """A network under training.
+
+    Attributes:
+        device: that its weights are on.
+        optimiser: one of torch's, or what keeps its state as they do.
+    """
+
+    device: torch.device
+    network: torch.nn.Module
+    optimiser: Any
+
+    def step(self, number: int, share: float) -> Mapping[str, float]:
+        """One optimiser step: `number` from 0, `share` of the phase that is done, from 0 to 1; returns its losses.
+
+        Batches are a function of the number alone.
+        """
+        raise NotImplementedError
+
+    def evaluate(self) -> Mapping[str, float]:
+        """Held-out figures by name; touches nothing that a step depends on."""
+        raise NotImplementedError
+
+    def tree(self) -> RunTrace | None:
+        """The held-out prompt drafted with the weights as they are; None where there is nothing to draft yet."""
+        raise NotImplementedError
+
+    def state(self) -> Mapping[str, Any]:
+        """Weights, optimiser and all else that the next step depends on: tensors and plain values."""
+        return {"network": self.network.state_dict(), "optimiser": self.optimiser.state_dict()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take a state that `state` gave."""
+        self.network.load_state_dict(state["network"])
+        self.optimiser.load_state_dict(state["optimiser"])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a phase takes and how often it looks up.
+
+    Attributes:
+        steps, minutes: one of them.
+        log_every_s, evaluate_every_s, tree_every_s, checkpoint_every_s: seconds of training between two of each.
+    """
+
+    steps: int | None = None
+    minutes: float | None = None
+    log_every_s: float = 2.0
+    evaluate_every_s: float = 60.0
+    tree_every_s: float = 120.0
+    checkpoint_every_s: float = 120.0
+
+    def __post_init__(self):
+        require((self.steps is None) != (self.minutes is None), "Give either steps or minutes of training.")
+        require(self.steps is None or self.steps >= 1, f"steps must be at least 1, not {self.steps}.")
+        require(self.minutes is None or self.minutes > 0, f"minutes must be above 0, not {self.minutes}.")
+
+    @property
+    def planned_s(self) -> float | None:
+        """Seconds of the phase where it is planned by time."""
+        return None if self.minutes is None else self.minutes * 60
+
+
+def train(
+    learner: Learner,
+    folder: Training,
+    plan: Plan,
+    *,
+    phase: str,
+    belongs_to: Mapping[str, Any],
+    resume: bool = False,
+    left_behind_s: float = 0.0,
+) -> Status:
+    """Train through one phase and return where it stands at its end; its checkpoint is written.
+
+    Args:
+        belongs_to: what tells this training from others; kept in the checkpoint.
+        resume: go on from the checkpoint if it is of this phase.
+        left_behind_s: seconds that later phases are planned to take, for the time left.
+
+    Raises:
+        StoppedError: somebody asked to stop; resume goes on.
+        TrainingError: the loss is no number, or the checkpoint belongs to another training.
+        DiskError: the disk is full.
+    """
+    return _Loop(learner, folder, plan, phase, belongs_to, left_behind_s).run(resume)
+
+
+class _Loop:
+    def __init__(self, learner, folder, plan, phase, belongs_to, left_behind_s):
+        self.learner, self.folder, self.plan, self.belongs_to = learner, folder, plan, dict(belongs_to)
+        self.left_behind_s, self.tell = left_behind_s, ProgressLine()
+        self.status = Status("running", phase, total=plan.steps, planned_s=plan.planned_s, device=str(learner.device))
+        self.due = dict.fromkeys(("log", "evaluate", "tree", "checkpoint"), 0.0)
+        self.losses: dict[str, list[float]] = {}
+
+    def run(self, resume: bool) -> Status:
+        self._begin(resume)
+        while not self._finished():
+            if self.folder.asked_to_stop():
+                self._keep()
+                self.folder.write_status(replace(self.status, state="stopped", message="Stopped; resume goes on."))
+                self.folder.clear_stop()
+                raise StoppedError(f"Stopped after {self.status.done} steps; go on with --resume.")
+            self._look_up()
+            self._step()
+        self._look_up(at_end=True)
+        self._keep()
+        return self.status
+
+    def _begin(self, resume: bool) -> None:
+        if resume and self.folder.checkpoint.exists():
+            checkpoint = load_checkpoint(self.folder.checkpoint, self.belongs_to)
+            if checkpoint.phase == self.status.phase:
+                self.learner.load_state(checkpoint.state)
+                self.status = replace(self.status, done=checkpoint.step, trained_s=checkpoint.trained_s)
+                self.folder.cut_log(checkpoint.step, checkpoint.phase)
+                now = self.status.trained_s
+                self.due = {name: now + getattr(self.plan, f"{name}_every_s") for name in self.due}
+        self.status = self.folder.write_status(self.status)
+
+    def _finished(self) -> bool:
+        return (self.status.share or 0.0) >= 1.0
+
+    def _step(self) -> None:
+        started = time.perf_counter()
+        losses = self.learner.step(self.status.done, self.status.share or 0.0)
+        for name, value in losses.items():
+            if not math.isfinite(value):
+                raise TrainingError(f"The loss {name} is {value}: resume with a lower --learning-rate.")
+            self.losses.setdefault(name, []).append(value)
+        taken_s = time.perf_counter() - started
+        self.status = replace(self.status, done=self.status.done + 1, trained_s=self.status.trained_s + taken_s)
+
+    def _look_up(self, at_end: bool = False) -> None:
+        """Write curves, trees and the checkpoint as they fall due."""
+        record: dict[str, float] = {}
+        if self._is_due("log", at_end) and self.losses:
+            record |= {name: sum(values) / len(values) for name, values in self.losses.items()}
+            self.losses = {}
+        if self._is_due("evaluate", at_end):
+            record |= self.learner.evaluate()
+        if self._is_due("tree", at_end):
+            self._tree()
+        if record:
+            self._write(record)
+        if self._is_due("checkpoint", at_end) and self.status.done:
+            self._keep()
+
+    def _is_due(self, name: str, at_end: bool) -> bool:
+        if not at_end and self.status.trained_s < self.due[name]:
+            return False
+        self.due[name] = self.status.trained_s + getattr(self.plan, f"{name}_every_s")
+        return True
+
+    def _tree(self) -> None:
+        """Draft the held-out prompt; the record of it tells where among the curves it belongs."""
+        run = self.learner.tree()
+        measured = None if run is None else measure_run(run)
+        if measured is None:
+            return
+        with disk_errors(self.folder.path):
+            (self.folder.path / TREES).mkdir(exist_ok=True)
+        # Every phase counts its steps from 0: the number in front keeps the trees in order.
+        name = f"{len(self.folder.trees()):05d}-{self.status.done:09d}.dscope"
+        save_run(run, self.folder.path / TREES / name)
+        self.folder.append({**self._place(), "tree": name, "tokens_per_pass": measured.tokens_per_iteration})
+
+    def _write(self, record: Mapping[str, float]) -> None:
+        self.status = self.folder.write_status(
+            replace(self.status, left_s=self._left_s(), memory_bytes=memory_bytes(self.learner.device))
+        )
+        self.folder.append({**self._place(), **record})
+        self.tell(self.status, record)
+
+    def _place(self) -> dict[str, Any]:
+        """Where in the training a record is made, and when."""
+        status = self.status
+        return {
+            "phase": status.phase,
+            "step": status.done,
+            "trained_s": round(status.trained_s, 3),
+            "written": round(time.time(), 1),
+        }
+
+    def _left_s(self) -> float | None:
+        status, share = self.status, self.status.share
+        return status.trained_s * (1 - share) / share + self.left_behind_s if share else None
+
+    def _keep(self) -> None:
+        status = self.status
+        checkpoint = Checkpoint(self.belongs_to, status.phase, status.done, status.trained_s, self.learner.state())
+        save_checkpoint(self.folder.checkpoint, checkpoint)

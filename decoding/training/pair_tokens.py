@@ -1,0 +1,192 @@
+"""The tokenizer of a trained pair, and the tokens of a corpus on disk: batches are cut by seed and step alone."""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from decoding.common.errors import TrainingError
+from decoding.common.files import write_whole
+from decoding.training.text import END_OF_TEXT, Texts
+
+VOCABULARY = 4096
+END_ID = 0
+SAMPLE_CHARACTERS = 3_000_000  # of each kind: more of one kind would take the merges of the others
+STRETCH = 20_000  # characters in one piece of the sample
+
+
+def train_tokenizer(corpus: Texts, size: int = VOCABULARY) -> Tokenizer:
+    """Learn `size` tokens from equally much text of every kind; `<|endoftext|>` has id 0."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_sample(corpus), trainer)
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
+    """Write `tokenizer.json` and `tokenizer_config.json` into a folder.
+
+    Raises:
+        DiskError: the disk is full, or the place cannot be written.
+    """
+    config = {
+        "backend": "tokenizers",
+        "bos_token": END_OF_TEXT,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": END_OF_TEXT,
+        "model_max_length": context,
+        "pad_token": END_OF_TEXT,
+        "tokenizer_class": "TokenizersBackend",
+    }
+    write_whole(folder / "tokenizer.json", tokenizer.to_str(pretty=True).encode())
+    write_whole(folder / "tokenizer_config.json", (json.dumps(config, indent=2) + "\n").encode())
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer in a folder, as transformers loads it."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def _sample(corpus: Texts) -> Iterator[str]:
+    """Equally much text of every kind, taken evenly from all of it."""
+    for kind in list(corpus.trained):
+        stretches = [
+            text[start : start + STRETCH] for text in corpus.trained[kind] for start in range(0, len(text), STRETCH)
+        ]
+        size = sum(map(len, stretches))
+        step = max(1.0, size / SAMPLE_CHARACTERS)
+        taken = [stretches[int(place * step)] for place in range(int(len(stretches) / step))]
+        for _ in range(max(1, round(SAMPLE_CHARACTERS / size))):
+            yield from taken
+
+
+BALANCE = 0.5  # kinds are drawn in proportion to their tokens to this power: 1 as they come, 0 equally often
+CONTEXT = 2048
+TOKENIZER, SUMMARY = "tokenizer", "tokens.json"
+
+
+@dataclass(frozen=True)
+class TokenArrays:
+    """The tokens of a corpus.
+
+    Attributes:
+        trained, held_out: uint16 `[tokens]` by kind.
+        tokenizer: of transformers.
+        identity: SHA-256 of tokens and tokenizer.
+    """
+
+    trained: Mapping[str, np.ndarray]
+    held_out: Mapping[str, np.ndarray]
+    tokenizer: Any
+    identity: str
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of text, in alphabetical order."""
+        return tuple(self.trained)
+
+    def shares(self) -> dict[str, float]:
+        """How much of a batch is of each kind."""
+        weights = {kind: len(tokens) ** BALANCE for kind, tokens in self.trained.items()}
+        total = sum(weights.values())
+        return {kind: weight / total for kind, weight in weights.items()}
+
+    def batch(self, seed: int, step: int, rows: int, window: int) -> np.ndarray:
+        """Windows from random places, `[rows, window]` int64."""
+        draws = np.random.default_rng([seed, step])
+        shares = self.shares()
+        kinds = draws.choice(len(shares), size=rows, p=list(shares.values()))
+        return np.stack([_window(self.trained[self.kinds[kind]], window, draws) for kind in kinds])
+
+    def held_out_rows(self, kind: str, rows: int, window: int) -> np.ndarray:
+        """Windows evenly spread over what is held out, at most `rows`, `[rows, window]` int64."""
+        tokens = self.held_out[kind]
+        count = max(1, min(rows, len(tokens) // window))
+        starts = np.linspace(0, max(0, len(tokens) - window), count).astype(int)
+        return np.stack([np.resize(tokens[start : start + window], window) for start in starts]).astype(np.int64)
+
+
+def prepare(
+    folder: Path, read: Callable[[], Texts], vocabulary: int = VOCABULARY, report: Callable[[str], None] = print
+) -> TokenArrays:
+    """The arrays in a folder, made from a corpus where they are not there yet; kinds that are there are kept.
+
+    Args:
+        read: gives the corpus; is called only where something is missing.
+
+    Raises:
+        TrainingError: the arrays there are of another corpus, damaged, or cannot be written; or the corpus is no good.
+    """
+    if not (folder / SUMMARY).exists():
+        report("reading the corpus")
+        corpus = read()
+        _same_corpus(folder, corpus.identity)
+        if not (folder / TOKENIZER / "tokenizer_config.json").exists():
+            report("learning the tokenizer")
+            save_tokenizer(train_tokenizer(corpus, vocabulary), folder / TOKENIZER, CONTEXT)
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER / "tokenizer.json"))
+        for kind in list(corpus.trained):
+            report(f"turning {kind} into tokens")
+            _write(folder / f"{kind}.trained.npy", tokenizer, corpus.trained[kind])
+            _write(folder / f"{kind}.held_out.npy", tokenizer, corpus.held_out.get(kind, ()))
+        write_whole(folder / SUMMARY, json.dumps({"kinds": list(corpus.trained), "corpus": corpus.identity}).encode())
+    return _load(folder)
+
+
+def end_documents(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
+    """Tokens of documents with `<|endoftext|>` before, between and behind them, uint16 `[tokens]`."""
+    pieces = [np.array([END_ID], np.uint16)]
+    for encoded in tokenizer.encode_batch(list(texts), add_special_tokens=False):
+        pieces.append(np.array([*encoded.ids, END_ID], np.uint16))
+    return np.concatenate(pieces)
+
+
+def _same_corpus(folder: Path, identity: str) -> None:
+    """Note the corpus that the arrays will be of, or check that it is the one noted."""
+    note = folder / "corpus.txt"
+    if not note.exists():
+        write_whole(note, identity.encode())
+    elif note.read_text(encoding="utf-8") != identity:
+        raise TrainingError(f"{folder} was begun with another text: choose another --out.")
+
+
+def _write(file: Path, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
+    if not file.exists():
+        buffer = io.BytesIO()
+        np.save(buffer, end_documents(tokenizer, texts))
+        write_whole(file, buffer.getvalue())
+
+
+def _load(folder: Path) -> TokenArrays:
+    try:
+        kinds = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))["kinds"]
+        trained, held_out = ({kind: np.load(folder / f"{kind}.{part}.npy") for kind in kinds}
+                             for part in ("trained", "held_out"))  # fmt: skip
+        spelled = (folder / TOKENIZER / "tokenizer.json").read_bytes()
+    except (OSError, ValueError, KeyError) as error:
+        raise TrainingError(f"The tokens in {folder} are damaged ({error}): start again in another --out.") from None
+    digest = hashlib.sha256(spelled)
+    for array in (*trained.values(), *held_out.values()):
+        digest.update(array.tobytes())
+    return TokenArrays(trained, held_out, load_tokenizer(folder / TOKENIZER), digest.hexdigest())
+
+
+def _window(tokens: np.ndarray, window: int, draws: np.random.Generator) -> np.ndarray:
+    start = int(draws.integers(0, max(1, len(tokens) - window + 1)))
+    return np.resize(tokens[start : start + window], window).astype(np.int64)

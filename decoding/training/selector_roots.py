@@ -1,0 +1,378 @@
+"""What selectors are trained on: roots along the target's own text, with features and exact labels, kept in shards.
+
+    trained-00012.npz              the roots of one text; a shard is there whole or not at all
+    held_out-00003.npz             the same of text that nothing is trained on
+
+Every text begins with some words of a corpus, or with a prompt, and the target writes it on under one of the samplings,
+in turn. Below each root the same super-trees are labelled under all samplings: the draft's law is the same in them.
+"""
+
+import io
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decoding.common.errors import TrainingError, require
+from decoding.engines.base import Visibility
+from decoding.engines.clock import PhaseClock
+from decoding.methods.methods import METHODS
+from decoding.models.pair import Pair, match_vocabulary, pair_identity, tree_forward
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling, exact_dtype, target_law
+from decoding.selector.actions import ACTIONS
+from decoding.selector.features import divergences
+from decoding.session.session import DecodeSession, Limits
+from decoding.sources.draft import ModelSource
+from decoding.trace.metrics import LoopDetector
+from decoding.training.selector_labels import DEEPEST, ROWS, VERIFIER_NAMES, RootLaws, SuperTrees, draw_super_trees
+from decoding.training.shards import Report, make_missing, open_shards
+from decoding.training.text import Texts, WindowPlan, windows_of
+
+VERSION = 1
+GROWS = ("texts", "held_out")  # a text is a function of its number alone, so there may be more of them later
+
+Part = Literal["trained", "held_out"]
+PARTS: tuple[Part, ...] = ("held_out", "trained")
+
+# The samplings of the paper, and greedy decoding; only the target's law is changed by them.
+SAMPLINGS: tuple[Sampling, ...] = (
+    *(Sampling(temperature) for temperature in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)),
+    *(Sampling(1.0, top_p) for top_p in (0.9, 0.99)),
+)
+
+
+@dataclass(frozen=True)
+class RootPlan:
+    """Which roots are labelled.
+
+    Attributes:
+        texts, held_out: texts to train on and to measure on.
+        roots: of each text. spacing: tokens between two of them.
+        trees: super-trees below each root, whose labels are averaged (s).
+        khisti_trees, khisti_every: of these, how many Khisti is labelled on, and at one root in how many: each of its
+            nodes takes linear programmes, which are half the work even so.
+        samplings: that every root is labelled under; all with the same draft temperature.
+        verifiers: that every root is labelled for.
+    """
+
+    texts: int = 100
+    held_out: int = 16
+    roots: int = 10
+    spacing: int = 16
+    trees: int = 4
+    khisti_trees: int = 1
+    khisti_every: int = 3
+    samplings: tuple[Sampling, ...] = SAMPLINGS
+    verifiers: tuple[str, ...] = VERIFIER_NAMES
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        limits = {"texts": 10**6, "held_out": 10**5, "roots": 10**4, "spacing": 1024, "trees": 64, "khisti_trees": 64}
+        for name, most in (limits | {"khisti_every": 1000}).items():
+            require(1 <= getattr(self, name) <= most, f"{name} must be from 1 to {most}, not {getattr(self, name)}.")
+        require(bool(self.samplings), "samplings is empty: give at least one, such as 1.0 or 1.0:0.9.")
+        warmth = {sampling.draft_temperature for sampling in self.samplings}
+        require(len(warmth) == 1, f"samplings must share one draft temperature, not {sorted(warmth)}.")
+
+    @property
+    def draft_temperature(self) -> float:
+        """Of the law that all trees are drawn from."""
+        return self.samplings[0].draft_temperature
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings by name."""
+        return {**asdict(self), "samplings": [[s.temperature, s.top_p, s.draft_temperature] for s in self.samplings],
+                "verifiers": list(self.verifiers)}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Labelled roots.
+
+    Attributes:
+        text: number of the text that each stands in, `[roots]`.
+        length: tokens of its context, `[roots]`. in_loop: whether the text had begun to repeat itself there.
+        target: feature of the target at the previous token, `[roots, target_size]`.
+        draft_previous, draft_root: of the draft at the previous token and at the root, `[roots, draft_size]`.
+        divergences: what `features.divergences` gives, `[roots, samplings, 6]`.
+        expected: exact expected tokens by verifier, `[roots, samplings, len(ACTIONS)]`; nan where not labelled.
+    """
+
+    text: np.ndarray
+    length: np.ndarray
+    in_loop: np.ndarray
+    target: np.ndarray
+    draft_previous: np.ndarray
+    draft_root: np.ndarray
+    divergences: np.ndarray
+    expected: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def labelled(self, verifier: str) -> "Roots":
+        """The roots that are labelled for a verifier, outside of text that repeats itself."""
+        there = ~self.in_loop & ~np.isnan(self.expected[verifier]).any((1, 2))
+        own = {name: getattr(self, name)[there] for name in NUMBERS}
+        return Roots(**own, expected={name: tokens[there] for name, tokens in self.expected.items()})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything by name, as a shard holds it."""
+        own = {name: getattr(self, name) for name in NUMBERS}
+        return {**own, **{f"expected_{name}": tokens for name, tokens in self.expected.items()}}
+
+
+NUMBERS = ("text", "length", "in_loop", "target", "draft_previous", "draft_root", "divergences")
+
+
+@dataclass
+class RootData:
+    """A folder of labelled roots.
+
+    Attributes:
+        belongs_to: the pair, the text and the plan that everything in it is for.
+    """
+
+    folder: Path
+    plan: RootPlan
+    belongs_to: Mapping[str, Any]
+    _known: dict[Path, Roots] = field(default_factory=dict)
+
+    def shards(self, part: Part) -> list[Path]:
+        """Where the roots of each text are kept; they may not be there yet."""
+        count = self.plan.texts if part == "trained" else self.plan.held_out
+        return [self.folder / f"{part}-{number:05d}.npz" for number in range(count)]
+
+    def read(self, part: Part) -> Roots:
+        """All roots of a part.
+
+        Raises:
+            TrainingError: a shard is missing or damaged, or no text was long enough for a root.
+        """
+        found = [roots for roots in map(self._read, self.shards(part)) if len(roots)]
+        if not found:
+            raise TrainingError(f"No text in {self.folder} is long enough for a root: give longer prompts or a corpus.")
+        expected = {name: np.concatenate([each.expected[name] for each in found]) for name in self.plan.verifiers}
+        return Roots(**{name: np.concatenate([getattr(r, name) for r in found]) for name in NUMBERS}, expected=expected)
+
+    def _read(self, file: Path) -> Roots:
+        if file not in self._known:
+            try:
+                with np.load(file, allow_pickle=False) as arrays:
+                    expected = {name: arrays[f"expected_{name}"] for name in self.plan.verifiers}
+                    roots = Roots(**{name: arrays[name] for name in NUMBERS}, expected=expected)
+            except FileNotFoundError:
+                raise TrainingError(f"{file} is missing: resume, so that it is made again.") from None
+            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                raise TrainingError(f"{file} is damaged ({error}): delete it and resume.") from None
+            shape = (len(roots), len(self.plan.samplings), len(ACTIONS))
+            if any(tokens.shape != shape for tokens in expected.values()):
+                raise TrainingError(f"{file} is damaged (labels of another shape): delete it and resume.")
+            self._known[file] = roots
+        return self._known[file]
+
+
+def open_data(place: Path | None, pair: Pair, plan: RootPlan, text_identity: str) -> RootData:
+    """The labelled roots in a place, by default one below the user's trainings; begun where there is none.
+
+    Args:
+        text_identity: tells the text from others.
+
+    Raises:
+        TrainingError: what is there belongs to another pair, text or plan.
+        DiskError: the folder cannot be written.
+    """
+    belongs_to = {"version": VERSION, "pair": pair_identity(pair), "text": text_identity, **plan.to_json()}
+    return RootData(open_shards(place, "roots", "--data", belongs_to, GROWS), plan, belongs_to)
+
+
+def make_roots(data: RootData, pair: Pair, texts: Texts, report: Report, share: tuple[int, int] = (0, 1)) -> None:
+    """Make the shards that are missing.
+
+    Args:
+        share: which of how many processes this is, each of which makes its own shards.
+
+    Raises:
+        TrainingError: the text is too short.
+        DiskError: the disk is full.
+    """
+
+    def npz(part: Part, number: int) -> bytes:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **roots_of(pair, texts, data.plan, part, number).arrays())
+        return buffer.getvalue()
+
+    mine, processes = share
+    files = {file: partial(npz, part, number) for part in PARTS for number, file in enumerate(data.shards(part))
+             if number % processes == mine}  # fmt: skip
+    make_missing(files, report)
+
+
+SHORTEST, LONGEST = 16, 192  # tokens of the beginning of a text
+MOST_ROW_BYTES = 2**28  # both laws of all nodes: super-trees that take more are looked at one by one
+
+
+@torch.inference_mode()
+def roots_of(pair: Pair, texts: Texts, plan: RootPlan, part: Part, number: int) -> Roots:
+    """The roots of one text, a function of plan, part and number alone.
+
+    Raises:
+        TrainingError: the corpus is too short.
+    """
+    begun = beginning(pair, texts, plan, part, number)
+    tokens = written(pair, begun, plan, number)
+    seed = np.random.SeedSequence([plan.seed, int(part == "held_out"), number, 3]).generate_state(1)[0]
+    return label_text(pair, tokens, len(begun), plan, number, int(seed))
+
+
+def beginning(pair: Pair, texts: Texts, plan: RootPlan, part: Part, number: int) -> list[int]:
+    """How a text begins: a prompt, or some words from a random place of the corpus."""
+    held_out = part == "held_out"
+    if texts.prompts:
+        kinds = texts.held_out if held_out else texts.trained
+        names = sorted(kinds)
+        documents = kinds[names[number % len(names)]]
+        return pair.vocabulary.encode(documents[number // len(names) % len(documents)])[: _longest(pair)]
+    size = min(LONGEST, _longest(pair))
+    windows = WindowPlan(roots=size - 1, depth=1, continued=0.0, seed=plan.seed)
+    tokens = windows_of(pair, texts, windows, [number], held_out=held_out)[0].tolist()
+    draws = np.random.default_rng([plan.seed, int(held_out), number, 2])
+    return tokens[: int(draws.integers(min(SHORTEST, size), size + 1))]
+
+
+def written(pair: Pair, begun: list[int], plan: RootPlan, number: int) -> list[int]:
+    """A text as the target writes it on, under the sampling whose turn it is, as far as roots are needed."""
+    sampling = plan.samplings[number % len(plan.samplings)]
+    count = min((plan.roots - 1) * plan.spacing, pair.context - len(begun))
+    if count < 1:
+        return begun
+    # Lossless, and in fewer passes than token by token.
+    method = METHODS["linear"].with_settings(length=4, sampled=True, verifier="block")
+    drawn = Sampling(sampling.temperature, sampling.top_p, plan.draft_temperature, plan.seed + number)
+    session = DecodeSession(pair, method, begun, drawn, Limits(count, record="none"))
+    for _ in session:
+        pass
+    return session.tokens
+
+
+def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number: int, seed: int) -> Roots:
+    """Features and labels at the roots of a text: its first `first` tokens, and every `plan.spacing` more.
+
+    Args:
+        number: of the text.
+        seed: of the draws.
+    """
+    places = [end for end in range(first, len(tokens) + 1, plan.spacing) if end >= 2][: plan.roots]
+    most = min(pair.context, pair.target.positions) - DEEPEST
+    places = [end for end in places if end <= most and tokens[end - 1] not in pair.vocabulary.stop_ids]
+    caches = [model.engine.new_cache(len(tokens) + 1280) for model in (pair.target, pair.draft)]
+    causal = Visibility.causal(0, len(tokens))
+    read = []
+    for model, cache in zip((pair.target, pair.draft), caches, strict=True):
+        mask, positions = model.engine.mask(causal), np.arange(len(tokens))
+        read.append(model.engine.run_with_features(cache, np.array(tokens), positions, mask, 0))
+    (target_logits, target_features), (draft_logits, draft_features) = read
+    draft_laws = _draft_laws(pair, draft_logits, plan.draft_temperature)
+    found: dict[int, tuple[np.ndarray, dict[str, np.ndarray]]] = {}
+    for end in reversed(places):  # the rows of the text behind a root are dropped
+        for cache in caches:
+            cache.rollback(end - 1)
+        apart = [
+            divergences(target_law(target_logits[end - 2], each).to(draft_laws), *draft_laws[end - 2 : end])
+            for each in plan.samplings
+        ]
+        wanted = [name for name in plan.verifiers if name != "khisti" or places.index(end) % plan.khisti_every == 0]
+        found[end] = np.array(apart), _labels(pair, tokens[:end], caches, plan, wanted, GeneratorDraws(seed + end))
+    loops = [LoopDetector.after(tokens[first:end]).in_loop for end in places]
+    shape = (len(places), len(plan.samplings), len(ACTIONS))
+    missing = np.full(shape[1:], np.nan)
+    previous, root = [end - 2 for end in places], [end - 1 for end in places]
+    return Roots(
+        text=np.full(len(places), number),
+        length=np.array(places, dtype=np.int64),
+        in_loop=np.array(loops, dtype=bool),
+        target=target_features[previous].float().cpu().numpy(),
+        draft_previous=draft_features[previous].float().cpu().numpy(),
+        draft_root=draft_features[root].float().cpu().numpy(),
+        divergences=np.array([found[end][0] for end in places], np.float32).reshape(*shape[:2], 6),
+        expected={
+            name: np.array([found[end][1].get(name, missing) for end in places], np.float32).reshape(shape)
+            for name in plan.verifiers
+        },
+    )
+
+
+def _labels(
+    pair: Pair, tokens: list[int], caches, plan: RootPlan, verifiers: Sequence[str], draws: GeneratorDraws
+) -> dict[str, np.ndarray]:
+    """Exact expected tokens of all actions at the end of a text, `[samplings, len(ACTIONS)]` by verifier."""
+    together = plan.trees if ROWS * plan.trees * pair.logits_size * 16 <= MOST_ROW_BYTES else 1
+    totals = {name: np.zeros((len(plan.samplings), len(ACTIONS))) for name in verifiers}
+    for done in range(0, plan.trees, together):
+        count = min(together, plan.trees - done)
+        trees, draft, logits = _drawn(pair, tokens, caches, count, plan.draft_temperature, draws)
+        few = min(count, max(0, plan.khisti_trees - done))
+        part = {"khisti": (few, trees.only(few))}
+        for row, target in enumerate(target_laws(logits, plan.samplings)):
+            for name in verifiers:
+                weight, seen = part.get(name, (count, trees))
+                if weight:
+                    totals[name][row] += weight * RootLaws(seen, target, draft).expected(name).ravel()
+    counts = {name: min(plan.trees, plan.khisti_trees) if name == "khisti" else plan.trees for name in verifiers}
+    return {name: total / counts[name] for name, total in totals.items()}
+
+
+def _drawn(
+    pair: Pair, tokens: list[int], caches, count: int, draft_temperature: float, draws: GeneratorDraws
+) -> tuple[SuperTrees, Tensor, Tensor]:
+    """Super-trees at the end of a text, the draft's laws and the target's logits after their nodes, wide.
+
+    The caches are left as they were.
+    """
+    target_cache, draft_cache = caches
+    rows = target_cache.length, draft_cache.length
+    source = ModelSource(
+        pair.draft, draft_cache, tokens, pair.logits_size, DEEPEST, PhaseClock(pair.draft.device), draft_temperature
+    )
+    drawn = draw_super_trees(source, tokens[-1], count, draws)
+    draws.record.clear()
+    tree, nodes = drawn.tree, drawn.nodes
+    positions = len(tokens) - 1 + tree.depths[nodes]
+    seen = Visibility(target_cache.length, tree.ancestors[nodes][:, nodes])
+    logits = tree_forward(pair.target, target_cache, tree.tokens[nodes], positions, seen)
+    for cache, length in zip(caches, rows, strict=True):
+        cache.rollback(length)
+    wide = exact_dtype(logits.device)
+    draft = drawn.draft.to(logits.device, wide)
+    return drawn, draft / draft.sum(-1, keepdim=True), logits.to(wide)
+
+
+def target_laws(logits: Tensor, samplings: Sequence[Sampling]) -> Iterator[Tensor]:
+    """The target's laws under some samplings, as `target_law` gives them; those of one temperature are sorted once."""
+    ordered: dict[float, tuple[Tensor, Tensor]] = {}
+    for sampling in samplings:
+        probs = target_law(logits, replace(sampling, top_p=1.0))
+        if sampling.top_p < 1 and not sampling.greedy:
+            if sampling.temperature not in ordered:
+                ordered[sampling.temperature] = probs.sort(-1, descending=True)
+            known, order = ordered[sampling.temperature]
+            kept = known.masked_fill(known.cumsum(-1) - known >= sampling.top_p, 0.0)
+            probs = torch.zeros_like(probs).scatter_(-1, order, kept / kept.sum(-1, keepdim=True))
+        yield probs
+
+
+def _draft_laws(pair: Pair, logits: Tensor, temperature: float) -> Tensor:
+    """The laws that draft tokens are drawn from, as `ModelSource` gives them."""
+    return torch.softmax(match_vocabulary(logits, pair.logits_size).float() / temperature, -1).to(pair.target.device)
+
+
+def _longest(pair: Pair) -> int:
+    """Tokens that a text may begin with so that something can be drafted behind it."""
+    return max(2, min(pair.context, pair.target.positions) - DEEPEST - 1)

@@ -1,1 +1,0 @@
-"""Training the neural selector of delayed trees: labelled roots, objective, learner."""

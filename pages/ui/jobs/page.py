@@ -1,0 +1,322 @@
+"""Pages of long work: a list of it on the left, on the right the one that is looked at, or the form for another.
+
+Both are drawn by the clock. The browser loses the page where the clock of one fragment strikes while another has asked
+for the whole ("Cannot set a node at a delta path"): where the view has a clock of its own, the list never asks.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import streamlit as st
+
+from decoding.common.errors import DraftscopeError
+from decoding.jobs.job import Followed, Job, Stand
+from pages.ui.common.errors import escape_markdown, on_page, show_error, torch_there, why_not
+from viz.formats import about, byte_size, long_duration, plural
+
+STATE_ICONS = {
+    "starting": ":material/hourglass_top:",
+    "preparing": ":material/hourglass_top:",
+    "running": ":material/play_circle:",
+    "finished": ":material/check_circle:",
+    "stopped": ":material/pause_circle:",
+    "failed": ":material/error:",
+    "kept": ":material/inventory_2:",
+}
+SILENT_S = 120.0  # longer without a word is worth a word
+LIST_S, VIEW_S = 3.0, 2.0  # between two looks at all of them, and at the one that is looked at while it is at work
+MOST_LISTED = 12
+FORM = "new"
+LIVE_HELP = "Off: this view stands still, so that one can point at charts and read at leisure."
+F = TypeVar("F", bound=Followed)
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """What a page says of its jobs.
+
+    Attributes:
+        name: in the keys of its widgets. noun: one of its jobs. address: what its address calls the one looked at.
+        none_yet: where there are no jobs.
+        stop, resume, delete: what these buttons do.
+    """
+
+    name: str
+    noun: str
+    address: str
+    none_yet: str
+    stop: str
+    resume: str
+    delete: str
+
+    def look_at(self, key: str | None) -> None:
+        """Look at a job, by its key, or at the form for another one; None looks at the one that suits best."""
+        st.session_state[f"{self.name}_chosen"] = key
+        st.session_state[f"{self.name}_sure"] = None
+        if key is None:
+            st.query_params.pop(self.address, None)
+
+    def looked_at(self, found: Sequence[F]) -> F | None:
+        """The job that is looked at; None where one is to be started.
+
+        At first the one that the address names, else the newest that runs, else the newest.
+        """
+        chosen = st.session_state.get(f"{self.name}_chosen") or st.query_params.get(self.address)
+        by_key = {followed.key: followed for followed in found}
+        if chosen is None and found:
+            chosen = next((each for each in found if each.stand.running), found[0]).key
+        if chosen not in by_key:
+            chosen = FORM
+        st.session_state[f"{self.name}_chosen"] = chosen
+        if st.query_params.get(self.address) != chosen:
+            st.query_params[self.address] = chosen
+        return by_key.get(chosen)
+
+    def is_live(self) -> bool:
+        """Whether the view follows what is at work."""
+        return st.session_state.get(f"{self.name}_live", True)
+
+    def followed(self, jobs: Sequence[Job], follow: Callable[[Job], F]) -> list[F]:
+        """Jobs as they stand; of each only what has changed is read."""
+        known: dict[Path, F] = st.session_state.setdefault(f"{self.name}_followed", {})
+        for path in set(known) - {job.path for job in jobs}:
+            del known[path]
+        found = [known.get(job.path) or known.setdefault(job.path, follow(job)) for job in jobs]
+        for each in found:
+            each.look()
+        return found
+
+    def watch(
+        self,
+        look: Callable[[], Sequence[F]],
+        tell: Callable[[F], Sequence[str]],
+        draw_form: Callable[[Sequence[F]], None],
+        draw_one: Callable[[F], None],
+    ) -> None:
+        """Draw list and view; where nothing is looked at, the form that starts another.
+
+        Args:
+            look: all jobs as they stand now. tell: words on one in the list, beside its state.
+        """
+
+        def keep_list(seen: F | None, at_work: bool, clocked: bool) -> None:
+            """The list; the whole page where what is looked at has begun or ended and its view has no clock for it."""
+            found = look()
+            if seen is not None and not clocked and seen.stand.running != at_work:
+                st.rerun(scope="app")
+            self._draw_list(found, tell)
+
+        def keep_view(seen: F, at_work: bool, live: bool) -> None:
+            """The one that is looked at; the whole page where a person began it or stilled its view."""
+            seen.look()
+            if (seen.stand.running and not at_work) or self.is_live() != live:
+                st.rerun(scope="app")
+            draw_one(seen)
+
+        found = look()
+        seen, live = self.looked_at(found), self.is_live()
+        at_work = seen is not None and seen.stand.running
+        left, right = st.columns([1, 3.8], gap="medium")
+        with left.container(key=f"{self.name}_list"):
+            st.fragment(keep_list, run_every=LIST_S)(seen, at_work, at_work and live)
+        with right:
+            if seen is None:
+                draw_form(found)
+            else:
+                st.fragment(keep_view, run_every=VIEW_S if at_work and live else None)(seen, at_work, live)
+
+    def _draw_list(self, found: Sequence[F], tell: Callable[[F], Sequence[str]]) -> None:
+        """A button per job: its name and state; below, how far it is and what else is worth a word."""
+        name = self.name
+        if st.button(
+            f"New {self.noun}", key=f"{name}_new", width="stretch", icon=":material/add:",
+            on_click=self.look_at, args=(FORM,),
+        ):  # fmt: skip
+            st.rerun()
+        if not found:
+            st.caption(self.none_yet)
+        for followed in found[:MOST_LISTED] if not st.session_state.get(f"{name}_all") else found:
+            key, stand = followed.key, followed.stand
+            told = ["came with the program"] if followed.shipped else []
+            told += [] if stand.state == "kept" else [stand.state]
+            if stand.running and stand.status.share is not None:
+                told[-1] += f" {stand.status.share:.0%}"
+            past_s = max(time.time() - followed.started_s, 0.0)
+            if stand.running:
+                told.append(_left_words(followed))
+            elif followed.started_s:
+                told.append("just now" if past_s < 60 else f"{long_duration(past_s)} ago")
+            with st.container(key=f"{name}_entry_{key.replace('/', '_')}", gap=None):
+                if st.button(
+                    escape_markdown(followed.name), key=f"{name}_see_{key}", width="stretch",
+                    icon=STATE_ICONS[stand.state], on_click=self.look_at, args=(key,),
+                    type="secondary" if key == st.session_state.get(f"{name}_chosen") else "tertiary",
+                    help=escape_markdown(str(followed.folder)),
+                ):  # fmt: skip
+                    st.rerun()
+                st.caption(escape_markdown(" · ".join(filter(None, [*told, *tell(followed)])) or "rows alone"))
+        if len(found) > MOST_LISTED:
+            st.toggle(f"All {len(found)}", key=f"{name}_all", persist_state="session")
+
+    def draw_header(self, followed: Followed, use: Callable[[], None] | None = None) -> None:
+        """Name and state, what can be done with it, how far it is, and why it failed or stopped.
+
+        Args:
+            use: draws the button that puts what came out of it to use.
+        """
+        stand, name = followed.stand, self.name
+        with st.container(key=f"{name}_header", horizontal=True, vertical_alignment="center", gap="small"):
+            with st.container(key=f"{name}_title", width="content"):
+                state = "" if stand.state == "kept" else f" · {stand.state}"
+                st.markdown(f"{STATE_ICONS[stand.state]} **{escape_markdown(followed.name)}**{state}", width="content")
+            st.space("stretch")
+            if stand.running:
+                st.toggle("Live", True, key=f"{name}_live", persist_state="session", help=LIVE_HELP)
+                stop_buttons(name, followed, self.stop)
+            elif followed.resumable:
+                st.button(
+                    "Resume", key=f"{name}_resume", type="primary", disabled=not torch_there(), width="content",
+                    icon=":material/play_arrow:", on_click=attempt, args=(name, followed.job.resume),
+                    help=why_not(self.resume),
+                )  # fmt: skip
+            elif use is not None:
+                use()
+            with st.popover("Output", key=f"{name}_output", icon=":material/terminal:", on_change="rerun") as place:
+                if place.open:
+                    with st.container(width=640):
+                        command = " ".join(["python", *followed.command]) if followed.command else ""
+                        for title, words in (("Folder", str(followed.folder)), ("Command", command)):
+                            if words:
+                                st.markdown(f"**{title}**")
+                                st.code(words, language=None, wrap_lines=True)
+                        st.markdown("**What it printed last**")
+                        st.code(followed.job.output() or "Nothing.", language=None, wrap_lines=True, height=260)
+            if not stand.running and not followed.shipped:
+                self._draw_delete(followed)
+        if stand.running or stand.state in ("stopped", "failed"):
+            draw_progress(followed)
+        draw_end(name, stand)
+
+    def _draw_delete(self, followed: Followed) -> None:
+        """Asked twice: what took hours cannot be brought back."""
+        sure = f"{self.name}_sure"
+
+        def delete() -> None:
+            attempt(self.name, followed.job.delete)
+            st.session_state[sure] = None
+            if not followed.folder.exists():
+                self.look_at(None)
+
+        def ask(key: str | None) -> None:
+            st.session_state[sure] = key
+
+        if st.session_state.get(sure) != followed.key:
+            st.button("Delete", key=f"{self.name}_delete", icon=":material/delete:", on_click=ask, args=(followed.key,))
+            return
+        st.button("Keep it", key=f"{self.name}_keep", on_click=ask, args=(None,))
+        if st.button(
+            "Delete for good", key=f"{self.name}_delete_sure", type="primary", icon=":material/delete_forever:",
+            on_click=delete, help=self.delete,
+        ):  # fmt: skip
+            st.rerun()
+
+    def tell_others(self, found: Sequence[Followed], consequence: str) -> None:
+        """A warning before another one starts beside those that are at work; `consequence` says what comes of it."""
+        running = [followed.name for followed in found if followed.stand.running]
+        if running:
+            said = f"{plural(len(running), self.noun)} at work on this machine ({'; '.join(running)}). {consequence}"
+            st.warning(escape_markdown(said), icon=":material/group_work:")
+
+    def style(self, more: str) -> str:
+        """How list and header look, and what the page has beside them."""
+        name = self.name
+        return f"""<style>
+[class*=st-key-{name}_entry_] {{ margin-bottom: 0.15rem; }}
+[class*=st-key-{name}_entry_] button {{ justify-content: flex-start; text-align: left; min-height: 2.2rem; }}
+[class*=st-key-{name}_entry_] button > div {{ justify-content: flex-start; width: 100%; }}
+[class*=st-key-{name}_entry_] button p {{ font-size: 0.88rem; line-height: 1.25; text-align: left; }}
+[class*=st-key-{name}_entry_] [data-testid=stCaptionContainer] p {{ font-size: 0.78rem; padding: 0.25rem 0 0 0.8rem; }}
+[class*=st-key-{name}_entry_] [data-testid=stCaptionContainer] {{ margin-bottom: -1.6rem; }}
+.st-key-{name}_header {{ min-height: 2.4rem; flex-wrap: nowrap; }}
+.st-key-{name}_header button p {{ white-space: nowrap; }}
+.st-key-{name}_title {{ min-width: 0; }}
+.st-key-{name}_header p {{ margin: 0; }}
+.st-key-{name}_header button {{ min-height: 2.1rem; height: 2.1rem; padding: 0 0.75rem; }}
+.st-key-{name}_title p {{ font-size: 1.05rem; }}
+.st-key-{name}_header [data-testid=stMarkdownContainer] {{ margin: 0; }}
+{more}</style>"""
+
+
+def _left_words(followed: Followed) -> str:
+    """Time left in words, empty while unknown."""
+    if followed.left_s is None:
+        return ""
+    return f"{about(followed.left_s)} left{' of this part' if followed.stand.state == 'preparing' else ''}"
+
+
+def progress_words(followed: Followed) -> str:
+    """How much is done, the time left, what it is at, and what that takes of the machine, in a line."""
+    status, state = followed.stand.status, followed.stand.state
+    if state == "starting":
+        return "Starting its process: loading torch and the models takes a few seconds"
+    unit = f" {followed.job.UNIT}" if state != "preparing" else ""
+    parts = [f"{status.done:,} of {status.total:,}{unit}" if status.total else f"{status.done:,}{unit}"]
+    if not (status.done or status.total):
+        parts = []
+    if status.failed:
+        parts.append(f"{status.failed:,} could not be made")
+    if status.planned_s:
+        parts.append(f"{status.trained_s / 60:.1f} of {status.planned_s / 60:.3g} min")
+    parts += [_left_words(followed), status.phase, status.device]
+    if status.memory_bytes:
+        parts.append(f"{byte_size(status.memory_bytes)} of memory")
+    silent_s = time.time() - status.written if status.written else 0.0
+    if status.running and silent_s > SILENT_S:
+        parts.append(f"no word for {long_duration(silent_s)}")
+    return " · ".join(filter(None, parts)) or "Nothing has been done yet"
+
+
+def draw_progress(followed: Followed, words: str = "") -> None:
+    """A bar with words, by default those on its progress."""
+    st.progress(followed.stand.status.share or 0.0, text=escape_markdown(words or progress_words(followed)))
+
+
+def stop_buttons(name: str, followed: Followed, help_text: str) -> None:
+    """What ends a job that is at work: it is asked first; then it can be ended at once.
+
+    Args:
+        name: of the page, in the keys of its widgets. help_text: what stopping it does.
+    """
+    job = followed.job
+    if job.stop_asked:
+        st.button(
+            "End it now", key=f"{name}_end", icon=":material/power_settings_new:", on_click=attempt,
+            args=(name, job.end), width="content", 
+            help="Ends its process without waiting; what it has not written yet is lost.",
+        )  # fmt: skip
+    st.button(
+        "Stopping" if job.stop_asked else f"Stop {job.NOUN}", key=f"{name}_stop", disabled=job.stop_asked,
+        icon=":material/stop_circle:", on_click=attempt, args=(name, job.ask_to_stop), width="content", help=help_text,
+    )  # fmt: skip
+
+
+def attempt(name: str, act: Callable, *arguments) -> None:
+    """Do what a button of a page asks; what stands against it is kept for `draw_end`."""
+    try:
+        act(*arguments)
+    except DraftscopeError as error:
+        st.session_state[f"{name}_error"] = error
+
+
+def draw_end(name: str, stand: Stand) -> None:
+    """What stood against a button of a page, and why a job failed or stopped."""
+    if error := st.session_state.pop(f"{name}_error", None):
+        show_error(error)
+    message = escape_markdown(on_page(stand.message))
+    if stand.state == "failed":
+        st.error(message, icon=":material/error:")
+    elif stand.state == "stopped" and message:
+        st.info(message, icon=":material/pause_circle:")

@@ -1,0 +1,113 @@
+"""The benchmarks on a few tokens: they run, write what they say, and notice what they are there to notice."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import decoding.session.cached_models as models_module
+from benchmarks import identity, methods, recording
+from benchmarks.answer_times import full_tree, goal_ms, verdicts
+from benchmarks.interaction import percentile_95
+from decoding.experiments.command import choose_prompts
+from decoding.methods.methods import METHODS
+from decoding.models.pair import embedded_pair, tree_forward
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return embedded_pair()
+
+
+def run(monkeypatch, module, *arguments) -> int:
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments])
+    return module.main()
+
+
+def test_methods_writes_what_it_measured(monkeypatch, tmp_path, capsys):
+    path = tmp_path / "methods.json"
+    names = ["autoregressive", "hf_generate", "hf_assisted", "dynatree:branch_first_level=true"]
+    assert run(monkeypatch, methods, "--methods", *names, "--prompt", "Once upon a time there was", "--repeats", "1",
+               "--max-new-tokens", "12", "--json", str(path)) == 0  # fmt: skip
+    printed, written = capsys.readouterr().out, json.loads(path.read_text())
+    assert "goal" in printed and "all outputs are identical" in printed
+    assert {"hardware", "commit", "figures"} <= written.keys()
+    tree = written["figures"][3]
+    assert tree["contestant"] == names[3] and tree["throughput"]["median"] > 0
+    assert 0 < tree["acceptance_verified"] <= 1 and tree["tokens_per_iteration"] > 1
+    assert tree["ratio_to_hf_generate"]["count"] == 1
+
+
+def test_the_standard_contestants_are_well_formed():
+    contestants = methods.contestants_from(None)
+    assert len(contestants) == len(methods.PUBLISHED) + len(methods.TUNED)
+    assert {c.baseline for c in contestants} == {None, "hf_generate", "hf_assisted"}
+
+
+def test_goals_are_judged_both_ways():
+    def figures(label, contestant, ratio):
+        ratios = {f"ratio_to_{base}": {"median": ratio} for base in ("hf_generate", "hf_assisted", "autoregressive")}
+        return {"label": label, "contestant": contestant, "throughput": {}, **ratios}
+
+    bases = {"autoregressive": 0, "hf_generate": 1, "hf_assisted": 2}
+    ours = [figures("AR", "autoregressive", 1.1), figures("g", "hf_generate", 1.0), figures("a", "hf_assisted", 1.0)]
+    lines = methods.goals([*ours, figures("tree", "dynatree", 2.0), figures("chain", "linear:length=2", 3.0)], bases)
+    assert ["MISSED" in line for line in lines] == [True, False, True, False]
+    assert "tree 2.00x our own loop" in lines[-1]  # a chain is no tree
+    assert methods.goals(ours, {"autoregressive": 0}) == []
+
+
+def test_a_token_far_below_the_best_logit_is_a_failure_in_half_precision(monkeypatch):
+    half = embedded_pair(dtype="bfloat16")
+    ids = [half.vocabulary.encode(choose_prompts(None, 1)[0].text)]
+    monkeypatch.setattr(identity, "methods_to_check", lambda quick: {"AR": METHODS["autoregressive"]})
+    (row,) = identity.check_pair("half", half, ids, 16, quick=True)
+    assert row.shortfall is not None and not row.failures
+    monkeypatch.setattr(identity, "HALF_PRECISION_MARGIN", -1.0)
+    (row,) = identity.check_pair("half", half, ids, 16, quick=True)
+    assert "below the best logit" in row.failures[0]
+
+
+@pytest.mark.slow
+def test_identity_passes_and_notices_wrong_positions(embedded, monkeypatch):
+    ids = [embedded.vocabulary.encode(choose_prompts(None, 1)[0].text)]
+    rows = identity.check_pair("embedded", embedded, ids, 16, quick=True)
+    assert len(rows) == 2 * len(identity.methods_to_check(quick=True)) - 1 and not any(row.failures for row in rows)
+    assert all(row.tokens == 16 for row in rows)
+
+    def consecutive(model, cache, tokens, positions, mask, keep=0, features=None):
+        return tree_forward(model, cache, tokens, cache.length + np.arange(len(tokens)) * 3, mask, keep, features)
+
+    monkeypatch.setattr(models_module, "tree_forward", consecutive)
+    rows = identity.check_pair("embedded", embedded, ids, 16, quick=True, rebuild=False)
+    assert any(row.failures for row in rows)
+
+
+def test_recording_measures_all_three(embedded):
+    ids = embedded.vocabulary.encode("Once upon a time")
+    assert all(recording.tokens_per_second(embedded, ids, record, 6) > 0 for record in recording.RECORDS)
+
+
+def test_prompts_are_taken_in_turn_from_each_kind(tmp_path):
+    assert len({p.kind for p in choose_prompts(None, 4)}) == 4
+    (tmp_path / "own.txt").write_text("My own text.")
+    assert [p.text for p in choose_prompts(tmp_path, 5)] == ["My own text."]
+
+
+def test_answer_times_are_judged_at_every_size_that_has_a_goal():
+    slow = {"replayed fork, 256 nodes": 301.0, "replayed fork, 1024 nodes": 299.0, "live fork, 256 nodes": 900.0,
+            "live fork, 64 nodes": 500.0, "hover, 1024 nodes": 50.1, "page switch": 900.0}  # fmt: skip
+    said = list(verdicts(slow))
+    assert [("MISSED" in line, line.split(": ")[1].split(", median")[0]) for line in said] == [
+        (True, "replayed fork, 256 nodes"),
+        (False, "replayed fork, 1024 nodes"),
+        (False, "live fork, 64 nodes"),
+        (True, "hover, 1024 nodes"),
+    ]
+    assert goal_ms("slider, 256 nodes") is goal_ms("page switch") is None
+    assert full_tree(256).drafter.node_budget == 256
+
+
+def test_percentile():
+    assert percentile_95(list(range(1, 101))) == 95 and percentile_95([7.0]) == 7.0

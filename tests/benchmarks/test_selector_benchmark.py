@@ -1,0 +1,101 @@
+"""The selector's benchmark: what it counts at roots, and how it judges the paper's words."""
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.selector import samplings_of, stored
+from benchmarks.selector_roots import WAYS, totals_of
+from benchmarks.selector_tables import exact_figures, level_table, measured_figures, ratio_table
+from benchmarks.talf_tables import Claims
+from decoding.common.errors import SettingsError
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling
+from decoding.selector.actions import ACTIONS, Action
+from decoding.selector.store import find_selector, save_selector
+from decoding.training.selector_roots import Roots
+from tests.helpers.selectors import LATENCY, content, random_network
+from tests.selector.test_store import PAIR
+
+SAMPLINGS = (Sampling(1.0), Sampling(0.5))
+
+
+def text_of(number: int) -> Roots:
+    """Two roots behind a prompt, the second in a loop; an action is worth 1 + tokens / 10 + the number."""
+    worth = np.array([1 + number + action.nodes / 10 for action in ACTIONS], np.float32)
+    draws = np.random.default_rng(number)
+    return Roots(
+        text=np.full(2, number),
+        length=np.array([256, 272]),
+        in_loop=np.array([False, True]),
+        target=draws.normal(size=(2, 6)).astype(np.float32),
+        draft_previous=draws.normal(size=(2, 4)).astype(np.float32),
+        draft_root=draws.normal(size=(2, 4)).astype(np.float32),
+        divergences=np.zeros((2, 1, 6), np.float32),
+        expected={name: worth[None, None].repeat(2, 0) for name in ("specinfer", "traversal")},
+    )
+
+
+@pytest.fixture
+def cards(tmp_path, monkeypatch):
+    """A selector for each of two verifiers that chooses (2, 0, 2) everywhere."""
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
+    monkeypatch.setattr("decoding.selector.store.SHIPPED", tmp_path / "trained")
+    found = {}
+    for name in ("specinfer", "traversal"):
+        network = random_network(6, 4)
+        last = network.layers[-1]
+        torch.nn.init.zeros_(last.weight)
+        last.bias.data = torch.nn.functional.one_hot(torch.tensor(ACTIONS.index(Action(2, 0, 2))), len(ACTIONS)).float()
+        save_selector(tmp_path / name / "selector", network, content(PAIR, name))
+        found[name] = find_selector(name)
+    return found
+
+
+@pytest.fixture
+def totals(cards):
+    found = [[text_of(number) for number in range(4)] for _ in SAMPLINGS]
+    return totals_of(found, cards, SAMPLINGS, LATENCY, "rows")
+
+
+def test_each_way_counts_its_own_action_outside_of_loops(totals):
+    assert totals.roots.tolist() == [[1] * 4] * 2
+    every = np.arange(4)
+    assert totals.block_efficiency(("specinfer", "selector"), every) == pytest.approx(1 + 1.5 + 0.4)
+    # The statics of the nearest sampling: (2, 1, 3) at 1, and (1, 4, 0) at 0, which 0.5 is as near to.
+    statics = {"static": (0.7, 0.4), "root": (0.8, 0.4), "static_most": (3.6, 0.4), "root_most": (3.2, 0.4)}
+    for how, (warm, cool) in statics.items():
+        expected = np.mean([2.5 + warm, 2.5 + (warm if totals.tokens["specinfer", how][1, 0] > 1.4 else cool)])
+        assert totals.block_efficiency(("specinfer", how), every) == pytest.approx(expected), how
+    seconds = LATENCY.action_s(np.array([256]), "rows", True)[0, ACTIONS.index(Action(2, 0, 2))]
+    assert totals.rate(("traversal", "selector"), np.array([1])) == pytest.approx(2.4 / seconds, rel=1e-5)
+    free = totals.rate(("traversal", "choice"), np.array([1]))
+    assert free > 2.4 / seconds and totals.block_efficiency(("traversal", "choice"), every) == pytest.approx(2.9)
+
+
+def test_tables_judge_what_the_paper_says(totals, capsys):
+    speeds = {(name, how): np.full((2, 4), 100.0 if how == "static" else 120.0)
+              for name in ("specinfer", "traversal") for how in ("selector", "static")}  # fmt: skip
+    figures, claims = [*exact_figures(totals), measured_figures(speeds)], Claims()
+    over = ratio_table(figures, "static", claims)
+    assert over["specinfer: measured tokens per second"]["value"] == pytest.approx(0.2)
+    levels = level_table(figures, claims)
+    assert set(levels) == {f"{name}, {how}" for name in ("specinfer", "traversal") for how in WAYS}
+    by_words = {claim.words: claim for claim in claims.made}
+    held = by_words["SpecInfer: selector over best static, measured tokens per second"]
+    assert held.verdict == "holds" and held.paper == "+0.23"
+    lost = by_words["SpecInfer: selector over best static, most tokens, tokens per pass, exact over the verifier"]
+    assert lost.verdict == "does not hold" and lost.found.value < 0
+    assert any(
+        words.startswith("Traversal, best (K, L) from the root, most tokens over SpecInfer") for words in by_words
+    )
+    assert "Tables 6 and 7" in capsys.readouterr().out
+
+
+def test_greedy_decoding_is_left_out(cards):
+    assert [each.temperature for each in samplings_of(cards, quick=False)] == [1.0]
+
+
+def test_without_a_selector_it_says_how_to_train_one(cards, tmp_path):
+    with pytest.raises(SettingsError, match="No selector is stored for Embedded pair: train them with python -m"):
+        stored(embedded_pair(), None, quick=True)

@@ -1,0 +1,168 @@
+"""Stored results say where they come from, and the README's performance section is written from them alone."""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from benchmarks import readme_table
+from benchmarks.readme_table import BEGIN, END, README, load_results, rewritten, section
+from decoding.experiments import command, worker
+from decoding.experiments.command import arguments, code_version, save_figures, typed_command
+from decoding.experiments.experiment import RESULTS
+
+ABSOLUTE = re.compile(r"(^|[\s\"'=])/\w+/\w+")
+SPREAD = {"median": 61.25, "low": 50.4, "high": 71.0, "count": 6}
+RECORD = {
+    "benchmark": "methods",
+    "created": "2030-01-02T03:04:05Z",
+    "command": "python -m benchmarks.methods --save",
+    "commit": "0123456789abcdef-dirty",
+    "hardware": {
+        "processor": "Some CPU", "cores": "4", "threads": "2", "python": "3.11.1", "torch": "2.13.0",
+        "transformers": "5.23.0",
+    },
+    "setup": "Embedded pair, cpu, float32",
+    "goals": ["goal reached: 1.50x"],
+    "figures": [
+        {
+            "label": "DynaTree", "looping_tokens": 3, "tokens": 1200, "throughput": SPREAD,
+            "ratio_to_hf_generate": {**SPREAD, "median": 1.5}, "ratio_to_hf_assisted": None,
+            "ratio_to_autoregressive": {**SPREAD, "median": 1.25}, "tokens_per_iteration": 2.345,
+        },
+        {"label": "HF assisted", "looping_tokens": 0, "tokens": 0, "failures": ["no"]},
+    ],
+}  # fmt: skip
+
+
+def test_a_result_says_where_it_comes_from(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(sys, "argv", ["benchmarks/methods.py", "--target", "/home/me/models/wide", "--json", "/tmp/x"])
+    args = argparse.Namespace(json=tmp_path / "own.json", save=True)
+    save_figures(args, "methods", {"figures": [1]}, torch.device("cpu"))
+    kept = tmp_path / "results" / "methods-cpu.json"
+    record = json.loads(kept.read_text())
+    assert {**record, "created": 0} == {**json.loads(args.json.read_text()), "created": 0}
+    assert record["figures"] == [1] and record["benchmark"] == "methods"
+    assert {"processor", "python", "torch", "transformers", "threads"} <= record["hardware"].keys()
+    assert record["command"] == "python -m benchmarks.methods --target wide"
+    assert not ABSOLUTE.search(kept.read_text())
+
+
+def test_nothing_is_kept_unasked(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    save_figures(argparse.Namespace(json=None, save=False), "methods", {}, torch.device("cpu"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_quick_run_cannot_be_kept(capsys):
+    with pytest.raises(SystemExit) as ended:
+        arguments("x").parse_args(["--quick", "--save"])
+    assert ended.value.code == 2 and "not allowed with" in capsys.readouterr().err
+
+
+def test_the_command_can_be_typed_elsewhere(monkeypatch):
+    typed = ["/x/benchmarks/gpu.py", "--json=/a/b.json", "--folder=/a/b/pair", "--methods", "linear:length=4", "a b"]
+    monkeypatch.setattr(sys, "argv", typed)
+    assert typed_command() == "python -m benchmarks.gpu --folder=pair --methods linear:length=4 'a b'"
+
+
+def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
+    def git(*words):
+        who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(worker, "ROOT", tmp_path)
+    monkeypatch.setenv("DRAFTSCOPE_COMMIT", "told")
+    assert code_version() == "told", "no checkout"
+    git("init")
+    (tmp_path / "code.py").write_text("1")
+    git("add", ".")
+    git("commit", "-m", "x")
+    clean = code_version()
+    assert re.fullmatch(r"[0-9a-f]{40}", clean)
+    results = tmp_path / "decoding" / "experiments" / "results"
+    results.mkdir(parents=True)
+    (results / "methods-cpu.json").write_text("{}")
+    assert code_version() == clean, "results are no code"
+    (tmp_path / "code.py").write_text("2")
+    assert code_version() == f"{clean}-dirty"
+
+
+def test_the_readme_is_what_the_results_say():
+    present = README.read_text(encoding="utf-8")
+    assert present == rewritten(present, load_results(RESULTS)), "run python -m benchmarks.readme_table"
+
+
+def test_no_speed_stands_outside_the_written_section():
+    present = README.read_text(encoding="utf-8")
+    before, after = present.split(BEGIN)[0], present.split(END)[1]
+    assert not re.search(r"\d\s*(tok/s|tokens per second)|\d\.\d+\s?[x×]", before + after)
+
+
+def test_every_stored_result_is_a_whole_run_of_known_code():
+    for path in RESULTS.glob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        record = json.loads(text)
+        assert path.name.startswith(f"{record['benchmark']}-"), path.name
+        assert record["commit"] and "--quick" not in record["command"], path.name
+        assert ("gpu" in record["hardware"]) == path.name.endswith("-cuda.json"), path.name
+        assert not ABSOLUTE.search(text), path.name
+
+
+def test_check_notices_a_figure_typed_by_hand(monkeypatch, tmp_path, capsys):
+    results, readme = tmp_path / "results", tmp_path / "README.md"
+    results.mkdir()
+    (results / "methods-cpu.json").write_text(json.dumps(RECORD))
+    readme.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    monkeypatch.setattr(readme_table, "RESULTS", results)
+    monkeypatch.setattr(readme_table, "README", readme)
+
+    def run(*words) -> int:
+        monkeypatch.setattr(sys, "argv", ["readme_table", *words])
+        return readme_table.main()
+
+    assert run("--check") == 1 and "old" in readme.read_text(), "checking writes nothing"
+    assert run() == 0 and run("--check") == 0
+    written = readme.read_text()
+    assert written.startswith("before\n") and written.endswith("\nafter\n") and "old" not in written
+    readme.write_text(written.replace("61.2", "91.2"))
+    assert run("--check") == 1
+    assert run() == 0 and readme.read_text() == written
+
+
+def test_a_table_holds_the_figures_and_their_source():
+    text = section({"methods": [RECORD]})
+    assert "| DynaTree | 61.2 | 50.4 to 71.0 | 1.50 |  | 1.25 | 2.35 |" in text
+    assert "| HF assisted | not measured |" in text
+    assert "3 of 1,200 tokens were in loops" in text and "* goal reached: 1.50x" in text
+    assert "Some CPU, 4 cores, torch threads 2; Python 3.11.1, torch 2.13.0, transformers 5.23.0; " in text
+    assert "commit 0123456789 with changes, 2030-01-02: `python -m benchmarks.methods --save`" in text
+    assert "widened" not in text
+
+
+def test_parts_widened_weights_and_the_gpu_are_told():
+    part = {key: RECORD[key] for key in ("figures", "goals")}
+    gpu = {key: RECORD[key] for key in ("created", "command", "commit")}
+    gpu |= {"benchmark": "gpu", "hardware": {**RECORD["hardware"], "gpu": "Some GPU"}, "pair": "widened-a + widened-b"}
+    text = section({"gpu": [{**gpu, "greedy": part, "T=1": part, "passes": [], "ceilings": {}}]})
+    assert text.count("| DynaTree |") == 2 and "**greedy**" in text and "**T=1**" in text
+    assert readme_table.WIDENED in text and "Some GPU, Some CPU" in text
+
+
+def test_what_is_missing_says_what_to_run():
+    text = section({"scaling": [{**RECORD, "goals": ["goal MISSED: a", "goal reached: b"]}]})
+    assert "run `python -m benchmarks.methods --save`." in text
+    assert "run `python -m benchmarks.gpu --save` on a CUDA machine." in text
+    assert "run `python -m benchmarks.offload --save`" in text and "benchmarks.scaling --save" not in text
+    assert "* Cost against size: goal MISSED: a; goal reached: b (Some CPU" in text
+
+
+def test_a_readme_without_markers_is_refused():
+    for text in ("", f"{END}\n{BEGIN}", f"{BEGIN}\n{BEGIN}\n{END}"):
+        with pytest.raises(ValueError, match="once each and in this order"):
+            rewritten(text, {})

@@ -1,0 +1,39 @@
+"""A shell script in the place of the interpreter that jobs are started with."""
+
+import time
+from pathlib import Path
+
+from decoding.jobs import job as jobs
+from decoding.jobs.job import Job
+
+
+class StandIn:
+    """Puts scripts in the place of Python, and knows what was begun with them."""
+
+    def __init__(self, monkeypatch, folder: Path):
+        self._patch, self._file, self.begun = monkeypatch, folder / "python", []
+        real = jobs.subprocess.Popen
+        monkeypatch.setattr(
+            jobs.subprocess, "Popen", lambda *a, **k: self.begun.append(real(*a, **k)) or self.begun[-1]
+        )
+
+    def __call__(self, script: str) -> None:
+        """Whatever is started from now on runs this script."""
+        self._file.write_text(f"#!/bin/sh\n{script}\n")
+        self._file.chmod(0o755)
+        self._patch.setattr(jobs.sys, "executable", str(self._file))
+
+    def end(self) -> None:
+        """End what is left running."""
+        for process in self.begun:
+            if process.poll() is None:
+                process.kill()
+
+
+def ended(job: Job) -> Job:
+    """A job once its process is gone."""
+    until = time.monotonic() + 30
+    while job.stand().running:
+        assert time.monotonic() < until, job.output()
+        time.sleep(0.02)
+    return job

@@ -1,0 +1,83 @@
+"""Benchmarks run from the app: where they stand, what becomes of them, and which figures count."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from decoding.common.errors import JobError
+from decoding.papers import stored
+from decoding.papers.measured import Benchmark
+from decoding.papers.stored import own_records, stored_records, took
+from tests.helpers.processes import StandIn, ended
+
+NAME = "depth_divergence"
+HARDWARE = {"processor": "a test", "device": "cpu", "torch": "0"}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "RESULTS", tmp_path / "results")
+    monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path / "home"))
+    return tmp_path
+
+
+@pytest.fixture
+def python(home, monkeypatch):
+    made = StandIn(monkeypatch, home)
+    yield made
+    made.end()
+
+
+def keep(folder, name: str, value: float, created: str = "2030-01-02T00:00:00Z", **more) -> None:
+    """A file of figures with one record."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"benchmark": NAME, "pair": "Embedded pair", "created": created, "hardware": HARDWARE, **more}
+    (folder / f"{name}.json").write_text(json.dumps(content))
+    pd.DataFrame([{"line": "laws", "sample": "s", "depth": 0, "l1_distance": value}]).to_csv(folder / f"{name}.csv.gz")
+
+
+def test_figures_of_a_run_are_kept_where_exhibits_find_them(python):
+    benchmark = Benchmark.of(NAME)
+    assert benchmark.stand().state == "kept"
+    python('while [ "$1" != --json ]; do shift; done\nsleep 0.2\necho "{}" > "$2"')
+    benchmark.run()
+    assert benchmark.path == own_records(NAME) and benchmark.stand().state == "running"
+    with pytest.raises(JobError, match="depth_divergence is at work: stop it before it is started again"):
+        benchmark.run()
+    assert ended(benchmark).stand().state == "kept"
+    assert {file.name for file in benchmark.path.glob("*.json")} == {"depth_divergence-here.json", "launch.json"}
+
+
+def test_why_a_run_wrote_nothing_is_told(python):
+    benchmark = Benchmark.of(NAME)
+    python("echo 'error: No prompts to measure on.'")
+    benchmark.run()
+    found = ended(benchmark).stand()
+    assert (found.state, found.message) == ("failed", "No prompts to measure on.")
+    python("exec sleep 60")
+    benchmark.run()
+    assert benchmark.stand().state == "running"
+    benchmark.ask_to_stop()
+    assert (benchmark.stand().state, benchmark.stand().message) == ("stopped", Benchmark.ENDED)
+
+
+def test_of_the_same_pair_and_machine_the_newest_figures_count(home):
+    keep(home / "results", f"{NAME}-cpu", 0.5)
+    assert stored_records(NAME)["l1_distance"].tolist() == [0.5]
+    keep(own_records(NAME), f"{NAME}-here", 0.7, "2030-02-02T00:00:00Z")
+    assert stored_records(NAME)["l1_distance"].tolist() == [0.7]
+    keep(home / "results", f"{NAME}-cuda", 0.9, hardware={**HARDWARE, "gpu": "a GPU"})
+    assert sorted(stored_records(NAME)["l1_distance"]) == [0.7, 0.9]
+
+
+def test_how_long_it_takes_is_what_the_newest_run_that_tells_took(home):
+    assert took(NAME) is None
+    keep(home / "results", f"{NAME}-cpu", 0.5)
+    assert took(NAME) is None, "a run that does not tell"
+    keep(home / "results", f"{NAME}-cpu", 0.5, took_s=90.0)
+    assert took(NAME) == (90.0, "a test")
+    keep(own_records(NAME), f"{NAME}-here", 0.5, "2031-01-02T00:00:00Z", took_s=30.0)
+    assert took(NAME) == (30.0, "a test")
+    (home / "results" / f"{NAME}-cuda.json").write_text("{")
+    assert took(NAME) == (30.0, "a test")

@@ -1,0 +1,145 @@
+"""Benchmarks that figures of the papers are made of: their records by hand, and what they refuse."""
+
+import json
+import sys
+from collections import Counter
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from decoding.common.errors import ExperimentError
+from decoding.experiments import sweep
+from decoding.experiments.experiment import GRIDS
+from decoding.experiments.rows import all_rows
+from decoding.papers.judge import grid_name, judge
+from decoding.papers.measured import action_times, depth_divergence, draft_acceptance
+from decoding.papers.measured.depth_divergence import Tree
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.selector.actions import ACTIONS, Action
+from decoding.sources.table import TableSource, path_tokens
+from decoding.verifiers.theory import SOLVERS
+from tests.helpers.selectors import LATENCY
+from tests.helpers.traces import DYNATREE, dynatree_recovered, iteration_of
+from tests.papers.test_papers import BY_KEY, row
+
+DRAFT = {(): [0.5, 0.3, 0.2]}
+ELSEWHERE = [0.1, 0.2, 0.7]
+TARGET = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+
+
+def test_tests_are_counted_where_the_draft_put_them():
+    looping = iteration_of(DYNATREE, final=(3, "No", 0.69), final_kind="recovered", in_loop=True,
+                           steps=dynatree_recovered().steps)  # fmt: skip
+    found = draft_acceptance.tests_by_bin([dynatree_recovered(), dynatree_recovered(), looping])
+    assert list(found) == [0.15, 0.55, 0.65, 0.85], "the final token is no test"
+    assert found[0.55] == {"tested": 2, "accepted": 1.0, "target_probability": pytest.approx(0.96)}
+    assert found[0.65] == {"tested": 2, "accepted": 0.0, "target_probability": pytest.approx(0.17)}
+    assert [draft_acceptance.middle(p) for p in (0.0, 0.0999, 0.1, 0.95, 1.0)] == [0.05, 0.05, 0.15, 0.95, 0.95]
+
+
+class TableRoot:
+    """A root below which both models are tables; the draft knows the root's law and has another one everywhere else."""
+
+    in_loop = False
+
+    def tree(self, method) -> Tree:
+        source = TableSource(DRAFT, ELSEWHERE)
+        self.draft = method.drafter.draft(None, source, 0, GeneratorDraws(1))
+        rows = TARGET.repeat(len(self.draft.order), 1)
+        return Tree(self.draft, TargetRows(None, Sampling(1.0), probs=rows), source.forwards)
+
+
+def test_laws_are_compared_exactly_at_every_depth():
+    root = TableRoot()
+    found = depth_divergence.figures_along(root, 2, SOLVERS)
+    assert set(found) == {(line, depth) for line in ("laws", *SOLVERS) for depth in range(8)}
+    assert [found["laws", depth]["l1_distance"] for depth in (0, 1, 7)] == pytest.approx([0.6, 0.4, 0.4])
+    for depth, overlap, agreed in ((0, 0.7, 0.29), (3, 0.8, 0.43)):
+        one = {name: found[name, depth]["accepted_of_1"] for name in SOLVERS}
+        assert one.pop("nss") == pytest.approx(agreed), "both models draw the same token"
+        assert list(one.values()) == pytest.approx([overlap] * 4), "on one draw all others are naive"
+    q = torch.tensor(DRAFT[()], dtype=torch.float64)
+    assert found["nss", 0]["accepted_of_4"] == pytest.approx(float((TARGET * (1 - (1 - q) ** 4)).sum()))
+    assert found["specinfer", 0]["accepted_of_4"] > found["specinfer", 0]["accepted_of_2"] > 0.7
+
+
+def test_paths_that_share_a_node_count_it_each(monkeypatch):
+    root, asked = TableRoot(), Counter()
+
+    def told(tree, node, solvers):
+        asked[node] += 1
+        return {"laws": {"l1_distance": float(node)}}
+
+    monkeypatch.setattr(depth_divergence, "_at", told)
+    found = depth_divergence.figures_along(root, 16, ())
+    drawn = [node for node in root.draft.drawn.tolist() if len(path_tokens(root.draft.tree, node)) == 1]
+    assert len(drawn) == 16 > len(set(drawn)) and found["laws", 1]["l1_distance"] == pytest.approx(np.mean(drawn))
+    assert set(asked.values()) == {1}
+
+
+def timed_row(paths: int = 2, trunk: int = 1, branch: int = 2, **more) -> dict:
+    shape = {"paths": paths, "trunk": trunk, "branch": branch}
+    made = row("delayed", "p", 100.0, experiment=grid_name("action_times"), method="delayed", prompt_tokens=50, **more)
+    made |= {"pass_us": [500_000, 10_000, 12_000, 8_000], "committed_tokens": [1, 3, 6, 8], "key": f"{shape} {more}"}
+    return made | {"settings": json.dumps(shape), **{f"settings.{name}": value for name, value in shape.items()}}
+
+
+def test_modelled_times_see_the_contexts_of_the_measured_passes():
+    measured, rows, paper = action_times.records_of(pd.Series(timed_row()), LATENCY)
+    assert [each["line"] for each in (measured, rows, paper)] == ["measured", "rows", "paper"]
+    assert measured["pass_ms"] == pytest.approx(10.0) and measured["nodes"] == 5 and measured["action"] == "2 1 2"
+    place = ACTIONS.index(Action(2, 1, 2))
+    for found, way in ((rows, "rows"), (paper, "paper")):
+        told = 1000 * np.median(LATENCY.action_s(np.array([51, 53, 56]), way)[:, place])
+        assert found["pass_ms"] == pytest.approx(told) and found["of_measured"] == pytest.approx(told / 10)
+    few = timed_row() | {"pass_us": [500_000, 100_000], "committed_tokens": [1, 3]}
+    assert action_times.records_of(pd.Series(few), LATENCY) == []
+
+
+def test_times_of_another_machine_are_refused(monkeypatch):
+    pair = SimpleNamespace(info=SimpleNamespace(name="Embedded pair"))
+    monkeypatch.setattr(action_times, "machine_words", lambda pair: "a test")
+    frames = {"mine": [timed_row()], "theirs": [timed_row(machine="another")], "none": []}
+    monkeypatch.setattr(
+        action_times, "all_rows", lambda kind: pd.DataFrame(frames[kind]) if frames[kind] else all_rows([])
+    )
+    assert len(action_times.rows_here(pair, "mine")) == 1
+    with pytest.raises(ExperimentError, match="All rows of action_times are of another machine or pair: run python"):
+        action_times.rows_here(pair, "theirs")
+    with pytest.raises(ExperimentError, match=r"No rows of action_times are there: run python -m benchmarks\.sweep"):
+        action_times.rows_here(pair, "none")
+
+
+def test_a_grid_takes_the_texts_of_a_folder(tmp_path, monkeypatch, capsys):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.txt").write_text("Some words to go on with.")
+    words = ["sweep", str(GRIDS / "dynatree_main.toml"), "--prompts", str(tmp_path), "--dry-run"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert sweep.main() == 0
+    assert f"10 prompts of {tmp_path}" in capsys.readouterr().out
+    seen = []
+    monkeypatch.setattr(sweep, "run_grid", lambda grid, *rest: seen.append(grid.prompts) or SimpleNamespace(
+        state="finished", failed=0, done=0, total=0, message=""))  # fmt: skip
+    monkeypatch.setattr(sweep, "crew_for", lambda *_: nullcontext())
+    monkeypatch.setattr(sys, "argv", words[:-1])
+    assert sweep.main() == 0 and seen[0].set == str(tmp_path) and seen[0].kinds == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [draft_acceptance, depth_divergence], ids=lambda module: module.__name__)
+def test_what_is_kept_fills_its_exhibit(module, tmp_path, monkeypatch, capsys):
+    name = module.__name__.removeprefix("benchmarks.")
+    words = ["x", "--quick", "--count", "1", "--device", "cpu", "--json", str(tmp_path / f"{name}-cpu.json")]
+    monkeypatch.setattr(sys, "argv", words)
+    assert module.main() == 0 and "Embedded pair, cpu, 1 prompts" in capsys.readouterr().out
+    monkeypatch.setattr("decoding.papers.stored.RESULTS", tmp_path)
+    for exhibit in BY_KEY.values():
+        if exhibit.stored == name:
+            outcome = judge(exhibit, pd.DataFrame())
+            assert outcome.run and outcome.values and "Embedded pair" in outcome.where[0]
+            assert {each.verdict for each in outcome.judged} <= {"not decided here", "not run"}

@@ -1,0 +1,102 @@
+"""Roots along a text: laws, features and labels are those that decoding itself would meet there."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from decoding.common.errors import SettingsError, TrainingError
+from decoding.jobs.process import StoppedError
+from decoding.models.pair import embedded_pair
+from decoding.sampling.sampling import Sampling, target_law
+from decoding.training.selector_roots import PARTS, RootPlan, make_roots, open_data, roots_of, target_laws
+from decoding.training.text import Texts
+
+SMALL = RootPlan(
+    texts=2,
+    held_out=1,
+    roots=2,
+    spacing=8,
+    trees=2,
+    khisti_every=2,
+    samplings=(Sampling(0.0), Sampling(1.0, 0.9)),
+    verifiers=("specinfer", "khisti"),
+)
+TEXTS = Texts(
+    {"stories": ("Once upon a time there was a cat", "One day the dog")}, {"stories": ("The sea was",)}, prompts=True
+)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return embedded_pair()
+
+
+def test_laws_of_several_samplings_are_those_of_each():
+    logits = torch.randn(6, 40, dtype=torch.float64) * 3
+    samplings = (Sampling(0.0), Sampling(0.7), Sampling(1.0, 0.9), Sampling(1.0, 0.5), Sampling(0.0, 0.5))
+    for law, sampling in zip(target_laws(logits, samplings), samplings, strict=True):
+        assert torch.allclose(law, target_law(logits, sampling), atol=1e-14)
+
+
+def test_the_roots_of_a_text_are_a_function_of_its_number(pair):
+    first, again, other = (roots_of(pair, TEXTS, SMALL, "trained", number) for number in (0, 0, 1))
+    assert len(first) == 2 and first.length[1] - first.length[0] == SMALL.spacing
+    for name, array in first.arrays().items():
+        assert np.array_equal(array, again.arrays()[name], equal_nan=True), name
+    assert not np.array_equal(first.target, other.target)
+    tokens = first.expected["specinfer"]
+    assert tokens.shape == (2, 2, 324) and tokens.min() >= 1 - 1e-6 and tokens.max() <= 17
+    assert np.isnan(first.expected["khisti"]).all((1, 2)).tolist() == [False, True]
+    assert len(first.labelled("khisti")) == 1 and len(first.labelled("specinfer")) == 2
+
+
+def test_shards_are_made_once_and_go_on_where_they_stopped(pair, tmp_path):
+    data = open_data(tmp_path / "data", pair, SMALL, "words")
+    done = []
+
+    def stopping(number, total):
+        if done:
+            raise StoppedError("Stopped.")
+        done.append((number, total))
+
+    with pytest.raises(StoppedError):
+        make_roots(data, pair, TEXTS, stopping)
+    make_roots(data, pair, TEXTS, lambda number, total: done.append((number, total)), share=(1, 2))
+    make_roots(data, pair, TEXTS, lambda number, total: done.append((number, total)))
+    assert done == [(0, 3), (0, 1), (1, 3)]
+    make_roots(data, pair, TEXTS, lambda *_: pytest.fail("made twice"))
+    assert [len(data.read(part)) for part in PARTS] == [2, 4]
+    assert set(data.read("trained").text) == {0, 1}
+    more = open_data(tmp_path / "data", pair, RootPlan(**{**vars(SMALL), "texts": 1}), "words")
+    assert len(more.read("trained")) == 2
+
+
+def test_data_of_something_else_is_refused(pair, tmp_path, monkeypatch):
+    open_data(tmp_path / "data", pair, SMALL, "words")
+    with pytest.raises(TrainingError, match="prepared for another text"):
+        open_data(tmp_path / "data", pair, SMALL, "other words")
+    with pytest.raises(TrainingError, match="prepared for another spacing"):
+        open_data(tmp_path / "data", pair, RootPlan(**{**vars(SMALL), "spacing": 4}), "words")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("mine")
+    with pytest.raises(TrainingError, match="holds other files"):
+        open_data(tmp_path / "full", pair, SMALL, "words")
+    monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
+    more = replace(SMALL, texts=9)  # of the same roots there may be more
+    assert len({open_data(None, pair, plan, "words").folder for plan in (SMALL, more, RootPlan())}) == 2
+
+
+def test_a_damaged_or_missing_shard_is_told(pair, tmp_path):
+    data = open_data(tmp_path / "data", pair, SMALL, "words")
+    with pytest.raises(TrainingError, match=r"held_out-00000\.npz is missing"):
+        data.read("held_out")
+    data.shards("held_out")[0].write_bytes(b"PK\x03\x04 broken")
+    with pytest.raises(TrainingError, match="is damaged"):
+        data.read("held_out")
+
+
+def test_samplings_share_a_draft_temperature():
+    with pytest.raises(SettingsError, match="share one draft temperature"):
+        RootPlan(samplings=(Sampling(1.0), Sampling(0.5, draft_temperature=0.5)))

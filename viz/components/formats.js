@@ -1,0 +1,28 @@
+// Numbers as a person reads them; the same words as those of viz/formats.py (a test compares them).
+
+// A count of things: 12,345.
+export const count = (value) => value.toLocaleString("en");
+
+// A probability: 0.62, <0.01 for what would read 0.00; for none the floor that it lies below, or a dash.
+export function probability(value, floor = 0) {
+  if (value === null || value === undefined) return floor > 0 ? `<${shortNumber(floor)}` : "–";
+  return number(value, 2);
+}
+
+export function number(value, digits) {
+  const least = 10 ** -digits;
+  return value > 0 && value < least / 2 ? `<${least.toFixed(digits)}` : value.toFixed(digits);
+}
+
+const shortNumber = (value) => (value >= 0.01 ? value.toFixed(2) : value >= 0.001 ? value.toFixed(3) : "0.001");
+
+// A time: 1.20 s, 2.9 ms, 310 µs.
+export function duration(seconds) {
+  if (seconds >= 1) return `${seconds.toFixed(2)} s`;
+  return seconds >= 1e-3 ? `${(seconds * 1e3).toFixed(1)} ms` : `${Math.round(seconds * 1e6)} µs`;
+}
+
+// A difference with its sign.
+export function signed(difference, decimals) {
+  return difference === 0 ? "0" : (difference > 0 ? "+" : "−") + number(Math.abs(difference), decimals);
+}

@@ -1,0 +1,155 @@
+"""A draft tree to take along: a figure with the positions, marks and numbers on screen, or a networkx graph."""
+
+import json
+import re
+from dataclasses import asdict
+from io import BytesIO
+
+import networkx as nx
+import plotly.graph_objects as go
+
+from decoding.trace.records import IterationTrace
+from viz.scope.scene import Scene, SceneNode
+from viz.theme import MARKS, PHASE_COLORS, outline, palette, style
+from viz.tokens import escaped, visible
+
+# States that only occur while drafting, drawn like the marks of the component.
+_DRAFTING = {
+    "drafted": ("circle-open", "solid", MARKS["root"].color, "drafted"),
+    "new": ("circle", "solid", PHASE_COLORS["draft"], "new in this step"),
+}
+_CURVE = tuple(step / 12 for step in range(13))
+
+
+def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> go.Figure:
+    """Figure of a scene in one phase, the last one by default; one trace per state, so that the legend filters."""
+    chosen = next((p for p in scene.phases if p.key == phase), scene.phases[-1])
+    states = dict(zip((node.node_id for node in scene.nodes), chosen.states, strict=True))
+    at = {node.node_id: (node.depth, node.row) for node in scene.nodes}
+    figure = go.Figure()
+    for node in scene.nodes:
+        if node.parent_id != -1 and states[node.node_id] != "hidden":
+            figure.add_scatter(**_edge(at[node.parent_id], at[node.node_id], states[node.node_id], node.width, dark))
+    for state in dict.fromkeys(states.values()):
+        members = [node for node in scene.nodes if states[node.node_id] == state]
+        if state != "hidden":
+            figure.add_scatter(**_marks(members, state, chosen.detail, dark))
+    style(figure, dark)
+    last = max((node.depth for node in scene.nodes), default=0)
+    figure.update_layout(
+        title={
+            "text": escaped(scene.title),
+            "x": 0,
+            "xanchor": "left",
+            "xref": "paper",
+            "y": 0.98,
+            "yanchor": "top",
+        },
+        height=int(min(max(220 + 26 * scene.rows, 320), 1600)),
+        margin={"l": 24, "r": 24, "t": 72, "b": 84},
+        legend={"y": -0.02, "yanchor": "top", "yref": "paper"},
+    )
+    figure.update_xaxes(
+        range=[-0.15, last + 0.85], showgrid=True, side="top", zeroline=False,
+        tickvals=list(range(last + 1)), ticktext=["root", *(f"depth {i}" for i in range(1, last + 1))],
+    )  # fmt: skip
+    figure.update_yaxes(range=[scene.rows + 0.1, -0.1], visible=False)
+    unlabelled = f" · {scene.unlabelled:,} unlabelled" if scene.unlabelled else ""
+    figure.add_annotation(
+        text=f"{scene.note}{unlabelled} · line width = path probability",
+        xref="paper", yref="paper", x=0, y=0, yshift=-44, xanchor="left", yanchor="top", showarrow=False,
+        font={"size": 11, "color": palette(dark).muted},
+    )  # fmt: skip
+    return figure
+
+
+def _look(state: str) -> tuple[str, str, str, str]:
+    """Symbol, dash, colour and words of a state."""
+    if state in _DRAFTING:
+        return _DRAFTING[state]
+    mark = MARKS[state]
+    return mark.symbol, mark.dash, mark.color, mark.words
+
+
+def _edge(start: tuple[float, float], end: tuple[float, float], state: str, width: float, dark: bool) -> dict:
+    """One edge as a short smooth curve in the second half of the column, clear of the parent's text."""
+    _, dash, color, _ = _look(state)
+    turn = start[0] + 0.55
+    xs = [start[0], *(turn + (end[0] - turn) * t for t in _CURVE)]
+    ys = [start[1], *(start[1] + (end[1] - start[1]) * (3 * t * t - 2 * t**3) for t in _CURVE)]
+    return {
+        "x": xs, "y": ys, "mode": "lines", "hoverinfo": "skip", "showlegend": False,
+        "line": {"color": outline(color, dark), "dash": dash, "width": 0.9 + 5.1 * width},
+        "opacity": 1.0 if state in ("accepted", "recovered", "bonus", "fallback") else 0.6,
+    }  # fmt: skip
+
+
+def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
+    """Markers and labels of all nodes in one state."""
+    symbol, _, color, words = _look(state)
+    numbers = {"draft": "draft", "row": "position", "both": "both"}.get(detail)
+    labels = []
+    for node in nodes:
+        number = getattr(node, numbers) if numbers else ""
+        shown = node.labelled or node.folded
+        labels.append(f"  {escaped(visible(node.label))}  <sub>{escaped(number)}</sub>" if shown else "")
+    return {
+        "x": [node.depth for node in nodes],
+        "y": [node.row for node in nodes],
+        "mode": "markers+text",
+        "text": labels,
+        "textposition": "top right",
+        "textfont": {"color": palette(dark).text, "size": 12, "family": "monospace"},
+        "hovertext": [escaped(node.title) for node in nodes],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+        "customdata": [node.node_id for node in nodes],
+        "marker": {"symbol": symbol, "size": 12, "color": color, "line": {"color": outline(color, dark), "width": 2}},
+        "name": words,
+        "cliponaxis": False,
+    }
+
+
+# XML has no way to write most control characters, half of a surrogate pair and two others; a bare return reads as a
+# line feed.
+_NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def tree_graph(iteration: IterationTrace) -> nx.DiGraph:
+    """Draft tree of an iteration, edges from parent to child; every field of a node that is not None is an attribute.
+
+    The attributes of the graph are those of the iteration: index, prefix length, final token.
+    """
+    place = {"iteration": iteration.index, "prefix_length": iteration.prefix_length}
+    graph = nx.DiGraph(**_told(place | {"final_kind": iteration.final_kind, "final_text": iteration.final_text}))
+    for node in iteration.nodes:
+        graph.add_node(node.node_id, **_told(asdict(node)))
+        if node.parent_id >= 0:
+            graph.add_edge(node.parent_id, node.node_id)
+    return graph
+
+
+def tree_graphml(iteration: IterationTrace) -> bytes:
+    """Draft tree as GraphML for Gephi, yEd and networkx; characters that XML cannot hold read `\\x00` or `\\ud800`."""
+    graph = tree_graph(iteration)
+    for attributes in (graph.graph, *(attributes for _, attributes in graph.nodes(data=True))):
+        attributes.update({name: _for_xml(value) for name, value in attributes.items() if isinstance(value, str)})
+    file = BytesIO()  # lines would be cut at separators that are part of a token
+    nx.write_graphml(graph, file)
+    return file.getvalue()
+
+
+def tree_json(iteration: IterationTrace) -> str:
+    """Draft tree as node-link JSON: `networkx.node_link_graph` and D3 read it."""
+    return json.dumps(nx.node_link_data(tree_graph(iteration), edges="edges"), allow_nan=False)
+
+
+def _told(values: dict) -> dict:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _for_xml(text: str) -> str:
+    def escape(found: re.Match) -> str:
+        code = ord(found[0])
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+    return _NOT_IN_XML.sub(escape, text)
