@@ -56,3 +56,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for group in groups:
         shuffle(group)
     items[:] = [item for group in groups for item in group]
+
+
+@pytest.fixture(scope="session")
+def embedded():
+    """The pair that comes with the program, on the CPU: loaded once, so no test may release or change it."""
+    from decoding.models.pair import embedded_pair
+
+    return embedded_pair()
+
+
+@pytest.fixture(scope="session")
+def pair(embedded):
+    """The same, where a file names no pair of its own."""
+    return embedded

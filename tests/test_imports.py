@@ -1,6 +1,7 @@
 """Imports go one way: pages -> viz -> decoding.trace, pages -> decoding; and a recorded run opens without torch."""
 
 import ast
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -8,9 +9,8 @@ import pytest
 
 import decoding
 from benchmarks import house
-from tests.helpers.process import ROOT, printed
+from tests.helpers.process import printed
 
-ROOMS = ("decoding", "viz", "pages", "benchmarks", "sample_prompts")
 TORCH_FREE = (
     "decoding",
     "decoding.trace.records",
@@ -21,6 +21,9 @@ TORCH_FREE = (
     "decoding.diff",
     "decoding.record",
     "decoding.trace.exports",
+    "decoding.analysis.luck",
+    "decoding.analysis.hindsight",
+    "decoding.analysis.budgets",
 )
 
 # What a room must not import; `None` stands for app.py.
@@ -29,7 +32,6 @@ FORBIDDEN: dict[str | None, set[str]] = {
     "viz": {"torch", "transformers", "streamlit", "pages", "app", "benchmarks", "tests"},
     "pages": {"app", "tests"},
     "benchmarks": {"streamlit", "pages", "app"},
-    "sample_prompts": {"streamlit", "torch", "viz", "pages", "app", "benchmarks", "tests"},
     None: {"tests"},
 }
 # What viz/ may see of decoding/: records and what reads only them, and errors.
@@ -43,58 +45,49 @@ ORDER = (
 ABOVE = ("decoding",)  # the front door, and commands
 
 
-def imported_modules(source: str, path: Path) -> set[str]:
-    """Dotted names that a file imports anywhere, also inside functions and through `import_module("...")`."""
-    package = list(path.parent.parts)
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            # `from decoding import trace` imports decoding.trace.records: keep the longer name, it is the stricter one.
-            names |= {f"{base}.{alias.name}" if base else alias.name for alias in node.names}
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+@cache
+def files_of(*rooms: str) -> list[house.Source]:
+    """The Python files of some rooms, read and parsed once."""
+    return house.sources(rooms)
+
+
+PROGRAM = tuple(room for rooms in house.ROOMS.values() for room in rooms)
+
+
+def wrong_imports(file: house.Source) -> list[str]:
+    """Imports of a file, given by its path in the repository, that go against the arrows."""
+    room = file.path.parts[0] if len(file.path.parts) > 1 else None
+    names = file.imported()
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
                 names.add(node.args[0].value)
-    return names
-
-
-def wrong_imports(source: str, path: Path) -> list[str]:
-    """Imports of a file, given by its path in the repository, that go against the arrows."""
-    room = path.parts[0] if len(path.parts) > 1 else None
     wrong = []
-    for name in imported_modules(source, path):
+    for name in names:
         bad = name.split(".")[0] in FORBIDDEN[room]
         if room == "viz" and name.split(".")[0] == "decoding":
             bad |= not any(name == seen or name.startswith(f"{seen}.") for seen in VIZ_MAY_SEE)
         if bad:
-            wrong.append(f"{path} imports {name}")
+            wrong.append(f"{file.path} imports {name}")
     return sorted(wrong)
-
-
-def repository_files() -> list[Path]:
-    files = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
-    return [path.relative_to(ROOT) for path in [*files, ROOT / "app.py"] if path.is_file()]
 
 
 def test_names_of_transformers_are_imported_from_where_they_are_defined():
     """Two threads may import it at once, a page's and the worker's: the package puts another module in its own place,
     and the thread that waited gets the first one, which has none of its names."""
     wrong = []
-    for path in repository_files():
+    for file in files_of(*PROGRAM):
         # Trainings and commands are processes of their own.
-        if path.parts[0] in ("decoding", "pages", "viz") and path.parts[:2] != ("decoding", "training"):
-            for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+        if file.path.parts[0] in ("decoding", "pages", "viz") and file.path.parts[:2] != ("decoding", "training"):
+            for node in file.tree.body:
                 if isinstance(node, ast.ImportFrom) and node.module == "transformers":
-                    wrong.append(str(path))
+                    wrong.append(str(file.path))
     assert wrong == ["decoding/widen.py"]  # a command, too
 
 
 def test_folders_of_the_engine_import_only_those_before_them():
-    found = house.arrows(house.sources(("decoding/",)))
+    found = house.arrows([file for file in files_of(*PROGRAM) if file.path.parts[0] == "decoding"])
     place = {f"decoding/{folder}": number for number, folder in enumerate(ORDER)}
     assert set(found) - set(ABOVE) <= set(place), "a new folder has no place in the order"
     wrong = [f"{here} -> {there}" for here in place for there in found.get(here, ()) if not place[there] < place[here]]
@@ -102,7 +95,7 @@ def test_folders_of_the_engine_import_only_those_before_them():
 
 
 def test_no_folders_of_the_program_import_one_another_in_a_circle():
-    assert house.circles(house.arrows(house.sources([room for rooms in house.ROOMS.values() for room in rooms]))) == []
+    assert house.circles(house.arrows(files_of(*PROGRAM))) == []
 
 
 def test_a_circle_is_found():
@@ -117,9 +110,9 @@ def test_a_circle_is_found():
 
 
 def test_no_import_against_the_arrows():
-    files = repository_files()
-    assert Path("decoding/trace/records.py") in files
-    wrong = [line for path in files for line in wrong_imports((ROOT / path).read_text(encoding="utf-8"), path)]
+    files = [file for file in files_of(*PROGRAM) if file.path.parts[0] != "tests"]
+    assert Path("decoding/trace/records.py") in {file.path for file in files}
+    wrong = [line for file in files for line in wrong_imports(file)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -140,7 +133,7 @@ def test_no_import_against_the_arrows():
     ],
 )
 def test_a_wrong_import_is_found(path: str, source: str):
-    assert wrong_imports(source, Path(path))
+    assert wrong_imports(house.Source(Path(path), source))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +152,7 @@ def test_a_wrong_import_is_found(path: str, source: str):
     ],
 )
 def test_a_right_import_passes(path: str, source: str):
-    assert wrong_imports(source, Path(path)) == []
+    assert wrong_imports(house.Source(Path(path), source)) == []
 
 
 def loaded_by(modules: list[str]) -> set[str]:
@@ -168,22 +161,17 @@ def loaded_by(modules: list[str]) -> set[str]:
     return set(printed(code).split()) & {"torch", "transformers", "streamlit", "plotly"}
 
 
-def test_a_recorded_run_opens_without_torch():
+def test_a_recorded_run_opens_and_is_judged_without_torch():
     assert loaded_by(list(TORCH_FREE)) == set()
 
 
-def test_the_front_door_gives_what_it_names_and_is_cheap_to_open():
+def test_the_front_door_gives_what_it_names():
     assert set(decoding.__all__) == set(decoding.HOMES)
     for name, home in decoding.HOMES.items():
         assert getattr(decoding, name) is getattr(import_module(home), name)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         decoding.Nothing  # noqa: B018
-    assert loaded_by(["decoding"]) == set()
 
 
 def test_figures_load_without_torch_and_streamlit():
-    files = sorted((ROOT / "viz").rglob("*.py"))
-    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files]
-    if not modules:
-        pytest.skip("viz/ has no modules")
-    assert loaded_by(modules) <= {"plotly"}
+    assert loaded_by([file.module for file in files_of("viz/")]) <= {"plotly"}

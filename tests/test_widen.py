@@ -39,11 +39,6 @@ PUBLISHED = {"target": "EleutherAI/pythia-2.8b", "draft": "EleutherAI/pythia-70m
 
 
 @pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
-
-
-@pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     out = tmp_path_factory.mktemp("widened")
     yield widened_pair_folders("tiny", out, "float32", report=lambda line: None)

@@ -9,8 +9,15 @@ import pytest
 from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
 from decoding.analysis.hindsight import Followed, _reach, hindsight, ranks_along
 from decoding.analysis.luck import rerolled
+from decoding.analysis.smallest_change import change_search
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
 from decoding.common.errors import SettingsError
+from decoding.methods.methods import METHODS
+from decoding.replay.replay import stored_tree
+from decoding.replay.stored_state import as_made, sampling_of
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
+from decoding.verifiers import VERIFIERS, NSSVerifier
 from tests.helpers import traces
 
 
@@ -22,19 +29,8 @@ def curve(*points):
 COSTS = CostModel(curve((1, 0.005), (101, 0.105)), curve((1, 0.0011), (101, 0.0111)), 0.0, 0.0, 9, 256, "then", "here")
 
 
-@pytest.fixture(scope="module")
-def pair():
-    from decoding.models.pair import embedded_pair
-
-    return embedded_pair()
-
-
 def decoded(pair, name, temperature=0.0, tokens=20, **settings):
     """A short run with its rows."""
-    from decoding.methods.methods import METHODS
-    from decoding.sampling.sampling import Sampling
-    from decoding.session.session import DecodeSession, Limits
-
     ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
     method = METHODS[name].with_settings(**settings)
     session = DecodeSession(pair, method, ids, Sampling(temperature, seed=3), Limits(tokens, rows="full"))
@@ -131,10 +127,6 @@ def test_the_best_rate_of_a_run_is_the_best_of_all_choices_of_parts():
 
 def test_an_iteration_from_before_a_fork_is_told_as_it_was_made_or_not_at_all(pair):
     """Its verifier and temperature are its parent's; a file does not say so, the recorded tests do."""
-    from decoding.methods.methods import METHODS
-    from decoding.replay.stored_state import as_made
-    from decoding.sampling.sampling import Sampling
-    from decoding.session.session import DecodeSession, Limits
 
     ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
     method = METHODS["iid_paths"].with_settings(paths=3, length=2, verifier="specinfer")
@@ -161,8 +153,6 @@ def test_an_iteration_from_before_a_fork_is_told_as_it_was_made_or_not_at_all(pa
 
 @pytest.mark.parametrize(("name", "verifier"), [("iid_paths", "specinfer"), ("dyspec", "traversal_wor")])
 def test_sampled_parts_are_what_fewer_draws_would_have_made(pair, name, verifier):
-    from decoding.analysis.smallest_change import change_search
-    from decoding.verifiers import VERIFIERS
 
     settings = {"iid_paths": {"paths": 3, "length": 2}, "dyspec": {"node_budget": 8}}[name]
     run = decoded(pair, name, 1.0, verifier=verifier, **settings)
@@ -179,9 +169,6 @@ def test_sampled_parts_are_what_fewer_draws_would_have_made(pair, name, verifier
 
 
 def test_nss_needs_no_rows_and_agrees_with_them(pair):
-    from decoding.replay.replay import stored_tree
-    from decoding.replay.stored_state import sampling_of
-    from decoding.verifiers import NSSVerifier
 
     run = decoded(pair, "specexec", 1.0, node_budget=8, verifier="nss")
     told = budgets(run.without_rows(), 0, COSTS)

@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 
 from decoding.analysis.luck import luck_of, rerolled, run_luck, token_law, walked_tokens
+from decoding.methods.methods import METHODS
+from decoding.sampling.sampling import Sampling
+from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import VerificationStep
 from tests.helpers import traces
 
 
 @pytest.fixture(scope="module")
-def run():
+def run(pair):
     """A sampled run with its rows."""
-    from decoding.methods.methods import METHODS
-    from decoding.models.pair import embedded_pair
-    from decoding.sampling.sampling import Sampling
-    from decoding.session.session import DecodeSession, Limits
-
-    pair = embedded_pair()
     method = METHODS["iid_paths"].with_settings(verifier="specinfer")
     ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
     session = DecodeSession(pair, method, ids, Sampling(0.9, seed=3), Limits(20, rows="full"))
@@ -81,9 +78,3 @@ def test_without_rows_a_reroll_is_refused(run):
 
     with pytest.raises(SettingsError, match="rows"):
         rerolled(run.without_rows(), 0)
-
-
-def test_the_exact_part_needs_no_torch():
-    from tests.test_imports import loaded_by
-
-    assert loaded_by(["decoding.analysis.luck", "decoding.analysis.hindsight", "decoding.analysis.budgets"]) == set()

@@ -15,7 +15,6 @@ from decoding.analysis.smallest_change import (
 from decoding.common.errors import SettingsError
 from decoding.common.settings import settings_of
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.replay.remembered_rows import model_laws, stored_laws
 from decoding.replay.stored_rows import RowsMissing
 from decoding.replay.stored_state import as_made
@@ -36,11 +35,6 @@ SETTINGS = {
     "salf": {"node_budget": 12, "batch": 4},
     "hardware_aware": {"verify_ms": "1:3 64:9", "level_ms": "1:0.5 64:1", "odds": "2 1.3"},
 }
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 def run_of(pair, name, sampling=None, rows="full", **settings):

@@ -14,6 +14,7 @@ TEXT = (
     "Once upon a time there was a little fox who lived by the sea, and every day it went to look for its mother. " * 2
 )
 SLOW = (
+    "llama, longrope from 32, context 32",
     "gpt_neo, global layers alone", "gpt_neo, window 32, context 32", "mistral, window 32, context 32",
     "phi3, longrope from 32, context 32", "deepseek_v2", "longcat_flash", "big_bird", "gemma4", "camembert", "opt",
     "gptj", "codegen", "llama4", "gpt_oss", "cohere2",
@@ -30,7 +31,6 @@ def outcome(name) -> Trial:
     [
         "gpt_neo",  # local layers, as wide as the context
         "deepseek_v3",  # keys and values of different width
-        "llama, longrope from 32, context 32",
         *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW],
     ],
 )

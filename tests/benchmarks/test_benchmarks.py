@@ -15,11 +15,6 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, tree_forward
 
 
-@pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
-
-
 def run(monkeypatch, module, *arguments) -> int:
     monkeypatch.setattr(sys, "argv", ["benchmark", *arguments])
     return module.main()

@@ -17,6 +17,7 @@ from benchmarks.gpu.report import LINES, NO_CUDA, Report
 from decoding.common.interruption import CancelledError
 from decoding.compare.identity import Difference
 from decoding.models.pair import embedded_pair
+from tests.helpers.families import family
 from tests.helpers.tape import TapeGraphs
 
 
@@ -27,12 +28,14 @@ def asked(path=None, minutes=2.0):
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch):
+def small(monkeypatch, tmp_path_factory):
+    passes = tmp_path_factory.mktemp("tests") / "test_graphs.py"
+    passes.write_text("def test_one():\n    pass\n")
     monkeypatch.setattr(roofline, "COPY_BYTES", {"cpu": 2**20})
     monkeypatch.setattr(roofline, "MATRIX_SIZE", {"cpu": 64})
     monkeypatch.setattr(roofline, "QUERIES", (1, 4))
     monkeypatch.setattr(roofline, "REPEATS", 1)
-    monkeypatch.setattr(facts, "TESTS", ("tests/sampling/test_sampling.py",))
+    monkeypatch.setattr(facts, "TESTS", (str(passes), "--rootdir", str(passes.parent)))
     monkeypatch.setattr(shapes, "CALLS_PER_ISSUE", 1)
     monkeypatch.setattr(ratios, "FEW_TOKENS", 4)
     monkeypatch.setattr(ratios, "TUNED", {"tree, tuned": "eagle2:node_budget=6,beam_width=2,max_depth=2"})
@@ -200,17 +203,18 @@ TEST_FILES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "wrong"),
-    [
-        ("fails", ["test_static_cuda.py::test_one", "no test passed"]),
-        ("crashes", ["an error of their own (code -11", "no test passed"]),
-        ("no import", ["test_static_cuda.py", "no test passed"]),
-        ("skips", ["no test passed", "1 tests that need CUDA were skipped though it is here"]),
-        ("hangs", ["test_static_cuda.py::test_one"]),
-    ],
-)
-def test_tests_that_end_badly_are_wrong(kind, wrong, tmp_path, monkeypatch, capsys):
+WRONG = {
+    "fails": ["test_static_cuda.py::test_one", "no test passed"],
+    "crashes": ["an error of their own (code -11", "no test passed"],
+    "no import": ["test_static_cuda.py", "no test passed"],
+    "skips": ["no test passed", "1 tests that need CUDA were skipped though it is here"],
+    "hangs": ["test_static_cuda.py::test_one"],
+}
+
+
+@pytest.mark.parametrize("kind", family(TEST_FILES, "crashes"))
+def test_tests_that_end_badly_are_wrong(kind, tmp_path, monkeypatch, capsys):
+    wrong = WRONG[kind]
     path = tmp_path / "test_static_cuda.py"
     path.write_text(TEST_FILES[kind])
     monkeypatch.setattr(facts, "TESTS", (str(path), "--rootdir", str(tmp_path)))

@@ -18,15 +18,9 @@ from decoding.engines.static_cache import bucket
 from decoding.experiments import command
 from decoding.experiments.command import encode
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 
 TUNED = {"linear, tuned": "linear:length=2", "tree, tuned": "fixed_tree:max_depth=2,branching=3"}
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair(device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +30,7 @@ def pair():
 def test_every_contestant_runs_and_every_goal_is_judged(pair, sampling, capsys, monkeypatch):
     prompts = [("short", encode(pair, "One day")), ("long", encode(pair, "Once upon a time there was a king who"))]
     contestants = gpu_measuring.contestants_for(sampling, TUNED, "lean")
-    comparison = gpu_measuring.measure(pair, contestants, prompts, 12, 1, sampling, Budget(600))
+    comparison = gpu_measuring.measure(pair, contestants, prompts, 6, 1, sampling, Budget(600))
     assert comparison.prompts[0] == "long"
     assert not [result.failure for result in comparison.results if result.failure]
     monkeypatch.setattr(gpu_measuring, "measure_ceilings", lambda *_: roofline.Ceilings(1e10, 1e11))

@@ -24,13 +24,7 @@ from benchmarks.held_out import (
     read,
 )
 from decoding.common.errors import TrainingError
-from decoding.models.pair import embedded_pair
 from tests.helpers.small_pair import write_corpus
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 def reading(nats, text_bytes, overlap=(0.5,), agrees=(1,), draft=((0.6,),), target=((0.5,),), hits=((1,),)) -> Reading:

@@ -10,13 +10,7 @@ from benchmarks import scaling
 from benchmarks.random_pair import random_pair
 from benchmarks.scaling import COLUMNS, PHASES, WATCHED, Point, begin, chains, growth, long_prompt, measure, verdicts
 from decoding.common.errors import SettingsError
-from decoding.models.pair import embedded_pair
 from decoding.session.session import DecodeSession, Limits
-
-
-@pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
 
 
 @pytest.mark.parametrize(("nodes", "depth"), [(8, 1), (8, 8), (12, 4)])

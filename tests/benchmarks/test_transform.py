@@ -15,7 +15,7 @@ from benchmarks.offline_trees import KeptLaws, MemoRows
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
 from decoding.engines.base import Visibility
-from decoding.models.pair import embedded_pair, tree_forward
+from decoding.models.pair import tree_forward
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
 from decoding.sources.table import TableSource
@@ -38,11 +38,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
 
 
 @pytest.fixture
@@ -95,7 +90,7 @@ def test_a_token_that_the_target_cannot_emit_is_no_matter_of_chance(generator):
 
 @pytest.mark.parametrize("verifier", family(("nss", "specinfer", "traversal"), "nss"))
 def test_exact_sampling_is_uniform_at_every_position(verifier, generator):
-    found = p_values(table_outputs(IID, verifier, 2000), generator)
+    found = p_values(table_outputs(IID, verifier, 1000), generator)
     assert len(found) == 3 and min(found) > 1e-3
 
 
@@ -106,7 +101,7 @@ def test_biased_sampling_is_not(generator):
 
 
 def test_outputs_may_not_be_chosen_by_the_length_of_their_block(generator):
-    spans = table_outputs(IID, "traversal", 2000)
+    spans = table_outputs(IID, "traversal", 1000)
     long_ones = spans[~np.isnan(spans[:, 1, 0])]
     assert min(p_values(spans, generator)) > 1e-3 and min(p_values(long_ones, generator)) < 1e-10
 
@@ -189,11 +184,11 @@ def test_a_wrong_residual_is_noticed_on_the_embedded_pair(monkeypatch, generator
     monkeypatch.setitem(DRAFTERS, name, LinearDrafter(length=1, sampled=True))
     monkeypatch.setattr(transform_test, "SAMPLINGS", {label: SAMPLINGS[label]})
     monkeypatch.setattr(transform_test, "verifiers_for", lambda *_: [verifier])
-    task = Task(0, "One day, a small green frog found", (name,), 2048)
+    task = Task(0, "One day, a small green frog found", (name,), 1024)
     found, contexts = sample(task)
     assert set(found) == {key} and contexts > 20 and min(p_values(found[key], generator)) > 1e-3
     monkeypatch.setattr(NaiveSolver, "residual", lambda self, rejected: self.target)
-    assert min(p_values(sample(task)[0][key], generator)) < 1e-10
+    assert min(p_values(sample(task)[0][key], generator)) < 1e-6
 
 
 @pytest.mark.slow

@@ -15,17 +15,11 @@ from decoding.compare.hf_generate import run_baseline
 from decoding.costs.calibration import acceptance_by_rank, acceptance_odds
 from decoding.costs.measuring import measure_costs
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.cached_models import CachedModels
 from decoding.session.session import DecodeSession, Limits, unrecorded
 
 PROMPT = "Once upon a time there was a little dog"
-
-
-@pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
 
 
 class Ask:

@@ -13,7 +13,6 @@ from decoding.costs import calibration, kept
 from decoding.costs.calibration import ODDS, RATES
 from decoding.costs.measured import MeasuredPair
 from decoding.drafters.sequoia import SequoiaDrafter
-from decoding.models.pair import embedded_pair
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
@@ -57,11 +56,6 @@ def test_rates_are_those_of_the_verifier(target, draft):
         target.expand(3, 4), laws, 1, ReplayDraws((DrawTrace("choose", 1.0, 1, 0.0),) * 3)
     )
     assert together == pytest.approx(sum(one_by_one))
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from decoding.costs.measured import MeasuredPair
 from decoding.costs.measuring import Probe, cost_model, machine_words, measure_costs
 from decoding.drafters import HardwareAwareDrafter
 from decoding.engines.static_cache import BUCKETS
-from decoding.models.pair import PairSettings, embedded_pair, load_pair
+from decoding.models.pair import PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
 
@@ -99,11 +99,6 @@ def test_overheads_are_the_line_that_a_few_slow_iterations_do_not_move():
     assert measuring._line(levels, taken) == pytest.approx((2.0, 0.5))
     assert measuring._line(np.array([2, 2]), np.array([1.0, 1.0])) == pytest.approx((0.0, 0.5))
     assert measuring._line(np.array([1, 2]), np.array([-1.0, -2.0])) == (0.0, 0.0)
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 def test_passes_of_the_embedded_pair_are_timed(pair):

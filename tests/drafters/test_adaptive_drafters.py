@@ -10,7 +10,6 @@ from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Drafter, Growing
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.replay.forks import Change, fork
 from decoding.replay.stored_state import state_before
 from decoding.sampling.sampling import Sampling
@@ -68,11 +67,10 @@ class CountingDrafter(ReachingDrafter):
         return super().resumed(replace(state, drafted=state.drafted + 1), iteration)
 
 
-def decoded(drafter, monkeypatch, folder):
+def decoded(pair, drafter, monkeypatch, folder):
     """The session of a run of this drafter, and the run as its file has it."""
     method = Method("reaching", "Reaching", "A chain.", "none", drafter)
     monkeypatch.setitem(METHODS, "reaching", method)
-    pair = embedded_pair()
     ids = pair.vocabulary.encode("Once upon a time there was a little girl named")
     session = DecodeSession(pair, method, ids, Sampling(), Limits(40, rows="full"))
     list(session)
@@ -81,8 +79,8 @@ def decoded(drafter, monkeypatch, folder):
 
 
 @pytest.mark.parametrize("drafter", [ReachingDrafter(), CountingDrafter()], ids=lambda each: type(each).__name__)
-def test_its_state_goes_on_from_the_record_alone(drafter, monkeypatch, tmp_path):
-    session, run = decoded(drafter, monkeypatch, tmp_path)
+def test_its_state_goes_on_from_the_record_alone(pair, drafter, monkeypatch, tmp_path):
+    session, run = decoded(pair, drafter, monkeypatch, tmp_path)
     states = [state_before(run, each.index, METHODS["reaching"]) for each in run.iterations]
     assert states == [session.standing(each.index).state for each in run.iterations]
     assert len({state.length for state in states}) > 2, "a state that never moves tests nothing"
@@ -92,10 +90,10 @@ def test_its_state_goes_on_from_the_record_alone(drafter, monkeypatch, tmp_path)
         assert again.committed_ids == recorded.committed_ids and again.settings == recorded.settings
 
 
-def test_the_search_for_a_change_starts_from_what_was_in_force(monkeypatch, tmp_path):
-    _, run = decoded(ReachingDrafter(), monkeypatch, tmp_path)
+def test_the_search_for_a_change_starts_from_what_was_in_force(pair, monkeypatch, tmp_path):
+    _, run = decoded(pair, ReachingDrafter(), monkeypatch, tmp_path)
     moved = next(each for each in run.iterations if each.settings["length"] not in (ReachingDrafter().length, 1))
-    path, pair = node_paths(moved)[-1], embedded_pair()
+    path = node_paths(moved)[-1]
     shorter = change_search(run, moved.index).draft(ReachingDrafter(moved.settings["length"] - 1))[0]
     assert shorter.tree.size == len(moved.nodes) - 1
     longer = change_search(run, moved.index, pair).draft(ReachingDrafter(moved.settings["length"] + 1))[0]
@@ -104,8 +102,8 @@ def test_the_search_for_a_change_starts_from_what_was_in_force(monkeypatch, tmp_
     assert (change.before, change.after) == (moved.settings["length"], moved.settings["length"] + 1)
 
 
-def test_it_learns_from_what_was_really_verified(monkeypatch, tmp_path):
-    session, run = decoded(ReachingDrafter(), monkeypatch, tmp_path)
+def test_it_learns_from_what_was_really_verified(pair, monkeypatch, tmp_path):
+    session, run = decoded(pair, ReachingDrafter(), monkeypatch, tmp_path)
     whole = next(each for each in run.iterations if each.accepted)
     out = Change(edits=Edits(force_out=(node_paths(whole)[1],)))
     live, replayed = (
@@ -115,8 +113,8 @@ def test_it_learns_from_what_was_really_verified(monkeypatch, tmp_path):
     assert after[0] == after[1] and after[0].length == max(whole.settings["length"] // 2, 1)
 
 
-def test_what_is_said_of_it_is_what_its_record_says(monkeypatch, tmp_path):
-    _, run = decoded(ReachingDrafter(), monkeypatch, tmp_path)
+def test_what_is_said_of_it_is_what_its_record_says(pair, monkeypatch, tmp_path):
+    _, run = decoded(pair, ReachingDrafter(), monkeypatch, tmp_path)
     for iteration in run.iterations:
         assert iteration.rule.drafter == "ReachingDrafter"
         for node in iteration.nodes:

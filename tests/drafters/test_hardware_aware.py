@@ -15,7 +15,6 @@ from decoding.drafters import HardwareAwareDrafter
 from decoding.drafters.base import Outcome
 from decoding.drafters.hardware_aware import MOST_CHILDREN, RETRY, RateSearch, tree_costs
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.replay.forks import Change, fork, go_on
 from decoding.replay.stored_state import state_before
 from decoding.sampling.draws import enumerate_draws
@@ -367,11 +366,6 @@ class Behind(TableSource):
     def __init__(self, tables: Tables, before: tuple):
         here = {path[len(before) :]: law for path, law in tables.draft.items() if path[: len(before)] == before}
         super().__init__(here, tables.draft_default)
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 def test_greedy_output_is_the_targets_and_states_move(pair):

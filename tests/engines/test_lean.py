@@ -104,8 +104,7 @@ def test_only_likely_tokens_are_compared(embedded_network, monkeypatch):
     assert choose.make_engine("auto", embedded_network, "it", 64, **how).engine.name == "library"
 
 
-def test_why_an_engine_runs_a_model_stands_in_its_record():
-    pair = embedded_pair()
+def test_why_an_engine_runs_a_model_stands_in_its_record(pair):
     words = pair.info.target.engine_reason
     assert words.startswith("the fastest on a CPU; log-probabilities of likely tokens are within")
     asked = pair.with_engine("lean").info.target

@@ -25,11 +25,6 @@ LEAN = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM")
 PROMPT = "Once upon a time there was a cat who had two friends, a dog and"
 
 
-@pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
-
-
 @pytest.fixture
 def static():
     """The embedded pair with engines that nothing has used yet."""

@@ -15,7 +15,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.choose import make_engine
 from decoding.engines.lean import StreamingEngine
 from decoding.methods.methods import METHODS
-from decoding.models.pair import PairSettings, embedded_pair
+from decoding.models.pair import PairSettings
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from tests.helpers.families import family
@@ -123,8 +123,8 @@ def test_a_branch_of_a_tree_is_a_text_of_its_own(text):
 
 
 @pytest.fixture(scope="module")
-def pair():
-    return embedded_pair().with_engine("streaming-64")
+def pair(embedded):
+    return embedded.with_engine("streaming-64")
 
 
 def decoded(pair, name, tokens=160, sampling=None, **settings):
@@ -143,10 +143,10 @@ def test_speculation_gives_the_text_of_streaming_without_it(pair, name):
     assert len(fast.iterations) < len(plain.iterations)
 
 
-def test_it_is_not_the_text_of_full_attention(pair):
+def test_it_is_not_the_text_of_full_attention(pair, embedded):
     sampling = Sampling(temperature=1.0, seed=1)
     streamed, whole = (decoded(each, "autoregressive", sampling=sampling, verifier="nss").output_ids
-                       for each in (pair, embedded_pair()))  # fmt: skip
+                       for each in (pair, embedded))  # fmt: skip
     assert streamed[:16] == whole[:16] and streamed != whole
 
 
@@ -169,18 +169,17 @@ def test_models_that_cannot_be_turned_back_are_refused():
         make_engine("streaming", network, "tiny", 64, **HOW)
 
 
-def test_it_is_compared_with_streaming_token_by_token():
-    pair = embedded_pair()
+def test_it_is_compared_with_streaming_token_by_token(embedded):
     lines = ("autoregressive", "linear", "linear@streaming-64", "autoregressive@streaming-64", "linear@streaming")
-    prompt = pair.vocabulary.encode("The old man at the sea said that he had never seen so large a fish, and")
-    found = compare(pair, [parse_contestant(line) for line in lines], [("sea", prompt)], 160, repeats=1, warmup=0)
+    prompt = embedded.vocabulary.encode("The old man at the sea said that he had never seen so large a fish, and")
+    found = compare(embedded, [parse_contestant(line) for line in lines], [("sea", prompt)], 160, repeats=1, warmup=0)
     assert [found.reference_of(number) for number in range(5)] == [0, 0, 3, 3, None]
     assert found.differences == () and [each.same_output for each in score(found)] == [None, True, True, None, None]
 
 
-def test_where_it_parts_it_is_judged_by_its_own_law(pair, monkeypatch):
+def test_where_it_parts_it_is_judged_by_its_own_law(pair, embedded, monkeypatch):
     judge, tokens = MarginJudge(pair.target), list(range(5, 85))
     logits = logits_of(pair.target.engine, np.array(tokens), [80])[-1]
     margin = float(logits.topk(2).values.diff().abs())
     assert not judge.exact and judge.margin(tokens) == pytest.approx(margin, abs=1e-4)
-    assert judge.margin(tokens) != pytest.approx(MarginJudge(embedded_pair().target).margin(tokens), abs=1e-6)
+    assert judge.margin(tokens) != pytest.approx(MarginJudge(embedded.target).margin(tokens), abs=1e-6)

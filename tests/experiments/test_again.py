@@ -16,7 +16,6 @@ from decoding.experiments.experiment import (
 )
 from decoding.experiments.grid import grid_from
 from decoding.experiments.sweep import run_grid
-from decoding.models.pair import embedded_pair
 from decoding.session.session import Limits
 
 CONTENT = {
@@ -25,11 +24,6 @@ CONTENT = {
     "methods": [{"method": "fixed_tree:branching=2", "vary": {"max_depth": [2]}}, {"method": "linear@streaming-64"},
                 {"method": "hf_generate"}],
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 @pytest.fixture(scope="module")

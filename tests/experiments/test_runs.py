@@ -22,7 +22,7 @@ from decoding.experiments.rows import MEASURED, SERIES
 from decoding.experiments.sweep import run_grid
 from decoding.jobs.job import SILENT, STATUS, Status
 from decoding.methods.methods import METHODS
-from decoding.models.pair import PairSettings, embedded_pair
+from decoding.models.pair import PairSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = {
@@ -35,11 +35,6 @@ CONTENT = {
 TIMES = {"started", *SERIES, *(f"{start}{name}" for start in ("", "loop_free_") for name in MEASURED
                                if name.endswith(("_s", "throughput", "_bytes")))}  # fmt: skip
 TIMES -= {"accepted_lengths", "drafted_nodes", "committed_tokens"}
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 @pytest.fixture

@@ -19,11 +19,6 @@ from decoding.session.session import DecodeSession, Limits
 from tests.helpers.heads import random_network
 
 
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
-
-
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """No shipped heads, and an empty folder of trainings."""

@@ -40,11 +40,6 @@ def folders(tmp_path_factory):
     return get
 
 
-@pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
-
-
 def settings_for(target, draft=None, **changes):
     return PairSettings(**{"target": str(target), "draft": str(draft or target), "context_length": 256, **changes})
 

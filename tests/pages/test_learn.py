@@ -242,11 +242,9 @@ def test_a_token_stays_out_where_the_settings_do_not_let_it_in():
     assert "Not in the tree" in at.warning[0].value
 
 
-def test_every_saving_case_is_drafted_as_it_was_recorded_and_can_be_solved():
-    from decoding.models.pair import embedded_pair
+def test_every_saving_case_is_drafted_as_it_was_recorded_and_can_be_solved(pair):
     from pages.ui.learn.puzzles import draft_again, saving_pool
 
-    pair = embedded_pair()
     for name, missing in saving_pool():
         run = recorded_run(name)
         base = run.iterations[missing.iteration]

@@ -5,7 +5,9 @@ import pytest
 from decoding.methods.methods import METHODS, PRESETS
 from decoding.session.session import DecodeSession, Limits
 from pages.ui.common.scheduler import Job
+from pages.ui.tune import work
 from pages.ui.widgets.controls import setting_key
+from tests.helpers.families import family
 from tests.pages.apptest import finish, open_page, sentences
 from viz.branches.diff import compare_trees
 
@@ -19,6 +21,11 @@ def settle(at):
         if f"job_{slot}" in at.session_state:
             finish(at, slot)
     return at
+
+
+@pytest.fixture(autouse=True)
+def few_repeats(monkeypatch):
+    monkeypatch.setattr(work, "REPEATS", work.FEWEST_REPEATS)
 
 
 @pytest.fixture
@@ -38,7 +45,7 @@ def told(at) -> str:
     return " ".join(element.proto.body for element in at.get("html"))
 
 
-def test_both_trees_are_there_at_first(page):
+def test_both_trees_and_every_setting_are_there_at_first(page):
     assert sentences(page) == []
     pinned, now = bench_of(page).shown
     assert pinned is now
@@ -46,9 +53,6 @@ def test_both_trees_are_there_at_first(page):
     assert len(pinned.seconds) >= 3
     assert page.button(key="tune_pin").disabled
     assert "median of" in told(page)
-
-
-def test_every_setting_has_a_widget_its_meaning_and_its_default(page):
     buttons = {button.key: button for button in page.button}
     captions = " ".join(caption.value for caption in page.caption).replace("\\", "")
     for name, value in METHODS["dynatree"].settings().items():
@@ -74,6 +78,9 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     assert pinned.iteration.prefix_length == now.iteration.prefix_length == len(base)
     assert bench_of(page).base.tokens == base
     assert now.iteration.verified > pinned.iteration.verified
+    first, second = bench_of(page).measured[pinned.number, now.number]
+    assert len(first) == len(second) >= 3, "measured in turn"
+    assert all(seconds > 0 for seconds in first + second)
     assert compare_trees(pinned.iteration, now.iteration).same_text
     assert "Same text, different work" in told(page)
     assert {point.label for point in bench_of(page).iteration_points.values()} == {
@@ -82,7 +89,7 @@ def test_a_slider_drafts_the_same_prefix_again(page):
     }
 
 
-@pytest.mark.parametrize("position", [0, 5])
+@pytest.mark.parametrize("position", family((0, 5), 5))
 def test_the_tree_is_that_of_a_fresh_run_on_the_same_text(page, position):
     page.text_area(key="prompt_text").set_value("Once upon a time there was a purple xylophone").run()
     settle(page)
@@ -100,20 +107,12 @@ def test_the_tree_is_that_of_a_fresh_run_on_the_same_text(page, position):
     assert here.prefix_length == fresh.prefix_length
 
 
-def test_pinned_and_present_are_measured_in_turn(page):
-    slider(page, "node_budget").set_value(4).run()
-    settle(page)
-    bench = bench_of(page)
-    pinned, now = bench.shown
-    first, second = bench.measured[pinned.number, now.number]
-    assert len(first) == len(second) >= 3
-    assert all(seconds > 0 for seconds in first + second)
-    assert now.iteration.drafted <= 4
-
-
 def test_the_default_comes_back_by_its_button(page):
     slider(page, "base_depth").set_value(2).run()
+    slider(page, "node_budget").set_value(4).run()
     settle(page)
+    assert bench_of(page).shown[1].iteration.drafted <= 4
+    page.button(key=f"back_{setting_key('tune', 'dynatree', 'node_budget')}").click().run()
     page.button(key=f"back_{setting_key('tune', 'dynatree', 'base_depth')}").click().run()
     settle(page)
     assert slider(page, "base_depth").value == 5
@@ -147,6 +146,8 @@ def test_pin_and_back(page):
     page.button(key="tune_back").click().run()
     settle(page)
     assert slider(page, "branch_max").value == 5
+    page.button(key="tune_take").click().run()
+    assert page.session_state[setting_key("method", "dynatree", "branch_max")] == 5, "Step through has it too"
 
 
 def test_another_place_drafts_both_trees_again_and_drops_its_points(page):
@@ -187,18 +188,14 @@ def test_a_whole_generation_leaves_its_point(page):
     assert "Same text as the prefix comes from." in bench_of(page).whole_words
 
 
-def test_a_generation_past_the_context_is_one_sentence(page):
+def test_a_generation_past_the_context_is_one_sentence_and_a_cancelled_one_leaves_no_point(page):
     page.number_input(key="tune_tokens").set_value(4096).run()
     page.button(key="tune_whole_run").click().run()
     finish(page, "tune_whole")
     assert len(sentences(page)) == 1
     assert "exceed the context" in sentences(page)[0]
     assert bench_of(page).whole_points == []
-
-
-def test_a_cancelled_generation_leaves_none(page):
     bench = bench_of(page)
-
     job = Job("work", bool)
     job.cancel()
     bench.generate(METHODS["dynatree"], 24, job)
@@ -225,10 +222,3 @@ def test_an_empty_prompt_is_one_sentence_and_keeps_the_trees(page):
     assert bench_of(page).shown == before
     page.run()
     assert len(sentences(page)) == 1
-
-
-def test_settings_go_to_step_through(page):
-    slider(page, "branch_max").set_value(6).run()
-    settle(page)
-    page.button(key="tune_take").click().run()
-    assert page.session_state[setting_key("method", "dynatree", "branch_max")] == 6

@@ -30,14 +30,12 @@ def texts(at) -> str:
 
 
 @pytest.fixture(scope="module")
-def sampled():
+def sampled(pair):
     """A sampled run with its rows."""
     from decoding.methods.methods import METHODS
-    from decoding.models.pair import embedded_pair
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession, Limits
 
-    pair = embedded_pair()
     method = METHODS["iid_paths"].with_settings(paths=3, length=2, verifier="specinfer")
     session = DecodeSession(
         pair, method, pair.vocabulary.encode("One day a dog"), Sampling(1.0, seed=2), Limits(10, rows="full")

@@ -21,11 +21,6 @@ WIDE = METHODS["dynatree"].with_settings(branch_first_level=True, stop_probabili
 SAMPLED = Sampling(0.9, seed=4)
 
 
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
-
-
 def decoded(pair, method, sampling=None, new_tokens=40, **limits):
     ids = pair.vocabulary.encode("Once upon a time there was a cat who had two friends, a dog and")
     session = DecodeSession(pair, method, ids, sampling, Limits(new_tokens, rows="full", **limits))

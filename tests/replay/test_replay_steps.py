@@ -9,8 +9,6 @@ import torch
 from decoding.analysis.luck import token_law
 from decoding.common.errors import SettingsError
 from decoding.methods.methods import METHODS
-from decoding.models.pair import load_pair
-from decoding.models.presets import PairSettings
 from decoding.replay.replay import LONG_LAW, Replayed, outcome_of, replay, replayed_iteration, reroll, stored_tree
 from decoding.replay.run_theory import BINS, run_theory
 from decoding.replay.steps import MOST_STAGES, SHOWN_TOKENS, node_steps
@@ -22,11 +20,6 @@ from decoding.verifiers.theory import SOLVERS, acceptance_rate, best_acceptance,
 
 SAMPLED = Sampling(temperature=1.0)
 PROMPT = "Once upon a time there was a little girl who lived in a"
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return load_pair(PairSettings())
 
 
 def decode(pair, method, tokens: int = 12, sampling: Sampling = SAMPLED):

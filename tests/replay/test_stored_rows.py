@@ -8,7 +8,6 @@ import torch
 
 from decoding.common.errors import SettingsError
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.replay.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
 from decoding.replay.stored_state import filled_in, method_of, standing_before
 from decoding.sampling.sampling import Sampling
@@ -43,11 +42,6 @@ OTHERS = {
     "salf": METHODS["salf"].with_settings(node_budget=10, batch=4, max_depth=4),
     "hardware_aware": AWARE.with_settings(max_depth=3),
 }
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 def decoded(pair, method, sampling=None, new_tokens=24):

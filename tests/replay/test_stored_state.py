@@ -8,7 +8,6 @@ import pytest
 from decoding.analysis.luck import rerolled
 from decoding.common.errors import SettingsError
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.replay.forks import Change, fork, fork_again, go_on
 from decoding.replay.stored_rows import RowsMissing
 from decoding.replay.stored_state import draws_before
@@ -23,11 +22,6 @@ from viz.explain.iteration import why_verdict
 
 PATHS = METHODS["iid_paths"].with_settings(paths=3, length=3)
 SAMPLED = Sampling(0.9, seed=4)
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from decoding.costs import measuring
-from decoding.models.pair import embedded_pair
 from decoding.selector.actions import ACTIONS, SHAPE, Action, LatencyModel
 from decoding.session.session import unrecorded
 from tests.helpers.selectors import COSTS, LATENCY
@@ -75,12 +74,11 @@ def test_json_comes_back_and_damage_is_noticed():
             LatencyModel.from_json({**content, **change})
 
 
-def test_what_is_measured_is_kept(monkeypatch, tmp_path):
+def test_what_is_measured_is_kept(pair, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(measuring, "LENGTHS", (4, 24))
     monkeypatch.setattr(measuring, "ROUNDS", 3)
     monkeypatch.setattr(measuring, "cost_model", lambda pair, decoder, again: COSTS)
-    pair = embedded_pair()
     found = measuring.latency_model(pair, unrecorded)
     assert found.lengths == (4, 24) and found.draft_s[0] < found.target_s[0] and found.selector_s > 0
     assert list(found.target_s) == sorted(found.target_s)

@@ -13,7 +13,7 @@ from decoding.drafters import DelayedDrafter
 from decoding.engines.base import Visibility
 from decoding.heads.store import save_head
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair, pair_identity
+from decoding.models.pair import pair_identity
 from decoding.replay.forks import Change, fork
 from decoding.replay.stored_rows import RowsMissing
 from decoding.replay.stored_state import standing_before
@@ -27,11 +27,6 @@ from tests.helpers.heads import random_network
 from tests.helpers.selectors import LATENCY, WARM, store
 
 FULL = {"record": "full", "rows": "full"}
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 @pytest.fixture(autouse=True)

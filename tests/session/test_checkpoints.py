@@ -32,11 +32,6 @@ REWOUND = {
 ENGINES = ["auto", *(pytest.param(name, marks=pytest.mark.slow) for name in ("library", "static"))]
 
 
-@pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
-
-
 @pytest.fixture(scope="module", params=["llama", pytest.param("gpt_neox", marks=pytest.mark.slow), "embedded"])
 def pair(request, tmp_path_factory, embedded):
     """The embedded pair, or a random target of one architecture whose draft is itself with noise."""

@@ -5,18 +5,12 @@ import pytest
 from decoding.common.errors import SettingsError
 from decoding.methods.method import fitted
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.verifiers import VERIFIERS
 from tests.helpers.families import family
 
 WARM = Sampling(temperature=0.8, top_p=0.95, seed=5)
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from decoding.compare.identity import TIE_MARGIN, MarginJudge, explain_differenc
 from decoding.engines.base import Visibility
 from decoding.methods.method import CACHE_POLICIES
 from decoding.methods.methods import METHODS, PRESETS
-from decoding.models.pair import PairSettings, embedded_pair, load_pair, tree_forward
+from decoding.models.pair import PairSettings, load_pair, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from tests.helpers.families import family
@@ -34,11 +34,6 @@ VARIANTS = {
     "delayed": METHODS["delayed"].with_settings(paths=2, trunk=1, branch=2),
     "paths": METHODS["iid_paths"].with_settings(paths=3, length=3, verifier="khisti"),
 }
-
-
-@pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
 
 
 @pytest.fixture(scope="module", params=family(("gpt_neox", "llama", "gpt2", "qwen2"), "llama"))

@@ -8,7 +8,6 @@ from decoding.common.errors import PromptError, SettingsError
 from decoding.compare.comparison import Contestant, compare, trees_on_prefix
 from decoding.compare.identity import MarginJudge, explain_difference, first_difference
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import (
     NGRAM,
@@ -20,11 +19,6 @@ from decoding.trace.metrics import (
     tokens_before_loop,
 )
 from tests.helpers.traces import run_mixed, run_replayed
-
-
-@pytest.fixture(scope="module")
-def embedded():
-    return embedded_pair()
 
 
 def test_timeline_metrics_by_hand():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from decoding.methods.methods import METHODS
-from decoding.models.pair import Pair, embedded_pair
+from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling, target_law
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
@@ -16,11 +16,6 @@ from decoding.trace.records import RunTrace
 from decoding.trace.validation import check_run
 
 SAMPLINGS = [Sampling(temperature=0.8), Sampling(temperature=0.7, top_p=0.9), Sampling(temperature=1.0)]
-
-
-@pytest.fixture(scope="module")
-def pair() -> Pair:
-    return embedded_pair()
 
 
 def run_of(pair: Pair, sampling: Sampling) -> RunTrace:

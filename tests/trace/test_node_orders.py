@@ -6,7 +6,6 @@ import pytest
 from decoding.common.errors import SettingsError
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.methods.methods import METHODS
-from decoding.models.pair import embedded_pair
 from decoding.replay.forks import Change, fork
 from decoding.replay.stored_state import method_of
 from decoding.sampling.sampling import Sampling
@@ -22,11 +21,6 @@ TREE = METHODS["eagle2"].with_settings(node_budget=12, beam_width=4, max_depth=4
 #     3   4 5
 #           6
 PARENTS = {0: -1, 1: 0, 2: 0, 3: 1, 4: 2, 5: 2, 6: 5}
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 def decoded(pair, method, sampling=None, tokens=20):

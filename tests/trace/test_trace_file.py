@@ -581,12 +581,10 @@ def test_a_run_too_large_to_load_is_not_saved(monkeypatch: pytest.MonkeyPatch):
         saved(run_mixed())
 
 
-def test_runs_of_every_method_survive_their_file():
+def test_runs_of_every_method_survive_their_file(pair):
     from decoding.methods.methods import METHODS
-    from decoding.models.pair import embedded_pair
     from decoding.session.session import DecodeSession, Limits
 
-    pair = embedded_pair()
     prompt = pair.vocabulary.tokenizer("Once upon a time there was a little dog. He liked to")["input_ids"]
     kinds = (("full", "full", "rebuild"), ("full", "top", "compaction"), ("summary", "top", "rebuild"))
     for place, method in enumerate(METHODS.values()):

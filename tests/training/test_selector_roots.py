@@ -8,7 +8,6 @@ import torch
 
 from decoding.common.errors import SettingsError, TrainingError
 from decoding.jobs.process import StoppedError
-from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling, target_law
 from decoding.training.selector_roots import PARTS, RootPlan, make_roots, open_data, roots_of, target_laws
 from decoding.training.text import Texts
@@ -26,11 +25,6 @@ SMALL = RootPlan(
 TEXTS = Texts(
     {"stories": ("Once upon a time there was a cat", "One day the dog")}, {"stories": ("The sea was",)}, prompts=True
 )
-
-
-@pytest.fixture(scope="module")
-def pair():
-    return embedded_pair()
 
 
 def test_laws_of_several_samplings_are_those_of_each():

@@ -71,13 +71,12 @@ def test_a_sampled_chain_draws_its_token():
     assert grown("deterministic", "chain", 1) == "expanded: a chain takes the first choice only → 1 child"
 
 
-def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn():
+def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn(pair):
     from decoding.methods.methods import METHODS
-    from decoding.models.pair import embedded_pair
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession, Limits
 
-    pair, widths = embedded_pair(), (3, 2, 1)
+    widths = (3, 2, 1)
     method = METHODS["specinfer"].with_settings(widths=",".join(map(str, widths)))
     session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), Sampling(1.0, seed=1), Limits(16))
     repeated = 0

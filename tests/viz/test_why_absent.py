@@ -118,14 +118,12 @@ def test_a_drafter_with_a_threshold_is_not_told_as_another_one_that_has_one():
 
 
 @pytest.fixture(scope="module")
-def beam():
+def beam(pair):
     """One iteration of the beam of EAGLE-2, really decoded."""
     from decoding.methods.methods import METHODS
-    from decoding.models.pair import embedded_pair
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession, Limits
 
-    pair = embedded_pair()
     method = METHODS["eagle2"].with_settings(node_budget=12, beam_width=4, max_depth=3, verifier="greedy")
     session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), Sampling(), Limits(8, rows="full"))
     session.step()

@@ -91,13 +91,11 @@ def test_what_a_bottom_up_verifier_left_out_is_not_put_on_an_ancestor():
 
 
 @pytest.mark.parametrize("verifier", ["block", "traversal"])
-def test_every_untested_node_of_a_bottom_up_verifier_is_told_by_its_reason(verifier):
+def test_every_untested_node_of_a_bottom_up_verifier_is_told_by_its_reason(pair, verifier):
     from decoding.methods.methods import METHODS
-    from decoding.models.pair import embedded_pair
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession, Limits
 
-    pair = embedded_pair()
     method = METHODS["iid_paths"].with_settings(paths=4, length=4, verifier=verifier)
     session = DecodeSession(pair, method, pair.vocabulary.encode("One day a dog"), Sampling(1.0, seed=1), Limits(16))
     told = [
