@@ -121,8 +121,8 @@ class Training(Job):
         return sorted((self.path / TREES).glob("*.dscope"))
 
 
-def launch(kind: Kind, arguments: Sequence[str], name: str, home: Path | None = None) -> Training:
-    """Start a training in a folder of its own below `home` (default: `training_home()`).
+def launch(kind: Kind, arguments: Sequence[str], name: str) -> Training:
+    """Start a training in a folder of its own below `training_home()`.
 
     Args:
         arguments: of its command, without `--out`.
@@ -133,14 +133,14 @@ def launch(kind: Kind, arguments: Sequence[str], name: str, home: Path | None = 
         DiskError: the folder cannot be made.
     """
     stem = f"{(name or kind)[:40]}-{datetime.now():%Y-%m-%d-%H%M%S}"
-    training = Training(free_folder(training_home() if home is None else home, stem))
+    training = Training(free_folder(training_home(), stem))
     training.start(("-m", MODULES[kind], *arguments, "--out", str(training.path)), kind, name)
     return training
 
 
-def trainings(home: Path | None = None) -> list[Training]:
-    """Every training below a folder, also those that have only just been started, the one begun last first."""
-    return jobs_below(training_home() if home is None else home, Training)
+def trainings() -> list[Training]:
+    """Every training of the user, also those that have only just been started, the one begun last first."""
+    return jobs_below(training_home(), Training)
 
 
 @dataclass
@@ -167,9 +167,13 @@ class LogReader:
         except FileNotFoundError:
             return False
         self._read += len(whole) + len(newline)
-        added = [record for line in whole.splitlines() if (record := _record(line)) is not None]
-        self.records += added
-        return replaced or bool(added)
+        before = len(self.records)
+        for line in whole.splitlines():
+            with suppress(ValueError):  # of a line that is damaged
+                record = json.loads(line)
+                if isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in PLACE.items()):
+                    self.records.append(record)
+        return replaced or len(self.records) > before
 
 
 class FollowedTraining(Followed):
@@ -228,13 +232,3 @@ class FollowedTraining(Followed):
                 self.settings = self.job.settings()
         moved, read = super().look(), self._log.read()
         return moved or read or known != self.settings
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    """A record with its place, None where the line holds none."""
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    placed = isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in PLACE.items())
-    return record if placed else None

@@ -6,9 +6,10 @@ node's feature.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from decoding.engines.kv_cache import KVCache
 from decoding.models.pair import Model, Pair, pair_identity
 from decoding.training.folder import Training
 from decoding.training.head_losses import Drafted, Text
-from decoding.training.shards import Report, make_missing, open_shards, telling
+from decoding.training.shards import Report, Shards, make_missing, telling
 from decoding.training.text import Texts, WindowPlan, windows_of
 
 ROOTS_TOGETHER = 64  # more of them let every pass attend to more nodes of other roots in vain
@@ -96,7 +97,10 @@ def _read(model: Model, cache: KVCache, tokens: np.ndarray) -> tuple[Tensor, Ten
 
 
 def _below(model: Model, cache: KVCache, roots: np.ndarray, logits: Tensor, top_k: int, levels: int) -> Drafted:
-    """The trees below some roots whose text the cache holds; `logits` `[roots, vocab_size]` are those after them."""
+    """The trees below some roots whose text the cache holds; `logits` `[roots, vocab_size]` are those after them.
+
+    `values` are logarithms of path probabilities, `[roots, top_k]`.
+    """
     values, tokens = torch.log_softmax(logits.float(), -1).topk(top_k)
     parents = torch.zeros_like(tokens)
     text_seen = np.repeat(np.arange(cache.length) <= roots[:, None], top_k, 0)
@@ -108,48 +112,31 @@ def _below(model: Model, cache: KVCache, roots: np.ndarray, logits: Tensor, top_
         logits, features = _run(model, cache, tokens.flatten().cpu().numpy(), positions, seen)
         kept.append((tokens, parents, features.view(*tokens.shape, -1)))
         if level + 1 < levels:
-            values, tokens, parents = _best_children(logits.view(*tokens.shape, -1), values, top_k)
+            # Of the `top_k` best children of every node the `top_k` of highest path probability, best first.
+            scores, best = torch.log_softmax(logits.view(*tokens.shape, -1).float(), -1).topk(top_k)
+            values, places = (values[..., None] + scores).flatten(1).topk(top_k)
+            tokens, parents = best.flatten(1).gather(1, places), places // top_k
             flat = (parents.cpu().numpy() + top_k * np.arange(len(roots))[:, None]).flatten()
             above = np.concatenate([above, own], 1)[flat]
     return Drafted(*(torch.stack(part) for part in zip(*kept, strict=True)))
 
 
-def _best_children(logits: Tensor, values: Tensor, top_k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the `top_k` best children of every node the `top_k` of highest path probability.
-
-    Args:
-        logits: after each node, `[roots, top_k, vocab_size]`.
-        values: logarithm of each node's path probability, `[roots, top_k]`.
-
-    Returns:
-        Values, tokens and places of the parents, `[roots, top_k]` each, best first.
-    """
-    scores, tokens = torch.log_softmax(logits.float(), -1).topk(top_k)
-    values, places = (values[..., None] + scores).flatten(1).topk(top_k)
-    return values, tokens.flatten(1).gather(1, places), places // top_k
-
-
 VERSION = 1
 SHARD_WINDOWS = 16
-GROWS = ("windows", "held_out")  # windows are a function of their number alone, so there may be more of them later
 HELD_OUT_WIDTH = 4  # of the held-out trees, which all losses are measured on
 
 Part = Literal["train", "held_out"]
 PARTS: tuple[Part, ...] = ("held_out", "train")
 
 
-@dataclass
-class Prepared:
-    """A folder of prepared windows.
+class Prepared(Shards):
+    """A folder of prepared windows, for one target, text and plan."""
 
-    Attributes:
-        belongs_to: the target, the text and the plan that everything in it is for.
-    """
-
-    folder: Path
+    HOME, FLAG = "prepared", "--prepared"
+    GROWS = ("windows", "held_out")  # windows are a function of their number alone, so there may be more of them later
+    MISSING = "prepare the data again with the same settings"
+    DAMAGED = "delete it and prepare the data again"
     plan: WindowPlan
-    belongs_to: Mapping[str, Any]
-    _open: dict[Path, Any] = field(default_factory=dict)
 
     def text(self, part: Part, numbers: Sequence[int], device: torch.device) -> Text:
         """Some windows with the target's features."""
@@ -182,33 +169,16 @@ class Prepared:
         rows = []
         for window in numbers:
             shard, inside = divmod(int(window), SHARD_WINDOWS)
-            rows.append(self._shard(self.shard(part, what, shard)).get_slice(name)[inside : inside + 1])
+            file = self.shard(part, what, shard)
+            tensors = self.read_once(file, partial(safe_open, framework="pt"), (SafetensorError, OSError))
+            rows.append(tensors.get_slice(name)[inside : inside + 1])
         return torch.cat(rows).to(device)
-
-    def _shard(self, file: Path) -> Any:
-        if file not in self._open:
-            try:
-                self._open[file] = safe_open(file, "pt")
-            except FileNotFoundError:
-                raise TrainingError(f"{file} is missing: prepare the data again with the same settings.") from None
-            except (SafetensorError, OSError) as error:
-                raise TrainingError(f"{file} is damaged ({error}): delete it and prepare the data again.") from None
-        return self._open[file]
 
 
 def open_prepared(place: Path | None, pair: Pair, plan: WindowPlan, text_identity: str) -> Prepared:
-    """The prepared data in a place, by default one below the user's trainings; begun where there is none.
-
-    Args:
-        text_identity: tells the text from others.
-
-    Raises:
-        TrainingError: what is there was prepared for another target, text or plan.
-        DiskError: the folder cannot be written.
-    """
+    """The data of a target, a text and a plan: see `Shards.open`."""
     identity = {"version": VERSION, "target": pair_identity(pair)["target"], "text": text_identity}
-    belongs_to = {**identity, **asdict(plan)}
-    return Prepared(open_shards(place, "prepared", "--prepared", belongs_to, GROWS), plan, belongs_to)
+    return Prepared.open(place, plan, {**identity, **asdict(plan)})
 
 
 def prepare_text(prepared: Prepared, pair: Pair, texts: Texts, report: Report) -> None:
@@ -216,7 +186,6 @@ def prepare_text(prepared: Prepared, pair: Pair, texts: Texts, report: Report) -
 
     Raises:
         TrainingError: the text is too short, or a feature is too large for 16 bits.
-        DiskError: the disk is full.
     """
 
     def made(part: Part, numbers: range) -> dict[str, Tensor]:
@@ -259,12 +228,9 @@ def prepared_data(
 
     Args:
         top_k: width of the trees to train on; None: without trees.
-        place: where they are kept; None: below the user's trainings.
 
     Raises:
         StoppedError: somebody asked to stop; what was prepared is kept.
-        TrainingError: another text or target was prepared in that place.
-        DiskError: the disk is full.
     """
     prepared = open_prepared(place, pair, plan, texts.identity)
 

@@ -50,25 +50,11 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-def save_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
-    """Write it; on a full disk the one before stays.
-
-    Raises:
-        DiskError: the disk is full, or the place cannot be written.
-    """
-    buffer = io.BytesIO()
-    torch.save({"version": VERSION, **vars(checkpoint)}, buffer)
-    write_whole(file, buffer.getvalue())
-
-
 def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> Checkpoint:
-    """Read a checkpoint of this very training; only tensors and plain values are read, nothing is run.
-
-    Args:
-        belongs_to: what it must belong to; None takes any.
+    """Read a checkpoint; only tensors and plain values are read, nothing is run.
 
     Raises:
-        TrainingError: there is none, it is damaged, or it belongs to another pair or other settings.
+        TrainingError: there is none, it is damaged, or it does not belong to what is asked for, a pair and settings.
     """
     try:
         known = torch.load(file, map_location="cpu", weights_only=True)
@@ -80,30 +66,18 @@ def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> 
         raise TrainingError(f"{file} is damaged or no checkpoint: start the training again in another --out.") from None
     if version != VERSION:
         raise TrainingError(f"{file} is of version {version}, not {VERSION}: start the training again.")
-    if belongs_to is not None and checkpoint.belongs_to != belongs_to:
-        raise TrainingError(
-            f"{file} belongs to another training ({_difference(checkpoint.belongs_to, belongs_to)}): "
-            "resume that one, or choose another --out."
-        )
-    return checkpoint
-
-
-def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The first thing in which two trainings differ, in words."""
-    name = next(name for name in sorted({*there, *here}) if there.get(name) != here.get(name))
-    told = [repr(side.get(name)) for side in (there, here)]
-    if max(map(len, told)) > MOST_TOLD:  # measured times, say: nobody wants to read them all
-        return f"another {name}"
-    return f"{name} {told[0]} instead of {told[1]}"
+    theirs = checkpoint.belongs_to
+    if belongs_to is None or theirs == belongs_to:
+        return checkpoint
+    name = next(name for name in sorted({*theirs, *belongs_to}) if theirs.get(name) != belongs_to.get(name))
+    told = [repr(side.get(name)) for side in (theirs, belongs_to)]
+    # Measured times, say: nobody wants to read them all.
+    difference = f"another {name}" if max(map(len, told)) > MOST_TOLD else f"{name} {told[0]} instead of {told[1]}"
+    raise TrainingError(f"{file} belongs to another training ({difference}): resume that one, or choose another --out.")
 
 
 class Learner:
-    """A network under training.
-
-    Attributes:
-        device: that its weights are on.
-        optimiser: one of torch's, or what keeps its state as they do.
-    """
+    """A network under training, on one device; its optimiser keeps its state as those of torch do."""
 
     device: torch.device
     network: torch.nn.Module
@@ -174,7 +148,7 @@ def train(
     """Train through one phase and return where it stands at its end; its checkpoint is written.
 
     Args:
-        belongs_to: what tells this training from others; kept in the checkpoint.
+        belongs_to: what tells this training from others.
         resume: go on from the checkpoint if it is of this phase.
         left_behind_s: seconds that later phases are planned to take, for the time left.
 
@@ -183,20 +157,28 @@ def train(
         TrainingError: the loss is no number, or the checkpoint belongs to another training.
         DiskError: the disk is full.
     """
-    return _Loop(learner, folder, plan, phase, belongs_to, left_behind_s).run(resume)
+    return _Loop(learner, folder, plan, phase, dict(belongs_to), left_behind_s).run(resume)
 
 
 class _Loop:
     def __init__(self, learner, folder, plan, phase, belongs_to, left_behind_s):
-        self.learner, self.folder, self.plan, self.belongs_to = learner, folder, plan, dict(belongs_to)
+        self.learner, self.folder, self.plan, self.belongs_to = learner, folder, plan, belongs_to
         self.left_behind_s, self.tell = left_behind_s, ProgressLine()
         self.status = Status("running", phase, total=plan.steps, planned_s=plan.planned_s, device=str(learner.device))
         self.due = dict.fromkeys(("log", "evaluate", "tree", "checkpoint"), 0.0)
         self.losses: dict[str, list[float]] = {}
 
     def run(self, resume: bool) -> Status:
-        self._begin(resume)
-        while not self._finished():
+        if resume and self.folder.checkpoint.exists():
+            checkpoint = load_checkpoint(self.folder.checkpoint, self.belongs_to)
+            if checkpoint.phase == self.status.phase:
+                self.learner.load_state(checkpoint.state)
+                self.status = replace(self.status, done=checkpoint.step, trained_s=checkpoint.trained_s)
+                self.folder.cut_log(checkpoint.step, checkpoint.phase)
+                now = self.status.trained_s
+                self.due = {name: now + getattr(self.plan, f"{name}_every_s") for name in self.due}
+        self.status = self.folder.write_status(self.status)
+        while (self.status.share or 0.0) < 1.0:
             if self.folder.asked_to_stop():
                 self._keep()
                 self.folder.write_status(replace(self.status, state="stopped", message="Stopped; resume goes on."))
@@ -207,20 +189,6 @@ class _Loop:
         self._look_up(at_end=True)
         self._keep()
         return self.status
-
-    def _begin(self, resume: bool) -> None:
-        if resume and self.folder.checkpoint.exists():
-            checkpoint = load_checkpoint(self.folder.checkpoint, self.belongs_to)
-            if checkpoint.phase == self.status.phase:
-                self.learner.load_state(checkpoint.state)
-                self.status = replace(self.status, done=checkpoint.step, trained_s=checkpoint.trained_s)
-                self.folder.cut_log(checkpoint.step, checkpoint.phase)
-                now = self.status.trained_s
-                self.due = {name: now + getattr(self.plan, f"{name}_every_s") for name in self.due}
-        self.status = self.folder.write_status(self.status)
-
-    def _finished(self) -> bool:
-        return (self.status.share or 0.0) >= 1.0
 
     def _step(self) -> None:
         started = time.perf_counter()
@@ -243,7 +211,12 @@ class _Loop:
         if self._is_due("tree", at_end):
             self._tree()
         if record:
-            self._write(record)
+            status, share = self.status, self.status.share
+            left_s = status.trained_s * (1 - share) / share + self.left_behind_s if share else None
+            memory = memory_bytes(self.learner.device)
+            self.status = self.folder.write_status(replace(status, left_s=left_s, memory_bytes=memory))
+            self._append(record)
+            self.tell(self.status, record)
         if self._is_due("checkpoint", at_end) and self.status.done:
             self._keep()
 
@@ -264,30 +237,17 @@ class _Loop:
         # Every phase counts its steps from 0: the number in front keeps the trees in order.
         name = f"{len(self.folder.trees()):05d}-{self.status.done:09d}.dscope"
         save_run(run, self.folder.path / TREES / name)
-        self.folder.append({**self._place(), "tree": name, "tokens_per_pass": measured.tokens_per_iteration})
+        self._append({"tree": name, "tokens_per_pass": measured.tokens_per_iteration})
 
-    def _write(self, record: Mapping[str, float]) -> None:
-        self.status = self.folder.write_status(
-            replace(self.status, left_s=self._left_s(), memory_bytes=memory_bytes(self.learner.device))
-        )
-        self.folder.append({**self._place(), **record})
-        self.tell(self.status, record)
-
-    def _place(self) -> dict[str, Any]:
-        """Where in the training a record is made, and when."""
+    def _append(self, record: Mapping[str, Any]) -> None:
+        """Add a record to the log, with its place in the training and the time."""
         status = self.status
-        return {
-            "phase": status.phase,
-            "step": status.done,
-            "trained_s": round(status.trained_s, 3),
-            "written": round(time.time(), 1),
-        }
-
-    def _left_s(self) -> float | None:
-        status, share = self.status, self.status.share
-        return status.trained_s * (1 - share) / share + self.left_behind_s if share else None
+        place = {"phase": status.phase, "step": status.done, "trained_s": round(status.trained_s, 3)}
+        self.folder.append({**place, "written": round(time.time(), 1), **record})
 
     def _keep(self) -> None:
-        status = self.status
+        """Replace the checkpoint; on a full disk the one before stays."""
+        status, buffer = self.status, io.BytesIO()
         checkpoint = Checkpoint(self.belongs_to, status.phase, status.done, status.trained_s, self.learner.state())
-        save_checkpoint(self.folder.checkpoint, checkpoint)
+        torch.save({"version": VERSION, **vars(checkpoint)}, buffer)
+        write_whole(self.folder.checkpoint, buffer.getvalue())

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,11 +25,7 @@ Rotation = tuple[Tensor, Tensor]
 
 
 class RowCache:
-    """Keys and values of rows that grow together.
-
-    Args:
-        rows: number of rows. size: most tokens that one of them can have.
-    """
+    """Keys and values of `rows` rows that grow together, to `size` tokens at most."""
 
     def __init__(self, network: GPTNeoXForCausalLM, rows: int, size: int, dtype: torch.dtype):
         config = network.config
@@ -66,12 +61,14 @@ def hidden_states(
     body, heads = network.gpt_neox, network.config.num_attention_heads
     residual = body.embed_in(tokens).float()
     past = 0 if cache is None else cache.length
-    rotation = _rotation(body.rotary_emb.inv_freq, past, tokens.shape[1])
+    positions = torch.arange(past, past + tokens.shape[1], device=tokens.device)
+    angles = positions[:, None] * body.rotary_emb.inv_freq.float()
+    angles = torch.cat((angles, angles), -1)
+    rotation = angles.cos(), angles.sin()
     for number, layer in enumerate(body.layers):
         normed = _normed(layer.input_layernorm, residual, dtype)
         attended = _attention(layer.attention, normed, rotation, heads, number, cache)
-        mlp = _normed(layer.post_attention_layernorm, residual, dtype)
-        mlp = F.gelu(_linear(layer.mlp.dense_h_to_4h, mlp))
+        mlp = F.gelu(_linear(layer.mlp.dense_h_to_4h, _normed(layer.post_attention_layernorm, residual, dtype)))
         residual = residual + (attended + _linear(layer.mlp.dense_4h_to_h, mlp))
     if cache is not None:
         cache.length += tokens.shape[1]
@@ -87,7 +84,10 @@ def head_logits(network: GPTNeoXForCausalLM, hidden: Tensor) -> Tensor:
 def greedy_continuations(network: GPTNeoXForCausalLM, prompts: Tensor, count: int) -> Tensor:
     """`count` greedy tokens behind every prompt `[rows, length]`, past any end of text: `[rows, count]`."""
     dtype = compute_dtype(prompts.device)
-    cast = _cast_once(network, dtype)
+    cast = copy.deepcopy(network)
+    for module in cast.modules():  # its matrices need no cast in every pass
+        if isinstance(module, nn.Linear | nn.Embedding):
+            module.to(dtype)
     cache = RowCache(network, prompts.shape[0], prompts.shape[1] + count, dtype)
     tokens, found = prompts, []
     for _ in range(count):
@@ -95,15 +95,6 @@ def greedy_continuations(network: GPTNeoXForCausalLM, prompts: Tensor, count: in
         tokens = head_logits(cast, last).argmax(-1)
         found.append(tokens)
     return torch.cat(found, dim=1)
-
-
-def _cast_once(network: GPTNeoXForCausalLM, dtype: torch.dtype) -> GPTNeoXForCausalLM:
-    """A copy whose matrices need no cast in every pass."""
-    cast = copy.deepcopy(network)
-    for module in cast.modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            module.to(dtype)
-    return cast
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -142,12 +133,6 @@ def _attention(
 def _future(block: int, total: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """0 and -inf `[block, total]`: the last keys are those of the queries themselves, and hide from earlier ones."""
     return torch.full((block, total), -torch.inf, device=device).triu(total - block + 1).to(dtype)
-
-
-def _rotation(inverse_frequencies: Tensor, past: int, window: int) -> Rotation:
-    positions = torch.arange(past, past + window, device=inverse_frequencies.device)
-    angles = positions[:, None] * inverse_frequencies.float()
-    return torch.cat((angles, angles), -1).cos(), torch.cat((angles, angles), -1).sin()
 
 
 def _rotated(x: Tensor, rotation: Rotation) -> Tensor:
@@ -216,10 +201,18 @@ def begin_from(network: GPTNeoXForCausalLM, folder: Path, tokenizer: Any) -> int
     for name, tensor in weights.items():
         if name not in mine or (name != EMBEDDING and mine[name].shape != tensor.shape):
             raise TrainingError(f"The network in {folder} has another shape ({name}): choose another --start-from.")
-    rows, alike = _rows(weights[EMBEDDING].float(), theirs, tokenizer, mine[EMBEDDING].shape[0])
-    network.load_state_dict(
-        {**{name: tensor.float() for name, tensor in weights.items()}, EMBEDDING: rows}, strict=False
-    )
+    weights = {name: tensor.float() for name, tensor in weights.items()}
+    old, new = (Vocabulary(each, len(each)) for each in (theirs, tokenizer))
+    place = {old.text(number): number for number in range(old.size)}
+    embeddings, size = weights[EMBEDDING], mine[EMBEDDING].shape[0]
+    rows, alike = embeddings.mean(0).repeat(size, 1), 0
+    for number in range(min(size, new.size)):
+        spelled = new.text(number)
+        if spelled in place:
+            rows[number], alike = embeddings[place[spelled]], alike + 1
+        elif pieces := old.encode(spelled):
+            rows[number] = embeddings[pieces].mean(0)
+    network.load_state_dict({**weights, EMBEDDING: rows}, strict=False)
     network.tie_weights()
     return alike
 
@@ -230,9 +223,12 @@ def save_network(network: GPTNeoXForCausalLM, tokenizer_folder: Path, folder: Pa
     Raises:
         DiskError: the disk is full, or the place cannot be written.
     """
+    weights = network.state_dict()
+    shared = weights[EMBEDDING].data_ptr()  # the output head is the embedding, which is stored once
+    kept = {name: each for name, each in weights.items() if name == EMBEDDING or each.data_ptr() != shared}
+    halves = {name: tensor.half().cpu().contiguous() for name, tensor in kept.items()}
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        halves = {name: tensor.detach().half().cpu().contiguous() for name, tensor in _weights(network).items()}
         config = copy.deepcopy(network.config)
         config.dtype, config.architectures = torch.float16, [type(network).__name__]
         config.save_pretrained(folder)
@@ -254,24 +250,3 @@ def load_network(folder: Path) -> GPTNeoXForCausalLM:
         return GPTNeoXForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, SafetensorError, ValueError) as error:
         raise TrainingError(f"{folder} holds no whole network ({error}): train it again.") from None
-
-
-def _weights(network: GPTNeoXForCausalLM) -> Mapping[str, Tensor]:
-    """Weights by name, each once: the output head is the embedding."""
-    weights = network.state_dict()
-    shared = weights[EMBEDDING].data_ptr()
-    return {name: tensor for name, tensor in weights.items() if name == EMBEDDING or tensor.data_ptr() != shared}
-
-
-def _rows(theirs: Tensor, their_tokenizer: Any, tokenizer: Any, size: int) -> tuple[Tensor, int]:
-    """Embeddings `[size, width]` for our tokens, and how many are spelled alike."""
-    old, new = (Vocabulary(each, len(each)) for each in (their_tokenizer, tokenizer))
-    place = {old.text(number): number for number in range(old.size)}
-    rows, alike = theirs.mean(0).repeat(size, 1), 0
-    for number in range(min(size, new.size)):
-        spelled = new.text(number)
-        if spelled in place:
-            rows[number], alike = theirs[place[spelled]], alike + 1
-        elif pieces := old.encode(spelled):
-            rows[number] = theirs[pieces].mean(0)
-    return rows, alike

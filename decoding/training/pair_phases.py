@@ -7,7 +7,7 @@ distribution at every token of a text.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,22 +23,44 @@ from decoding.training.pair_tokens import END_ID, TokenArrays
 
 EMBEDDINGS = ("embed_in.weight", "embed_out.weight")
 CLIP = 1.0  # largest norm of a gradient
+ROWS_AT_ONCE = 1024  # logits of this many tokens are held at once
+HELD_OUT_WINDOW, HELD_OUT_ROWS = 512, 8
+HELD_OUT_PROMPTS = 12  # of each kind
+LONG_EVERY = 4  # steps: the last of them has long rows
+LEAST_CHANCE = 1e-4  # of any other token: keeps the logarithm finite
+
+
+@dataclass(frozen=True)
+class PhaseSettings:
+    """What is set in every phase.
+
+    Attributes:
+        matrix_rate, other_rate: learning rates of Muon and AdamW.
+        warm_up: steps over which they rise.
+        batch_tokens, window: tokens of a step, and of a row.
+    """
+
+    matrix_rate: float = 0.02
+    other_rate: float = 3e-3
+    warm_up: int = 100
+    batch_tokens: int = 6144
+    window: int = 256
+
+    def warmed_up(self, step: int) -> float:
+        """Factor of the rates that rises from near 0 to 1."""
+        return min(1.0, (step + 1) / self.warm_up)
 
 
 class MuonAndAdamW:
-    """Muon (orthogonalised momentum) on the matrices of the layers, AdamW on embeddings, biases and norms.
+    """Muon (orthogonalised momentum) on the matrices of the layers, AdamW on embeddings, biases and norms."""
 
-    Args:
-        matrix_rate, other_rate: learning rates at a factor of 1.
-    """
-
-    def __init__(self, network: nn.Module, matrix_rate: float, other_rate: float, weight_decay: float = 0.0):
+    def __init__(self, network: nn.Module, matrix_rate: float, other_rate: float):
         matrices: list[Tensor] = []
         others: list[Tensor] = []
         for name, weight in network.named_parameters():
             (matrices if weight.ndim == 2 and not name.endswith(EMBEDDINGS) else others).append(weight)
         self.parts = (
-            torch.optim.Muon(matrices, lr=matrix_rate, weight_decay=weight_decay),
+            torch.optim.Muon(matrices, lr=matrix_rate, weight_decay=0.0),
             torch.optim.AdamW(others, lr=other_rate, betas=(0.9, 0.98), weight_decay=0.0),
         )
         self.rates = (matrix_rate, other_rate)
@@ -68,64 +90,39 @@ class PairLearner(Learner):
     """One network of a pair.
 
     Args:
+        seed: of the batches; each phase takes them from another stream.
         tree: drafts the held-out prompt with the network as it is.
     """
-
-    STREAM: ClassVar[int] = 0  # each phase takes its batches from another stream of the seed
 
     def __init__(
         self,
         network: GPTNeoXForCausalLM,
         arrays: TokenArrays,
-        settings: Any,
+        settings: PhaseSettings,
         seed: int,
         tree: Callable[[], RunTrace | None] = lambda: None,
     ):
         self.device, self.tree = network.device, tree
-        self.network, self.arrays, self.settings, self.seed = network, arrays, settings, seed + self.STREAM
+        self.network, self.arrays, self.settings, self.seed = network, arrays, settings, seed
         self.optimiser = MuonAndAdamW(network, settings.matrix_rate, settings.other_rate)
 
+    def batch(self, seed: int, number: int, window: int, size: int) -> Tensor:
+        """As many rows of `size` tokens as rows of `window` tokens make a step: `[rows, size]`."""
+        rows = max(1, self.settings.batch_tokens // window)
+        return torch.from_numpy(self.arrays.batch(seed, number, rows, size)).to(self.device)
 
-def warmed_up(step: int, warm_up: int) -> float:
-    """Factor that rises from near 0 to 1 over the first `warm_up` steps."""
-    return min(1.0, (step + 1) / warm_up)
+    def held_out(self, kind: str, rows: int, size: int) -> Tensor:
+        """Text of a kind that is not trained on, at most `rows` rows: `[rows, size]`."""
+        return torch.from_numpy(self.arrays.held_out_rows(kind, rows, size)).to(self.device)
 
-
-def cooled_down(share: float, floor: float = 0.0) -> float:
-    """Factor that falls from 1 to `floor` over a phase, in a straight line."""
-    return max(floor, 1.0 - share)
-
-
-ROWS_AT_ONCE = 1024  # logits of this many tokens are held at once
-HELD_OUT_WINDOW, HELD_OUT_ROWS = 512, 8
-
-
-@dataclass(frozen=True)
-class TargetSettings:
-    """How the target is trained.
-
-    Attributes:
-        matrix_rate, other_rate: learning rates of Muon and AdamW.
-        warm_up: steps over which they rise.
-        batch_tokens: tokens of a step.
-        window, long_window: tokens of a row: usual ones, and those of every `long_every`-th step.
-        cooling_window: tokens of a row in place of `long_window` while the rates fall, on every other step.
-    """
-
-    matrix_rate: float = 0.02
-    other_rate: float = 3e-3
-    warm_up: int = 100
-    batch_tokens: int = 6144
-    window: int = 256
-    long_window: int = 1024
-    long_every: int = 4
-    cooling_window: int = 1536
-
-    def window_of(self, step: int, cooling: bool) -> int:
-        """Tokens of a row in a step."""
-        if cooling:
-            return self.cooling_window if step % 2 else self.window
-        return self.long_window if step % self.long_every == self.long_every - 1 else self.window
+    @torch.no_grad()
+    def evaluate(self) -> Mapping[str, float]:
+        """Held-out nats per token: `held_out_KIND`, and their mean `held_out`."""
+        losses = {}
+        for kind in self.arrays.kinds:
+            rows = self.held_out(kind, HELD_OUT_ROWS, HELD_OUT_WINDOW + 1)
+            losses[f"held_out_{kind}"] = float(token_losses(self.network, rows).mean())
+        return {"held_out": sum(losses.values()) / len(losses), **losses}
 
 
 def token_losses(network: GPTNeoXForCausalLM, windows: Tensor) -> Tensor:
@@ -133,6 +130,25 @@ def token_losses(network: GPTNeoXForCausalLM, windows: Tensor) -> Tensor:
     hidden = hidden_states(network, windows[:, :-1], compute_dtype(windows.device)).flatten(0, 1)
     pieces = zip(hidden.split(ROWS_AT_ONCE), windows[:, 1:].flatten().split(ROWS_AT_ONCE), strict=True)
     return torch.cat([F.cross_entropy(head_logits(network, h), t, reduction="none") for h, t in pieces])
+
+
+@dataclass(frozen=True)
+class TargetSettings(PhaseSettings):
+    """How the target is trained.
+
+    Attributes:
+        long_window: tokens of a row on the last of every `LONG_EVERY` steps.
+        cooling_window: tokens of a row in place of `long_window` while the rates fall, on every other step.
+    """
+
+    long_window: int = 1024
+    cooling_window: int = 1536
+
+    def window_of(self, step: int, cooling: bool) -> int:
+        """Tokens of a row in a step."""
+        if cooling:
+            return self.cooling_window if step % 2 else self.window
+        return self.long_window if step % LONG_EVERY == LONG_EVERY - 1 else self.window
 
 
 class TargetLearner(PairLearner):
@@ -147,49 +163,26 @@ class TargetLearner(PairLearner):
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """One step; while cooling the rates fall with `share`."""
-        settings = self.settings
-        window = settings.window_of(number, self.cooling)
+        window = self.settings.window_of(number, self.cooling)
         # Cooling begins with windows that the stable part has not drawn: another stream of the seed.
-        rows = self.arrays.batch(
-            self.seed * 2 + self.cooling, number, max(1, settings.batch_tokens // window), window + 1
-        )
-        loss = token_losses(self.network, torch.from_numpy(rows).to(self.device)).mean()
+        rows = self.batch(self.seed * 2 + self.cooling, number, window, window + 1)
+        loss = token_losses(self.network, rows).mean()
         loss.backward()
-        norm = self.optimiser.step(cooled_down(share) if self.cooling else warmed_up(number, settings.warm_up))
+        norm = self.optimiser.step(1.0 - share if self.cooling else self.settings.warmed_up(number))
         return {"loss": float(loss.detach()), "gradient_norm": norm}
-
-    def evaluate(self) -> Mapping[str, float]:
-        """Held-out nats per token by kind."""
-        return held_out_losses(self.network, self.arrays)
-
-
-@torch.no_grad()
-def held_out_losses(network: GPTNeoXForCausalLM, arrays: TokenArrays) -> dict[str, float]:
-    """Nats per token of text that is not trained on: `held_out_KIND`, and their mean `held_out`."""
-    losses = {}
-    for kind in arrays.kinds:
-        rows = torch.from_numpy(arrays.held_out_rows(kind, HELD_OUT_ROWS, HELD_OUT_WINDOW + 1)).to(network.device)
-        losses[f"held_out_{kind}"] = float(token_losses(network, rows).mean())
-    return {"held_out": sum(losses.values()) / len(losses), **losses}
-
-
-LEAST_CHANCE = 1e-4  # of any other token: keeps the logarithm finite
-HELD_OUT_PROMPTS = 12  # of each kind
 
 
 @dataclass(frozen=True)
-class LoopSettings:
+class LoopSettings(PhaseSettings):
     """How loops are unlearned.
 
     Attributes:
-        matrix_rate, other_rate: learning rates of Muon and AdamW.
         rows, prompt, continuation: continuations of a step, tokens they begin with, and tokens they go on for.
         run: tokens that must have been seen before, in the same order, for the last of them to count as repeated; as
             long as what counts as a loop everywhere else, for ordinary text repeats shorter runs all the time.
         weight: of the repeated tokens' loss beside that of ordinary text.
         kept: share of the way that the weights went which is kept at the end; ordinary text loses less by going a part
             of it than loops do (Wortsman et al. 2022, on other tasks).
-        batch_tokens, window: of ordinary text in a step.
     """
 
     matrix_rate: float = 0.001
@@ -201,24 +194,20 @@ class LoopSettings:
     run: int = NGRAM
     weight: float = 0.5
     kept: float = 0.6
-    batch_tokens: int = 6144
-    window: int = 256
 
 
 class LoopLearner(PairLearner):
     """Unlikelihood of repeated tokens in the network's own greedy text, and likelihood of ordinary text."""
 
     settings: LoopSettings
-    STREAM = 2**20
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """One step; the learning rates fall with `share`."""
-        settings = self.settings
-        rows = settings.batch_tokens // settings.window
-        text = self._batch(2 * number, max(1, rows), settings.window + 1)
-        loss = token_losses(self.network, text).mean()
+        settings, seed = self.settings, self.seed + 2**20
+        loss = token_losses(self.network, self.batch(seed, 2 * number, settings.window, settings.window + 1)).mean()
         loss.backward()
-        prompts = self._batch(2 * number + 1, settings.rows, settings.prompt)
+        prompts = torch.from_numpy(self.arrays.batch(seed, 2 * number + 1, settings.rows, settings.prompt))
+        prompts = prompts.to(self.device)
         found = torch.cat((prompts, greedy_continuations(self.network, prompts, settings.continuation)), dim=1)
         repeated = repeats(found.cpu().numpy(), settings.run, settings.prompt)
         unlikely = 0.0
@@ -226,18 +215,20 @@ class LoopLearner(PairLearner):
             penalty = unlikelihood(self.network, found, torch.from_numpy(repeated).to(self.device))
             (settings.weight * penalty).backward()
             unlikely = float(penalty.detach())
-        factor = cooled_down(share) * warmed_up(number, settings.warm_up)
-        norm = self.optimiser.step(factor)
+        norm = self.optimiser.step((1.0 - share) * settings.warmed_up(number))
         share_repeated = float(repeated[:, settings.prompt :].mean())
         return {"loss": float(loss.detach()), "unlikelihood_loss": unlikely, "looping": share_repeated,
                 "gradient_norm": norm}  # fmt: skip
 
     def evaluate(self) -> Mapping[str, float]:
         """Held-out nats per token, and the share of held-out prompts whose greedy text falls into a loop, by kind."""
-        return {**held_out_losses(self.network, self.arrays), **looping(self.network, self.arrays, self.settings)}
-
-    def _batch(self, number: int, rows: int, window: int) -> Tensor:
-        return torch.from_numpy(self.arrays.batch(self.seed, number, rows, window)).to(self.device)
+        settings, shares = self.settings, {}
+        for kind in self.arrays.kinds:
+            prompts = self.held_out(kind, HELD_OUT_PROMPTS, settings.prompt)
+            found = greedy_continuations(self.network, prompts, settings.continuation).tolist()
+            ended = [row[: row.index(END_ID)] if END_ID in row else row for row in found]
+            shares[f"looping_{kind}"] = float(np.mean([tokens_before_loop(row) < len(row) for row in ended]))
+        return {**super().evaluate(), "looping_held_out": sum(shares.values()) / len(shares), **shares}
 
 
 def go_back(network: GPTNeoXForCausalLM, before: Mapping[str, Tensor], kept: float) -> None:
@@ -268,48 +259,27 @@ def unlikelihood(network: GPTNeoXForCausalLM, rows: Tensor, marked: Tensor) -> T
     return -torch.log((1 - torch.cat(chances)).clamp(min=LEAST_CHANCE)).mean()
 
 
-def looping(network: GPTNeoXForCausalLM, arrays: TokenArrays, settings: LoopSettings) -> dict[str, float]:
-    """Share of held-out prompts whose greedy continuation falls into a loop before the text ends, by kind."""
-    shares = {}
-    for kind in arrays.kinds:
-        prompts = torch.from_numpy(arrays.held_out_rows(kind, HELD_OUT_PROMPTS, settings.prompt)).to(network.device)
-        found = greedy_continuations(network, prompts, settings.continuation).tolist()
-        ended = [row[: row.index(END_ID)] if END_ID in row else row for row in found]
-        shares[f"looping_{kind}"] = float(np.mean([tokens_before_loop(row) < len(row) for row in ended]))
-    return {"looping_held_out": sum(shares.values()) / len(shares), **shares}
-
-
 @dataclass(frozen=True)
-class DraftSettings:
+class DraftSettings(PhaseSettings):
     """How the draft is distilled.
 
     Attributes:
-        matrix_rate, other_rate: learning rates of Muon and AdamW.
+        long_window: tokens of a row on the last of every `LONG_EVERY` steps.
         steady: share of the phase before the rates begin to fall.
         overlap_weight: of the distributions' distance in the loss, from 0 to 1; the rest is the divergence.
-        batch_tokens, window: of a step.
-        long_window: tokens of a row on every fourth step.
     """
 
-    matrix_rate: float = 0.02
     other_rate: float = 4e-3
     warm_up: int = 50
+    long_window: int = 1024
     steady: float = 0.4
     overlap_weight: float = 0.5
-    batch_tokens: int = 6144
-    window: int = 256
-    long_window: int = 1024
-
-    def window_of(self, step: int) -> int:
-        """Tokens of a row in a step."""
-        return self.long_window if step % 4 == 3 else self.window
 
 
 class DraftLearner(PairLearner):
     """Soft labels computed on the fly; the target stays as it is."""
 
     settings: DraftSettings
-    STREAM = 2**21
 
     def __init__(self, target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM, *more: Any):
         super().__init__(draft, *more)
@@ -318,16 +288,15 @@ class DraftLearner(PairLearner):
     def step(self, number: int, share: float) -> Mapping[str, float]:
         """One step; the learning rates fall with `share` once the steady part is over."""
         settings = self.settings
-        window = settings.window_of(number)
-        rows = self.arrays.batch(self.seed, number, max(1, settings.batch_tokens // window), window)
+        window = settings.long_window if number % LONG_EVERY == LONG_EVERY - 1 else settings.window
         divergences, overlaps = [], []
-        for theirs, mine in laws(self.target, self.network, torch.from_numpy(rows).to(self.device)):
+        for theirs, mine in laws(self.target, self.network, self.batch(self.seed + 2**21, number, window, window)):
             divergences.append(divergence(theirs, mine))
             overlaps.append(overlap(theirs, mine))
         apart, common = torch.cat(divergences).mean(), torch.cat(overlaps).mean()
         ((1 - settings.overlap_weight) * apart + settings.overlap_weight * (1 - common)).backward()
         falling = max(0.0, (share - settings.steady) / (1 - settings.steady))
-        norm = self.optimiser.step(cooled_down(falling) * warmed_up(number, settings.warm_up))
+        norm = self.optimiser.step((1.0 - falling) * settings.warmed_up(number))
         return {"divergence": float(apart.detach()), "overlap": float(common.detach()), "gradient_norm": norm}
 
     @torch.no_grad()
@@ -335,8 +304,7 @@ class DraftLearner(PairLearner):
         """On held-out text by kind: overlap of the two laws, and how often both have the same likeliest token."""
         figures = {}
         for kind in self.arrays.kinds:
-            rows = torch.from_numpy(self.arrays.held_out_rows(kind, HELD_OUT_ROWS, HELD_OUT_WINDOW)).to(self.device)
-            found = list(laws(self.target, self.network, rows))
+            found = list(laws(self.target, self.network, self.held_out(kind, HELD_OUT_ROWS, HELD_OUT_WINDOW)))
             figures[f"held_out_overlap_{kind}"] = float(torch.cat([overlap(*pair) for pair in found]).mean())
             same = torch.cat([theirs.argmax(-1) == mine.argmax(-1) for theirs, mine in found])
             figures[f"held_out_agreement_{kind}"] = float(same.float().mean())

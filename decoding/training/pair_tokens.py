@@ -19,10 +19,24 @@ VOCABULARY = 4096
 END_ID = 0
 SAMPLE_CHARACTERS = 3_000_000  # of each kind: more of one kind would take the merges of the others
 STRETCH = 20_000  # characters in one piece of the sample
+BALANCE = 0.5  # kinds are drawn in proportion to their tokens to this power: 1 as they come, 0 equally often
+CONTEXT = 2048
+TOKENIZER, SUMMARY = "tokenizer", "tokens.json"
 
 
 def train_tokenizer(corpus: Texts, size: int = VOCABULARY) -> Tokenizer:
     """Learn `size` tokens from equally much text of every kind; `<|endoftext|>` has id 0."""
+
+    def sample() -> Iterator[str]:
+        """Equally much text of every kind, taken evenly from all of it."""
+        for texts in corpus.trained.values():
+            stretches = [text[start : start + STRETCH] for text in texts for start in range(0, len(text), STRETCH)]
+            characters = sum(map(len, stretches))
+            step = max(1.0, characters / SAMPLE_CHARACTERS)
+            taken = [stretches[int(place * step)] for place in range(int(len(stretches) / step))]
+            for _ in range(max(1, round(SAMPLE_CHARACTERS / characters))):
+                yield from taken
+
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -33,11 +47,11 @@ def train_tokenizer(corpus: Texts, size: int = VOCABULARY) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_sample(corpus), trainer)
+    tokenizer.train_from_iterator(sample(), trainer)
     return tokenizer
 
 
-def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
+def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json` into a folder.
 
     Raises:
@@ -48,7 +62,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
         "bos_token": END_OF_TEXT,
         "clean_up_tokenization_spaces": False,
         "eos_token": END_OF_TEXT,
-        "model_max_length": context,
+        "model_max_length": CONTEXT,
         "pad_token": END_OF_TEXT,
         "tokenizer_class": "TokenizersBackend",
     }
@@ -61,24 +75,6 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder)
-
-
-def _sample(corpus: Texts) -> Iterator[str]:
-    """Equally much text of every kind, taken evenly from all of it."""
-    for kind in list(corpus.trained):
-        stretches = [
-            text[start : start + STRETCH] for text in corpus.trained[kind] for start in range(0, len(text), STRETCH)
-        ]
-        size = sum(map(len, stretches))
-        step = max(1.0, size / SAMPLE_CHARACTERS)
-        taken = [stretches[int(place * step)] for place in range(int(len(stretches) / step))]
-        for _ in range(max(1, round(SAMPLE_CHARACTERS / size))):
-            yield from taken
-
-
-BALANCE = 0.5  # kinds are drawn in proportion to their tokens to this power: 1 as they come, 0 equally often
-CONTEXT = 2048
-TOKENIZER, SUMMARY = "tokenizer", "tokens.json"
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,11 @@ class TokenArrays:
         draws = np.random.default_rng([seed, step])
         shares = self.shares()
         kinds = draws.choice(len(shares), size=rows, p=list(shares.values()))
-        return np.stack([_window(self.trained[self.kinds[kind]], window, draws) for kind in kinds])
+        found = []
+        for tokens in (self.trained[self.kinds[kind]] for kind in kinds):
+            start = int(draws.integers(0, max(1, len(tokens) - window + 1)))
+            found.append(np.resize(tokens[start : start + window], window).astype(np.int64))
+        return np.stack(found)
 
     def held_out_rows(self, kind: str, rows: int, window: int) -> np.ndarray:
         """Windows evenly spread over what is held out, at most `rows`, `[rows, window]` int64."""
@@ -135,45 +135,20 @@ def prepare(
     """
     if not (folder / SUMMARY).exists():
         report("reading the corpus")
-        corpus = read()
-        _same_corpus(folder, corpus.identity)
+        corpus, note = read(), folder / "corpus.txt"
+        if not note.exists():
+            write_whole(note, corpus.identity.encode())
+        elif note.read_text(encoding="utf-8") != corpus.identity:
+            raise TrainingError(f"{folder} was begun with another text: choose another --out.")
         if not (folder / TOKENIZER / "tokenizer_config.json").exists():
             report("learning the tokenizer")
-            save_tokenizer(train_tokenizer(corpus, vocabulary), folder / TOKENIZER, CONTEXT)
+            save_tokenizer(train_tokenizer(corpus, vocabulary), folder / TOKENIZER)
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER / "tokenizer.json"))
-        for kind in list(corpus.trained):
+        for kind in corpus.trained:
             report(f"turning {kind} into tokens")
             _write(folder / f"{kind}.trained.npy", tokenizer, corpus.trained[kind])
             _write(folder / f"{kind}.held_out.npy", tokenizer, corpus.held_out.get(kind, ()))
         write_whole(folder / SUMMARY, json.dumps({"kinds": list(corpus.trained), "corpus": corpus.identity}).encode())
-    return _load(folder)
-
-
-def end_documents(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
-    """Tokens of documents with `<|endoftext|>` before, between and behind them, uint16 `[tokens]`."""
-    pieces = [np.array([END_ID], np.uint16)]
-    for encoded in tokenizer.encode_batch(list(texts), add_special_tokens=False):
-        pieces.append(np.array([*encoded.ids, END_ID], np.uint16))
-    return np.concatenate(pieces)
-
-
-def _same_corpus(folder: Path, identity: str) -> None:
-    """Note the corpus that the arrays will be of, or check that it is the one noted."""
-    note = folder / "corpus.txt"
-    if not note.exists():
-        write_whole(note, identity.encode())
-    elif note.read_text(encoding="utf-8") != identity:
-        raise TrainingError(f"{folder} was begun with another text: choose another --out.")
-
-
-def _write(file: Path, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
-    if not file.exists():
-        buffer = io.BytesIO()
-        np.save(buffer, end_documents(tokenizer, texts))
-        write_whole(file, buffer.getvalue())
-
-
-def _load(folder: Path) -> TokenArrays:
     try:
         kinds = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))["kinds"]
         trained, held_out = ({kind: np.load(folder / f"{kind}.{part}.npy") for kind in kinds}
@@ -187,6 +162,13 @@ def _load(folder: Path) -> TokenArrays:
     return TokenArrays(trained, held_out, load_tokenizer(folder / TOKENIZER), digest.hexdigest())
 
 
-def _window(tokens: np.ndarray, window: int, draws: np.random.Generator) -> np.ndarray:
-    start = int(draws.integers(0, max(1, len(tokens) - window + 1)))
-    return np.resize(tokens[start : start + window], window).astype(np.int64)
+def _write(file: Path, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
+    """Keep the tokens of documents with `<|endoftext|>` before, between and behind them."""
+    if file.exists():
+        return
+    pieces = [np.array([END_ID], np.uint16)]
+    for encoded in tokenizer.encode_batch(list(texts), add_special_tokens=False):
+        pieces.append(np.array([*encoded.ids, END_ID], np.uint16))
+    buffer = io.BytesIO()
+    np.save(buffer, np.concatenate(pieces))
+    write_whole(file, buffer.getvalue())

@@ -24,7 +24,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
 from decoding.training.folder import Training
-from decoding.training.loop import Checkpoint, Learner, Plan, load_checkpoint, train
+from decoding.training.loop import Learner, Plan, load_checkpoint, train
 from decoding.training.pair_networks import (
     DRAFT,
     TARGET,
@@ -49,41 +49,10 @@ METHOD = "dynatree"
 PROMPT_TOKENS, NEW_TOKENS = 48, 24
 
 
-def held_out_prompt(arrays: TokenArrays) -> list[int]:
-    """The beginning of what is held out of the kind with the most text."""
-    kind = max(arrays.kinds, key=lambda kind: len(arrays.trained[kind]))
-    return [int(token) for token in arrays.held_out[kind][: PROMPT_TOKENS + 1] if token != END_ID][:PROMPT_TOKENS]
-
-
-def drafted(
-    target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM, arrays: TokenArrays, tokenizer: Path, place: Path
-) -> RunTrace:
-    """A short greedy run of both networks as they are, which are stored below `place` for it.
-
-    Raises:
-        DiskError: the disk is full, or the place cannot be written.
-    """
-    transformers.logging.set_verbosity_error()
-    for name, network in (("target", target), ("draft", draft)):
-        save_network(network, tokenizer, place / name)
-    pair = load_pair(PairSettings(target=str(place / "target"), draft=str(place / "draft"), device="cpu"))
-    try:
-        limits = Limits(NEW_TOKENS, ignore_end_of_text=True)
-        session = DecodeSession(pair, METHODS[METHOD], held_out_prompt(arrays), Sampling(), limits)
-        for _ in session:
-            pass
-        return session.trace()
-    finally:
-        release(pair)
-
-
-STEADY, COOLING, LOOPS, DISTILLING = (
-    "training the target",
-    "cooling the target",
-    "unlearning loops",
-    "distilling the draft",
-)
+STEADY, COOLING = "training the target", "cooling the target"
+LOOPS, DISTILLING = "unlearning loops", "distilling the draft"
 SHARES = {STEADY: 0.42, COOLING: 0.15, LOOPS: 0.25, DISTILLING: 0.18}  # of the time or steps of the whole
+PHASES = tuple(SHARES)
 STEADY_CHECKPOINT, COOLED_CHECKPOINT = "steady.pt", "cooled.pt"
 # What a phase that is done again begins from, by the word that asks for it.
 AGAIN = {"cooling": STEADY_CHECKPOINT, "loops": COOLED_CHECKPOINT}
@@ -107,17 +76,6 @@ class Length:
             return Plan(steps=max(1, round(self.steps * SHARES[phase])), **every)
         require(self.minutes is not None, "Give either minutes or steps of training.")
         return Plan(minutes=self.minutes * SHARES[phase], **every)
-
-    def behind_s(self, phase: str) -> float:
-        """Seconds that the phases behind one are planned to take; 0 where they are planned by steps."""
-        phases = list(SHARES)
-        later = phases[phases.index(phase) + 1 :]
-        return (self.minutes or 0.0) * 60 * sum(SHARES[name] for name in later)
-
-    def exceeds(self, steady: Checkpoint) -> bool:
-        """Whether the steady part is planned to go on behind its end as it was kept."""
-        plan = self.plan(STEADY)
-        return steady.step < plan.steps if plan.steps is not None else steady.trained_s < (plan.planned_s or 0.0)
 
 
 @dataclass(frozen=True)
@@ -169,14 +127,25 @@ class PairTraining:
             if not kept.exists():
                 raise TrainingError(f"{self.folder.path} has not come as far as --again {again}: resume it without.")
             write_whole(self.folder.checkpoint, kept.read_bytes())
-        phases = list(SHARES)
-        left = phases[phases.index(self._phase(resume)) :]
+        left = PHASES[PHASES.index(self._phase(resume)) :]
         for phase in left[1:]:  # records of phases that are done again
             self.folder.cut_log(-1, phase)
-        target = self._target(left, resume) if STEADY in left or COOLING in left else None
         if LOOPS in left:
-            self._unlearn_loops(target, resume)
-        self._distil(resume)
+            network = self._new("target")
+            if COOLING in left:
+                self._train_target(network, STEADY in left, resume)
+            learner = LoopLearner(network, self.arrays, self.setup.loops, self.setup.seed)
+            self._train(learner, LOOPS, resume)
+            before = load_checkpoint(self.folder.path / COOLED_CHECKPOINT, self.belongs_to).state["network"]
+            go_back(network, before, self.setup.loops.kept)
+            self._save(network, OUT, "target")
+        # From the target as it is stored, in 16 bits: that is what the draft will draft for.
+        target = load_network(self.folder.path / OUT / "target").to(self.setup.device)
+        draft = self._new("draft")
+        tree = partial(self._tree, target, draft)
+        learner = DraftLearner(target, draft, self.arrays, self.setup.draft, self.setup.seed, tree)
+        self._train(learner, DISTILLING, resume)
+        self._save(draft, OUT, "draft")
 
     def _phase(self, resume: bool) -> str:
         """Where to go on; a longer training goes back to the end of its steady part."""
@@ -184,40 +153,27 @@ class PairTraining:
             return STEADY
         phase = load_checkpoint(self.folder.checkpoint, self.belongs_to).phase
         kept = self.folder.path / STEADY_CHECKPOINT
-        if phase != STEADY and kept.exists() and self.length.exceeds(load_checkpoint(kept, self.belongs_to)):
-            write_whole(self.folder.checkpoint, kept.read_bytes())
-            return STEADY
-        return phase
+        if phase == STEADY or not kept.exists():
+            return phase
+        steady, plan = load_checkpoint(kept, self.belongs_to), self.length.plan(STEADY)
+        if steady.step >= plan.steps if plan.steps is not None else steady.trained_s >= plan.planned_s:
+            return phase
+        write_whole(self.folder.checkpoint, kept.read_bytes())
+        return STEADY
 
-    def _target(self, left: list[str], resume: bool) -> GPTNeoXForCausalLM:
-        network = self._new("target")
+    def _train_target(self, network: GPTNeoXForCausalLM, steady: bool, resume: bool) -> None:
+        """Train a target until its rates have cooled down, from the beginning of its steady part or from behind it."""
         tree = partial(self._tree, network, self._new("draft")) if self.setup.start_from is not None else lambda: None
         learner = TargetLearner(network, self.arrays, self.setup.target, self.setup.seed, tree)
-        if STEADY in left:
+        if steady:
             self._train(learner, STEADY, resume)
             write_whole(self.folder.path / STEADY_CHECKPOINT, self.folder.checkpoint.read_bytes())
         learner.cooling = True
         self._train(learner, COOLING, resume)
         write_whole(self.folder.path / COOLED_CHECKPOINT, self.folder.checkpoint.read_bytes())
-        return network
-
-    def _unlearn_loops(self, network: GPTNeoXForCausalLM | None, resume: bool) -> None:
-        learner = LoopLearner(network or self._new("target"), self.arrays, self.setup.loops, self.setup.seed)
-        self._train(learner, LOOPS, resume)
-        before = load_checkpoint(self.folder.path / COOLED_CHECKPOINT, self.belongs_to).state["network"]
-        go_back(learner.network, before, self.setup.loops.kept)
-        self._save(learner.network, "target")
-
-    def _distil(self, resume: bool) -> None:
-        # From the target as it is stored, in 16 bits: that is what the draft will draft for.
-        target = load_network(self.folder.path / OUT / "target").to(self.setup.device)
-        draft = self._new("draft")
-        tree = partial(self._tree, target, draft)
-        learner = DraftLearner(target, draft, self.arrays, self.setup.draft, self.setup.seed, tree)
-        self._train(learner, DISTILLING, resume)
-        self._save(draft, "draft")
 
     def _train(self, learner: Learner, phase: str, resume: bool) -> None:
+        later = PHASES[PHASES.index(phase) + 1 :]
         train(
             learner,
             self.folder,
@@ -225,7 +181,7 @@ class PairTraining:
             phase=phase,
             belongs_to=self.belongs_to,
             resume=resume,
-            left_behind_s=self.length.behind_s(phase),
+            left_behind_s=(self.length.minutes or 0.0) * 60 * sum(SHARES[name] for name in later),
         )
 
     def _new(self, role: str) -> GPTNeoXForCausalLM:
@@ -236,12 +192,24 @@ class PairTraining:
             begin_from(network, self.setup.start_from / role, self.arrays.tokenizer)
         return network.to(self.setup.device)
 
-    @property
-    def _tokenizer(self) -> Path:
-        return self.folder.path / DATA / TOKENIZER
-
-    def _save(self, network: GPTNeoXForCausalLM, role: str) -> None:
-        save_network(network, self._tokenizer, self.folder.path / OUT / role)
+    def _save(self, network: GPTNeoXForCausalLM, place: str, role: str) -> Path:
+        """Store a network with the tokenizer below the folder; returns where."""
+        folder = self.folder.path / place / role
+        save_network(network, self.folder.path / DATA / TOKENIZER, folder)
+        return folder
 
     def _tree(self, target: GPTNeoXForCausalLM, draft: GPTNeoXForCausalLM) -> RunTrace:
-        return drafted(target, draft, self.arrays, self._tokenizer, self.folder.path / NOW)
+        """A short greedy run of both networks as they are behind what is held out of the kind with the most text."""
+        transformers.logging.set_verbosity_error()
+        stored = (str(self._save(network, NOW, role)) for network, role in ((target, "target"), (draft, "draft")))
+        pair = load_pair(PairSettings(*stored, device="cpu"))
+        kind = max(self.arrays.kinds, key=lambda kind: len(self.arrays.trained[kind]))
+        beginning = [int(token) for token in self.arrays.held_out[kind][: PROMPT_TOKENS + 1] if token != END_ID]
+        try:
+            limits = Limits(NEW_TOKENS, ignore_end_of_text=True)
+            session = DecodeSession(pair, METHODS[METHOD], beginning[:PROMPT_TOKENS], Sampling(), limits)
+            for _ in session:
+                pass
+            return session.trace()
+        finally:
+            release(pair)

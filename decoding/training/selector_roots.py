@@ -10,10 +10,10 @@ in turn. Below each root the same super-trees are labelled under all samplings: 
 import io
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -32,11 +32,10 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.sources.draft import ModelSource
 from decoding.trace.metrics import LoopDetector
 from decoding.training.selector_labels import DEEPEST, ROWS, VERIFIER_NAMES, RootLaws, SuperTrees, draw_super_trees
-from decoding.training.shards import Report, make_missing, open_shards
+from decoding.training.shards import Report, Shards, make_missing
 from decoding.training.text import Texts, WindowPlan, windows_of
 
 VERSION = 1
-GROWS = ("texts", "held_out")  # a text is a function of its number alone, so there may be more of them later
 
 Part = Literal["trained", "held_out"]
 PARTS: tuple[Part, ...] = ("held_out", "trained")
@@ -86,11 +85,6 @@ class RootPlan:
         """Of the law that all trees are drawn from."""
         return self.samplings[0].draft_temperature
 
-    def to_json(self) -> dict[str, Any]:
-        """All settings by name."""
-        return {**asdict(self), "samplings": [[s.temperature, s.top_p, s.draft_temperature] for s in self.samplings],
-                "verifiers": list(self.verifiers)}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Roots:
@@ -132,18 +126,13 @@ class Roots:
 NUMBERS = ("text", "length", "in_loop", "target", "draft_previous", "draft_root", "divergences")
 
 
-@dataclass
-class RootData:
-    """A folder of labelled roots.
+class RootData(Shards):
+    """A folder of labelled roots, for one pair, text and plan."""
 
-    Attributes:
-        belongs_to: the pair, the text and the plan that everything in it is for.
-    """
-
-    folder: Path
+    HOME, FLAG = "roots", "--data"
+    GROWS = ("texts", "held_out")  # a text is a function of its number alone, so there may be more of them later
+    MISSING, DAMAGED = "resume, so that it is made again", "delete it and resume"
     plan: RootPlan
-    belongs_to: Mapping[str, Any]
-    _known: dict[Path, Roots] = field(default_factory=dict)
 
     def shards(self, part: Part) -> list[Path]:
         """Where the roots of each text are kept; they may not be there yet."""
@@ -156,41 +145,30 @@ class RootData:
         Raises:
             TrainingError: a shard is missing or damaged, or no text was long enough for a root.
         """
-        found = [roots for roots in map(self._read, self.shards(part)) if len(roots)]
+        damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+        every = [self.read_once(file, self._read, damaged) for file in self.shards(part)]
+        found = [roots for roots in every if len(roots)]
         if not found:
             raise TrainingError(f"No text in {self.folder} is long enough for a root: give longer prompts or a corpus.")
         expected = {name: np.concatenate([each.expected[name] for each in found]) for name in self.plan.verifiers}
         return Roots(**{name: np.concatenate([getattr(r, name) for r in found]) for name in NUMBERS}, expected=expected)
 
     def _read(self, file: Path) -> Roots:
-        if file not in self._known:
-            try:
-                with np.load(file, allow_pickle=False) as arrays:
-                    expected = {name: arrays[f"expected_{name}"] for name in self.plan.verifiers}
-                    roots = Roots(**{name: arrays[name] for name in NUMBERS}, expected=expected)
-            except FileNotFoundError:
-                raise TrainingError(f"{file} is missing: resume, so that it is made again.") from None
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-                raise TrainingError(f"{file} is damaged ({error}): delete it and resume.") from None
-            shape = (len(roots), len(self.plan.samplings), len(ACTIONS))
-            if any(tokens.shape != shape for tokens in expected.values()):
-                raise TrainingError(f"{file} is damaged (labels of another shape): delete it and resume.")
-            self._known[file] = roots
-        return self._known[file]
+        with np.load(file, allow_pickle=False) as arrays:
+            expected = {name: arrays[f"expected_{name}"] for name in self.plan.verifiers}
+            roots = Roots(**{name: arrays[name] for name in NUMBERS}, expected=expected)
+        shape = (len(roots), len(self.plan.samplings), len(ACTIONS))
+        if any(tokens.shape != shape for tokens in expected.values()):
+            raise ValueError("labels of another shape")
+        return roots
 
 
 def open_data(place: Path | None, pair: Pair, plan: RootPlan, text_identity: str) -> RootData:
-    """The labelled roots in a place, by default one below the user's trainings; begun where there is none.
-
-    Args:
-        text_identity: tells the text from others.
-
-    Raises:
-        TrainingError: what is there belongs to another pair, text or plan.
-        DiskError: the folder cannot be written.
-    """
-    belongs_to = {"version": VERSION, "pair": pair_identity(pair), "text": text_identity, **plan.to_json()}
-    return RootData(open_shards(place, "roots", "--data", belongs_to, GROWS), plan, belongs_to)
+    """The labelled roots of a pair, a text and a plan: see `Shards.open`."""
+    samplings = [[each.temperature, each.top_p, each.draft_temperature] for each in plan.samplings]
+    settings = {**asdict(plan), "samplings": samplings, "verifiers": list(plan.verifiers)}
+    identity = {"version": VERSION, "pair": pair_identity(pair), "text": text_identity}
+    return RootData.open(place, plan, {**identity, **settings})
 
 
 def make_roots(data: RootData, pair: Pair, texts: Texts, report: Report, share: tuple[int, int] = (0, 1)) -> None:
@@ -198,10 +176,6 @@ def make_roots(data: RootData, pair: Pair, texts: Texts, report: Report, share: 
 
     Args:
         share: which of how many processes this is, each of which makes its own shards.
-
-    Raises:
-        TrainingError: the text is too short.
-        DiskError: the disk is full.
     """
 
     def npz(part: Part, number: int) -> bytes:

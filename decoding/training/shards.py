@@ -6,9 +6,10 @@ manifest.json    what all of them are for
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import psutil
 import torch
@@ -22,38 +23,70 @@ MANIFEST = "manifest.json"
 Report = Callable[[int, int], None]  # shards that are there, shards in all
 
 
-def open_shards(place: Path | None, home: str, flag: str, belongs_to: Mapping[str, Any], grows: Sequence[str]) -> Path:
-    """The folder of some shards, which is begun where there is none.
+@dataclass
+class Shards:
+    """A folder of prepared data; what is in its shards and how they are made is told by a class for each kind.
 
-    Args:
-        place: None for one below the user's trainings, in `home`. flag: of the command, names another place.
-        belongs_to: what tells the shards from others. grows: what of it says only how many there are.
-
-    Raises:
-        TrainingError: what is there was prepared for something else.
-        DiskError: the folder cannot be written.
+    Attributes:
+        plan: how much is prepared, and how.
+        belongs_to: what tells the data from others.
     """
-    fixed = {**belongs_to, **dict.fromkeys(grows)}
-    digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
-    folder = place or training_home() / home / digest
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        there = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if any(folder.iterdir()):
-            raise TrainingError(f"{folder} holds other files: name an empty folder with {flag}.") from None
-        write_whole(folder / MANIFEST, json.dumps(belongs_to, indent=1).encode())
-        return folder
-    except (OSError, ValueError) as error:
-        raise TrainingError(f"{folder / MANIFEST} cannot be read ({error}): name another folder with {flag}.") from None
-    for name, value in belongs_to.items():
-        if name not in grows and there.get(name) != value:
-            raise TrainingError(
-                f"{folder} was prepared for another {name} ({there.get(name)} instead of {value}): name another "
-                f"folder with {flag}."
-            )
-    return folder
+
+    HOME: ClassVar[str]  # name below the user's trainings
+    FLAG: ClassVar[str]  # of the command, names another place
+    GROWS: ClassVar[tuple[str, ...]]  # what of `belongs_to` says only how many shards there are
+    MISSING: ClassVar[str]  # what to do where a shard is missing, or damaged
+    DAMAGED: ClassVar[str]
+
+    folder: Path
+    plan: Any
+    belongs_to: Mapping[str, Any]
+    _known: dict[Path, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, place: Path | None, plan: Any, belongs_to: Mapping[str, Any]) -> Self:
+        """The data in a place, by default one below the user's trainings; begun where there is none.
+
+        Raises:
+            TrainingError: what is there was prepared for something else.
+            DiskError: the folder cannot be written.
+        """
+        fixed = {**belongs_to, **dict.fromkeys(cls.GROWS)}
+        digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
+        folder = place or training_home() / cls.HOME / digest
+        other = f"name another folder with {cls.FLAG}"
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            there = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if any(folder.iterdir()):
+                raise TrainingError(f"{folder} holds other files: name an empty folder with {cls.FLAG}.") from None
+            write_whole(folder / MANIFEST, json.dumps(belongs_to, indent=1).encode())
+            return cls(folder, plan, belongs_to)
+        except (OSError, ValueError) as error:
+            raise TrainingError(f"{folder / MANIFEST} cannot be read ({error}): {other}.") from None
+        for name, value in belongs_to.items():
+            if name not in cls.GROWS and there.get(name) != value:
+                raise TrainingError(
+                    f"{folder} was prepared for another {name} ({there.get(name)} instead of {value}): {other}."
+                )
+        return cls(folder, plan, belongs_to)
+
+    def read_once(self, file: Path, read: Callable[[Path], Any], damaged: tuple[type[Exception], ...]) -> Any:
+        """What is read of a shard; `damaged` is raised of one that is.
+
+        Raises:
+            TrainingError: the shard is missing or damaged.
+        """
+        if file not in self._known:
+            try:
+                self._known[file] = read(file)
+            except FileNotFoundError:
+                raise TrainingError(f"{file} is missing: {self.MISSING}.") from None
+            except damaged as error:
+                raise TrainingError(f"{file} is damaged ({error}): {self.DAMAGED}.") from None
+        return self._known[file]
 
 
 def make_missing(files: Mapping[Path, Callable[[], bytes]], report: Report) -> None:
@@ -69,10 +102,9 @@ def make_missing(files: Mapping[Path, Callable[[], bytes]], report: Report) -> N
 
 
 def telling(training: Training | None, phase: str, device: torch.device) -> Report:
-    """A report that says how far a training is with its data, and that raises `StoppedError` where it is to stop.
+    """A report that says how far a training is with its data, on stderr alone where there is no training.
 
-    Args:
-        training: None tells stderr alone.
+    It raises `StoppedError` where the training is to stop.
     """
 
     def report(done: int, total: int) -> None:

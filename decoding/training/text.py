@@ -33,6 +33,8 @@ MIN_CHARACTERS = 2_000  # of a file; less leaves nothing to measure on
 MIN_TRAINED = 50_000  # characters of the whole corpus: a vocabulary of 4,096 tokens cannot be found in less
 SUFFIXES = (".txt", ".txt.gz")
 PYTHON = "python"
+CHARACTERS_PER_TOKEN = 8  # a guess on the safe side: what is cut off has only cost time
+TOGETHER = 16  # windows that the target continues in the same passes
 # Of the standard library: tables of characters, tests, bundled programs and generated text are no source to learn from.
 NO_SOURCE = {"test", "tests", "idlelib", "site-packages", "dist-packages", "turtledemo", "ensurepip", "encodings",
              "lib2to3", "pydoc_data", "__pycache__", "_bundled"}  # fmt: skip
@@ -54,9 +56,6 @@ class Texts:
     prompts: bool = False
 
 
-Part = tuple[str, tuple[str, ...], tuple[str, ...]]  # kind of a file, documents to train on, documents held out
-
-
 def read_corpus(folder: Path, *, python_source: bool = False) -> Texts:
     """Read every `.txt` and `.txt.gz` of a folder.
 
@@ -71,9 +70,13 @@ def read_corpus(folder: Path, *, python_source: bool = False) -> Texts:
     files = sorted(file for file in folder.iterdir() if file.name.endswith(SUFFIXES) and file.is_file())
     if not files:
         raise TrainingError(f"{folder} holds no .txt or .txt.gz file: put the text to train on into it.")
-    parts = [_part(file.name, read_text(file)) for file in files]
+    parts = []  # kind of a file, documents to train on, documents held out
+    for file in files:
+        kind, *words = file.name.split(".")
+        whole = documents(read_text(file))
+        parts.append((kind, *(((), tuple(whole)) if "valid" in words else _held_apart(whole))))
     if python_source:
-        parts.append(_held_apart(PYTHON, python_documents()))
+        parts.append((PYTHON, *_held_apart(python_documents())))
     size = sum(len(text) for _, trained, _ in parts for text in trained)
     if size < MIN_TRAINED:
         raise TrainingError(
@@ -150,15 +153,8 @@ def documents(text: str) -> list[str]:
     return [part.strip("\n") for part in parts if part.strip()]
 
 
-def _part(name: str, text: str) -> Part:
-    kind, *words = name.split(".")
-    if "valid" in words:
-        return kind, (), tuple(documents(text))
-    return _held_apart(kind, documents(text))
-
-
-def _held_apart(kind: str, whole: Sequence[str]) -> Part:
-    """Documents with the last of them, or of their text, held out."""
+def _held_apart(whole: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Documents to train on, and the last of them, or of their text, to hold out."""
     size = sum(map(len, whole))
     left = round(size * (1 - HELD_OUT))
     trained: list[str] = []
@@ -169,18 +165,14 @@ def _held_apart(kind: str, whole: Sequence[str]) -> Part:
             continue
         cut = 0 if left <= size * SLACK else _cut(text, left, max(1, left - round(size * SLACK)))
         pieces = [text[:cut].rstrip("\n")] if cut else []
-        return kind, (*trained, *pieces), (text[cut:].strip("\n"), *whole[number + 1 :])
-    return kind, tuple(trained), ()
+        return (*trained, *pieces), (text[cut:].strip("\n"), *whole[number + 1 :])
+    return tuple(trained), ()
 
 
 def _cut(text: str, latest: int, earliest: int) -> int:
     """Where to part a document: at a paragraph, else at a line, else at a space, else where it falls."""
     found: Iterable[int] = (text.rfind(mark, earliest, latest) for mark in ("\n\n", "\n", " "))
     return next((place for place in found if place > 0), latest)
-
-
-CHARACTERS_PER_TOKEN = 8  # a guess on the safe side: what is cut off has only cost time
-TOGETHER = 16  # windows that the target continues in the same passes
 
 
 @dataclass(frozen=True)
@@ -227,7 +219,17 @@ def windows_of(
     kinds = texts.held_out if held_out else texts.trained
     if not kinds:
         raise TrainingError("Nothing of the text is held out to measure on: give more text.")
-    beginnings = [_beginning(pair, texts, plan, kinds, number, held_out) for number in numbers]
+    beginnings = []  # the tokens that come from the text: all of a window, or those that the target continues
+    for number in numbers:
+        names = sorted(kinds)
+        kind, turn = names[number % len(names)], number // len(names)
+        if texts.prompts:
+            beginnings.append(pair.vocabulary.encode(kinds[kind][turn % len(kinds[kind])])[: plan.size])
+            continue
+        choices = np.random.default_rng([plan.seed, int(held_out), number, 0])
+        continued = choices.random() < plan.continued
+        tokens = _tokens_from(pair, kinds[kind], plan.size, choices, kind)
+        beginnings.append(tokens[: plan.size // 4 if continued else None])
     draws = [np.random.default_rng([plan.seed, int(held_out), number, 1]) for number in numbers]
     for first in range(0, len(numbers), TOGETHER):
         group = slice(first, first + TOGETHER)
@@ -235,26 +237,16 @@ def windows_of(
     return np.array(beginnings, dtype=np.int64)
 
 
-def _beginning(pair: Pair, texts: Texts, plan: WindowPlan, kinds, number: int, held_out: bool) -> list[int]:
-    """The tokens of a window that come from the text: all of them, or those that the target continues."""
-    draws = np.random.default_rng([plan.seed, int(held_out), number, 0])
-    names = sorted(kinds)
-    kind = names[number % len(names)]
-    if texts.prompts:
-        document = kinds[kind][number // len(names) % len(kinds[kind])]
-        return pair.vocabulary.encode(document)[: plan.size]
-    continued = draws.random() < plan.continued
-    return _tokens_from(pair, kinds[kind], plan.size, draws, kind)[: plan.size // 4 if continued else None]
-
-
 def _tokens_from(pair: Pair, documents: Sequence[str], size: int, draws: np.random.Generator, kind: str) -> list[int]:
-    """Tokens from a random place on, which is moved to the beginning of a line or a word near by."""
+    """Tokens from a random place on, moved to the beginning of the line, else of the word, that follows near by."""
     ends = np.cumsum([len(text) for text in documents])
     place = int(draws.integers(max(1, ends[-1] - size * CHARACTERS_PER_TOKEN // 2)))
     number = int(np.searchsorted(ends, place, side="right"))
     inside = place - int(ends[number] - len(documents[number]))
     text = documents[number]
-    inside = _beginning_near(text, inside)
+    if inside:
+        found = (text.find(mark, inside, inside + 200) for mark in ("\n", " "))
+        inside = next((at + 1 for at in found if 0 <= at < len(text) - 1), inside)
     tokens = pair.vocabulary.encode(text[inside : inside + size * CHARACTERS_PER_TOKEN])
     tokenizer = pair.vocabulary.tokenizer
     between = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
@@ -267,24 +259,13 @@ def _tokens_from(pair: Pair, documents: Sequence[str], size: int, draws: np.rand
     return tokens[:size]
 
 
-def _beginning_near(text: str, place: int) -> int:
-    """The beginning of the line, else of the word, that follows within 200 characters; the place itself if none."""
-    if place == 0:
-        return 0
-    found = (text.find(mark, place, place + 200) for mark in ("\n", " "))
-    return next((at + 1 for at in found if 0 <= at < len(text) - 1), place)
-
-
 @torch.inference_mode()
 def continue_texts(
     model: Model, texts: list[list[int]], size: int, temperature: float, draws: Sequence[np.random.Generator]
 ) -> None:
-    """Let a model write on texts until each holds `size` tokens; all are written in the same passes.
+    """Let a model write on texts until each holds `size` tokens, drawn by `draws` of its own.
 
-    They share one cache: each text sees its own rows alone.
-
-    Args:
-        draws: what each text takes its numbers from.
+    All are written in the same passes, behind one cache: each text sees its own rows alone.
     """
     open_texts = [number for number, tokens in enumerate(texts) if len(tokens) < size]
     if not open_texts:

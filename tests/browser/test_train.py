@@ -6,7 +6,6 @@ import signal
 import pytest
 from playwright.sync_api import expect
 
-from decoding.common.files import training_home
 from decoding.training.folder import MODULES, launch
 
 WAIT_MS = 60_000
@@ -17,7 +16,7 @@ TREE = ".ds-root[data-drawn-scene]"
 def toy(monkeypatch):
     """A training that takes a minute, in a process of its own; gone afterwards."""
     monkeypatch.setitem(MODULES, "head", "tests.helpers.toy_training")
-    folder = launch("head", ("--steps", "3000", "--pause", "0.02"), "toy", training_home())
+    folder = launch("head", ("--steps", "3000", "--pause", "0.02"), "toy")
     yield folder
     if folder.stand().running:
         os.kill(folder.launched().pid, signal.SIGKILL)

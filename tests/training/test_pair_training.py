@@ -55,7 +55,7 @@ def run(path, arrays, length=LENGTH, resume=False, setup=SETUP):
 
 def save_tokenizer_of(arrays, path):
     """Where the training would have put it."""
-    save_tokenizer(arrays.tokenizer.backend_tokenizer, path / "data" / "tokenizer", context=2048)
+    save_tokenizer(arrays.tokenizer.backend_tokenizer, path / "data" / "tokenizer")
 
 
 def weights(folder) -> dict[str, bytes]:
