@@ -12,7 +12,11 @@ _SHAPELESS = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 @lru_cache(maxsize=1 << 14)
 def visible(text: str, limit: int | None = None) -> str:
     """Token text with its whitespace visible, cut with an ellipsis at `limit` columns."""
-    shown = "".join(_visible_character(character) for character in text) or "∅"
+    # Bidirectional overrides and zero-width characters could reorder or hide their neighbours on screen.
+    shown = "".join(
+        _NAMED.get(each) or (code_of(each) if unicodedata.category(each) in _SHAPELESS else each) for each in text
+    )
+    shown = shown or "∅"
     if limit is None or columns(shown) <= limit:
         return shown
     kept = ""
@@ -26,23 +30,14 @@ def visible(text: str, limit: int | None = None) -> str:
 @lru_cache(maxsize=1 << 14)
 def columns(text: str) -> int:
     """Width of a text in monospace columns; wide East Asian characters and emoji take two."""
-    return sum(_columns(character) for character in text)
+    wide = [unicodedata.east_asian_width(each) in "WF" for each in text if not unicodedata.combining(each)]
+    return len(wide) + sum(wide)
 
 
-def _columns(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def _visible_character(character: str) -> str:
-    if character in _NAMED:
-        return _NAMED[character]
-    # Bidirectional overrides and zero-width characters could reorder or hide their neighbours on screen.
-    if unicodedata.category(character) in _SHAPELESS:
-        code = ord(character)
-        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-    return character
+def code_of(character: str) -> str:
+    """A character as an escape: `\\x00`, `\\ud800`."""
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def escaped(text: str) -> str:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.helpers import traces
-from viz.scope.data import FEWEST, film_data, frame_data, make_frame, near_edge, window_around
+from viz.scope.data import FEWEST, FILM_NODES, film_data, frame_data, make_frame, near_edge, window_around
 
 RUN = traces.run_mixed()
 ASK = {"serial": 1, "iteration": 0, "node": None, "phase": None}
@@ -17,15 +17,16 @@ def test_a_short_run_is_sent_whole():
 
 
 def test_a_window_stands_around_the_iteration_and_keeps_to_the_budget():
-    window = window_around([64] * 200, 100, budget=72 * 21)
-    assert window == range(90, 111)
+    fits = FILM_NODES // 72
+    assert window_around([64] * 200, 100) == range(101 - fits // 2, 101 + fits // 2)
     # At an end of the run the other side gets what is left over.
-    assert window_around([64] * 200, 0, budget=72 * 21) == range(0, 21)
-    assert window_around([64] * 200, 199, budget=72 * 21) == range(179, 200)
+    assert window_around([64] * 200, 0) == range(0, fits)
+    assert window_around([64] * 200, 199) == range(200 - fits, 200)
 
 
-def test_however_large_the_trees_the_neighbours_are_there():
-    assert window_around([100_000] * 50, 20, budget=10) == range(20 - FEWEST, 21 + FEWEST)
+def test_however_large_the_trees_the_neighbours_are_there(monkeypatch):
+    monkeypatch.setattr("viz.scope.data.FILM_NODES", 10)
+    assert window_around([100_000] * 50, 20) == range(20 - FEWEST, 21 + FEWEST)
 
 
 @pytest.mark.parametrize(("index", "near"), [(50, True), (51, True), (60, False), (70, True), (10, True)])

@@ -1,5 +1,8 @@
 """What the card of a node says: its verdict and why, both laws at its place, and the tests made there."""
 
+from collections.abc import Callable
+from functools import cache, partial
+
 from decoding.trace.records import IterationTrace
 from viz.explain.growth import Absences, why_not_expanded
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
@@ -15,8 +18,8 @@ MOST_RESIDUALS, MOST_TOKENS = 3, 4
 
 def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
     """What the card says about each drawn node, by id."""
-    known = known or Known(iteration)
-    told, left = {}, _Residuals(known)
+    known, told = known or Known(iteration), {}
+    left = cache(partial(_residuals, known))
     for drawn in scene.nodes:
         if drawn.folded:
             told[str(drawn.node_id)] = {
@@ -30,14 +33,15 @@ def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -
     return told
 
 
-def _final_card(known: Known, parent_id: int, left: "_Residuals") -> dict:
+def _final_card(known: Known, parent_id: int, left: Callable[[int], list[dict]]) -> dict:
     iteration = known.iteration
     chosen = next((s for s in iteration.steps if s.child_id is None), None)
     _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
     facts = [] if value is None else [["target's probability", number(value, 4)]]
     if chosen is not None and chosen.drawn is not None:
         facts.append(["what was left gave it", number(chosen.acceptance_probability)])
-    if final_was_not_drafted(iteration, parent_id):
+    drafted = {node.token_id for node in iteration.nodes if node.parent_id == parent_id}
+    if drafted and iteration.committed_ids[-1] not in drafted:
         facts.append(["not drafted", Absences(known).why(parent_id, iteration.committed_ids[-1])])
     return {
         "token": visible(iteration.final_text or ""),
@@ -47,17 +51,11 @@ def _final_card(known: Known, parent_id: int, left: "_Residuals") -> dict:
         "law": parent_id,
         "token_id": iteration.committed_ids[-1],
         "facts": facts,
-        "residuals": left.at(parent_id),
+        "residuals": left(parent_id),
     }
 
 
-def final_was_not_drafted(iteration: IterationTrace, parent_id: int) -> bool:
-    """Whether the final token stands beside drafted ones and is none of them."""
-    drafted = {node.token_id for node in iteration.nodes if node.parent_id == parent_id}
-    return bool(drafted) and iteration.committed_ids[-1] not in drafted
-
-
-def _node_card(known: Known, node_id: int, left: "_Residuals") -> dict:
+def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) -> dict:
     iteration, node = known.iteration, known.iteration.nodes[node_id]
     facts = []
     if node_id:
@@ -81,26 +79,18 @@ def _node_card(known: Known, node_id: int, left: "_Residuals") -> dict:
         "law": node.parent_id if node_id else 0,
         "token_id": node.token_id if node_id else None,
         "facts": facts,
-        "residuals": left.at(node.parent_id) if node_id else [],
+        "residuals": left(node.parent_id) if node_id else [],
     }
 
 
-class _Residuals:
-    """What the rejections at a place left of the target's law, the first ones and the last; once per place."""
-
-    def __init__(self, known: Known):
-        self._known, self._told = known, {}
-
-    def at(self, place: int) -> list[dict]:
-        """The residuals at a place in the form the card draws."""
-        if place not in self._told:
-            told = residuals(self._known.iteration, place, MOST_TOKENS, self._known)
-            told = told if len(told) <= MOST_RESIDUALS else [*told[: MOST_RESIDUALS - 1], told[-1]]
-            self._told[place] = [
-                {"after": each["after"], "rows": [[visible(text, 16), round(p, 5)] for text, p in each["rows"]]}
-                for each in told
-            ]
-        return self._told[place]
+def _residuals(known: Known, place: int) -> list[dict]:
+    """What the rejections at a place left of the target's law, the first ones and the last."""
+    told = residuals(known.iteration, place, MOST_TOKENS, known)
+    told = told if len(told) <= MOST_RESIDUALS else [*told[: MOST_RESIDUALS - 1], told[-1]]
+    return [
+        {"after": each["after"], "rows": [[visible(text, 16), round(p, 5)] for text, p in each["rows"]]}
+        for each in told
+    ]
 
 
 def laws(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
@@ -131,12 +121,9 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
             rows[node.token_id] = node.text
             drafted[node.token_id] = (node.draft_probability, target_shown(node))
 
-    def pair(token: int) -> tuple[float | None, float | None]:
+    def pair(token: int) -> list[float | None]:
         own = drafted.get(token, (None, None))
-        return (
-            draft[token][1] if token in draft else own[0],
-            target[token][1] if token in target else own[1],
-        )
+        return [side[token][1] if token in side else mine for side, mine in zip((draft, target), own, strict=True)]
 
     order = sorted(rows, key=lambda token: (-max(value or 0.0 for value in pair(token)), token))
     shown = [token for place, token in enumerate(order) if place < TOP_ROWS or token in drafted]
@@ -144,7 +131,7 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
     final = iteration.committed_ids[-1] if FINAL_ID in children else None
 
     def row(token: int) -> dict:
-        of_draft, of_target = (_rounded(value) for value in pair(token))
+        of_draft, of_target = (None if p is None or p != p else round(p, 5) for p in pair(token))
         node, absent = here.get(token), ""
         if node is None:
             node, absent = FINAL_ID if token == final else None, absences.why(parent, token)
@@ -190,7 +177,3 @@ def _tests(known: Known, parent: int) -> list[dict]:
             }
         )
     return made
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None or value != value else round(value, 5)

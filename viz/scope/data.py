@@ -56,7 +56,19 @@ def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unf
         "mask": _mask(iteration),
         "kv": [plain(strip) for strip in cache_strips(iteration)],
         "position": iteration.prefix_length,
-        "times": _times(iteration),
+        # The draft's forwards are told one by one.
+        "times": [
+            {
+                "key": name,
+                "words": words,
+                "color": PHASE_COLORS["draft" if name == "tree" else name],
+                "seconds": value,
+                "shown": duration(value),
+                "parts": list(iteration.times.draft_levels_s) if name == "draft" else [],
+                "told": explain_term(words),
+            }
+            for name, words, value in time_rows(iteration)
+        ],
         "recorded": bool(iteration.nodes),
         "overview": overview_data(iteration) if scene.hidden else None,
     }
@@ -93,16 +105,8 @@ def legend(scene: Scene) -> list[dict]:
     """Words for each mark that any phase of a scene shows, in the order of the vocabulary."""
     there = {state for phase in scene.phases for state in phase.states}
     words = {"new": "new in this step", "drafted": "drafted"} | {state: mark.words for state, mark in MARKS.items()}
-    return [
-        {"state": state, "words": words[state], "told": explain_term(words[state])}
-        for state in words
-        if state in there and state != "root"
-    ]
-
-
-def panel_terms() -> dict[str, str]:
-    """What each panel of the linked scope shows, a sentence for the pointer."""
-    return {panel: explain_term(term) for panel, term in HEADS.items()}
+    shown = [state for state in words if state in there and state != "root"]
+    return [{"state": state, "words": words[state], "told": explain_term(words[state])} for state in shown]
 
 
 def _mask(iteration: IterationTrace) -> dict:
@@ -150,22 +154,6 @@ def run_text(run: RunTrace, first: int, last: int) -> dict:
     rows = [[visible(text), "prompt", None, None, text.endswith("\n")] for text in kept]
     rows += [[s.shown, s.provenance, s.node_id, s.iteration, s.text.endswith("\n")] for s in spans]
     return {"before": before, "spans": rows}
-
-
-def _times(iteration: IterationTrace) -> list[dict]:
-    """Phases of the iteration with their measured times, the draft's forwards one by one."""
-    return [
-        {
-            "key": name,
-            "words": words,
-            "color": PHASE_COLORS["draft" if name == "tree" else name],
-            "seconds": value,
-            "shown": duration(value),
-            "parts": list(iteration.times.draft_levels_s) if name == "draft" else [],
-            "told": explain_term(words),
-        }
-        for name, words, value in time_rows(iteration)
-    ]
 
 
 def run_words(run: RunTrace) -> tuple[str, str]:
@@ -230,20 +218,21 @@ def make_frame(
     return Frame(iteration, tuple(unfolded), text, _digest(text))
 
 
-def window_around(nodes: Sequence[int], index: int, budget: int = FILM_NODES) -> range:
-    """Iterations around `index` whose drawn nodes fit the budget, at least `FEWEST` to either side.
+def window_around(nodes: Sequence[int], index: int) -> range:
+    """Iterations around `index` that draw `FILM_NODES` at most, but at least `FEWEST` to either side.
 
     Args:
         nodes: nodes of each iteration of the run.
     """
+    weights = [min(count, DRAWN_NODES) + FRAME_NODES for count in nodes]
     first = last = index
-    spent = _weight(nodes[index])
+    spent = weights[index]
     while first > 0 or last < len(nodes) - 1:
         # Alternately to both sides; where one side is at its end the other gets the rest.
         forward = first == 0 or (last < len(nodes) - 1 and last - index <= index - first)
         place = last + 1 if forward else first - 1
-        spent += _weight(nodes[place])
-        if spent > budget and abs(place - index) > FEWEST:
+        spent += weights[place]
+        if spent > FILM_NODES and abs(place - index) > FEWEST:
             break
         first, last = min(first, place), max(last, place)
     return range(first, last + 1)
@@ -251,17 +240,16 @@ def window_around(nodes: Sequence[int], index: int, budget: int = FILM_NODES) ->
 
 def near_edge(window: range, index: int, count: int) -> bool:
     """Whether an iteration lies outside the window or so near to an edge that the next step may leave it."""
-    if index not in window:
-        return True
     margin = min(max(1, len(window) // 4), 8)
-    return (window.start > 0 and index - window.start < margin) or (
-        window.stop < count and window.stop - 1 - index < margin
-    )
+    before, after = index - window.start, window.stop - 1 - index
+    near = (window.start > 0 and before < margin) or (window.stop < count and after < margin)
+    return near or index not in window
 
 
 def film_data(run: RunTrace, key: str, window: range, frames: Sequence[Frame], ask: dict) -> dict:
     """Data of the linked scope with a film; `frames` are those of `window`, `ask` says where it is to go."""
-    shared = {"text": run_text(run, window.start, window.stop - 1), "strip": run_strip(run), "terms": panel_terms()}
+    terms = {panel: explain_term(term) for panel, term in HEADS.items()}
+    shared = {"text": run_text(run, window.start, window.stop - 1), "strip": run_strip(run), "terms": terms}
     # What all frames share is one more piece of text with a version of its own.
     text = json.dumps(shared, separators=(",", ":"), ensure_ascii=False)
     versions = [frame.version for frame in frames]
@@ -279,10 +267,6 @@ def film_data(run: RunTrace, key: str, window: range, frames: Sequence[Frame], a
             "shared_version": _digest(text),
         },
     }
-
-
-def _weight(nodes: int) -> int:
-    return min(nodes, DRAWN_NODES) + FRAME_NODES
 
 
 def _digest(text: str) -> str:

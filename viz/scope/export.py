@@ -10,13 +10,13 @@ import plotly.graph_objects as go
 
 from decoding.trace.records import IterationTrace
 from viz.scope.scene import Scene, SceneNode
-from viz.theme import MARKS, PHASE_COLORS, outline, palette, style
-from viz.tokens import escaped, visible
+from viz.theme import GREY, MARKS, PHASE_COLORS, Mark, outline, palette, style
+from viz.tokens import code_of, escaped, visible
 
-# States that only occur while drafting, drawn like the marks of the component.
-_DRAFTING = {
-    "drafted": ("circle-open", "solid", MARKS["root"].color, "drafted"),
-    "new": ("circle", "solid", PHASE_COLORS["draft"], "new in this step"),
+# States that only occur while drafting are drawn like the marks of the component.
+_LOOKS = MARKS | {
+    "drafted": Mark(GREY, "", "circle-open", "solid", "drafted"),
+    "new": Mark(PHASE_COLORS["draft"], "", "circle", "solid", "new in this step"),
 }
 _CURVE = tuple(step / 12 for step in range(13))
 
@@ -25,11 +25,11 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
     """Figure of a scene in one phase, the last one by default; one trace per state, so that the legend filters."""
     chosen = next((p for p in scene.phases if p.key == phase), scene.phases[-1])
     states = dict(zip((node.node_id for node in scene.nodes), chosen.states, strict=True))
-    at = {node.node_id: (node.depth, node.row) for node in scene.nodes}
+    by_id = {node.node_id: node for node in scene.nodes}
     figure = go.Figure()
     for node in scene.nodes:
         if node.parent_id != -1 and states[node.node_id] != "hidden":
-            figure.add_scatter(**_edge(at[node.parent_id], at[node.node_id], states[node.node_id], node.width, dark))
+            figure.add_scatter(**_edge(by_id[node.parent_id], node, states[node.node_id], dark))
     for state in dict.fromkeys(states.values()):
         members = [node for node in scene.nodes if states[node.node_id] == state]
         if state != "hidden":
@@ -37,14 +37,7 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
     style(figure, dark)
     last = max((node.depth for node in scene.nodes), default=0)
     figure.update_layout(
-        title={
-            "text": escaped(scene.title),
-            "x": 0,
-            "xanchor": "left",
-            "xref": "paper",
-            "y": 0.98,
-            "yanchor": "top",
-        },
+        title={"text": escaped(scene.title), "x": 0, "xanchor": "left", "xref": "paper", "y": 0.98, "yanchor": "top"},
         height=int(min(max(220 + 26 * scene.rows, 320), 1600)),
         margin={"l": 24, "r": 24, "t": 72, "b": 84},
         legend={"y": -0.02, "yanchor": "top", "yref": "paper"},
@@ -63,34 +56,24 @@ def tree_figure(scene: Scene, phase: str | None = None, dark: bool = False) -> g
     return figure
 
 
-def _look(state: str) -> tuple[str, str, str, str]:
-    """Symbol, dash, colour and words of a state."""
-    if state in _DRAFTING:
-        return _DRAFTING[state]
-    mark = MARKS[state]
-    return mark.symbol, mark.dash, mark.color, mark.words
-
-
-def _edge(start: tuple[float, float], end: tuple[float, float], state: str, width: float, dark: bool) -> dict:
+def _edge(parent: SceneNode, node: SceneNode, state: str, dark: bool) -> dict:
     """One edge as a short smooth curve in the second half of the column, clear of the parent's text."""
-    _, dash, color, _ = _look(state)
-    turn = start[0] + 0.55
-    xs = [start[0], *(turn + (end[0] - turn) * t for t in _CURVE)]
-    ys = [start[1], *(start[1] + (end[1] - start[1]) * (3 * t * t - 2 * t**3) for t in _CURVE)]
+    look, turn = _LOOKS[state], parent.depth + 0.55
+    xs = [parent.depth, *(turn + (node.depth - turn) * t for t in _CURVE)]
+    ys = [parent.row, *(parent.row + (node.row - parent.row) * (3 * t * t - 2 * t**3) for t in _CURVE)]
     return {
         "x": xs, "y": ys, "mode": "lines", "hoverinfo": "skip", "showlegend": False,
-        "line": {"color": outline(color, dark), "dash": dash, "width": 0.9 + 5.1 * width},
+        "line": {"color": outline(look.color, dark), "dash": look.dash, "width": 0.9 + 5.1 * node.width},
         "opacity": 1.0 if state in ("accepted", "recovered", "bonus", "fallback") else 0.6,
     }  # fmt: skip
 
 
 def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
     """Markers and labels of all nodes in one state."""
-    symbol, _, color, words = _look(state)
-    numbers = {"draft": "draft", "row": "position", "both": "both"}.get(detail)
-    labels = []
+    look, labels = _LOOKS[state], []
+    line = {"color": outline(look.color, dark), "width": 2}
     for node in nodes:
-        number = getattr(node, numbers) if numbers else ""
+        number = getattr(node, "position" if detail == "row" else detail)
         shown = node.labelled or node.folded
         labels.append(f"  {escaped(visible(node.label))}  <sub>{escaped(number)}</sub>" if shown else "")
     return {
@@ -103,8 +86,8 @@ def _marks(nodes: list[SceneNode], state: str, detail: str, dark: bool) -> dict:
         "hovertext": [escaped(node.title) for node in nodes],
         "hovertemplate": "%{hovertext}<extra></extra>",
         "customdata": [node.node_id for node in nodes],
-        "marker": {"symbol": symbol, "size": 12, "color": color, "line": {"color": outline(color, dark), "width": 2}},
-        "name": words,
+        "marker": {"symbol": look.symbol, "size": 12, "color": look.color, "line": line},
+        "name": look.words,
         "cliponaxis": False,
     }
 
@@ -132,7 +115,9 @@ def tree_graphml(iteration: IterationTrace) -> bytes:
     """Draft tree as GraphML for Gephi, yEd and networkx; characters that XML cannot hold read `\\x00` or `\\ud800`."""
     graph = tree_graph(iteration)
     for attributes in (graph.graph, *(attributes for _, attributes in graph.nodes(data=True))):
-        attributes.update({name: _for_xml(value) for name, value in attributes.items() if isinstance(value, str)})
+        for name, value in attributes.items():
+            if isinstance(value, str):
+                attributes[name] = _NOT_IN_XML.sub(lambda found: code_of(found[0]), value)
     file = BytesIO()  # lines would be cut at separators that are part of a token
     nx.write_graphml(graph, file)
     return file.getvalue()
@@ -145,11 +130,3 @@ def tree_json(iteration: IterationTrace) -> str:
 
 def _told(values: dict) -> dict:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _for_xml(text: str) -> str:
-    def escape(found: re.Match) -> str:
-        code = ord(found[0])
-        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
-
-    return _NOT_IN_XML.sub(escape, text)

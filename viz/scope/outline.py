@@ -56,7 +56,8 @@ def tree_outline(iteration: IterationTrace) -> tuple[Line, ...]:
         tree.add_edge(ended_at, FINAL_ID)
     for node_id in nx.dfs_preorder_nodes(tree, 0):
         if node_id == FINAL_ID:
-            lines.append(Line(iteration.nodes[ended_at].depth + 1, FINAL_ID, _final_words(iteration)))
+            words = f"Final token {quote(iteration.final_text or '')}: {iteration.final_kind}. {why_final(iteration)}"
+            lines.append(Line(iteration.nodes[ended_at].depth + 1, FINAL_ID, words))
         else:
             lines.append(Line(iteration.nodes[node_id].depth, node_id, _node_words(known, node_id)))
     return tuple(lines)
@@ -72,10 +73,6 @@ def _node_words(known: Known, node_id: int) -> str:
     laws = f"draft {number(node.draft_probability)} → target {number(target_shown(node))}"
     laws += f" ({law_words(iteration)})" if known.sampled and node.target_probability is not None else ""
     return f"Node {node_id} {quote(node.text)}: {laws}{drawn}, {verdict}. {why}"
-
-
-def _final_words(iteration: IterationTrace) -> str:
-    return f"Final token {quote(iteration.final_text or '')}: {iteration.final_kind}. {why_final(iteration)}"
 
 
 def first_sentence(text: str) -> str:
@@ -113,7 +110,8 @@ def steps_table(iteration: IterationTrace) -> Table:
     for place, step in enumerate(iteration.steps, start=1):
         token = quote(iteration.texts.get(step.token_id, f"<{step.token_id}>"))
         tested = f"final token {token}" if step.child_id is None else f"node {step.child_id} {token}"
-        outcome = "chosen" if step.kind == "choice" or step.child_id is None else _outcome(step.accepted)
+        outcome = "accepted" if step.accepted else "rejected"
+        outcome = "chosen" if step.kind == "choice" or step.child_id is None else outcome
         outcome += ", not committed" if outcome != "rejected" and step.node_id in late else ""
         kind = f"match against node {step.rival_id}" if step.kind == "match" else step.kind
         chance, drawn = number(step.acceptance_probability, 3), number(step.drawn, 3)
@@ -123,10 +121,6 @@ def steps_table(iteration: IterationTrace) -> Table:
     if any(step.node_id in late for step in iteration.steps):
         note = f"What was decided at the end of the text and after it was not committed: {end_words(iteration)}."
     return Table("Tests of the verifier, in order", heads, tuple(rows), note)
-
-
-def _outcome(accepted: bool) -> str:
-    return "accepted" if accepted else "rejected"
 
 
 def mask_table(iteration: IterationTrace) -> Table:

@@ -62,10 +62,8 @@ class Span:
 
 def text_spans(run: RunTrace, current: int) -> tuple[Span, ...]:
     """Spans of prompt and output."""
-    spans = [Span(text, visible(text), "prompt", None, None, False) for text in run.prompt_texts]
-    for iteration in run.iterations:
-        spans += iteration_spans(iteration, iteration.index == current)
-    return tuple(spans)
+    prompt = [Span(text, visible(text), "prompt", None, None, False) for text in run.prompt_texts]
+    return (*prompt, *(span for each in run.iterations for span in iteration_spans(each, each.index == current)))
 
 
 def iteration_spans(iteration: IterationTrace, current: bool = False) -> list[Span]:
@@ -150,7 +148,7 @@ def cache_strips(iteration: IterationTrace) -> tuple[CacheStrip, ...]:
 
 
 def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
-    """The end of the text that the cache does not hold: the token chosen last, and leaves that the draft never read."""
+    """The end of the text without a row: the token chosen last, and leaves that the draft never read."""
     missing = iteration.prefix_length + len(iteration.committed_ids) - kv.rows_before - len(kv.kept_from)
     if missing <= 0 or not iteration.committed_texts:
         return ""
@@ -171,23 +169,16 @@ def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStr
     after = tuple(
         Cell(place, nodes.get(row, COMMITTED), True, row != place and not kv.rebuilt) for row, place in goes_to.items()
     )
-    not_drawn = 0
-    if len(written) > MAX_CELLS:
-        shown = [cell for cell in written if cell.kept]
-        freed = [cell for cell in written if not cell.kept]
-        room = max(MAX_CELLS - len(shown), 0)
-        not_drawn = len(freed) - len(freed[:room])
-        written = sorted([*shown, *freed[:room]], key=lambda cell: cell.row)
-    note, rest = _note(kv, after), _rest(iteration, kv)
-    return CacheStrip(model, kv.rows_before, tuple(written), after, not_drawn, kv.rebuilt, note, rest)
-
-
-def _note(kv: KVTrace, after: tuple[Cell, ...]) -> str:
-    moved = sum(cell.moved for cell in after)
-    how = "recomputed by a second pass" if kv.rebuilt else f"{moved} moved" if moved else "none moved"
-    if not kv.rows_written:
-        return "no new rows"
-    return f"{len(after)} of {plural(kv.rows_written, 'new row')} kept ({how}), {kv.rows_freed:,} freed"
+    freed = [cell for cell in written if not cell.kept]
+    room = freed[: max(MAX_CELLS - len(written) + len(freed), 0)]
+    drawn = tuple(cell for cell in written if cell.kept or cell in room)
+    note = "no new rows"
+    if kv.rows_written:
+        moved = sum(cell.moved for cell in after)
+        how = "recomputed by a second pass" if kv.rebuilt else f"{moved} moved" if moved else "none moved"
+        note = f"{len(after)} of {plural(kv.rows_written, 'new row')} kept ({how}), {kv.rows_freed:,} freed"
+    not_drawn = len(written) - len(drawn)
+    return CacheStrip(model, kv.rows_before, drawn, after, not_drawn, kv.rebuilt, note, _rest(iteration, kv))
 
 
 def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
@@ -202,24 +193,21 @@ def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
                 if not chosen:
                     continue
                 color = MARKS["accepted"].color if kept else GREY
+                few, fill = len(cells) <= 40, with_alpha(color, 0.45) if kept else color
+                symbol = {"symbol": "square" if kept else "square-open", "size": 20 if few else 8}
                 figure.add_scatter(
                     x=[cell.row for cell in chosen],
                     y=[name] * len(chosen),
-                    mode="markers+text" if len(cells) <= 40 else "markers",
+                    mode="markers+text" if few else "markers",
                     text=["c" if cell.node_id < 0 else str(cell.node_id) for cell in chosen],
                     textfont={"size": 10},
                     customdata=[cell.node_id for cell in chosen],
                     hovertext=[_hover(iteration, cell) for cell in chosen],
                     hovertemplate="%{hovertext}<extra></extra>",
-                    marker={
-                        "symbol": "square" if kept else "square-open",
-                        "size": 20 if len(cells) <= 40 else 8,
-                        "color": with_alpha(color, 0.45) if kept else color,
-                        "line": {"color": color, "width": 1},
-                    },
+                    marker=symbol | {"color": fill, "line": {"color": color, "width": 1}},
                     name="kept" if kept else "freed",
                     legendgroup=str(kept),
-                    showlegend=name.endswith("written") and name.startswith("target"),
+                    showlegend=name == "target, written",
                 )
     figure.update_layout(height=130 + 44 * len(labels))
     style(figure, dark)
@@ -290,12 +278,7 @@ def mask_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
     return figure
 
 
-ORDER_WORDS: dict[str, str] = {
-    "run": "run",
-    "breadth": "BFS",
-    "depth": "DFS",
-    "heavy": "heavy path",
-}
+ORDER_WORDS: dict[str, str] = {"run": "run", "breadth": "BFS", "depth": "DFS", "heavy": "heavy path"}
 ORDER_TOLD: dict[str, str] = {"run": "The order of the verification pass.", **NODE_ORDERS}
 
 
@@ -323,11 +306,8 @@ def row_orders(iteration: IterationTrace, mask: TreeMask | None = None) -> tuple
     """The order of the pass if it is none of the usual ones, then breadth-first, depth-first and heavy path."""
     mask = mask or tree_mask(iteration)
     parents = {node: iteration.nodes[node].parent_id for node in mask.order} if iteration.nodes else {0: -1}
-    usual = {
-        "breadth": breadth_first(parents),
-        "depth": depth_first(parents),
-        "heavy": depth_first(parents, heavy=True),
-    }
+    depth, heavy = (depth_first(parents, heavy=heavy) for heavy in (False, True))
+    usual = {"breadth": breadth_first(parents), "depth": depth, "heavy": heavy}
     used = next((name for name, rows in usual.items() if rows == mask.order), "run")
     named = usual if used != "run" else {"run": mask.order} | usual
     cells = np.nonzero(mask.allowed)

@@ -6,6 +6,7 @@ GPU, the draft has one time. What no phase claims is `other`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from decoding.trace.records import PHASES, IterationTrace
 from viz.explain.iteration import why_final
@@ -34,11 +35,6 @@ def tree_s(iteration: IterationTrace) -> float:
     return max(times.draft_s - forwards_s(iteration), 0.0) + (0.0 if prunes(iteration) else times.prune_s)
 
 
-def tree_words(iteration: IterationTrace) -> str:
-    """What `tree_s` is the time of."""
-    return TREE if forwards_s(iteration) > 0 else WHOLE
-
-
 def time_rows(iteration: IterationTrace) -> list[tuple[str, str, float]]:
     """Key, words and seconds of what took time, in order; keys are those of the phases, `rebuild` and `other`."""
     if not iteration.timed:
@@ -53,7 +49,8 @@ def time_rows(iteration: IterationTrace) -> list[tuple[str, str, float]]:
     rows = []
     for name, value in seconds.items():
         if name == "draft":
-            rows += [("draft", FORWARDS, forwards_s(iteration)), ("tree", tree_words(iteration), tree_s(iteration))]
+            beside = TREE if forwards_s(iteration) > 0 else WHOLE
+            rows += [("draft", FORWARDS, forwards_s(iteration)), ("tree", beside, tree_s(iteration))]
         elif name != "prune" or prunes(iteration):
             rows.append((name, PHASE_WORDS[name], value))
     rows.append(("other", PHASE_WORDS["other"], max(times.total_s - sum(row[2] for row in rows), 0.0)))
@@ -97,8 +94,8 @@ class Shown:
 
 def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase, ...]:
     """Phases of an iteration in order, only those that its method has."""
-    known, phases = Known(iteration), [*_draft_phases(iteration, shown)]
-    resting, decided = (tuple(state(known, entry) for entry in shown) for state in (_resting, _decided))
+    known, phases = Known(iteration), _draft_phases(iteration, shown)
+    resting, decided = (tuple(_state(known, entry, late) for entry in shown) for late in (False, True))
     if phases:
         phases.append(_tree(iteration, shown))
     if iteration.drafted and prunes(iteration):
@@ -111,26 +108,16 @@ def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase,
     return tuple(phases if iteration.timed else (replace(phase, seconds=None) for phase in phases))
 
 
-def _resting(known: Known, entry: Shown) -> str:
-    """State between drafting and the verdict: everything is there, the final token is not."""
+def _state(known: Known, entry: Shown, decided: bool) -> str:
+    """State of a scene node once the verifier has decided, or before: everything is there, the final token is not."""
     if entry.role == "final":
-        return "hidden"
+        return known.iteration.final_kind if decided else "hidden"
     if entry.role in ("root", "fold"):
         return entry.role
     node = known.iteration.nodes[entry.members[0]]
     if node.pruned:
         return removed_state(known, node.node_id)
-    return "not_verified" if node.verdict == "not_verified" else "drafted"
-
-
-def _decided(known: Known, entry: Shown) -> str:
-    """State of a scene node once the verifier has decided."""
-    if entry.role == "final":
-        return known.iteration.final_kind
-    if entry.role in ("fold", "root"):
-        return entry.role
-    node = known.iteration.nodes[entry.members[0]]
-    return removed_state(known, node.node_id) if node.pruned else node.verdict
+    return node.verdict if decided or node.verdict == "not_verified" else "drafted"
 
 
 def removed_state(known: Known, node_id: int) -> str:
@@ -172,50 +159,45 @@ def _draft_phases(iteration: IterationTrace, shown: Sequence[Shown]) -> list[Pha
 
 
 def _draft_caption(iteration: IterationTrace, new: list, group: list[int], seconds: float | None) -> str:
-    parents = {node.parent_id for node in new}
     best = max(new, key=lambda node: node.path_probability)
     depths = sorted({node.depth for node in new})
     where = f"depth {depths[0]}" if len(depths) == 1 else f"depths {depths[0]} to {depths[-1]}"
     took = f" in {duration(seconds)}" if seconds is not None else ""
-    forwards = "Draft forward" if len(group) == 1 else f"{len(group)} draft forwards"
-    number_of = f" {group[0] + 1}" if len(group) == 1 else ""
-    if iteration.draft_forwards == 0:
-        forwards, number_of = "The drafter, without a model,", ""
-    added = f"{forwards}{number_of} adds {plural(len(new), 'node')} at {where}"
-    best_path = f"the likeliest path now ends in {quote(best.text)} at {number(best.path_probability, 3)}"
-    return f"{added} under {plural(len(parents), 'parent')}{took}; {best_path}."
+    who = f"Draft forward {group[0] + 1}" if len(group) == 1 else f"{len(group)} draft forwards"
+    who = who if iteration.draft_forwards else "The drafter, without a model,"
+    return (
+        f"{who} adds {plural(len(new), 'node')} at {where} under {plural(len({n.parent_id for n in new}), 'parent')}"
+        f"{took}; the likeliest path now ends in {quote(best.text)} at {number(best.path_probability, 3)}."
+    )
 
 
 def _tree(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
     """What drafting does beside its forwards: the rest of its time, so that the phases add up to all of it."""
-    whole_s, beside_s = forwards_s(iteration) + tree_s(iteration), tree_s(iteration)
+    forwards, beside = forwards_s(iteration), tree_s(iteration)
     caption = f"The tree has {plural(iteration.drafted, 'node')}"
     if not iteration.timed:
         caption += "."
-    elif forwards_s(iteration) > 0:
-        forwards = plural(len(iteration.times.draft_levels_s), "draft forward")
+    elif forwards > 0:
+        count = plural(len(iteration.times.draft_levels_s), "draft forward")
         caption += (
-            f": choosing and keeping them took {duration(beside_s)} beside the {forwards}; with the "
-            f"{duration(forwards_s(iteration))} of those, drafting took {duration(whole_s)}."
+            f": choosing and keeping them took {duration(beside)} beside the {count}; with the {duration(forwards)} "
+            f"of those, drafting took {duration(forwards + beside)}."
         )
     else:
-        caption += f"; drafting took {duration(whole_s)} in all, its forwards not timed one by one."
+        caption += f"; drafting took {duration(beside)} in all, its forwards not timed one by one."
     levels = appearance_levels(iteration)
     states = tuple(_drafted_state(entry, levels, [max(levels) + 1]) for entry in shown)
-    return Phase("tree", tree_words(iteration).capitalize(), beside_s, caption, DRAFT_DETAIL, states)
+    title = (TREE if forwards > 0 else WHOLE).capitalize()
+    return Phase("tree", title, beside, caption, DRAFT_DETAIL, states)
 
 
 def _drafted_state(entry: Shown, levels: list[int], group: list[int]) -> str:
-    if entry.role == "final":
-        return "hidden"
     if entry.role == "root":
         return "root"
-    first = min(levels[member] for member in entry.members)
+    first = min(levels[member] for member in entry.members) if entry.role != "final" else inf
     if first > group[-1]:
         return "hidden"
-    if entry.role == "fold":
-        return "fold"
-    return "new" if first >= group[0] else "drafted"
+    return "fold" if entry.role == "fold" else "new" if first >= group[0] else "drafted"
 
 
 def _prune(known: Known, states: tuple[str, ...]) -> Phase:
@@ -254,11 +236,10 @@ def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 
 def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
-    accepted = len(iteration.accepted)
     tests = sum(step.child_id is not None for step in iteration.steps)
-    caption = f"{accepted} of {plural(iteration.verified, 'node')} accepted"
-    caption += f" after {plural(tests, 'test')}. " if tests else ". "
-    caption += why_final(iteration)
+    after = f" after {plural(tests, 'test')}" if tests else ""
+    accepted = f"{len(iteration.accepted)} of {plural(iteration.verified, 'node')} accepted"
+    caption = f"{accepted}{after}. {why_final(iteration)}"
     if not iteration.drafted:
         caption = f"Nothing was drafted: the target's own token {quote(iteration.final_text or '')} is next."
     return Phase("select", "Select", iteration.times.select_s, caption, BOTH_DETAIL, states)

@@ -5,9 +5,12 @@ What stays empty below a bar is the probability that the draft left to tokens it
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from decoding.trace.records import IterationTrace, NodeTrace
+import networkx as nx
+import numpy as np
+
+from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
 from viz.explain.known import target_of, target_shown
 from viz.formats import number, plural
@@ -15,73 +18,39 @@ from viz.scope.phases import FINAL_ID, Phase, Shown, phases_of
 from viz.tokens import columns, visible
 
 
-@dataclass(slots=True)
-class _Contour:
-    """Lowest and highest row at each depth of a subtree, deepest first, all shifted by `offset`."""
-
-    low: list[float]
-    high: list[float]
-    offset: float
-
-
-def tidy_rows(parents: Sequence[int], heights: Sequence[float] | None = None) -> list[float]:
-    """Row of each node so that nodes of one depth keep apart and a parent stands amid its children. O(n).
+def tidy_rows(tree: nx.DiGraph, heights: Sequence[float] | None = None) -> list[float]:
+    """Row of each node so that nodes of one depth keep apart and a parent stands amid its children.
 
     Args:
-        parents: parent index of each node, -1 for the root at index 0; parents come before children.
+        tree: nodes 0 (the root) to n - 1 in this order, parents before children, edges from parent to child.
         heights: rows that a node needs for itself; 1 each by default.
 
-    Subtrees are pushed together until they touch at some depth; each push walks only the depths that both have,
-    which makes the sum over all pushes linear.
+    Subtrees are pushed together until they touch at some depth.
     """
-    count = len(parents)
-    if not count:
+    if not tree:
         return []
-    heights = heights or [1.0] * count
-    children: list[list[int]] = [[] for _ in range(count)]
-    for node in range(1, count):
-        children[parents[node]].append(node)
-    shift = [0.0] * count
-    contours: list[_Contour | None] = [None] * count
-    for node in range(count - 1, -1, -1):
-        half = heights[node] / 2
-        if not children[node]:
-            contours[node] = _Contour([-half], [half], 0.0)
-            continue
-        forest = contours[children[node][0]]
-        placed = [0.0]
-        for child in children[node][1:]:
-            forest, moved = _push(forest, contours[child])
-            placed.append(moved)
-        middle = (placed[0] + placed[-1]) / 2
-        for child, row in zip(children[node], placed, strict=True):
-            shift[child] = row - middle
-            contours[child] = None
-        forest.offset -= middle
-        forest.low.append(-half - forest.offset)
-        forest.high.append(half - forest.offset)
-        contours[node] = forest
-    rows = [0.0] * count
-    for node in range(1, count):
-        rows[node] = rows[parents[node]] + shift[node]
+    heights = heights or [1.0] * len(tree)
+    shift = [0.0] * len(tree)
+    # Lowest and highest row at each depth of a subtree, its root first, as seen from that root.
+    contours: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for node in nx.dfs_postorder_nodes(tree, 0):
+        low, high = np.empty(0), np.empty(0)
+        for child in tree[node]:
+            lower, upper = contours.pop(child)
+            shared = min(len(high), len(lower))
+            shift[child] = float((high[:shared] - lower[:shared]).max()) if shared else 0.0
+            low = np.concatenate([low, lower[len(low) :] + shift[child]])
+            high = np.concatenate([upper + shift[child], high[len(upper) :]])
+        middle = max((shift[child] for child in tree[node]), default=0.0) / 2
+        for child in tree[node]:
+            shift[child] -= middle
+        half = [heights[node] / 2]
+        contours[node] = np.concatenate([np.negative(half), low - middle]), np.concatenate([half, high - middle])
+    rows = [0.0] * len(tree)
+    for parent, child in nx.bfs_edges(tree, 0):
+        rows[child] = rows[parent] + shift[child]
     lowest = min(row - height / 2 for row, height in zip(rows, heights, strict=True))
     return [row - lowest for row in rows]
-
-
-def _push(forest: _Contour, subtree: _Contour) -> tuple[_Contour, float]:
-    """Move a subtree below a forest until they touch; the joined contour and how far the subtree moved."""
-    shared = min(len(forest.high), len(subtree.low))
-    moved = max(
-        forest.high[-level] + forest.offset - subtree.low[-level] - subtree.offset for level in range(1, shared + 1)
-    )
-    subtree.offset += moved
-    if len(forest.high) >= len(subtree.high):
-        for level in range(1, shared + 1):
-            forest.high[-level] = subtree.high[-level] + subtree.offset - forest.offset
-        return forest, moved
-    for level in range(1, shared + 1):
-        subtree.low[-level] = forest.low[-level] + forest.offset - subtree.offset
-    return subtree, moved
 
 
 DRAW_ALL = 300
@@ -107,12 +76,7 @@ def drawn_nodes(iteration: IterationTrace, selected: int | None, unfolded: Colle
     wanted = important_nodes(iteration, selected) | {node.node_id for node in nodes if node.parent_id in opened}
     likeliest = sorted(range(len(nodes)), key=lambda i: (-nodes[i].path_probability, i))
     wanted |= set(likeliest[:DRAW_WHEN_FOLDED])
-    keep: set[int] = set()
-    for node_id in wanted:
-        while node_id >= 0 and node_id not in keep:
-            keep.add(node_id)
-            node_id = nodes[node_id].parent_id
-    return keep
+    return wanted.union(*(iteration.path(node_id) for node_id in wanted))
 
 
 def important_nodes(iteration: IterationTrace, selected: int | None) -> set[int]:
@@ -127,73 +91,32 @@ def important_nodes(iteration: IterationTrace, selected: int | None) -> set[int]
     return chosen
 
 
-def folded_nodes(nodes: tuple[NodeTrace, ...], keep: set[int]) -> dict[int, tuple[int, ...]]:
-    """Hidden nodes by the nearest drawn ancestor."""
-    owner = [0] * len(nodes)
-    folds: dict[int, list[int]] = {}
-    for node in nodes:
-        if node.node_id in keep:
-            owner[node.node_id] = node.node_id
-            continue
-        owner[node.node_id] = owner[node.parent_id]
-        folds.setdefault(owner[node.node_id], []).append(node.node_id)
-    return {parent: tuple(members) for parent, members in folds.items()}
-
-
 TEXT_COLUMNS = 20
 # One letter per state: "o" for the root, the others speak for themselves.
 STATES = {"root": "o", "accepted": "a", "rejected": "r", "not_reached": "n", "not_verified": "v"}
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """One bar per node, in the order of ids.
-
-    Attributes:
-        depths: column of each node. tops: upper edge, 0 to 1. heights: path probability.
-    """
-
-    depths: tuple[int, ...]
-    tops: tuple[float, ...]
-    heights: tuple[float, ...]
-
-
-def bars(iteration: IterationTrace) -> Bars:
-    """Bars of all nodes: siblings stand below each other in the order of ids, from their parent's upper edge on."""
-    tops, heights = [], []
-    used: list[float] = []
-    for node in iteration.nodes:
-        height = node.path_probability
-        if node.parent_id < 0:
-            top = 0.0
-        else:
-            top = tops[node.parent_id] + used[node.parent_id]
-            used[node.parent_id] += height
-        tops.append(top)
-        heights.append(height)
-        used.append(0.0)
-    return Bars(tuple(node.depth for node in iteration.nodes), tuple(tops), tuple(heights))
-
-
 def overview_data(iteration: IterationTrace) -> dict:
-    """The bars as plain lists for the component, with state and visible text of each node."""
-    made, gone = bars(iteration), iteration.forced_out
+    """The bars as plain lists for the component, with state and visible text of each node.
+
+    Siblings stand below each other in the order of ids, from their parent's upper edge on; all of it is 0 to 1 high.
+    """
+    nodes, forced_out = iteration.nodes, iteration.forced_out
+    tops, used = [], [0.0] * len(nodes)
+    for node in nodes:
+        tops.append(tops[node.parent_id] + used[node.parent_id] if tops else 0.0)
+        if node.node_id:
+            used[node.parent_id] += node.path_probability
+    states = ["f" if n.node_id in forced_out else "p" if n.pruned else STATES[n.verdict] for n in nodes]
     return {
-        "depths": list(made.depths),
-        "tops": [round(top, 5) for top in made.tops],
-        "heights": [round(height, 5) for height in made.heights],
-        "parents": [node.parent_id for node in iteration.nodes],
-        "states": "".join(_state(node, gone) for node in iteration.nodes),
-        "tokens": [visible(node.text, TEXT_COLUMNS) for node in iteration.nodes],
-        "count": max(len(iteration.nodes) - 1, 0),
+        "depths": [node.depth for node in nodes],
+        "tops": [round(top, 5) for top in tops],
+        "heights": [round(node.path_probability, 5) for node in nodes],
+        "parents": [node.parent_id for node in nodes],
+        "states": "".join(states),
+        "tokens": [visible(node.text, TEXT_COLUMNS) for node in nodes],
+        "count": max(len(nodes) - 1, 0),
     }
-
-
-def _state(node: NodeTrace, forced_out: Collection[int]) -> str:
-    """One letter for what became of a node."""
-    if node.node_id in forced_out:
-        return "f"
-    return "p" if node.pruned else STATES[node.verdict]
 
 
 LABEL_COLUMNS = 14
@@ -214,7 +137,7 @@ class SceneNode:
         draft, both, position: the numbers beside the text: draft probability, draft -> target, row of the pass.
         width: line width of the edge to it, 0 to 1 (path probability).
         folded: nodes that this mark stands for, 0 if it is a node itself.
-        multiplicity: how often an i.i.d. drafter drew it. chars: width of its text in characters.
+        multiplicity: how often an i.i.d. drafter drew it.
     """
 
     node_id: int
@@ -231,7 +154,11 @@ class SceneNode:
     width: float
     folded: int
     multiplicity: int
-    chars: int = 0
+
+    @property
+    def chars(self) -> int:
+        """Width of its text in characters; the small numbers below the label count four fifths."""
+        return max(columns(self.label), -(-4 * max(columns(self.both), columns(self.position)) // 5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,29 +197,34 @@ def build_scene(
     """The scene of an iteration; the children of nodes in `unfolded` and the way to `selected` are never folded."""
     nodes = iteration.nodes
     keep = drawn_nodes(iteration, selected, unfolded)
-    folds = folded_nodes(nodes, keep)
+    folds: dict[int, list[int]] = {}
+    for hidden in sorted({node.node_id for node in nodes} - keep):
+        owner = next(above for above in reversed(iteration.path(hidden)) if above in keep)
+        folds.setdefault(owner, []).append(hidden)
     entries = _entries(iteration, keep, folds)
     important = important_nodes(iteration, selected)
     label_all = len(nodes) - 1 <= LABEL_ALL
     labelled = [label_all or role in ("final", "root") or node_id in important for node_id, _, role in entries]
     index_of = {node_id: place for place, (node_id, _, _) in enumerate(entries)}
-    parents = [-1 if parent < 0 else index_of[parent] for _, parent, _ in entries]
-    roles = [role for _, _, role in entries]
-    heights = _heights(iteration, entries, label_all)
-    rows = tidy_rows(parents, heights)
-    depths: list[int] = []
-    for parent in parents:
-        depths.append(0 if parent < 0 else depths[parent] + 1)
-    shown = [Shown(folds[fold_parent(i)] if role == "fold" else (i,), role) for i, _, role in entries]
+    # The selection has no say in the heights: choosing a node must not move the others.
+    settled = important_nodes(iteration, None)
+    heights = [1.0 if label_all or role != "node" or node in settled else QUIET_ROW for node, _, role in entries]
+    tree = nx.DiGraph()
+    tree.add_nodes_from(range(len(entries)))
+    tree.add_edges_from((index_of[parent], place) for place, (_, parent, _) in enumerate(entries) if place)
+    rows, depths = tidy_rows(tree, heights), nx.shortest_path_length(tree, 0)
+    shown = [Shown(tuple(folds[fold_parent(i)]) if role == "fold" else (i,), role) for i, _, role in entries]
     phases = phases_of(iteration, shown)
     states = phases[-1].states
-    bare = [
+    made = tuple(
         _scene_node(iteration, entry, depths[i], rows[i], labelled[i], states[i], shown[i])
         for i, entry in enumerate(entries)
-    ]
-    made = tuple(replace(node, chars=_chars(node)) for node in bare)
+    )
+    widths = [0] * (max(depths.values()) + 1)
+    for node in made:
+        if node.labelled or node.folded:
+            widths[node.depth] = max(widths[node.depth], node.chars)
     hidden = sum(len(members) for members in folds.values())
-    unlabelled = sum(role == "node" and not flag for role, flag in zip(roles, labelled, strict=True))
     return Scene(
         scene_id=scene_id,
         title=title,
@@ -300,19 +232,13 @@ def build_scene(
         nodes=made,
         phases=phases,
         rows=max((row + height / 2 for row, height in zip(rows, heights, strict=True)), default=1.0),
-        column_chars=_column_chars(made),
+        column_chars=tuple(widths),
         total=max(len(nodes) - 1, 0),
         hidden=hidden,
-        unlabelled=unlabelled,
+        unlabelled=sum(role == "node" and not flag for (*_, role), flag in zip(entries, labelled, strict=True)),
         note=_note(iteration, hidden),
         default_selected=_default_selected(iteration, keep),
     )
-
-
-def _heights(iteration: IterationTrace, entries: list[tuple[int, int, str]], label_all: bool) -> list[float]:
-    """Rows that each entry takes. The selection has no say in them: choosing a node must not move the others."""
-    settled = important_nodes(iteration, None)
-    return [1.0 if label_all or role != "node" or node_id in settled else QUIET_ROW for node_id, _, role in entries]
 
 
 def _entries(iteration: IterationTrace, keep: set[int], folds: dict) -> list[tuple[int, int, str]]:
@@ -367,21 +293,6 @@ def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state:
     )
 
 
-def _chars(node: SceneNode) -> int:
-    """Width of a node's text; the small numbers below it count four fifths."""
-    small = -(-4 * max(columns(node.both), columns(node.position)) // 5)
-    return max(columns(node.label), small)
-
-
-def _column_chars(nodes: tuple[SceneNode, ...]) -> tuple[int, ...]:
-    """Widest text of each column."""
-    widths = [0] * (max(node.depth for node in nodes) + 1)
-    for node in nodes:
-        if node.labelled or node.folded:
-            widths[node.depth] = max(widths[node.depth], node.chars)
-    return tuple(widths)
-
-
 def _note(iteration: IterationTrace, hidden: int) -> str:
     """How many nodes there are and how many of them are not drawn one by one."""
     if not iteration.nodes:
@@ -401,7 +312,7 @@ def _default_selected(iteration: IterationTrace, keep: set[int]) -> int:
 
 def scene_to_json(scene: Scene) -> dict:
     """The scene as plain dicts and lists, ready for the component."""
-    nodes = [plain(node) for node in scene.nodes]
+    nodes = [plain(node) | {"chars": node.chars} for node in scene.nodes]
     for node in nodes:
         node["row"], node["width"] = round(node["row"], 3), round(node["width"], 4)
     return plain(scene) | {"nodes": nodes, "phases": [plain(phase) for phase in scene.phases]}
