@@ -7,10 +7,9 @@ import streamlit as st
 from decoding.papers import EXHIBITS
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import show_error
-from pages.ui.papers.exhibits import draw_legend, draw_list, looked_at
 from pages.ui.papers.rows import judgement, kept_rows, known_outcomes
 from pages.ui.papers.run import at_work, work_of
-from pages.ui.papers.view import STYLE, draw_exhibit, source_key
+from pages.ui.papers.view import STYLE, draw_exhibit, draw_list, looked_at, source_key
 
 FIRST_S, MORE_S = 0.4, 0.6  # of judging before the page is drawn, and of every look after that
 
@@ -30,7 +29,6 @@ def main() -> None:
     left, right = st.columns([1, 3.3], gap="medium")
     with left.container(key="papers_list", gap=None):
         draw_list(outcomes, running, chosen)
-        draw_legend()
     with right:
         draw_exhibit(shown, kept, running)
     # A run has a clock of its own: of two only one may ask for the whole page.

@@ -2,14 +2,15 @@
 
 import streamlit as st
 
+from decoding.experiments.experiment import FollowedExperiment, experiments
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import need_torch
 from pages.ui.sweep.form import draw_form
 from pages.ui.sweep.runs import show_opened
-from pages.ui.sweep.view import PAGE, STYLE, draw_experiment, entry_words, followed_experiments
+from pages.ui.sweep.view import PAGE, STYLE, draw_experiment, entry_words
 
 setup("Sweep")
 st.html(STYLE)
 need_torch()
 show_opened()
-PAGE.watch(followed_experiments, entry_words, draw_form, draw_experiment)
+PAGE.watch(lambda: PAGE.followed(experiments(), FollowedExperiment), entry_words, draw_form, draw_experiment)

@@ -20,11 +20,10 @@ from decoding.experiments.rows import SCHEMA, with_settings
 from decoding.experiments.sweep import run_grid
 from decoding.jobs.job import STOP, Job, Status
 from decoding.models.pair import embedded_pair
-from pages.ui.sweep.charts import HEAT, LINES, PARALLEL, RUNS, picked_place
-from pages.ui.sweep.form import folder_for
-from pages.ui.sweep.grid import samplings_of, values_of
+from pages.ui.sweep.form import folder_for, samplings_of, values_of
 from pages.ui.sweep.runs import run_words
 from pages.ui.sweep.sentences import asked_words, base_label, with_labels
+from pages.ui.sweep.view import HEAT, LINES, PARALLEL, RUNS, picked_place
 from tests.helpers.experiments import made_experiment, made_row, made_rows
 from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import ROOT, finish, open_page, sentences

@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 
 import streamlit as st
 
+from decoding.common.errors import DraftscopeError
+from decoding.compare.comparison import Contestant
 from decoding.compare.contestants import format_contestant
 from decoding.compare.scoreboard import Score, score
 from decoding.sampling.sampling import Sampling
@@ -14,9 +16,10 @@ from decoding.trace.exports import csv_table
 from decoding.trace.metrics import RunMetrics
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
-from pages.ui.common.worker import run_now
-from pages.ui.compare.plan import Outcome, compute_trees, drafting
-from pages.ui.compare.results import label_of, same_words
+from pages.ui.common.models import manager
+from pages.ui.common.worker import Job, run_now
+from pages.ui.compare.plan import Outcome
+from pages.ui.compare.results import same_words
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.controls import OWN_TEXT
 from viz.formats import duration, plural
@@ -31,16 +34,6 @@ CONTEXT_TOKENS = 14
 
 def draw_outputs(scores: tuple[Score, ...], outcome: Outcome) -> None:
     """Outputs side by side: who wrote each token, and where an output first parts from the reference."""
-    st.html(legend_html())
-    columns = 2 if len(scores) in (2, 4) else 3
-    for row in range(0, len(scores), columns):
-        for place, entry in zip(st.columns(columns), scores[row : row + columns], strict=False):
-            with place.container(border=True):
-                _draw_output(entry, outcome)
-
-
-def legend_html() -> str:
-    """What the lines under the tokens say, and what a text is checked against."""
     about = {
         "drafted": ("drafted and accepted", ""),
         "bonus": ("bonus", ": the target's token behind a leaf"),
@@ -51,12 +44,17 @@ def legend_html() -> str:
     items = [f'<span><span style="{lines[name]}">{word}</span>{rest}</span>' for name, (word, rest) in about.items()]
     items.append("<span>bold and framed: first difference from the reference</span>")
     style = "font-size:0.84rem;display:flex;flex-wrap:wrap;gap:0.3rem 1.4rem"
-    return f'<div style="{style}">{"".join(items)}</div>'
+    st.html(f'<div style="{style}">{"".join(items)}</div>')
+    columns = 2 if len(scores) in (2, 4) else 3
+    for row in range(0, len(scores), columns):
+        for place, entry in zip(st.columns(columns), scores[row : row + columns], strict=False):
+            with place.container(border=True):
+                _draw_output(entry, outcome)
 
 
 def _draw_output(entry: Score, outcome: Outcome) -> None:
     reference = outcome.comparison.contestants[outcome.comparison.reference].label
-    st.markdown(f"**{escape_markdown(label_of(entry))}** · {escape_markdown(same_words(entry))}")
+    st.markdown(f"**{escape_markdown(entry.contestant.label)}** · {escape_markdown(same_words(entry))}")
     position = entry.difference.position if entry.difference else None
     results = outcome.comparison.of(outcome.comparison.contestants.index(entry.contestant))
     run = next((result.run for result in results if result.run), None)
@@ -70,7 +68,13 @@ def _draw_output(entry: Score, outcome: Outcome) -> None:
             spans = [replace(span, current=number == position) for number, span in enumerate(spans)]
             st.html(text_html(spans))
         else:
-            st.html(plain_html([outcome.texts[token] for token in entry.output_ids], position))
+            pieces = []
+            for number, text in enumerate(outcome.texts[token] for token in entry.output_ids):
+                weight = ' style="font-weight:700;outline:1px solid"' if number == position else ""
+                line = "<br>" if text.endswith("\n") else ""
+                pieces.append(f"<span{weight}>{html.escape(visible(text))}</span>{line}")
+            style = "font-family:monospace;line-height:1.9;overflow-wrap:anywhere"
+            st.html(f'<div style="{style}">{"<wbr>".join(pieces)}</div>')
     if drafts:
         counts = provenance_counts(spans)
         st.caption(", ".join(f"{count} {name}" for name, count in counts.items() if count))
@@ -82,19 +86,10 @@ def _draw_output(entry: Score, outcome: Outcome) -> None:
         st.caption(escape_markdown(f"Against {reference}: {entry.difference.explanation}"))
 
 
-def plain_html(texts: list[str], bold: int | None) -> str:
-    """Output tokens without provenance, escaped; one may be bold."""
-    pieces = []
-    for number, text in enumerate(texts):
-        weight = ' style="font-weight:700;outline:1px solid"' if number == bold else ""
-        pieces.append(f"<span{weight}>{html.escape(visible(text))}</span>" + ("<br>" if text.endswith("\n") else ""))
-    body = "<wbr>".join(pieces)
-    return f'<div style="font-family:monospace;line-height:1.9;overflow-wrap:anywhere">{body}</div>'
-
-
 def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
     """Every drafting method's tree on one prefix of the text; the slider chooses the prefix."""
-    contestants = drafting(outcome)
+    # Outside baselines show no tree of ours, autoregressive has none.
+    contestants = [c for c in outcome.comparison.contestants if c.method and c.method.drafter.uses_draft_model]
     results = outcome.comparison.of(outcome.comparison.reference)
     output = results[0].output_ids if results else ()
     if not contestants:
@@ -110,9 +105,15 @@ def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
             "Prefix: the prompt and this many output tokens", 0, most, key="compare_prefix", persist_state="session"
         )
     st.html(_prefix_html(outcome, output, length))
-    trees = _trees_at(outcome, length)
-    if trees is None:
+    if length not in outcome.trees:
+        with guarded():
+            trees = run_now("Drafting on this prefix", lambda job: _compute_trees(outcome, contestants, length, job))
+            while len(outcome.trees) >= KEPT_TREES:
+                outcome.trees.pop(next(iter(outcome.trees)))
+            outcome.trees[length] = trees
+    if length not in outcome.trees:
         return
+    trees = outcome.trees[length]
     columns = min(len(trees), 2)  # three beside each other would cut trees off on a small screen
     pairs = list(zip(contestants, trees, strict=True))
     for row in range(0, len(pairs), columns):
@@ -121,30 +122,33 @@ def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
                 number = contestants.index(contestant)
                 scene = f"{outcome.key}:{length}:{number}"
                 lone_tree(tree, f"compare_tree_{number}", TREE_HEIGHT, scene, title=contestant.label)
-                st.caption(escape_markdown(tree_words(tree)))
+                final = f" + {tree.final_kind}" if tree.final_kind != "none" else ""
+                words = f"{tree.drafted} drafted · {tree.verified} verified · {len(tree.accepted)} accepted{final}"
+                words += f" · {plural(tree.draft_forwards, 'forward')} · {duration(tree.times.total_s)}"
+                st.caption(escape_markdown(words))
     st.caption(
         "One iteration of each method on the same text, each measured once, with the settings it starts with (history "
         "adaptation has moved nothing yet). Autoregressive decoding and outside baselines draft no tree of ours."
     )
 
 
-def tree_words(tree: IterationTrace) -> str:
-    """What one iteration did and cost, in a line."""
-    final = f" + {tree.final_kind}" if tree.final_kind != "none" else ""
-    return (
-        f"{tree.drafted} drafted · {tree.verified} verified · {len(tree.accepted)} accepted{final} · "
-        f"{plural(tree.draft_forwards, 'forward')} · {duration(tree.times.total_s)}"
-    )
+def _compute_trees(outcome: Outcome, contestants: list[Contestant], length: int, job: Job) -> list[IterationTrace]:
+    """The first iteration of every drafting method on prompt + `length` output tokens; call it in the worker.
 
+    Raises:
+        DraftscopeError: the pair is not in memory any more.
+    """
+    from decoding.compare.comparison import trees_on_prefix
 
-def _trees_at(outcome: Outcome, length: int) -> list[IterationTrace] | None:
-    if length not in outcome.trees:
-        with guarded():
-            trees = run_now("Drafting on this prefix", lambda job: compute_trees(outcome, length, job))
-            while len(outcome.trees) >= KEPT_TREES:
-                outcome.trees.pop(next(iter(outcome.trees)))
-            outcome.trees[length] = trees
-    return outcome.trees.get(length)
+    models = manager()
+    if models.generation != outcome.generation:
+        raise DraftscopeError("Another pair has been loaded since: run the comparison again to see trees.")
+    job.report(0, 0, "drafting")
+    output = outcome.comparison.of(outcome.comparison.reference)[0].output_ids
+    methods = [contestant.method for contestant in contestants]
+    # The first pass over a text of new length is slower whoever makes it: it is made once for nobody.
+    return trees_on_prefix(models.pair(), [methods[0], *methods], [*outcome.prompt_ids, *output[:length]],
+                           outcome.plan.sampling)[1:]  # fmt: skip
 
 
 def _prefix_html(outcome: Outcome, output: tuple[int, ...], length: int) -> str:
@@ -167,9 +171,6 @@ FIGURES = (
     "tokens_per_iteration", "drafted", "verified", "accepted", "accepted_mean", "acceptance_drafted",
     "acceptance_verified", "draft_forwards", "target_passes", "peak_memory_bytes",
 )  # fmt: skip
-
-
-_GREEDY = asdict(Sampling())
 
 
 def as_csv(outcome: Outcome) -> str:
@@ -231,8 +232,9 @@ def command(outcome: Outcome) -> str:
     words += ["--max-new-tokens", str(plan.max_new_tokens), "--repeats", str(plan.repeats)]
     # With an equals sign a text that begins with a dash is not taken for an option.
     words += ["--warmup", str(plan.warmup), f"--prompt={prompt}"]
-    sampling = asdict(plan.sampling)
-    words += [f"--{name.replace('_', '-')}={sampling[name]}" for name in sampling if sampling[name] != _GREEDY[name]]
+    greedy = asdict(Sampling())
+    for name, value in asdict(plan.sampling).items():
+        words += [f"--{name.replace('_', '-')}={value}"] if value != greedy[name] else []
     words += ["--target", settings.target, "--draft", settings.draft]
     words += ["--device", settings.device, "--dtype", settings.dtype]
     words += ["--context-length", str(settings.context_length)] if settings.context_length != 2048 else []

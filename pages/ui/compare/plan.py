@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import streamlit as st
 
-from decoding.common.errors import DraftscopeError
 from decoding.models.presets import PairSettings
 from decoding.trace.records import IterationTrace, PairInfo
 from pages.ui.common.errors import escape_markdown
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from decoding.sampling.sampling import Sampling
 
 MOST_REPEATS, MOST_WARMUP = 20, 5
+DEFAULT_REPEATS, DEFAULT_WARMUP = 3, 1
 
 
 @dataclass(frozen=True)
@@ -114,33 +114,6 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
 def pause_words(outcome: Outcome) -> str:
     """How often the comparison was interrupted."""
     return f"paused {plural(outcome.pauses, 'time')} for other sessions, outside the clock"
-
-
-def compute_trees(outcome: Outcome, length: int, job: Job) -> list[IterationTrace]:
-    """The first iteration of every drafting method on prompt + `length` output tokens; call it in the worker.
-
-    Raises:
-        DraftscopeError: the pair is not in memory any more.
-    """
-    from decoding.compare.comparison import trees_on_prefix
-
-    models = manager()
-    if models.generation != outcome.generation:
-        raise DraftscopeError("Another pair has been loaded since: run the comparison again to see trees.")
-    job.report(0, 0, "drafting")
-    output = outcome.comparison.of(outcome.comparison.reference)[0].output_ids
-    methods = [contestant.method for contestant in drafting(outcome)]
-    # The first pass over a text of new length is slower whoever makes it: it is made once for nobody.
-    return trees_on_prefix(models.pair(), [methods[0], *methods], [*outcome.prompt_ids, *output[:length]],
-                           outcome.plan.sampling)[1:]  # fmt: skip
-
-
-def drafting(outcome: Outcome) -> "list[Contestant]":
-    """Contestants that draft a tree of ours: outside baselines show none, autoregressive has none."""
-    return [c for c in outcome.comparison.contestants if c.method and c.method.drafter.uses_draft_model]
-
-
-DEFAULT_REPEATS, DEFAULT_WARMUP = 3, 1
 
 
 def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True) -> Plan:

@@ -32,18 +32,16 @@ from viz.formats import byte_size, duration, part_of, plural
 from viz.glossary import explain_term
 from viz.theme import PHASE_WORDS
 
+Cell = tuple[str, float | None]  # what stands in a cell of the table, and the number by which the best is found
+NOTHING: Cell = ("–", None)
 UNREST = 1.5
-EVEN = 0.005
-"""A speed-up this close to 1 is none."""
+EVEN = 0.005  # a speed-up this close to 1 is none
+THINNEST = 0.015
+MEDIAN_REPEAT = "Of each method the call whose tokens per second are the median of its repeats, the lower one of two."
 PAIRED = (
     "× is the median over the repeats of this method's tokens/s over those of plain decoding in the same repeat, so "
     "that drift of the machine cancels. It need not be the ratio of the two medians drawn as bars."
 )
-
-
-def label_of(entry: Score) -> str:
-    """What the screen calls a contestant."""
-    return entry.contestant.label
 
 
 def is_plain(entry: Score) -> bool:
@@ -96,7 +94,7 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
             if ratio
         ]
         against = f": {' and '.join(ratios)}" if ratios and not is_plain(best) else ""
-        fastest = f"{label_of(best)} is fastest at {best.spread_of('throughput').median:.1f} tokens/s{against}."
+        fastest = f"{best.contestant.label} is fastest at {best.spread_of('throughput').median:.1f} tokens/s{against}."
         said.append(f"{fastest}{doubt_words(best, ours)}")
     for entry in scores:
         if entry.failure:
@@ -105,7 +103,7 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
             loops = (
                 "its output repeats itself from the first iteration on" if entry.output_ids else "it was not reached"
             )
-            said.append(f"{label_of(entry)} has no figures: {loops}.")
+            said.append(f"{entry.contestant.label} has no figures: {loops}.")
         elif plain is not None and not is_plain(entry):
             said += slower_words(entry, plain)
     return said
@@ -115,7 +113,7 @@ def doubt_words(best: Score, measured: list[Score]) -> str:
     """Which contestants may be as fast as the fastest one, because some of their repeats were; empty for none."""
     slowest = min(call.throughput for call in best.calls.values())
     rivals = [
-        label_of(entry)
+        entry.contestant.label
         for entry in measured
         if entry is not best and max(call.throughput for call in entry.calls.values()) >= slowest
     ]
@@ -143,9 +141,9 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
     if ratio is None or ratio.median > 1:
         return []
     if abs(ratio.median - 1) < EVEN:
-        said = f"{label_of(entry)} is about even with {label_of(plain)} ({ratio.median:.3f}×)"
+        said = f"{entry.contestant.label} is about even with {plain.contestant.label} ({ratio.median:.3f}×)"
     else:
-        said = f"{label_of(entry)} is not faster ({ratio.median:.2f}× {label_of(plain)})"
+        said = f"{entry.contestant.label} is not faster ({ratio.median:.2f}× {plain.contestant.label})"
     if ratio.high > 1:
         said += ", though the quartiles of the repeats reach both sides of 1"
     if entry.run is None:
@@ -163,16 +161,6 @@ def slower_words(entry: Score, plain: Score) -> list[str]:
     return [f"{said} To break even, an iteration has to commit {needed}."]
 
 
-def memory_words(outcome: Outcome) -> str:
-    """What the row of peak memory counts on this device."""
-    if outcome.pair.target.device.startswith("cuda"):
-        return "Peak memory: the most bytes allocated on the GPU during the call, both models' weights included."
-    return (
-        "Peak memory on this device counts weights and key/value caches of the models that the method uses; "
-        "what Hugging Face allocates inside its own calls is not known."
-    )
-
-
 def same_words(entry: Score) -> str:
     """The identity check in a few words."""
     if entry.same_output is None:
@@ -183,10 +171,6 @@ def same_words(entry: Score) -> str:
     return f"{kind} at token {entry.difference.position + 1}"
 
 
-Cell = tuple[str, float | None]
-"""What stands in a cell of the table, and the number by which the best one is found."""
-
-NOTHING: Cell = ("–", None)
 TABLE_STYLE = """
 <style>
 .ds-table-box { overflow-x: auto; }
@@ -203,7 +187,7 @@ TABLE_STYLE = """
 
 def table_html(scores: tuple[Score, ...], outcome: Outcome) -> str:
     """Figures as rows, contestants as columns; the best of a row is bold. Everything escaped."""
-    heads = "".join(f"<th>{html.escape(label_of(entry))}</th>" for entry in scores)
+    heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in scores)
     reference = outcome.comparison.contestants[outcome.comparison.reference].label
     body = []
     for title, meaning, best, cells in _rows(scores, reference):
@@ -232,29 +216,29 @@ def _rows(scores: tuple[Score, ...], reference: str) -> list[tuple[str, str, str
         row("Tokens/s without prefill", "The same with the prefill of the models left out.", "high",
             _spread("decode_throughput")),
         row("Against autoregressive", "Tokens/s over that of our autoregressive loop, per repeat.", "high",
-            _ratio("over_autoregressive")),
+            _spread("over_autoregressive", 1, 2, "×")),
         row("Against Hugging Face generate", "Tokens/s over that of Hugging Face generate, per repeat.", "high",
-            _ratio("over_hf")),
+            _spread("over_hf", 1, 2, "×")),
         row("Iterations", "Verification passes of the target; for Hugging Face: how often tokens arrived.", "",
-            _plain("iterations", ",")),
+            _typical("iterations", ",")),
         row("Tokens per iteration", "Committed tokens / verification passes (block efficiency).", "high",
-            _plain("tokens_per_iteration", ".2f")),
+            _typical("tokens_per_iteration", ".2f")),
         row("Accepted length, mean", "Accepted drafted tokens per iteration; the bonus token is not counted.", "high",
-            _plain("accepted_mean", ".2f")),
+            _typical("accepted_mean", ".2f")),
         row("Accepted / drafted", "Accepted drafted tokens over all drafted nodes.", "high",
-            _share("acceptance_drafted", "drafted")),
+            _typical("acceptance_drafted", total="drafted")),
         row("Accepted / verified", "Accepted drafted tokens over the nodes given to the target.", "high",
-            _share("acceptance_verified", "verified")),
-        row("Draft forwards", "Forward passes of the draft model.", "", _plain("draft_forwards", ",")),
+            _typical("acceptance_verified", total="verified")),
+        row("Draft forwards", "Forward passes of the draft model.", "", _typical("draft_forwards", ",")),
         row("Target passes", "Verification passes, and the second passes of rollback + rebuild.", "",
-            _plain("target_passes", ",")),
+            _typical("target_passes", ",")),
         row("TTFT (ms)", "From the call to the first committed tokens, prefill of both models included.", "low",
             _spread("ttft_s", 1e3)),
         row("TPOT (ms)", "(Time of the last token - TTFT) / tokens after those of the first iteration.", "low",
             _spread("tpot_s", 1e3, 2)),
         row("Peak memory", "See the line under the table.", "",
             _memory),
-        row("Tokens measured", "Output tokens that the figures above are made of.", "", _plain("new_tokens", ",")),
+        row("Tokens measured", "Output tokens that the figures above are made of.", "", _typical("new_tokens", ",")),
         row("Tokens in loops", "Output tokens after 16 tokens in a row were seen for the second time.", "",
             lambda s: (f"{s.loop_tokens:,} of {s.new_tokens:,}", None)),
         row(f"Same output as {reference}", "Token for token; see Outputs for the first difference.", "",
@@ -262,60 +246,34 @@ def _rows(scores: tuple[Score, ...], reference: str) -> list[tuple[str, str, str
     ]  # fmt: skip
 
 
-def _spread(name: str, factor: float = 1.0, digits: int = 1) -> Callable[[Score], Cell]:
-    """Median and quartiles of a figure."""
+def _spread(name: str, factor: float = 1.0, digits: int = 1, sign: str = "") -> Callable[[Score], Cell]:
+    """Median and quartiles of a figure or, with a `sign`, of a speed-up."""
 
     def cell(entry: Score) -> Cell:
-        found = entry.spread_of(name)
+        found = getattr(entry, name) if sign else entry.spread_of(name)
         if found is None:
             return NOTHING
         middle, low, high = (f"{factor * value:.{digits}f}" for value in (found.median, found.low, found.high))
-        return f"{middle} ({low}–{high})", found.median
+        return f"{middle}{sign} ({low}–{high})", found.median
 
     return cell
 
 
-def _ratio(name: str) -> Callable[[Score], Cell]:
-    """Median and quartiles of a speed-up."""
+def _typical(name: str, form: str = "", total: str = "") -> Callable[[Score], Cell]:
+    """A figure of the median repeat; an acceptance as a part of its `total`, so that its denominator is seen."""
 
     def cell(entry: Score) -> Cell:
-        found = getattr(entry, name)
-        if found is None:
-            return NOTHING
-        return f"{found.median:.2f}× ({found.low:.2f}–{found.high:.2f})", found.median
-
-    return cell
-
-
-def _plain(name: str, form: str) -> Callable[[Score], Cell]:
-    """A figure of the median repeat."""
-
-    def cell(entry: Score) -> Cell:
-        value = getattr(entry.typical, name)
-        return NOTHING if value is None else (format(value, form), value)
-
-    return cell
-
-
-def _share(name: str, total: str) -> Callable[[Score], Cell]:
-    """An acceptance with its denominator."""
-
-    def cell(entry: Score) -> Cell:
-        value = getattr(entry.typical, name)
+        call, value = entry.typical, getattr(entry.typical, name)
         if value is None:
             return NOTHING
-        return part_of(entry.typical.accepted, getattr(entry.typical, total)), value
+        return part_of(call.accepted, getattr(call, total)) if total else format(value, form), value
 
     return cell
 
 
 def _memory(entry: Score) -> Cell:
     count = entry.typical.peak_memory_bytes
-    return "–" if count is None else byte_size(count), None
-
-
-THINNEST = 0.015
-MEDIAN_REPEAT = "Of each method the call whose tokens per second are the median of its repeats, the lower one of two."
+    return NOTHING if count is None else (byte_size(count), None)
 
 
 def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:
@@ -327,21 +285,24 @@ def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:
             help=f"{explain_term('throughput')}\n\n{PAIRED}",
         )
         measured = [entry for entry in scores if entry.measured]
-        bars = [_speed_bar(entry, scores) for entry in measured]
+        bars = []
+        for entry in measured:
+            speed, over = entry.spread_of("throughput"), entry.over_autoregressive or entry.over_hf
+            shown = f"{speed.median:.1f}" + (f" · {times_words(over)}" if over and not is_plain(entry) else "")
+            bars.append(Bar(entry.contestant.label, speed.median, speed.low, speed.high, shown, is_plain(entry)))
         chart(speed_figure(bars, is_dark()), key="compare_speed", height=chart_height(len(bars)))
     with right:
         st.markdown("**What the measurements say**")
         told = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings(scores))
         st.html(f'<ul style="margin:0;padding-left:1.1rem;font-size:0.92rem;line-height:1.45">{told}</ul>')
     st.html(table_html(scores, outcome))
-    st.caption(memory_words(outcome))
-
-
-def _speed_bar(entry: Score, scores: tuple[Score, ...]) -> Bar:
-    speed = entry.spread_of("throughput")
-    over = entry.over_autoregressive or entry.over_hf
-    shown = f"{speed.median:.1f}" + (f" · {times_words(over)}" if over and not is_plain(entry) else "")
-    return Bar(label_of(entry), speed.median, speed.low, speed.high, shown, is_plain(entry))
+    words = "Peak memory: the most bytes allocated on the GPU during the call, both models' weights included."
+    if not outcome.pair.target.device.startswith("cuda"):
+        words = (
+            "Peak memory on this device counts weights and key/value caches of the models that the method uses; "
+            "what Hugging Face allocates inside its own calls is not known."
+        )
+    st.caption(words)
 
 
 def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
@@ -351,12 +312,21 @@ def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("**Tokens over time** · the median repeat of each", help=MEDIAN_REPEAT)
-        curves = [Curve(label_of(e), e.typical.timeline.seconds, e.typical.timeline.tokens) for e in measured]
+        curves = [Curve(e.contestant.label, e.typical.timeline.seconds, e.typical.timeline.tokens) for e in measured]
         chart(progress_figure(curves, dark), key="compare_progress", height=400)
     with right:
         phases = [f"**{words}**: {explain_term(words)}" for words in ("prefill", *PHASE_WORDS.values())]
         st.markdown("**Where the time goes** · per committed token, the median repeat", help="\n\n".join(phases))
-        costs = [TokenCost(label_of(entry), _token_cost(entry)) for entry in measured]
+        costs = []
+        for entry in measured:
+            call, parts = entry.typical, {"whole": entry.typical.wall_s}
+            if call.phase_s is not None:
+                parts = {"prefill": call.prefill_s or 0.0, **call.phase_s}
+                # What would be too thin to see joins the rest, or the legend would be longer than the chart is high.
+                parts = {name: seconds for name, seconds in parts.items() if seconds >= THINNEST * call.wall_s}
+                parts["other"] = max(0.0, call.wall_s - sum(parts.values()))
+            parts = {name: seconds / call.new_tokens for name, seconds in parts.items()}
+            costs.append(TokenCost(entry.contestant.label, parts))
         chart(token_cost_figure(costs, dark), key="compare_cost", height=max(400, chart_height(len(costs)) + 60))
     st.markdown(
         "**Latency** · median and quartiles over the repeats",
@@ -369,19 +339,8 @@ def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
     bars: dict[str, list[Bar]] = {"ttft_s": [], "tpot_s": []}
     for name, entry in product(bars, timed):
         found = entry.spread_of(name)
-        bars[name].append(Bar(label_of(entry), found.median, found.low, found.high, "", is_plain(entry)))
+        bars[name].append(Bar(entry.contestant.label, found.median, found.low, found.high, "", is_plain(entry)))
     chart(latency_figure(*bars.values(), dark), key="compare_latency", height=chart_height(len(timed)))
-
-
-def _token_cost(entry: Score) -> dict[str, float]:
-    call = entry.typical
-    if call.phase_s is None:
-        return {"whole": call.wall_s / call.new_tokens}
-    parts = {"prefill": call.prefill_s or 0.0, **call.phase_s}
-    # What would be too thin to see joins the rest, or the legend would be longer than the chart is high.
-    parts = {name: seconds for name, seconds in parts.items() if seconds >= THINNEST * call.wall_s}
-    parts["other"] = max(0.0, call.wall_s - sum(parts.values()))
-    return {name: seconds / call.new_tokens for name, seconds in parts.items()}
 
 
 def draw_acceptance(scores: tuple[Score, ...], outcome: Outcome) -> None:
@@ -395,12 +354,13 @@ def draw_acceptance(scores: tuple[Score, ...], outcome: Outcome) -> None:
         st.markdown(
             "**Accepted length** · drafted tokens accepted per iteration, share of iterations", help=MEDIAN_REPEAT
         )
-        runs = [replace(entry.run, label=label_of(entry)) for entry in drafted]
+        runs = [replace(entry.run, label=entry.contestant.label) for entry in drafted]
         chart(accepted_length_figure(runs, is_dark()), key="compare_lengths", height=400)
-        means = ", ".join(f"{label_of(e)} {e.typical.accepted_mean:.2f}" for e in drafted)
+        means = ", ".join(f"{e.contestant.label} {e.typical.accepted_mean:.2f}" for e in drafted)
         st.caption(escape_markdown(f"Mean: {means}."))
     with right:
         st.markdown("**Acceptance** · of drafted and of verified nodes, the final token in neither", help=MEDIAN_REPEAT)
-        rows = [Acceptance(label_of(e), e.typical.accepted, e.typical.drafted, e.typical.verified) for e in drafted]
+        calls = [(entry.contestant.label, entry.typical) for entry in drafted]
+        rows = [Acceptance(label, call.accepted, call.drafted, call.verified) for label, call in calls]
         chart(acceptance_figure(rows, is_dark()), key="compare_acceptance", height=400)
         st.caption("Drafted nodes that are pruned before verification count in the first, not in the second.")

@@ -11,12 +11,11 @@ import streamlit as st
 
 from decoding.common.errors import ExperimentError
 from decoding.experiments.estimates import source_of
-from decoding.experiments.experiment import all_experiments, experiments_home, seconds_per_token
+from decoding.experiments.experiment import all_experiments, experiments_home
 from decoding.experiments.rows import FOLDER, PARTS, all_rows
 from decoding.papers import EXHIBITS, stored
 from decoding.papers.exhibit import Exhibit
 from decoding.papers.judge import Outcome, grid_name, judge
-from pages.ui.widgets.trained import EMBEDDED_NAME
 
 SOURCE = "source"  # column: pair and machine, whose rows must not be mixed
 Stamps = tuple[tuple[str, int], ...]  # files with when they were written
@@ -108,21 +107,6 @@ def known_outcomes(kept: list[Kept], chosen: Mapping[str, str | None], budget_s:
         if (known is not None and known[0] == told) or time.monotonic() < until:
             found[exhibit.key] = judgement(exhibit, kept, source).outcome
     return found
-
-
-def cost_of_a_token(kept: Iterable[Kept]) -> tuple[float, bool] | None:
-    """Seconds that a token has cost with the embedded pair, which grids run: in the user's own runs, else in all.
-
-    Returns:
-        The seconds and whether they are of the user's own runs; None where nothing was run.
-    """
-    kept = list(kept)
-    for own in (True, False):
-        costs = [each.rows.loc[each.rows["pair"] == EMBEDDED_NAME, ["failure", "new_tokens", "wall_s"]]
-                 for each in kept if each.own or not own]  # fmt: skip
-        if costs and (found := seconds_per_token(pd.concat(costs))) is not None:
-            return found, own
-    return None
 
 
 def _sources(exhibit: Exhibit, kept: Iterable[Kept]) -> tuple[dict[str, pd.DataFrame], tuple]:

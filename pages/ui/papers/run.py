@@ -6,11 +6,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
 from decoding.common.prompts import load_prompts
-from decoding.experiments.experiment import GRIDS, Experiment, FollowedExperiment, experiments_home, launch
+from decoding.experiments.experiment import (
+    GRIDS,
+    Experiment,
+    FollowedExperiment,
+    experiments_home,
+    launch,
+    seconds_per_token,
+)
 from decoding.jobs.job import Followed, jobs_below
 from decoding.papers import EXHIBITS
 from decoding.papers.exhibit import Exhibit
@@ -18,7 +26,8 @@ from decoding.papers.measured import Benchmark
 from decoding.papers.stored import took
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.jobs.page import attempt, draw_end, draw_progress, stop_buttons
-from pages.ui.papers.rows import Kept, cost_of_a_token, stamps_now
+from pages.ui.papers.rows import Kept, stamps_now
+from pages.ui.widgets.trained import EMBEDDED_NAME
 from viz.formats import about, long_duration, plural
 
 RUNNING_S = 2.0  # between two looks at what runs
@@ -161,7 +170,10 @@ def _took_words(name: str) -> str:
 
 
 def _offer_words(grid: str, followed: Followed, kept: list[Kept]) -> str:
-    """What is kept, what is missing, and how long that takes going by what a token has cost so far."""
+    """What is kept, what is missing, and how long that takes going by what a token has cost so far.
+
+    That is in the user's own runs of the embedded pair, which grids run, else in all of them.
+    """
     size, status = size_of(grid), followed.stand.status
     if followed.stand.state == "finished":
         return f"All {status.total:,} runs that were asked for last are kept."
@@ -170,12 +182,13 @@ def _offer_words(grid: str, followed: Followed, kept: list[Kept]) -> str:
     runs = status.total or size.runs
     left = runs - status.done
     words = f"{status.done:,} of {runs:,} runs are kept, {left:,} are left" if status.done else f"At most {left:,} runs"
-    cost = cost_of_a_token(kept)
-    if cost is None:
-        return f"{words}; how long they take is known once some have run."
-    seconds, own = cost
-    whose = "so far on this machine" if own else "in the rows that came with the program"
-    return f"{words}, {about(seconds * size.tokens * left / runs)} at what a token has cost {whose}."
+    for own in (True, False):
+        costs = [each.rows.loc[each.rows["pair"] == EMBEDDED_NAME, ["failure", "new_tokens", "wall_s"]]
+                 for each in kept if each.own or not own]  # fmt: skip
+        if costs and (token_s := seconds_per_token(pd.concat(costs))) is not None:
+            whose = "so far on this machine" if own else "in the rows that came with the program"
+            return f"{words}, {about(token_s * size.tokens * left / runs)} at what a token has cost {whose}."
+    return f"{words}; how long they take is known once some have run."
 
 
 def _listed(numbers: list[int]) -> str:

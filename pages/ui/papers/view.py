@@ -1,19 +1,23 @@
-"""One table or figure of a paper: how it was measured there and here, a chart, the numbers, and the verdicts."""
+"""The papers' tables and figures in a list, each with a mark that tells whether its orderings hold here, and the one
+that is looked at: how it was measured there and here, a chart, the numbers, and the verdicts.
+"""
 
 import html
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
 
 import streamlit as st
 
-from decoding.experiments.estimates import FEWEST, Estimate
+from decoding.experiments.estimates import FEWEST
 from decoding.experiments.rows import LOOP_FREE
+from decoding.papers import EXHIBITS
 from decoding.papers.exhibit import Exhibit, Figure, Way
 from decoding.papers.judge import Judged, Outcome, claim_words, words_of
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.papers.rows import Judgement, Kept
-from pages.ui.papers.run import draw_work, size_of
+from pages.ui.papers.run import draw_work, size_of, work_of
 from viz.charts.papers import FACTOR, Mark, far_apart, lines_figure, table_figure
 from viz.formats import plural
 
@@ -70,9 +74,108 @@ ul.papers-claims .why { font-size: 0.86rem; opacity: 0.85; }
 """
 
 
+CHOSEN, OPENED, ENTERED = "papers_exhibit", "papers_paper", "address_obeyed"
+ICONS = {
+    "all": ":material/check_circle:",
+    "some": ":material/rule:",
+    "none": ":material/cancel:",
+    "open": ":material/help:",
+    "shown": ":material/show_chart:",
+    "not run": ":material/radio_button_unchecked:",
+    "running": ":material/hourglass_top:",
+    "judging": ":material/more_horiz:",
+}
+LEGEND = {
+    "all": "all orderings hold", "some": "some", "none": "none", "open": "undecided", "shown": "none claimed",
+    "not run": "not run",
+}  # fmt: skip
 AXIS_WORDS = {"asked_tokens": "generated tokens", "cut": "prompt tokens"}
 SIGNS = {"holds": "✓", "does not hold": "✗", "not decided here": "~", "not run": "○"}
 NOTHING = "–"
+MOST_FAILURES = 3
+BEST_OF = "Where the best of several settings counts, it is chosen for every prompt by the other prompts."
+APART = (
+    f"The numbers here and in the paper are more than {FACTOR:g} times apart, so each has an axis of its own: compare "
+    "the order and the proportions, not the lengths."
+)
+
+
+def looked_at() -> str:
+    """The exhibit that is looked at: when the page is entered the one that the address names, else the one chosen."""
+    known = {exhibit.key for exhibit in EXHIBITS}
+    asked = None if st.session_state.get(ENTERED) else st.query_params.get("exhibit")
+    st.session_state[ENTERED] = True
+    if asked is not None and asked not in known:
+        st.warning(escape_markdown(f"The address asks for {asked!r}, which is no table or figure here: choose one."))
+    chosen = asked if asked in known else st.session_state.get(CHOSEN)
+    chosen = chosen if chosen in known else EXHIBITS[0].key
+    st.session_state[CHOSEN] = chosen
+    return chosen
+
+
+def draw_list(outcomes: Mapping[str, Outcome], running: frozenset[str], chosen: str) -> None:
+    """The exhibits of each paper, a button with the mark of its orderings for each; that of the chosen one is open.
+
+    Args:
+        outcomes: by key, of the exhibits that are judged already. running: what is at work.
+    """
+    run = [outcome for outcome in outcomes.values() if outcome.run]
+    judged = [each for outcome in run for each in outcome.judged]
+    words = f"{len(run)} of {len(EXHIBITS)} tables and figures are run here"
+    if judged:
+        words += f"; {sum(each.verdict == 'holds' for each in judged)} of {len(judged)} orderings hold"
+        words += "" if len(outcomes) == len(EXHIBITS) else "; judging the others"
+    st.caption(escape_markdown(f"{words}."))
+    opened = st.session_state.setdefault(OPENED, next(each.paper for each in EXHIBITS if each.key == chosen))
+    for paper, found in groupby(EXHIBITS, key=lambda exhibit: exhibit.paper):
+        exhibits = list(found)
+        count = sum(each.key in outcomes and outcomes[each.key].run for each in exhibits)
+        label = f"**{escape_markdown(paper)}** · {count}/{len(exhibits)}"
+        with st.expander(label, key=f"papers_of_{paper}", expanded=paper == opened):
+            for exhibit in exhibits:
+                key, outcome = exhibit.key, outcomes.get(exhibit.key)
+                mark, words = summary(outcome), summary_words(outcome)
+                if work_of(exhibit) in running:
+                    mark, words = "running", f"Running. {words}"
+                with st.container(key=f"papers_entry_{key.replace('/', '_').replace('.', '_')}", gap=None):
+                    st.button(
+                        escape_markdown(exhibit.title), key=f"papers_see_{key}", width="stretch", icon=ICONS[mark],
+                        on_click=st.session_state.update, args=({CHOSEN: key},),
+                        type="secondary" if key == chosen else "tertiary", help=escape_markdown(words),
+                    )  # fmt: skip
+    st.caption(" · ".join(f"{ICONS[name]} {words}" for name, words in LEGEND.items()))
+
+
+def summary(outcome: Outcome | None) -> str:
+    """Whether `all`, `some` or `none` of the orderings hold; `open` where none does and not all of them are decided.
+
+    `shown` where the paper claims no order, `not run` without rows, `judging` before they are judged.
+
+    Args:
+        outcome: None while it is being judged.
+    """
+    if outcome is None:
+        return "judging"
+    if not outcome.run:
+        return "not run"
+    verdicts = {each.verdict for each in outcome.judged}
+    if not verdicts:
+        return "shown"
+    if "holds" in verdicts:
+        return "some" if len(verdicts) > 1 else "all"
+    return "none" if verdicts == {"does not hold"} else "open"
+
+
+def summary_words(outcome: Outcome | None) -> str:
+    """The same in a sentence."""
+    if outcome is None:
+        return "Its rows are being judged."
+    if not outcome.run:
+        return "Not run here."
+    if not outcome.judged:
+        return "Run here; the paper claims no order."
+    held = sum(each.verdict == "holds" for each in outcome.judged)
+    return f"{held} of {len(outcome.judged)} orderings of the paper hold here."
 
 
 def axis_words(outcome: Outcome) -> str:
@@ -103,12 +206,8 @@ def marks_of(outcome: Outcome, figure: Figure) -> list[Mark]:
         for value in places_of(outcome):
             found = outcome.ours.get(((way.words, value), figure.column))
             paper = paper_number(way, figure, value)
-            if found is None:
-                marks.append(Mark(way.words, value, paper=paper))
-            elif found.prompts < FEWEST:
-                marks.append(Mark(way.words, value, found.value, paper=paper))
-            else:
-                marks.append(Mark(way.words, value, found.value, found.low, found.high, paper))
+            low, high = (None, None) if found is None or found.prompts < FEWEST else (found.low, found.high)
+            marks.append(Mark(way.words, value, None if found is None else found.value, low, high, paper))
     return marks
 
 
@@ -151,7 +250,8 @@ def _rows_of(outcome: Outcome, way: Way, places: list[object], printed: list[boo
         cells = [f"<td>{html.escape(_place(place))}</td>"] if outcome.exhibit.by else []
         cells.append(f"<td>{runs or 0:,}</td>")
         for figure, with_paper in zip(outcome.exhibit.figures, printed, strict=True):
-            ours = ours_words(figure, outcome.ours.get((key, figure.column)), runs is not None)
+            found = outcome.ours.get((key, figure.column))
+            ours = NOTHING if found is None and runs is not None else words_of(figure, found)
             paper = paper_number(way, figure, place)
             cells.append(f"<td>{html.escape(ours)}</td>")
             if with_paper:
@@ -162,11 +262,6 @@ def _rows_of(outcome: Outcome, way: Way, places: list[object], printed: list[boo
     return "".join(rows)
 
 
-def ours_words(figure: Figure, found: Estimate | None, run: bool) -> str:
-    """Our number with its interval, or of how many prompts it is where that is too few for one."""
-    return NOTHING if found is None and run else words_of(figure, found)
-
-
 def orderings_html(judged: tuple[Judged, ...]) -> str:
     """The claims of the paper: the verdict, the difference here and in the paper, and why not where it does not hold.
 
@@ -175,67 +270,41 @@ def orderings_html(judged: tuple[Judged, ...]) -> str:
     lines = []
     for _, found in groupby(judged, key=lambda each: each.ordering):
         claims = list(found)
-        lines.append(_claim(claims[0]) if len(claims) == 1 else _claim_by_place(claims))
+        first, verdicts = claims[0], [f"{SIGNS[each.verdict]} {html.escape(each.verdict)}" for each in claims]
+        kind, verdict, value = first.verdict.replace(" ", "-"), verdicts[0], first.value
+        gains = [f'<div class="told">{html.escape(gain_words(each))}</div>' for each in claims]
+        whys = [f'<div class="why">{html.escape(each.reason)}</div>' for each in claims]
+        if len(claims) == 1:
+            details = gains[0] + (whys[0] if first.reason else "")
+        else:
+            if len(set(verdicts)) > 1:
+                held = sum(each.verdict == "holds" for each in claims)
+                kind, verdict = "mixed", f"holds at {held} of {len(claims)}"
+            value, details = None, ""
+            for each, said, gain, why in zip(claims, verdicts, gains, whys, strict=True):
+                place = html.escape(_place(each.value))
+                details += f'<div class="place"><span>{place}</span><span>{said}</span><div>{gain}{why}</div></div>'
+        claimed = html.escape(claim_words(replace(first, value=value)))
+        lines.append(
+            f'<li class="{kind}"><span class="verdict">{verdict}</span><div><div>{claimed}</div>{details}</div></li>'
+        )
     return f'<ul class="papers-claims">{"".join(lines)}</ul>'
-
-
-def _claim(judged: Judged) -> str:
-    why = f'<div class="why">{html.escape(judged.reason)}</div>' if judged.reason else ""
-    return (
-        f'<li class="{judged.verdict.replace(" ", "-")}"><span class="verdict">{_verdict(judged)}</span><div>'
-        f'<div>{html.escape(claim_words(judged))}</div><div class="told">{html.escape(gain_words(judged))}</div>'
-        f"{why}</div></li>"
-    )
-
-
-def _claim_by_place(claims: list[Judged]) -> str:
-    same = len({each.verdict for each in claims}) == 1
-    held = sum(each.verdict == "holds" for each in claims)
-    kind = claims[0].verdict.replace(" ", "-") if same else "mixed"
-    told = _verdict(claims[0]) if same else f"holds at {held} of {len(claims)}"
-    rows = "".join(
-        f'<div class="place"><span>{html.escape(_place(each.value))}</span><span>{_verdict(each)}</span><div>'
-        f'<div class="told">{html.escape(gain_words(each))}</div><div class="why">{html.escape(each.reason)}</div>'
-        "</div></div>"
-        for each in claims
-    )
-    return (
-        f'<li class="{kind}"><span class="verdict">{told}</span><div>'
-        f"<div>{html.escape(claim_words(replace(claims[0], value=None)))}</div>{rows}</div></li>"
-    )
-
-
-def _verdict(judged: Judged) -> str:
-    return f"{SIGNS.get(judged.verdict, SIGNS['not run'])} {html.escape(judged.verdict)}"
 
 
 def gain_words(judged: Judged) -> str:
     """By how much the better way is ahead, here and in the paper; where less is better, by how much less it takes."""
     gain, parts = judged.gain, []
+    ahead, behind = ("ahead", "behind") if judged.ordering.higher else ("less", "more")
     if gain is not None:
-        few = gain.prompts < FEWEST
-        interval = f"n = {gain.prompts}" if few else f"{gain.low:+.1%} to {gain.high:+.1%}"
-        parts.append(f"here {_ahead(judged, gain.value)} ({interval})")
+        interval = f"n = {gain.prompts}" if gain.prompts < FEWEST else f"{gain.low:+.1%} to {gain.high:+.1%}"
+        parts.append(f"here {abs(gain.value):.1%} {behind if gain.value < 0 else ahead} ({interval})")
     if judged.paper is not None:
-        parts.append(f"in the paper {_ahead(judged, judged.paper)}")
+        parts.append(f"in the paper {abs(judged.paper):.1%} {behind if judged.paper < 0 else ahead}")
     return " · ".join(parts)
-
-
-def _ahead(judged: Judged, share: float) -> str:
-    words = ("ahead", "behind") if judged.ordering.higher else ("less", "more")
-    return f"{abs(share):.1%} {words[share < 0]}"
 
 
 def _place(value: object) -> str:
     return f"{value:,g}" if isinstance(value, int | float) else str(value)
-
-
-MOST_FAILURES = 3
-BEST_OF = "Where the best of several settings counts, it is chosen for every prompt by the other prompts."
-APART = (
-    f"The numbers here and in the paper are more than {FACTOR:g} times apart, so each has an axis of its own: compare "
-    "the order and the proportions, not the lengths."
-)
 
 
 def draw_exhibit(shown: Judgement, kept: list[Kept], running: frozenset[str]) -> None:
@@ -267,7 +336,17 @@ def draw_exhibit(shown: Judgement, kept: list[Kept], running: frozenset[str]) ->
     if marks:
         st.markdown(f"**Numbers**, ours with their 95% intervals over {sampled}" if outcome.ours else "**Numbers**")
         st.html(table_html(outcome))
-    _draw_left_out(shown)
+    # Runs of the grid that are not in the numbers: those that could not be made, with why, and those that loop.
+    failed = shown.rows[shown.rows["failure"].notna()]
+    for (label, why), rows in list(failed.groupby(["label", "failure"]))[:MOST_FAILURES]:
+        st.warning(escape_markdown(f"{label}: {plural(len(rows), 'run')} could not be made: {why}"))
+    kinds = failed.groupby(["label", "failure"]).ngroups
+    if kinds > MOST_FAILURES:
+        st.caption(f"{plural(kinds - MOST_FAILURES, 'more kind', 'more kinds')} of runs could not be made.")
+    looping = shown.rows["failure"].isna() & shown.rows[f"{LOOP_FREE}throughput"].isna()
+    if looping.any():
+        words = plural(int(looping.sum()), "run repeats its text", "runs repeat their text")
+        st.caption(f"{words} from the start and {'is' if looping.sum() == 1 else 'are'} left out.")
 
 
 def source_key(exhibit: Exhibit) -> str:
@@ -326,28 +405,9 @@ def _chosen_figure(exhibit: Exhibit) -> Figure:
             "Figure", list(columns), format_func=lambda name: escape_markdown(columns[name].words), key=key,
             label_visibility="collapsed", required=True, persist_state="session",
         )  # fmt: skip
-    _keep_address(exhibit=exhibit.key, figure=chosen if chosen != first else None)
-    return columns[chosen]
-
-
-def _keep_address(**wanted: str | None) -> None:
-    """Make the address say what is shown; what is None leaves it."""
-    for name, value in wanted.items():
+    for name, value in (("exhibit", exhibit.key), ("figure", chosen if chosen != first else None)):
         if value is None:
             st.query_params.pop(name, None)
         elif st.query_params.get(name) != value:
             st.query_params[name] = value
-
-
-def _draw_left_out(shown: Judgement) -> None:
-    """Runs of the grid that are not in the numbers: those that could not be made, with why, and those that loop."""
-    failed = shown.rows[shown.rows["failure"].notna()]
-    for (label, why), rows in list(failed.groupby(["label", "failure"]))[:MOST_FAILURES]:
-        st.warning(escape_markdown(f"{label}: {plural(len(rows), 'run')} could not be made: {why}"))
-    kinds = failed.groupby(["label", "failure"]).ngroups
-    if kinds > MOST_FAILURES:
-        st.caption(f"{plural(kinds - MOST_FAILURES, 'more kind', 'more kinds')} of runs could not be made.")
-    looping = shown.rows["failure"].isna() & shown.rows[f"{LOOP_FREE}throughput"].isna()
-    if looping.any():
-        words = plural(int(looping.sum()), "run repeats its text", "runs repeat their text")
-        st.caption(f"{words} from the start and {'is' if looping.sum() == 1 else 'are'} left out.")
+    return columns[chosen]

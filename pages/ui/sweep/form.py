@@ -1,34 +1,58 @@
-"""The form that starts a sweep: a grid of one's own or one that is ready, what it comes to, how long it may take."""
+"""The form that starts a sweep: a grid that is ready, or which methods, settings, prompts, lengths and samplings vary;
+what it comes to, and how long it may take.
+"""
 
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, ExperimentError
-from decoding.experiments.experiment import (
-    GRIDS,
-    FollowedExperiment,
-    experiments_home,
-    launch,
-    seconds_per_token,
-)
+from decoding.common.prompts import EMBEDDED_KINDS, KINDS
+from decoding.experiments.experiment import GRIDS, FollowedExperiment, experiments_home, launch, seconds_per_token
 from decoding.jobs.job import free_folder
 from decoding.models.presets import EMBEDDED, PairSettings
+from decoding.trace.records import Setting
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.sweep.grid import draw_methods, methods_content, plan_content
-from pages.ui.sweep.sentences import asked_words
+from pages.ui.sweep.sentences import asked_words, base_label, setting_title
 from pages.ui.sweep.view import PAGE
-from pages.ui.widgets.controls import say_again, seed
-from pages.ui.widgets.trained import EMBEDDED_NAME
+from pages.ui.widgets.contestants import Field, contestant_bar, slots
+from pages.ui.widgets.controls import (
+    method_as_verified,
+    picked_settings,
+    say_again,
+    seed,
+    setting_help,
+    setting_key,
+    shown_settings,
+)
+from pages.ui.widgets.trained import EMBEDDED_NAME, TRAINED, trained_choices
 from viz.formats import long_duration, plural
+
+if TYPE_CHECKING:
+    from decoding.experiments.grid import Grid
+    from decoding.experiments.plan import GridSize
+    from decoding.methods.method import Method
+
+OWN, FROM_PAPERS = "A sweep of my own", "A ready grid"
+LONGEST_NAME = 60
+SAMPLES, FOLDER, DATA_SET = "Samples", "Folder", "Data set"
+NO_REFERENCE = ""
+SHARES = [1, 1, 1, 1, 1.25]
+SWEEP = Field("sweep", "sweep_method", "sweep", 8, ("fixed_tree",), engines=True)
+FIRST = {"fixed_tree": {"max_depth": "4, 6, 8", "branching": "2, 3"}}  # what varies where nothing was chosen yet
+RANGE = re.compile(r"(-?\d{1,6})\s*\.\.\s*(-?\d{1,6})")
+MOST_OF_RANGE = 200
+COLUMNS = 3
 
 
 def start(grid: "Grid", stem: str | None) -> None:
@@ -56,27 +80,9 @@ def folder_for(name: str) -> Path:
     Raises:
         ExperimentError: the name is that of a grid that comes with the program: tables of papers are made of its rows.
     """
-    if name in ready_names():
+    if name in {tomllib.loads(file.read_text(encoding="utf-8"))["name"] for file in GRIDS.glob("*.toml")}:
         raise ExperimentError(f"{name} is the name of a grid that comes with the program: give yours another one.")
     return free_folder(experiments_home(), name, "sweep", {file.stem for file in GRIDS.glob("*.toml")})
-
-
-def ready_names() -> set[str]:
-    """Names of the grids that come with the program."""
-    return {tomllib.loads(file.read_text(encoding="utf-8"))["name"] for file in GRIDS.glob("*.toml")}
-
-
-if TYPE_CHECKING:
-    from decoding.experiments.grid import Grid
-    from decoding.experiments.plan import GridSize
-
-KIND, READY, COUNT = "sweep_kind", "sweep_ready", "sweep_ready_count"
-LONGEST_NAME = 60
-OWN, FROM_PAPERS = "A sweep of my own", "A ready grid"
-ABOUT = (
-    "Every combination of values runs on every prompt and becomes a row; a reference runs beside them, so that a "
-    "speed-up is a ratio on the same prompt."
-)
 
 
 def draw_form(found: Sequence[FollowedExperiment]) -> None:
@@ -84,12 +90,9 @@ def draw_form(found: Sequence[FollowedExperiment]) -> None:
     if not torch_there():
         st.caption("Rows that are there can be looked at: choose an experiment on the left.")
         return
-    seed(KIND, OWN)
-    say_again(KIND)
     kind = st.segmented_control(
-        "What to run", [OWN, FROM_PAPERS], key=KIND, required=True, persist_state="session",
-        label_visibility="collapsed",
-    )  # fmt: skip
+        "What to run", [OWN, FROM_PAPERS], required=True, label_visibility="collapsed", **_kept("kind", OWN)
+    )
     try:
         grid, stem = _ready_grid() if kind == FROM_PAPERS else (_own_grid(), None)
         size = _size(grid)
@@ -113,22 +116,43 @@ def draw_form(found: Sequence[FollowedExperiment]) -> None:
             for said in size.left_out:
                 st.caption(escape_markdown(said))
     if grid is not None:
-        _draw_file(grid)
+        from decoding.experiments.grid import grid_toml
+
+        with st.expander("The same as a file", icon=":material/terminal:", key="sweep_file"):
+            text = grid_toml(grid)
+            st.code("python -m benchmarks.sweep grid.toml", language=None)
+            st.code(text, language="toml", height=260)
+            download_button("Save grid.toml", text, "grid.toml", "application/toml", "sweep_save")
 
 
 def _own_grid() -> "Grid":
     """Widgets for everything a grid has; what cannot be is told by the reader of grid files."""
     from decoding.experiments.grid import grid_from
 
-    st.caption(ABOUT)
-    varied = draw_methods()
-    content = plan_content()
-    name = content.pop("name")
-    content["methods"] = methods_content(varied)
-    names = dict.fromkeys(_short_name(each) for each in content["methods"])
-    content["name"] = name or ", ".join(names)[:LONGEST_NAME]
-    content["pair"] = _pair_content(manager().settings)
-    _settle_folder(content["prompts"])
+    st.caption(
+        "Every combination of values runs on every prompt and becomes a row; a reference runs beside them, so that a "
+        "speed-up is a ratio on the same prompt."
+    )
+    contestant_bar(SWEEP)
+    varied = {key: _draw_varied(key) for key in slots(SWEEP)}
+    content = _plan_content()
+    if not varied:
+        raise ExperimentError("Add a method: a sweep needs at least one.")
+    content["methods"] = [{"method": _line(key), "vary": values} for key, values in varied.items()]
+    if not content["name"]:
+        names = []
+        for each in content["methods"]:
+            over = " x ".join(each["vary"])
+            name = each["method"].partition(":")[0]
+            names.append((f"{name} by {over}" if over else name).replace("_", " "))
+        content["name"] = ", ".join(dict.fromkeys(names))[:LONGEST_NAME]
+    content["pair"] = _pair_content()
+    prompts = content["prompts"]
+    if not prompts["set"]:
+        raise ExperimentError("Give a folder of .txt files, one prompt in each, or choose the sample prompts.")
+    folder = Path(prompts["set"]).expanduser()
+    if folder.is_dir():  # so that the process, which runs elsewhere, finds it
+        prompts["set"] = str(folder.resolve())
     return grid_from(content, content["name"])
 
 
@@ -136,91 +160,251 @@ def _ready_grid() -> "tuple[Grid, str]":
     """One of the grids that come with the program, with as many prompts as wanted; and its name on disk."""
     from decoding.experiments.grid import read_grid
 
-    stems = [file.stem for file in sorted(GRIDS.glob("*.toml"))]
-    about = {stem: _first_comment(GRIDS / f"{stem}.toml") for stem in stems}
-    seed(READY, stems[0])
-    say_again(READY)
+    about = {}  # the first sentence of the comment that a grid file begins with, else its name
+    for file in sorted(GRIDS.glob("*.toml")):
+        line = file.read_text(encoding="utf-8").partition("\n")[0]
+        said = re.split(r"\. (?=[A-Z])", line.lstrip("# ").rstrip(". "))[0]
+        about[file.stem] = said if line.startswith("#") else file.stem.replace("_", " ")
     with st.container(border=True, key="sweep_part_ready"):
         left, right = st.columns([3, 1], vertical_alignment="bottom")
-        stem = left.selectbox("Grid", stems, key=READY, format_func=about.get, persist_state="session")
+        stem = left.selectbox("Grid", list(about), format_func=about.get, **_kept("ready", next(iter(about))))
         grid = read_grid(GRIDS / f"{stem}.toml")
-        key = f"{COUNT}_{stem}"
-        seed(key, grid.prompts.count)
-        say_again(key)
         count = right.number_input(
-            "Prompts", 1, 10_000, key=key, persist_state="session", placeholder="all",
+            "Prompts", 1, 10_000, placeholder="all", **_kept(f"ready_count_{stem}", grid.prompts.count),
             help="Fewer prompts take less time and make intervals wider. More can be added later: rows are kept.",
         )  # fmt: skip
         st.caption("  \n".join(map(escape_markdown, asked_words(asdict(grid)))))
     prompts = replace(grid.prompts, count=count and int(count))
-    return replace(grid, prompts=prompts, pair={**grid.pair, **_pair_content(manager().settings)}), stem
+    return replace(grid, prompts=prompts, pair={**grid.pair, **_pair_content()}), stem
+
+
+def values_of(text: str, default: Setting) -> list[Setting]:
+    """Typed values: `3, 4, 5` or `3..5`; of a setting that is a text with semicolons between.
+
+    What is no number stays a text: the grid says what a setting can be.
+    """
+    pieces = [piece.strip() for piece in text.split(";" if isinstance(default, str) else ",")]
+    if isinstance(default, str):
+        return [piece for piece in pieces if piece]
+    found: list[Setting] = []
+    for piece in filter(None, pieces):
+        span = RANGE.fullmatch(piece)
+        if span is not None and 0 <= int(span[2]) - int(span[1]) < MOST_OF_RANGE:
+            found += range(int(span[1]), int(span[2]) + 1)
+        else:
+            value: Setting = piece
+            for kind in (float, int):
+                with suppress(ValueError):
+                    value = kind(piece)
+            found.append(value)
+    return list(dict.fromkeys(found))
+
+
+def _line(key: str) -> str:
+    """A contestant as a grid names it; a verifier that nobody clicked is left to the sampling."""
+    from decoding.compare.comparison import Contestant
+    from decoding.compare.contestants import format_contestant
+    from decoding.methods.methods import METHODS
+
+    name = st.session_state[key]
+    if name not in METHODS:
+        return name
+    method = method_as_verified(name, key)
+    method = method.with_settings(**picked_settings(method, key))
+    if st.session_state.get(setting_key(key, name, "verifier")) is None:
+        method = method.with_settings(verifier=METHODS[name].verifier.name)
+    engine = st.session_state.get(f"{key}_engine")
+    known = engine if engine and " " not in engine else None  # "as loaded" is none
+    return format_contestant(Contestant(method.label, method=method, engine=known))
+
+
+def _draw_varied(key: str) -> dict[str, list[Setting]]:
+    """Which settings of one method vary, and over which values."""
+    from decoding.methods.methods import METHODS
+
+    name = st.session_state[key]
+    if name not in METHODS:
+        return {}
+    method, defaults = METHODS[name], shown_settings(name, key)
+    if not method.drafter.uses_draft_model:
+        return {}
+    with st.container(border=True, key=f"sweep_part_{key}"):
+        widget, first = f"{key}_{name}_varied", FIRST.get(name, {})
+        seed(widget, [each for each in first if each in defaults])
+        st.session_state[widget] = [each for each in st.session_state[widget] if each in defaults]
+        varied = st.multiselect(
+            f"What varies of {escape_markdown(method.label)}", list(defaults), key=widget, format_func=setting_title,
+            persist_state="session", placeholder="Nothing: one run with its settings as they are",
+            help="Every combination of the values is run. What does not vary is set behind the method's button above.",
+        )  # fmt: skip
+        found: dict[str, list[Setting]] = {}
+        for start in range(0, len(varied), COLUMNS):
+            for place, each in zip(st.columns(COLUMNS), varied[start : start + COLUMNS], strict=False):
+                with place:
+                    found[each] = _draw_values(method, key, each, defaults[each], first.get(each, ""))
+    return found
+
+
+def _draw_values(method: "Method", key: str, name: str, default: Setting, first: str) -> list[Setting]:
+    """The values of one setting: picked where there are few, else typed."""
+    from decoding.verifiers import VERIFIERS
+
+    widget, title = f"{key}_{method.name}_{name}_values", setting_title(name)
+    verified = method_as_verified(method.name, key)
+    info = verified.infos[name]
+    if name == "verifier":
+        choices = {each: kind.label for each, kind in VERIFIERS.items()}
+    elif name in TRAINED:
+        choices = trained_choices(verified).get(name, {"": "none"})
+    else:
+        choices = {True: "on", False: "off"} if isinstance(default, bool) else dict(info.choices or {})
+    shared = {"key": widget, "persist_state": "session", "help": setting_help(info, default)}
+    if choices:
+        seed(widget, list(choices) if isinstance(default, bool) else [default])
+        st.session_state[widget] = [each for each in st.session_state[widget] if each in choices]
+        return st.multiselect(title, list(choices), format_func=choices.get, placeholder="Pick values", **shared)
+    seed(widget, first or (default if isinstance(default, str) else f"{default:g}"))
+    say_again(widget)
+    separator = "1,1,3; 1,2,2" if isinstance(default, str) else "3, 4, 5 or 3..5" if isinstance(default, int) else ""
+    typed = st.text_input(title, placeholder=separator or "0.01, 0.05, 0.1", **shared)
+    return values_of(typed or "", default)
+
+
+def _plan_content() -> dict[str, Any]:
+    """Widgets for all but the methods; returns what a grid file says of it, its name empty where none was given."""
+    from decoding.compare.hf_generate import BASELINES
+    from decoding.methods.methods import METHODS
+
+    with st.container(border=True, key="sweep_part_prompts"):
+        prompts = _prompts()
+    with st.container(border=True, key="sweep_part_how"):
+        columns = st.columns(SHARES)
+        new_tokens = _typed(
+            columns[0], "new_tokens", "New tokens", "64", 1, "Of every run; several lengths with commas."
+        )
+        prompts["max_tokens"] = _typed(
+            columns[1], "max_tokens", "Prompt tokens", "256", 0,
+            "Longer prompts are cut to these; 0 leaves them whole; several lengths with commas.",
+        )  # fmt: skip
+        repeats = columns[2].number_input(
+            "Repeats", 1, 100, help="Of the whole grid, one after another: times vary.", **_kept("plan_repeats", 1)
+        )
+        words = {NO_REFERENCE: "none", **{name: base_label(name) for name in METHODS}, **BASELINES}
+        reference = columns[3].selectbox(
+            "Reference", list(words), format_func=words.get, **_kept("plan_reference", "autoregressive"),
+            help="Runs in every block of runs; a speed-up is tokens per second over its own on the same prompt.",
+        )  # fmt: skip
+        name = columns[4].text_input(
+            "Name", placeholder="by what varies", **_kept("plan_name", ""),
+            help="What the list calls this sweep; its rows bear the name.",
+        )  # fmt: skip
+        columns = st.columns(SHARES, vertical_alignment="bottom")
+        samplings = _samplings(columns)
+        with columns[4].container(gap="xsmall"):
+            ignore = st.toggle(
+                "Ignore end of text", **_kept("plan_ignore_end", True),
+                help="On: all outputs are of one length. Off: a run ends where the target ends its text.",
+            )  # fmt: skip
+            skip = st.toggle(
+                "Skip contradictions", **_kept("plan_skip", True),
+                help="On: combinations that contradict themselves are left out and told. Off: they refuse the grid.",
+            )  # fmt: skip
+    return {
+        "name": (name or "").strip(), "prompts": prompts, "new_tokens": new_tokens, "repeats": int(repeats or 1),
+        "reference": reference, "ignore_end_of_text": ignore, "skip_contradictions": skip, "sampling": samplings,
+    }  # fmt: skip
+
+
+def samplings_of(
+    temperatures: list[Setting], top_ps: list[Setting], draft_temperatures: list[Setting], seeds: list[Setting]
+) -> list[dict[str, Any]]:
+    """The tables `[[sampling]]` for all combinations; a greedy law has no nucleus and no seed."""
+    made: list[dict[str, Any]] = []
+    for temperature, top_p, draft in product(temperatures, top_ps, draft_temperatures):
+        greedy = temperature == 0
+        entry = {"temperature": temperature, "top_p": 1.0 if greedy else top_p, "draft_temperature": draft,
+                 "seeds": [0] if greedy else seeds}  # fmt: skip
+        if entry not in made:
+            made.append(entry)
+    return made
+
+
+def _prompts() -> dict[str, Any]:
+    from decoding.experiments.plan import DATA_SETS
+    from decoding.experiments.plan import SAMPLES as SAMPLE_SET
+
+    left, middle, right = st.columns([2, 4, 1])
+    source = left.segmented_control(
+        "Prompts", [SAMPLES, FOLDER, DATA_SET], required=True, **_kept("plan_source", SAMPLES)
+    )
+    content: dict[str, Any] = {"set": SAMPLE_SET}
+    if source == SAMPLES:
+        first = list(EMBEDDED_KINDS) if manager().settings.target == EMBEDDED else []
+        content["kinds"] = middle.multiselect(
+            "Kinds of text", KINDS, placeholder="All kinds", **_kept("plan_kinds", first)
+        )
+    elif source == FOLDER:
+        typed = middle.text_input(
+            "Folder of .txt files", placeholder="such as /home/me/prompts", **_kept("plan_folder", "")
+        )
+        content["set"] = (typed or "").strip()
+    else:
+        content["set"] = middle.selectbox(
+            "Data set", list(DATA_SETS), **_kept("plan_data_set", next(iter(DATA_SETS))),
+            help="Of the Hugging Face hub. It is fetched once, which needs a network, and kept on this machine.",
+        )  # fmt: skip
+    count = right.number_input(
+        "How many", 1, 10_000, help="One kind of text after another in turn.", **_kept("plan_count", 4)
+    )
+    return {**content, "count": int(count or 1)}
+
+
+def _samplings(columns: list) -> list[dict[str, Any]]:
+    return samplings_of(
+        _typed(columns[0], "temperature", "Temperature", "0", 0.0, "0 decodes greedily; several with commas."),
+        _typed(columns[1], "top_p", "Top-p", "1", 1.0,
+               "The target's law is cut to its nucleus; not where it is greedy."),
+        _typed(columns[2], "draft_temperature", "Draft temperature", "1", 1.0,
+               "Of the law that draft tokens come from."),
+        _typed(columns[3], "seeds", "Seeds", "0", 0, "Each is a run of its own, under a temperature above 0."),
+    )  # fmt: skip
+
+
+def _typed(place: Any, name: str, label: str, first: str, like: Setting, help_text: str) -> list[Setting]:
+    return values_of(place.text_input(label, help=help_text, **_kept(f"plan_{name}", first)) or "", like)
+
+
+def _kept(name: str, first: Any) -> dict[str, Any]:
+    """Arguments of a widget that begins with a value and keeps what it is set to."""
+    key = f"sweep_{name}"
+    seed(key, first)
+    say_again(key)
+    return {"key": key, "persist_state": "session"}
 
 
 def _size_words(size: "GridSize", found: Sequence[FollowedExperiment]) -> str:
-    """Settings, runs and time."""
-    parts = [plural(size.settings, "setting")]
-    if size.runs is None:
-        parts.append("as many runs as the data set has prompts")
-    else:
-        parts += [f"{plural(size.runs, 'run')} with the references", f"{size.tokens:,} tokens"]
-        parts.append(_time_words(size.tokens, found))
-    return f"**{escape_markdown(parts[0])}** · {escape_markdown(' · '.join(parts[1:]))}"
+    """Settings, runs, and the time they take with the pair in memory, by what a token cost in its newest rows."""
+    settings, parts = plural(size.settings, "setting"), ["as many runs as the data set has prompts"]
+    if size.runs is not None:
+        parts = [f"{plural(size.runs, 'run')} with the references", f"{size.tokens:,} tokens"]
+        models = manager()
+        first = EMBEDDED_NAME if models.settings.target == EMBEDDED else None
+        name = models.info.name if models.info is not None else first
+        time_words = "how long that takes is known once some have run"
+        for followed in found:  # those that came with the program are the last
+            rows = followed.rows()
+            if (cost := seconds_per_token(rows[rows["pair"] == name])) is not None:
+                where = "in the rows that came with the program" if followed.shipped else "here so far"
+                time_words = f"{long_duration(cost * size.tokens)} at what a token has cost {where}"
+                break
+        parts.append(time_words)
+    return f"**{escape_markdown(settings)}** · {escape_markdown(' · '.join(parts))}"
 
 
-def _time_words(tokens: int, found: Sequence[FollowedExperiment]) -> str:
-    """How long tokens take with the pair in memory, by what one has cost in the newest rows of it."""
-    models = manager()
-    first = EMBEDDED_NAME if models.settings.target == EMBEDDED else None
-    name = models.info.name if models.info is not None else first
-    for followed in found:  # those that came with the program are the last
-        rows = followed.rows()
-        if (cost := seconds_per_token(rows[rows["pair"] == name])) is not None:
-            where = "in the rows that came with the program" if followed.shipped else "here so far"
-            return f"{long_duration(cost * tokens)} at what a token has cost {where}"
-    return "how long that takes is known once some have run"
-
-
-def _draw_file(grid: "Grid") -> None:
-    """The grid as the file that a terminal can run as well."""
-    from decoding.experiments.grid import grid_toml
-
-    with st.expander("The same as a file", icon=":material/terminal:", key="sweep_file"):
-        text = grid_toml(grid)
-        st.code("python -m benchmarks.sweep grid.toml", language=None)
-        st.code(text, language="toml", height=260)
-        download_button("Save grid.toml", text, "grid.toml", "application/toml", "sweep_save")
-
-
-def _settle_folder(prompts: dict[str, Any]) -> None:
-    """Name a folder so that the process, which runs elsewhere, finds it; none at all is refused."""
-    if not prompts["set"]:
-        raise ExperimentError("Give a folder of .txt files, one prompt in each, or choose the sample prompts.")
-    folder = Path(prompts["set"]).expanduser()
-    if folder.is_dir():
-        prompts["set"] = str(folder.resolve())
-
-
-def _short_name(entry: dict[str, Any]) -> str:
-    return (
-        entry["method"].partition(":")[0].replace("_", " ")
-        + (" by " if entry["vary"] else "")
-        + " x ".join(name.replace("_", " ") for name in entry["vary"])
-    )
-
-
-def _pair_content(settings: PairSettings) -> dict[str, Any]:
+def _pair_content() -> dict[str, Any]:
     """The pair in memory as a grid names it: what differs from the defaults."""
-    plain = PairSettings()
-    values = {each.name: getattr(settings, each.name) for each in fields(PairSettings)}
-    return {name: value for name, value in values.items() if value != getattr(plain, name)}
-
-
-def _first_comment(file: Path) -> str:
-    """The first sentence of the comment that a grid file begins with, else its name."""
-    line = file.read_text(encoding="utf-8").partition("\n")[0]
-    if not line.startswith("#"):
-        return file.stem.replace("_", " ")
-    return re.split(r"\. (?=[A-Z])", line.lstrip("# ").rstrip(". "))[0]
+    plain, known = asdict(PairSettings()), asdict(manager().settings)
+    return {name: value for name, value in known.items() if value != plain[name]}
 
 
 def _size(grid: "Grid") -> "GridSize":
@@ -234,8 +418,6 @@ def _size(grid: "Grid") -> "GridSize":
 
 @lru_cache(maxsize=8)
 def _size_of(text: str, _stamp: int) -> "GridSize":
-    import tomllib
-
     from decoding.experiments.grid import grid_from
     from decoding.experiments.plan import grid_size
 

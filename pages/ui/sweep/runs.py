@@ -14,9 +14,9 @@ from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, Asked, PromptChoice, Run, decode_more, keep_run
 from pages.ui.common.worker import Job, is_busy, job_bar, start_job, take_result
-from pages.ui.sweep.sentences import FIGURES, Told, base_label
+from pages.ui.sweep.sentences import FIGURES, base_label
 from pages.ui.widgets.controls import OWN_TEXT
-from viz.charts.sweeps import told as value_told
+from viz.charts.sweeps import Measure, told
 from viz.formats import plural
 
 if TYPE_CHECKING:
@@ -26,26 +26,7 @@ if TYPE_CHECKING:
 SLOT = "sweep_open"
 
 
-def why_not_open(row: Mapping[str, Any]) -> str | None:
-    """Why a run cannot be looked into, None where it can."""
-    if not torch_there():
-        return f"It would have to be decoded again. {NEEDS_TORCH}"
-    from decoding.methods.methods import METHODS
-
-    if row["method"] not in METHODS:
-        return "Hugging Face's own loop drafts no tree of ours: there is nothing to step through."
-    return None
-
-
-def open_run(followed: FollowedExperiment, row: Mapping[str, Any]) -> None:
-    """Begin to decode a run again; `show_opened` goes to Step through once it is there."""
-    kept, folder = dict(row), followed.folder
-    past_end = bool(followed.asked.get("ignore_end_of_text", True))
-    start_job(SLOT, "Decoding this run again", lambda job: decode_again(job, kept, folder, past_end))
-    st.rerun()
-
-
-def decode_again(job: Job, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
+def _decode_again(job: Job, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
     """Decode what a row was measured on; call it in the worker.
 
     Args:
@@ -114,30 +95,38 @@ def picked_runs(followed: FollowedExperiment, runs: pd.DataFrame) -> tuple[pd.Da
     for column, value in where.items():
         if column not in runs:
             return None
-        runs = runs[[value in (each, value_told(each)) for each in runs[column].tolist()]]
+        runs = runs[[value in (each, told(each)) for each in runs[column].tolist()]]
     return (runs, words) if len(runs) else None
 
 
-def draw_picked(followed: FollowedExperiment, runs: pd.DataFrame, told: Told) -> None:
+def draw_picked(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure) -> None:
     """The chosen runs, the most typical first, and a button that opens one in Step through."""
     found = picked_runs(followed, runs)
     if found is None:
         st.caption("Click a point of a chart or a row of the table to see its runs and to open one in Step through.")
         return
     chosen, words = found
-    column = told.figure.column
+    column = measure.column
     typical = (chosen[column] - chosen[column].mean()).abs()
     count = len(chosen)
     chosen = chosen.assign(_typical=typical).sort_values("_typical", kind="stable").head(MOST).reset_index(drop=True)
     with st.container(border=True, key="sweep_part_picked"):
-        row = chosen.iloc[_draw_runs(followed, chosen, count, words, told)]
-        refusal = why_not_open(row)
+        row = chosen.iloc[_draw_runs(followed, chosen, count, words, measure)]
+        refusal = f"It would have to be decoded again. {NEEDS_TORCH}"
+        if torch_there():
+            from decoding.methods.methods import METHODS
+
+            outside = "Hugging Face's own loop drafts no tree of ours: there is nothing to step through."
+            refusal = "" if row["method"] in METHODS else outside
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             if st.button(
                 "Open in Step through", key="sweep_open", type="primary", icon=":material/footprint:",
-                disabled=refusal is not None or is_busy("sweep_open"), help=escape_markdown(refusal or ""),
+                disabled=bool(refusal) or is_busy(SLOT), help=escape_markdown(refusal),
             ):  # fmt: skip
-                open_run(followed, row)
+                kept, folder = dict(row), followed.folder
+                past_end = bool(followed.asked.get("ignore_end_of_text", True))
+                start_job(SLOT, "Decoding this run again", lambda job: _decode_again(job, kept, folder, past_end))
+                st.rerun()
             if st.button("Close", key="sweep_close", icon=":material/close:"):
                 pick(followed, None)
                 st.rerun()
@@ -159,9 +148,13 @@ def run_words(row: Mapping[str, Any]) -> str:
     return ", ".join([*parts, *([f"repeat {row['repeat'] + 1}"] if row["repeat"] else [])])
 
 
-def runs_frame(runs: pd.DataFrame, told: Told) -> pd.DataFrame:
-    """Runs as a table shows them."""
-    measured = dict.fromkeys([told.figure.column, "speedup", "tokens_per_iteration", "throughput"])
+def _draw_runs(followed: FollowedExperiment, runs: pd.DataFrame, count: int, words: str, measure: Measure) -> int:
+    """The table of runs, the first of so many; returns the place of the chosen one."""
+    label = words or base_label(str(runs["base"].iloc[0]))
+    st.markdown(
+        f"**{plural(count, 'run')}** · {escape_markdown(label)}" + (f", the first {MOST}" if count > MOST else ""),
+        help=f"Those whose {escape_markdown(measure.words)} is nearest to the mean come first.",
+    )
     columns = {"Prompt": runs["kind"] + "/" + runs["prompt"]}
     if runs["way"].nunique() > 1:
         columns = {"Way": runs["label"], **columns}
@@ -169,26 +162,16 @@ def runs_frame(runs: pd.DataFrame, told: Told) -> pd.DataFrame:
                         ("draft_temperature", "Draft T"), ("seed", "Seed"), ("repeat", "Repeat")):  # fmt: skip
         if runs[name].nunique() > 1:
             columns[title] = runs[name]
-    for name in measured:
-        figure = FIGURES[name].figure
-        columns[figure.words] = (runs[name].astype(float) * figure.scale).round(figure.digits)
-    return pd.DataFrame(columns)
-
-
-def _draw_runs(followed: FollowedExperiment, runs: pd.DataFrame, count: int, words: str, told: Told) -> int:
-    """The table of runs, the first of so many; returns the place of the chosen one."""
-    label = words or base_label(str(runs["base"].iloc[0]))
-    st.markdown(
-        f"**{plural(count, 'run')}** · {escape_markdown(label)}" + (f", the first {MOST}" if count > MOST else ""),
-        help=f"Those whose {escape_markdown(told.figure.words)} is nearest to the mean come first.",
-    )
+    for name in dict.fromkeys([measure.column, "speedup", "tokens_per_iteration", "throughput"]):
+        each = FIGURES[name]
+        columns[each.words] = (runs[name].astype(float) * each.scale).round(each.digits)
     state = st.dataframe(
         # With other runs the rows are others: what was chosen among them is let go.
-        runs_frame(runs, told), key=f"sweep_runs_{followed.key}_{words}_{told.figure.column}_{count}",
+        pd.DataFrame(columns), key=f"sweep_runs_{followed.key}_{words}_{measure.column}_{count}",
         hide_index=True, on_select="rerun", selection_mode="single-row",
         height=ROW_PX * (min(len(runs), SHOWN) + 1) + 3, alt=f"The runs of {label}.",
         column_config={
-            each.figure.words: st.column_config.NumberColumn(format=f"%.{each.figure.digits}f")
+            each.words: st.column_config.NumberColumn(format=f"%.{each.digits}f")
             for each in FIGURES.values()
         },
     )  # fmt: skip

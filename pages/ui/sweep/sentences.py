@@ -1,8 +1,7 @@
 """How the page Sweep puts things: figures, axes, what a grid asks for."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import astuple
 from typing import Any
 
 import pandas as pd
@@ -20,7 +19,6 @@ from decoding.papers.exhibit import (
     TTFT,
     Figure,
 )
-from decoding.trace.records import Setting
 from pages.ui.common.errors import info_of, torch_there
 from viz.charts.sweeps import Axis, Measure, told
 
@@ -29,34 +27,14 @@ CONDITION_WORDS = {
     "temperature": "temperature", "top_p": "top-p", "draft_temperature": "draft temperature", "seed": "seed",
     "kind": "kind of text",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Told:
-    """A figure that charts and the ranking can show, and whether more of it is better."""
-
-    figure: Figure
-    higher: bool = True
-
-    @property
-    def measure(self) -> Measure:
-        """As the charts take it."""
-        return Measure(self.figure.column, self.figure.words, self.figure.scale, self.figure.digits)
-
-
-FIGURES: dict[str, Told] = {
-    told.figure.column: told
-    for told in (
-        Told(SPEEDUP), Told(THROUGHPUT), Told(PER_PASS), Told(OVER_DRAFTED),
-        Told(Figure("acceptance_verified", "accepted / verified, %", 100, 1)), Told(TPOT, False), Told(TTFT, False),
-        Told(PASSES, False), Told(DRAFT_FORWARDS, False), Told(MEMORY, False),
+FIGURES: dict[str, Measure] = {
+    figure.column: Measure(*astuple(figure))
+    for figure in (
+        SPEEDUP, THROUGHPUT, PER_PASS, OVER_DRAFTED,
+        Figure("acceptance_verified", "accepted / verified, %", 100, 1), TPOT, TTFT, PASSES, DRAFT_FORWARDS, MEMORY,
     )
 }  # fmt: skip
-
-
-def figures_of(runs: pd.DataFrame) -> dict[str, Told]:
-    """The figures that these runs have."""
-    return {name: each for name, each in FIGURES.items() if name in runs and runs[name].notna().any()}
+LESS_IS_BETTER = frozenset(figure.column for figure in (TPOT, TTFT, PASSES, DRAFT_FORWARDS, MEMORY))
 
 
 def setting_title(name: str) -> str:
@@ -71,26 +49,18 @@ def axis_of(column: str) -> Axis:
     return Axis(column, setting_title(column.removeprefix(PREFIX)))
 
 
-def short_axis_of(column: str) -> Axis:
-    """What varies, where there is little room."""
-    return axis_of(column) if column in CONDITION_WORDS else Axis(column, short_title(column))
-
-
 def base_label(base: str) -> str:
-    """A method or configuration as the screen calls it: `DynaTree`, `Linear chain (streaming)`."""
+    """A method or configuration as the screen calls it: `DynaTree`, `Linear chain (streaming)`.
+
+    Methods stand where they compute, so none has its label without torch.
+    """
     name, at, engine = base.partition("@")
-    label = _method_labels().get(name, name.replace("_", " "))
+    label = name.replace("_", " ")
+    if torch_there():
+        from decoding.methods.methods import METHODS
+
+        label = METHODS[name].label if name in METHODS else label
     return f"{label} ({engine})" if at else label
-
-
-@cache
-def _method_labels() -> dict[str, str]:
-    """Labels of the methods by name; they stand where methods compute, so none is known without torch."""
-    if not torch_there():
-        return {}
-    from decoding.methods.methods import METHODS
-
-    return {name: method.label for name, method in METHODS.items()}
 
 
 def with_labels(runs: pd.DataFrame) -> pd.DataFrame:
@@ -111,11 +81,6 @@ def short_title(column: str) -> str:
     return info_of(column.removeprefix(PREFIX)).short
 
 
-def values_words(values: Sequence[Setting]) -> str:
-    """Values of a setting in a line."""
-    return ", ".join(told(value) for value in values)
-
-
 def asked_words(asked: Mapping[str, Any]) -> list[str]:
     """What a grid asks for, a line for each of its methods, then one on all that they share.
 
@@ -126,7 +91,7 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
         return []
     lines = []
     for axis in asked["methods"]:
-        varied = [f"{setting_title(name)}: {values_words(values)}" for name, values in axis["vary"].items()]
+        varied = [f"{setting_title(name)}: {', '.join(map(told, values))}" for name, values in axis["vary"].items()]
         base, colon, listed = axis["method"].partition(":")
         label = base_label(base) + (f" ({listed})" if colon else "")
         lines.append(" · ".join([label, *varied]))
@@ -136,7 +101,7 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
     cut = [f"at most {each}" if each else "whole" for each in prompts["max_tokens"]]
     shared = [
         f"{count} of {prompts['set']}{kinds}, {' and '.join(cut)}{' tokens' if any(prompts['max_tokens']) else ''}",
-        f"{values_words(asked['new_tokens'])} new tokens",
+        f"{', '.join(map(told, asked['new_tokens']))} new tokens",
         ", ".join(dict.fromkeys(_sampling_words(each) for each in asked["samplings"])),
         f"{asked['repeats']} times" if asked["repeats"] > 1 else "",
         f"against {base_label(asked['reference'])}" if asked["reference"] else "no reference",

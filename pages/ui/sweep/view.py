@@ -1,17 +1,61 @@
-"""One experiment as it is watched: its place in the list, what was asked for, what is best in it, its charts."""
+"""One experiment as it is watched: its place in the list, what was asked for, what is best in it and how sure that is,
+its charts, and what a click on them picks.
+"""
 
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
-from decoding.experiments.estimates import source_of, sources_of, swept
-from decoding.experiments.experiment import FollowedExperiment, experiments
+from decoding.experiments.estimates import (
+    BASE,
+    CONDITIONS,
+    FEWEST,
+    PREFIX,
+    Ranked,
+    axes,
+    best_words,
+    cells,
+    ranked,
+    source_of,
+    sources_of,
+    swept,
+)
+from decoding.experiments.experiment import FollowedExperiment
+from pages.ui.common.charts import CHART_CONFIG, is_dark
+from pages.ui.common.charts import STYLE as TABLE_STYLE
+from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown
 from pages.ui.jobs.page import JobPage
-from pages.ui.sweep.charts import draw_best, draw_charts, draw_filter
-from pages.ui.sweep.sentences import asked_words, figures_of, with_labels
+from pages.ui.sweep.runs import RUN_WORDS, draw_picked, pick, run_words
+from pages.ui.sweep.sentences import (
+    CONDITION_WORDS,
+    FIGURES,
+    LESS_IS_BETTER,
+    asked_words,
+    axis_of,
+    base_label,
+    short_title,
+    with_labels,
+)
+from viz.charts.sweeps import (
+    MOST_SERIES,
+    Axis,
+    Measure,
+    cells_sentence,
+    cells_table,
+    every_run,
+    heat_map,
+    lines_over,
+    parallel,
+    told,
+)
 from viz.formats import plural
+from viz.scope.outline import Table, table_csv, table_html
 
 PAGE = JobPage(
     "sweep", "sweep", "experiment",
@@ -41,14 +85,17 @@ STYLE = PAGE.style("""
   margin-bottom: 0;
 }
 """)
-SHOWN = "sweep_shown"
 CHARTS_S = 5.0  # charts are drawn anew this often while rows come in
 MOST_METHODS = 4
-
-
-def followed_experiments() -> list[FollowedExperiment]:
-    """Every experiment as it stands, the one begun last first, those that came with the program last."""
-    return PAGE.followed(experiments(), FollowedExperiment)
+ALL = "all"
+KEPT, TABLE = "sweep_ranked", "sweep_best_table"
+SHOWN, ROW_PX = 4, 35
+HIGH_HELP = "95% of the bootstrap over prompts: other prompts of this kind would give a mean in there."
+CHANCE_HELP = "In how many of 2,000 draws of the prompts, with replacement, it is the best of all."
+HEAT, LINES, PARALLEL, RUNS = "Heat map", "Lines", "Parallel coordinates", "Every run"
+NO_SERIES = ""
+MOST_DIMENSIONS = 6
+MOST_POINTS = 4000
 
 
 def entry_words(followed: FollowedExperiment) -> list[str]:
@@ -60,40 +107,41 @@ def entry_words(followed: FollowedExperiment) -> list[str]:
 
 
 def draw_experiment(followed: FollowedExperiment) -> None:
-    """Header, the best way, charts."""
+    """Header, the best way, charts; of the pair on one machine alone: rows of two are never mixed."""
     PAGE.draw_header(followed)
-    rows, runs = _rows(followed, _source(followed))
+    sources = sources_of(followed.rows())
+    source = next(iter(sources), None)  # the newest
+    if len(sources) > 1:
+        key = f"sweep_source_{followed.key}"
+        source = st.selectbox("Rows of", sources, key=key, persist_state="session", width=760)
+    rows, runs = _rows(followed, source)
     _draw_asked(followed, rows)
     if not len(runs):
         icon = ":material/hourglass_top:" if followed.stand.running else ":material/info:"
-        st.info(_nothing_words(followed, rows), icon=icon)
+        words = "No row was kept: what it printed last stands behind Output; Resume starts it again."
+        if followed.stand.running:
+            words = "Charts appear here with the first rows: the first run warms each method up."
+        elif len(rows):
+            words = "No run has a figure outside a loop yet: run more prompts, or longer texts."
+        st.info(words, icon=icon)
         return
-    figures = figures_of(runs)
+    figures = [name for name in FIGURES if name in runs and runs[name].notna().any()]
     with st.container(horizontal=True, vertical_alignment="bottom", key="sweep_choice"):
         column = st.selectbox(
-            "Figure", list(figures), key=f"sweep_figure_{followed.key}", width=230, label_visibility="collapsed",
-            format_func=lambda name: figures[name].figure.words, persist_state="session",
+            "Figure", figures, key=f"sweep_figure_{followed.key}", width=230, label_visibility="collapsed",
+            format_func=lambda name: FIGURES[name].words, persist_state="session",
         )  # fmt: skip
         chosen = draw_filter(followed, runs)
-    told = figures[column]
     if not len(chosen):
         st.info("No run is left of this choice: show more of them.", icon=":material/filter_alt_off:")
         return
-    draw_best(followed, chosen, told)
-    draw_charts(followed, chosen, told)
-
-
-def _source(followed: FollowedExperiment) -> str | None:
-    """The pair on a machine whose rows are shown, the newest unless another is chosen: rows of two are never mixed."""
-    sources = sources_of(followed.rows())
-    if len(sources) < 2:
-        return next(iter(sources), None)
-    return st.selectbox("Rows of", sources, key=f"sweep_source_{followed.key}", persist_state="session", width=760)
+    draw_best(followed, chosen, FIGURES[column])
+    draw_charts(followed, chosen, FIGURES[column])
 
 
 def _rows(followed: FollowedExperiment, source: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of a source, and the runs that figures are made of; while rows come in, taken anew every few seconds."""
-    kept_of, whole, rows, runs, made_s = st.session_state.get(SHOWN, (None, None, None, None, 0.0))
+    kept_of, whole, rows, runs, made_s = st.session_state.get("sweep_shown", (None, None, None, None, 0.0))
     same = kept_of == (followed.folder, source)
     if same and followed.stand.running and time.monotonic() - made_s < CHARTS_S:
         return rows, runs
@@ -101,7 +149,7 @@ def _rows(followed: FollowedExperiment, source: str | None) -> tuple[pd.DataFram
     if not same or found is not whole:
         rows = found if source is None else found[source_of(found) == source]
         runs = with_labels(swept(rows))
-        st.session_state[SHOWN] = (followed.folder, source), found, rows, runs, time.monotonic()
+        st.session_state["sweep_shown"] = (followed.folder, source), found, rows, runs, time.monotonic()
     return rows, runs
 
 
@@ -126,9 +174,213 @@ def _draw_asked(followed: FollowedExperiment, rows: pd.DataFrame) -> None:
         st.warning(escape_markdown(words), icon=":material/report:")
 
 
-def _nothing_words(followed: FollowedExperiment, rows: pd.DataFrame) -> str:
-    if followed.stand.running:
-        return "Charts appear here with the first rows: the first run warms each method up."
-    if len(rows):
-        return "No run has a figure outside a loop yet: run more prompts, or longer texts."
-    return "No row was kept: what it printed last stands behind Output; Resume starts it again."
+def draw_filter(followed: FollowedExperiment, runs: pd.DataFrame) -> pd.DataFrame:
+    """A popover with a choice for every condition that varies; returns the runs that are left."""
+    offered = {name: values for name, values in axes(runs).items() if name in (BASE, *CONDITIONS, "kind")}
+    if not offered:
+        return runs
+    picked = {name: st.session_state.get(_key(followed, name), ALL) for name in offered}
+    said = [f"{axis_of(name).words} {_told(name, value)}" for name, value in picked.items() if value != ALL]
+    label = ", ".join(said) or "All runs"
+    with st.popover(
+        escape_markdown(label), key="sweep_filter", icon=":material/filter_alt:", on_change="rerun"
+    ) as place:
+        if place.open:
+            with st.container(width=320):
+                for name, values in offered.items():
+                    words = axis_of(name).words
+                    st.selectbox(
+                        words[0].upper() + words[1:], [ALL, *values], key=_key(followed, name), persist_state="session",
+                        format_func=lambda value, name=name: "all" if value == ALL else _told(name, value),
+                    )  # fmt: skip
+    for name, value in picked.items():
+        if value in offered[name]:
+            runs = runs[runs[name] == value]
+    return runs
+
+
+def _told(name: str, value: object) -> str:
+    return base_label(value) if name == BASE else told(value)
+
+
+def _key(followed: FollowedExperiment, name: str) -> str:
+    return f"sweep_only_{followed.key}_{name}"
+
+
+def draw_best(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure) -> None:
+    """A sentence on the best way, and a table of the first ones with their intervals.
+
+    Their order is computed once for the same runs and figure.
+    """
+    own = runs[["key", "started"]]  # the same run has the same key in every experiment
+    kept_of, kept_measure, found = st.session_state.get(KEPT, (None, None, []))
+    if kept_of is None or kept_measure != measure or not kept_of.equals(own):
+        found = ranked(runs, measure.column, measure.column not in LESS_IS_BETTER)
+        st.session_state[KEPT] = own, measure, found
+    with st.container(border=True, key="sweep_part_best"):
+        words = best_words(found, measure.words, measure.scale, measure.digits)
+        with st.container(key="sweep_best_words"):
+            where = f"on {runs['machine'].iloc[0].partition(',')[0]}" if followed.shipped else "for this machine"
+            st.markdown(
+                f":material/trophy: **Best {escape_markdown(where)} and these prompts** · {escape_markdown(words)}",
+                help="By the mean over prompts, on prompts, lengths and samplings that all ways have been run on.",
+            )
+        if len(found) > 1:
+            _draw_ranking(followed, found, measure)
+
+
+def _draw_ranking(followed: FollowedExperiment, found: list[Ranked], measure: Measure) -> None:
+    key, few = f"{TABLE}_{followed.key}_{measure.column}", found[0].figure.prompts < FEWEST
+
+    def take() -> None:
+        rows = st.session_state[key]["selection"]["rows"]
+        pick(followed, {"way": found[rows[0]].way} if rows else None, found[rows[0]].label if rows else "")
+
+    def shown(value: float) -> str:
+        return f"{measure.scale * value:,.{measure.digits}f}"
+
+    frame = {
+        "Way": [each.label for each in found],
+        measure.words: [shown(each.figure.value) for each in found],
+        "95% interval": ["few prompts" if few else f"{shown(each.figure.low)} to {shown(each.figure.high)}"
+                         for each in found],
+        "Best in": ["–" if few else f"{each.chance:.0%}" for each in found],
+        "Prompts": [each.figure.prompts for each in found],
+    }  # fmt: skip
+    st.dataframe(
+        pd.DataFrame(frame), key=key, hide_index=True, on_select=take, selection_mode="single-row",
+        height=ROW_PX * (min(len(found), SHOWN) + 1) + 3,
+        column_config={"Way": st.column_config.Column(width="large"),
+                       "95% interval": st.column_config.Column(help=HIGH_HELP),
+                       "Best in": st.column_config.Column(help=CHANCE_HELP)},
+        alt=f"Ways in the order of their {measure.words}, the best first.",
+    )  # fmt: skip
+
+
+def draw_charts(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure) -> None:
+    """The chosen chart with its choices and, behind a button, its numbers; then the runs behind what was clicked."""
+    varied = axes(runs)
+    runs = runs.assign(**{BASE: runs[BASE].map(base_label)})
+    with st.container(border=True, key="sweep_chart_panel", gap="small"):
+        kind, x, y = _choose(followed, runs, varied)
+        figure, sentence, table = _chart(kind, runs, measure, x, y, varied)
+        key = f"sweep_chart_{followed.key}_{kind}"
+
+        def take() -> None:
+            columns = [each.column for each in (x, y) if each is not None]
+            place = picked_place(st.session_state[key]["selection"]["points"], kind, columns)
+            told_place = [f"{axis_of(name).words} {value}" for name, value in (place or {}).items()]
+            pick(followed, place, "" if kind == RUNS else ", ".join(told_place))
+
+        with st.container(key="sweep_chart_described", gap=None):
+            more = {} if kind == PARALLEL else {"on_select": take, "selection_mode": "points"}
+            st.plotly_chart(figure, theme=None, key=key, config=CHART_CONFIG, alt=sentence, **more)
+            numbers = st.popover("Table", key="sweep_numbers", type="tertiary", on_change="rerun", width="content")
+            if numbers.open:
+                with numbers:
+                    st.text(sentence)
+                    download_button("Save as CSV", table_csv(table), "sweep.csv", "text/csv", "sweep_csv")
+                    st.html(TABLE_STYLE + table_html(table))
+        st.caption(escape_markdown(_averaged_words(kind, runs, x, y)))
+    draw_picked(followed, runs, measure)
+
+
+def picked_place(points: Sequence[Mapping[str, Any]], kind: str, columns: Sequence[str]) -> dict[str, Any] | None:
+    """The values that a clicked point stands for; None where nothing is clicked."""
+    data = points[0].get("customdata") if points else None
+    if not data:
+        return None
+    values = list(data.values()) if isinstance(data, Mapping) else list(data)
+    return {"key": values[0]} if kind == RUNS else dict(zip(columns, values, strict=False))
+
+
+def _choose(
+    followed: FollowedExperiment, runs: pd.DataFrame, varied: Mapping[str, tuple]
+) -> tuple[str, Axis | None, Axis | None]:
+    """The kind of chart, what runs along it and what tells its lines or rows apart."""
+    # The most telling first: settings of most runs, or a condition; then methods, then the rest.
+    common = [name for name in varied if name.startswith(PREFIX) and runs[name].notna().mean() > 0.5]
+    conditions = [name for name in varied if not name.startswith(PREFIX) and name != BASE]
+    methods = [BASE] if BASE in varied else []
+    names = list(dict.fromkeys([*[*common, *conditions][:1], *common, *methods, *conditions, *varied]))
+    kinds = [*([HEAT] if len(names) > 1 else []), *([LINES] if names else []),
+             *([PARALLEL] if len(names) > 1 else []), RUNS]  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="sweep_axes"):
+        kind = _kept("Chart", f"sweep_kind_of_{followed.key}", kinds, kinds[0], buttons=True)
+        if kind == PARALLEL or not names:
+            return kind, None, None
+        across = [NO_SERIES, *names] if kind == RUNS else names
+        words = {HEAT: "Across", LINES: "Over", RUNS: "Apart by"}[kind]
+        first = BASE if kind == RUNS and BASE in names else names[0]
+        x = _kept(words, f"sweep_{kind}_x_{followed.key}", across, first)
+        if kind == RUNS:
+            return kind, None, axis_of(x) if x else None
+        others = [name for name in names if name != x]
+        choices = others if kind == HEAT else [NO_SERIES, *others]
+        first = next((name for name in others if len(varied[name]) <= MOST_SERIES), choices[0])
+        y = _kept("Up" if kind == HEAT else "A line for each", f"sweep_{kind}_y_{followed.key}", choices, first)
+    return kind, axis_of(x), axis_of(y) if y else None
+
+
+def _kept(label: str, key: str, options: list[str], first: str, buttons: bool = False) -> str:
+    """A choice that falls back where its option is no longer there."""
+    if st.session_state.get(key) not in options:
+        st.session_state[key] = first
+    st.session_state[key] = st.session_state[key]  # said again, or a widget of the same key elsewhere would reset it
+    if buttons:
+        return st.segmented_control(
+            label, options, key=key, required=True, persist_state="session", label_visibility="collapsed"
+        )
+    words = {name: axis_of(name).words if name else "nothing" for name in options}
+    return st.selectbox(label, options, key=key, format_func=words.get, persist_state="session", width=200)
+
+
+def _chart(
+    kind: str, runs: pd.DataFrame, measure: Measure, x: Axis | None, y: Axis | None, varied: Mapping[str, tuple]
+) -> tuple[go.Figure, str, Table]:
+    """A figure, what it shows in a sentence, and its numbers."""
+    column, dark, value = measure.column, is_dark(), replace(measure, column="value")
+    if kind in (HEAT, LINES):
+        chosen = [each for each in (x, y) if each is not None]
+        found = cells(runs, [each.column for each in chosen], column, intervals=kind == LINES)
+        figure = heat_map(found, x, y, value, dark) if kind == HEAT else lines_over(found, x, y, value, dark)
+        return figure, cells_sentence(found, chosen, value), cells_table(found, chosen, [value])
+    if kind == PARALLEL:
+        known = [name for name in varied if name != "kind"]  # a line is a mean over prompts
+        dimensions = [
+            axis_of(name) if name in CONDITION_WORDS else Axis(name, short_title(name))
+            for name in known[:MOST_DIMENSIONS]
+        ]
+        beside = (each for each in ("tokens_per_iteration", "acceptance_drafted") if each != column)
+        measures = [*(FIGURES[each] for each in beside if runs[each].notna().any()), measure]
+        names = [each.column for each in dimensions]
+        found = runs.groupby(names, dropna=False)[[each.column for each in measures]].mean().reset_index()
+        sentence = cells_sentence(found, dimensions, measures[-1])
+        return parallel(found, dimensions, measures, dark), sentence, cells_table(found, dimensions, measures)
+    across = FIGURES["tokens_per_iteration" if column != "tokens_per_iteration" else "throughput"]
+    shown = runs[runs[column].notna() & runs[across.column].notna()].tail(MOST_POINTS)
+    shown = shown.assign(words=[run_words(row) for row in shown[RUN_WORDS].to_dict("records")])
+    found = shown.assign(value=shown[column])
+    figure = every_run(shown, across, measure, y, dark)
+    return figure, cells_sentence(found, [], value), cells_table(found, [Axis("words", "run")], [across, measure])
+
+
+def _averaged_words(kind: str, runs: pd.DataFrame, x: Axis | None, y: Axis | None) -> str:
+    """What a point is a mean over, or what a point is."""
+    if kind == RUNS:
+        groups = runs[y.column].nunique(dropna=False) if y is not None else 0
+        cut = f" The first {MOST_SERIES} of {groups} groups." if groups > MOST_SERIES else ""
+        cut += f" The last {MOST_POINTS:,} of {len(runs):,} runs." if len(runs) > MOST_POINTS else ""
+        return f"A point is one run, looping text left out.{cut} Click one to see it below."
+    if kind == PARALLEL:
+        known = [name for name in axes(runs) if name != "kind"]
+        over = "".join(f", and over {axis_of(name).words}" for name in known[MOST_DIMENSIONS:])
+        return f"A line is a combination, a mean over its runs{over}. Drag along an axis to keep some lines only."
+    shown = [each.column for each in (x, y) if each is not None]
+    varied = axes(runs.dropna(subset=shown))
+    others = [axis_of(name).words for name in varied if name not in (*shown, "kind")]
+    over = f", and over {', '.join(others)}" if others else ""
+    lines = len(varied.get(y.column, ())) if y is not None else 0
+    cut = f" The first {MOST_SERIES} of {plural(lines, 'line')}." if kind == LINES and lines > MOST_SERIES else ""
+    bars = " Bars: 95% intervals over prompts." if kind == LINES else ""
+    return f"Means over prompts{over}; looping text is left out.{bars}{cut} Click a point to see its runs."
