@@ -145,7 +145,7 @@ def test_every_method_writes_the_librarys_text(embedded, name):
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("name", ["dynatree", "sequoia"])
+@pytest.mark.parametrize("name", family(("dynatree", "sequoia"), "dynatree"))
 def test_forks_and_peeks_leave_each_other_alone(static, name):
     method = METHODS[name] if name != "sequoia" else METHODS[name].with_settings(acceptance="0.5,0.2,0.1")
     ids = static.vocabulary.encode(PROMPT)

@@ -127,7 +127,7 @@ def pair(embedded):
     return embedded.with_engine("streaming-64")
 
 
-def decoded(pair, name, tokens=160, sampling=None, **settings):
+def decoded(pair, name, tokens=96, sampling=None, **settings):
     method = METHODS[name].with_settings(**settings)
     limits = Limits(tokens, ignore_end_of_text=True, record="summary")
     session = DecodeSession(pair, method, pair.vocabulary.encode("Once upon a time there was a cat"), sampling, limits)
@@ -172,7 +172,7 @@ def test_models_that_cannot_be_turned_back_are_refused():
 def test_it_is_compared_with_streaming_token_by_token(embedded):
     lines = ("autoregressive", "linear", "linear@streaming-64", "autoregressive@streaming-64", "linear@streaming")
     prompt = embedded.vocabulary.encode("The old man at the sea said that he had never seen so large a fish, and")
-    found = compare(embedded, [parse_contestant(line) for line in lines], [("sea", prompt)], 160, repeats=1, warmup=0)
+    found = compare(embedded, [parse_contestant(line) for line in lines], [("sea", prompt)], 96, repeats=1, warmup=0)
     assert [found.reference_of(number) for number in range(5)] == [0, 0, 3, 3, None]
     assert found.differences == () and [each.same_output for each in score(found)] == [None, True, True, None, None]
 

@@ -1,7 +1,10 @@
 """A corpus of some pages and a pair of some thousand weights, trained in seconds."""
 
 import random
+import shutil
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from decoding.training.pair_networks import NetworkShape
 from decoding.training.pair_phases import DraftSettings, LoopSettings, TargetSettings
@@ -35,7 +38,18 @@ def write_corpus(folder: Path) -> Path:
     return folder
 
 
+@cache
+def _prepared() -> TemporaryDirectory:
+    """The arrays of that corpus in a folder that goes with the process."""
+    place = TemporaryDirectory(prefix="draftscope-tests-")
+    corpus = write_corpus(Path(place.name) / "texts")
+    prepare(Path(place.name) / "data", lambda: read_corpus(corpus), vocabulary=320, report=lambda words: None)
+    return place
+
+
 def arrays_in(folder: Path) -> TokenArrays:
-    """The tokens of that corpus."""
+    """The tokens of that corpus: a copy, of which what a test has removed is made again."""
+    if not (folder / "data").exists():
+        shutil.copytree(_prepared().name, folder, dirs_exist_ok=True)
     corpus = write_corpus(folder / "texts")
     return prepare(folder / "data", lambda: read_corpus(corpus), vocabulary=320, report=lambda words: None)

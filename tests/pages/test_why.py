@@ -6,19 +6,20 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.analysis.hindsight import hindsight
-from decoding.analysis.luck import Luck
+from decoding.analysis.luck import Luck, luck_of, run_luck
 from decoding.analysis.smallest_change import SettingChange, SmallestChanges
 from decoding.recorded import home_run, telling_iteration
 from decoding.replay.stored_state import method_of
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.common.worker import Job
-from pages.ui.explain.hindsight import hindsight_words, luck_html
+from pages.ui.explain.hindsight import hindsight_words, luck_html, run_html
 from pages.ui.explain.reasons import TUNE, asks_for_change, change_html, key_of, path_to, try_change
 from pages.ui.explain.reasons import sentences as reasons
 from pages.ui.explain.subject import absent_subject, final_subject
 from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
+from tests.viz.test_cut_short import cut
 
 PAGE = "pages/step_through.py"
 
@@ -259,3 +260,15 @@ def test_budgets_need_costs_of_the_runs_own_pair(sampled):
     assert "Over the run:" in said and not sentences(at)
     other = replace(sampled, pair=replace(sampled.pair, name="another"))
     assert "load the run's pair" in texts(show(at, other, "What was possible"))
+
+
+def test_the_tokens_that_the_text_lacks_are_counted():
+    trace = cut()
+    kept = (None, 1.0, 0.9, 0.36)
+    nodes = tuple(replace(node, acceptance_probability=kept[node.node_id]) for node in trace.nodes)
+    iteration = replace(trace, nodes=nodes)
+    luck = luck_of(iteration)
+    assert luck.tokens == 3 and len(iteration.committed_ids) == 1
+    assert "ended after 1 of them" in luck_html(iteration, luck)
+    assert "The text has 2 tokens fewer" in run_html(run_luck([iteration]), 2)
+    assert "All of these tokens are in the text" in run_html(run_luck([iteration]), 0)

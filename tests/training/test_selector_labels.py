@@ -12,6 +12,7 @@ from decoding.training.selector_labels import VERIFIER_NAMES, RootLaws, SuperTre
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import VerifiedTree
+from tests.helpers.families import family
 
 
 class RandomLaws:
@@ -81,7 +82,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", family(KINDS, "near", "cut"))
 @pytest.mark.parametrize("verifier", VERIFIER_NAMES)
 def test_labels_are_the_verifiers_own_expectations(verifier, kind):
     laws = root_laws(sum(map(ord, kind)), **KINDS[kind])

@@ -1,12 +1,14 @@
 """Scenes: what is drawn, in which state, what is folded, and that nothing moves between phases."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from decoding.trace.records import ForcedTrace, node_paths
 from tests.helpers import traces
 from viz.scope.phases import FINAL_ID
-from viz.scope.scene import LABEL_COLUMNS, build_scene, fold_id, fold_parent, scene_to_json
+from viz.scope.scene import LABEL_COLUMNS, build_scene, fold_id, fold_parent, overview_data, scene_to_json
 from viz.tokens import columns
 
 ALL = {
@@ -188,3 +190,29 @@ def test_many_draft_forwards_are_grouped():
     drafts = [phase for phase in scene.phases if phase.key.startswith("draft")]
     assert 1 < len(drafts) <= 8
     assert all("hidden" not in s for s, n in zip(drafts[-1].states, scene.nodes, strict=True) if n.node_id >= 0)
+
+
+def test_a_bar_is_as_high_as_its_path_probability_and_lies_in_its_parents():
+    trace = traces.dynatree_recovered()
+    made = overview_data(trace)
+    tops, heights = made["tops"], made["heights"]
+    assert heights[8] == pytest.approx(0.5 * 0.83 * 0.62, abs=1e-5)
+    for node in trace.nodes[1:]:
+        low, high = tops[node.node_id], tops[node.node_id] + heights[node.node_id]
+        top = tops[node.parent_id]
+        assert top - 2e-5 <= low and high <= top + heights[node.parent_id] + 2e-5
+
+
+def test_siblings_stand_below_each_other():
+    tops = overview_data(traces.dynatree_recovered())["tops"]
+    assert tops[1] == 0 and tops[2] == pytest.approx(0.5)
+    # The second child of node 1 begins where the first ends.
+    assert tops[4] == pytest.approx(0.5 * 0.83, abs=1e-5)
+
+
+def test_the_data_hold_every_node_with_state_and_text():
+    data = overview_data(traces.pruned())
+    assert data["states"] == "oaprp" and data["tokens"][1] == "·cat" and data["count"] == 4
+    assert data["depths"] == [0, 1, 1, 2, 2]
+    forced = replace(traces.pruned(), forced=(ForcedTrace("force_out", node_paths(traces.pruned())[2]),))
+    assert overview_data(forced)["states"] == "oafrp"
