@@ -7,10 +7,10 @@ from itertools import product
 
 import torch
 
+from benchmarks.table_source import TableSource, path_tokens
 from decoding.drafters.base import Drafter
 from decoding.sampling.draws import enumerate_draws
 from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.sources.table import TableSource, path_tokens
 from decoding.tree.draft import Draft
 from decoding.verifiers.base import VerifiedTree, Verifier
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.table_source import path_tokens
 from decoding.engines.base import Visibility
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Model, tree_forward
 from decoding.papers.measured.depth_divergence import MOST_DEPTH, Root, Tree
 from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.sources.table import path_tokens
 from decoding.tree.draft import TokenTree
 
 MOST_ROWS = 20_000  # 330 MB for the vocabulary of the embedded pair, for each model of each process

@@ -1,24 +1,33 @@
-"""How the draft's confidence and acceptance go together, measured once per pair and kept.
+"""What a method's drafter has to know of a pair, measured when it is first asked for and kept.
 
 Sequoia needs how often each child in draw order is accepted, the hardware-aware tree how far the odds of acceptance are
-from those that the draft gives.
+from those that the draft gives, a trained selector what passes cost.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.common.cost_model import CostModel
 from decoding.common.errors import require
 from decoding.common.interruption import pause_point
 from decoding.common.prompts import load_prompts
-from decoding.costs.kept import Kept
+from decoding.costs.measuring import Decoder, Kept, cost_model, latency_model
 from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows
-from decoding.models.pair import Model, Pair, match_vocabulary, tree_forward
+from decoding.models.pair import Model, Pair, match_vocabulary, pair_identity, tree_forward
 from decoding.sampling.draws import Draws, GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_law
+from decoding.selector.actions import ACTIONS, Action, LatencyModel
+from decoding.selector.features import Features, Past, features_of
+from decoding.selector.network import Scaler, SelectorNetwork
+from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
 
 RANKS = 16
 POSITIONS = 1024  # the standard error of a rate is then at most 0.016
@@ -27,35 +36,21 @@ SEED = 0
 NEWTON_STEPS = 30
 
 
-def calibrated(pair: Pair, sampling: Sampling) -> tuple[float, ...]:
-    """Acceptance rates of a pair at these sampling settings, `[RANKS]`: kept ones, or measured now and kept."""
-    return RATES.of(pair, _entry(sampling), lambda: acceptance_by_rank(pair, sampling))
-
-
 @torch.inference_mode()
 def acceptance_by_rank(
     pair: Pair, sampling: Sampling, prompts: Sequence[str] | None = None, ranks: int = RANKS
 ) -> tuple[float, ...]:
     """Measure how often the b-th child drawn without replacement is the one accepted, `[ranks]`.
 
-    Both models read each text in one causal pass. After positions spread over it, children are drawn from the draft's
-    law and the chance of each to be accepted by SpecInfer verification without replacement is computed; the rates are
-    means over all positions.
-
-    Args:
-        prompts: texts to measure on; the sample prompts by default.
+    Both models read each text, of the sample prompts by default, in one causal pass. After positions spread over it,
+    children are drawn from the draft's law and the chance of each to be accepted by SpecInfer verification without
+    replacement is computed; the rates are means over all positions.
     """
     draws, total, rows = GeneratorDraws(SEED), np.zeros(ranks), 0
     for target, draft in _laws(pair, sampling, prompts):
         total += accepted_by_rank(target, draft, ranks, draws)
         rows += len(target)
     return tuple((total / rows).tolist())
-
-
-def calibrated_odds(pair: Pair, sampling: Sampling, children: int) -> tuple[float, float]:
-    """`acceptance_odds` of a pair at these sampling settings: kept ones, or measured now and kept."""
-    entry = f"{_entry(sampling)}, {children} children"
-    return ODDS.of(pair, entry, lambda: acceptance_odds(pair, sampling, children))
 
 
 @torch.inference_mode()
@@ -67,9 +62,6 @@ def acceptance_odds(
     A token of draft probability q is accepted where the target draws it (or has it first, when greedy). The odds of
     that are taken to be a factor times q / (1 - q), and the factor is the likeliest one over the `children` likeliest
     tokens at places of each text.
-
-    Args:
-        prompts: texts to measure on; the sample prompts by default.
     """
     drafted, accepted = [], []
     for target, draft in _laws(pair, sampling, prompts):
@@ -113,13 +105,10 @@ def _laws(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iter
 
 
 def accepted_by_rank(target: Tensor, draft: Tensor, ranks: int, draws: Draws) -> np.ndarray:
-    """Sum over positions of the chance that the b-th child drawn is accepted, `[ranks]`.
+    """Sum over positions of the chance that the b-th child drawn is accepted, `[ranks]`; laws `[places, vocab_size]`.
 
     With a_j the acceptance of the j-th child drawn once those before it are rejected, that is
     a_b prod_{j<b} (1 - a_j): a rejection takes the draft's law from the target's and the token from the draft's.
-
-    Args:
-        target, draft: laws, `[num_positions, vocab_size]`.
     """
     chances, left = np.zeros(ranks), torch.ones(len(target), 1, dtype=target.dtype, device=target.device)
     for rank in range(ranks):
@@ -180,3 +169,67 @@ def _odds(stored: list[float]) -> tuple[float, float]:
 
 
 RATES, ODDS = Kept("", _rates, list), Kept("odds", _odds, list)
+
+
+@dataclass(frozen=True, eq=False)
+class Chooser:
+    """The network, what its scalars are scaled by, what passes cost here, the pair's identity, and the verifier."""
+
+    network: SelectorNetwork
+    scaler: Scaler
+    latency: LatencyModel
+    pair: Mapping[str, Any]
+    verifier: str
+
+    @torch.inference_mode()
+    def choose(self, past: Past) -> Action:
+        """The action with the highest probability at a root."""
+        draft_s, target_s = self.latency.draft_pass_s(past.length), self.latency.target_pass_s(past.length)
+        return self.best(features_of(past, float(draft_s), float(target_s)))
+
+    def best(self, features: Features) -> Action:
+        """The action that these features lead to."""
+        return ACTIONS[int(self.network(self.scaler.scaled(features)).argmax())]
+
+
+@lru_cache(maxsize=16)
+def _network(folder: Path, name: str, _stamp: int) -> SelectorNetwork:
+    return load_network(read_card(folder, name))
+
+
+@dataclass(frozen=True)
+class MeasuredPair:
+    """A pair on this machine at some sampling settings, as `Method.prepared` takes it."""
+
+    pair: Pair
+    sampling: Sampling
+    decoder: Decoder
+
+    def costs(self) -> CostModel:
+        """What passes cost."""
+        return cost_model(self.pair, self.decoder)
+
+    def acceptance(self) -> tuple[float, ...]:
+        """How often each child in draw order is accepted, `[ranks]`."""
+        return RATES.of(self.pair, _entry(self.sampling), lambda: acceptance_by_rank(self.pair, self.sampling))
+
+    def odds(self, ranks: int) -> tuple[float, ...]:
+        """How far the odds of acceptance are from those that the draft gives, `[ranks]`."""
+        entry = f"{_entry(self.sampling)}, {ranks} children"
+        return ODDS.of(self.pair, entry, lambda: acceptance_odds(self.pair, self.sampling, ranks))
+
+    def chooser(self, name: str, known: Chooser | None) -> Chooser:
+        """The trained selector of this name; the known one where it was loaded for this pair.
+
+        Raises:
+            SettingsError: there is no selector of that name.
+            PairError: it is damaged, or was trained for another pair.
+        """
+        identity = pair_identity(self.pair)
+        if known is not None and dict(known.pair) == identity:
+            return known
+        card = find_selector(name)
+        require_fit(card, identity)
+        network = _network(card.folder, name, SELECTORS.stamp(card.folder))
+        latency = latency_model(self.pair, self.decoder)
+        return Chooser(network, Scaler(card.mean, card.spread), latency, identity, card.verifier)

@@ -2,34 +2,107 @@
 
 costs = cost_model(pair, decoder)                   # kept, or measured now
 latencies = latency_model(pair, decoder)            # passes of one row behind contexts of several lengths
+
+What is measured once per pair is kept in memory and in `draftscope/calibration/` of the user's cache folder, a file per
+pair and kind; a damaged one is said aloud and measured again.
 """
 
+import hashlib
+import json
+import re
 import time
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
-from decoding.common.errors import is_out_of_memory
+from decoding.common.errors import DiskError, is_out_of_memory
+from decoding.common.files import user_folder, write_whole
 from decoding.common.interruption import check_wanted, pause_point
 from decoding.common.prompts import load_prompts
-from decoding.costs.kept import Kept
 from decoding.engines.base import Visibility
 from decoding.engines.clock import describe_hardware
-from decoding.engines.static_cache import BUCKETS
+from decoding.engines.static import BUCKETS
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
-from decoding.models.pair import DraftHead, Model, Pair, tree_forward
+from decoding.models.pair import DraftHead, Model, Pair, pair_identity, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import LatencyModel
 from decoding.selector.features import Past, features_of
 from decoding.selector.network import SelectorConfig, SelectorNetwork
-from decoding.trace.records import IterationTrace
+
+T = TypeVar("T")
+ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"
+
+_known: dict[tuple[Path, str], Any] = {}
+
+
+def kept_file(pair: Pair, kind: str = "") -> Path:
+    """Where the values of one kind are kept for a pair."""
+    digest = hashlib.sha256(json.dumps(pair_identity(pair), sort_keys=True).encode()).hexdigest()[:12]
+    name = re.sub(r"[^a-z0-9]+", "-", pair.info.name.lower()).strip("-")[:60]
+    return user_folder("calibration") / f"{'-'.join(filter(None, (name, digest, kind)))}.json"
+
+
+@dataclass(frozen=True)
+class Kept(Generic[T]):
+    """Values of one kind, an entry of the pair's file for each thing that they depend on beside the pair.
+
+    Attributes:
+        kind: ending of the files' names, empty for acceptance by rank.
+        read: what JSON held to a value; raises ValueError, KeyError, TypeError or AttributeError where it cannot be.
+        write: a value to what JSON can hold.
+    """
+
+    kind: str
+    read: Callable[[Any], T]
+    write: Callable[[T], Any]
+
+    def known(self, pair: Pair, entry: str) -> T | None:
+        """What is kept of a pair under an entry, None if nothing is."""
+        file = kept_file(pair, self.kind)
+        if (file, entry) not in _known:
+            entries = self._entries(file)
+            if entry not in entries:
+                return None
+            _known[file, entry] = self.read(entries[entry])
+        return _known[file, entry]
+
+    def of(self, pair: Pair, entry: str, measure: Callable[[], T], again: bool = False) -> T:
+        """What is kept, or is measured now and kept; other entries of the file stay. `again` measures in any case."""
+        known = None if again else self.known(pair, entry)
+        if known is not None:
+            return known
+        value, file = measure(), kept_file(pair, self.kind)
+        entries = self._entries(file) | {entry: self.write(value)}
+        text = json.dumps({"pair": pair_identity(pair), "entries": entries}, indent=1)
+        try:
+            write_whole(file, text.encode(), advice=ELSEWHERE)
+        except DiskError as error:  # what was measured serves without a file too
+            warnings.warn(f"The calibration cannot be kept: {error}", stacklevel=3)
+        _known[file, entry] = value
+        return value
+
+    def _entries(self, file: Path) -> dict[str, Any]:
+        """The entries of a file as JSON holds them; none if there is no file, or if it is damaged."""
+        try:
+            entries = json.loads(file.read_text(encoding="utf-8"))["entries"]
+            for stored in entries.values():
+                self.read(stored)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            warnings.warn(f"The calibration in {file} cannot be read; it is measured again.", stacklevel=4)
+            return {}
+        return entries
+
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEW_SIZES = (1, 16, 64)
@@ -47,16 +120,13 @@ LENGTHS = (16, 128, 256, 512, 1024)
 ROUNDS, ROW_WARM_UPS = 20, 2
 COSTS = Kept("costs", CostModel.from_json, CostModel.as_json)
 LATENCIES = Kept("latency", LatencyModel.from_json, LatencyModel.as_json)
-# A session over a pair, a method, a prompt and so many new tokens that records nothing.
+# A session over a pair, a method, a prompt and so many new tokens that records nothing: it measures what an iteration
+# takes beside its passes.
 Decoder = Callable[[Pair, Method, list[int], int], Any]
 
 
 def cost_model(pair: Pair, decoder: Decoder, again: bool = False) -> CostModel:
-    """The costs of a pair here: kept ones, or measured now and kept.
-
-    Args:
-        decoder: decodes, to measure what an iteration takes beside its passes. again: measure even where some are kept.
-    """
+    """The costs of a pair here: kept ones, or measured now and kept; `again`: measured even where some are kept."""
     return COSTS.of(pair, machine_words(pair), lambda: measure_costs(pair, decoder), again)
 
 
@@ -212,23 +282,18 @@ def _overheads(pair: Pair, decoder: Decoder, target: CostCurve, draft: CostCurve
         started += pause_point()
         begun = time.perf_counter()
         iteration = session.step()
-        taken, times = time.perf_counter() - begun, iteration.times
+        taken, times, forwards = time.perf_counter() - begun, iteration.times, iteration.draft_forwards
         rest.append(taken - times.draft_s - times.mask_s - times.verify_s)
-        levels.append(iteration.draft_forwards)
-        drafting.append(times.draft_s - _passes_s(iteration, draft))
+        levels.append(forwards)
+        passes_s = min(forwards, 1) * float(draft.seconds(1))
+        if forwards > 1:
+            drafted = sum(node > 0 for node in iteration.kv_draft.row_nodes)
+            passes_s += float((forwards - 1) * draft.seconds(drafted / (forwards - 1)))
+        drafting.append(times.draft_s - passes_s)
     if not rest:
         return 0.0, 0.0, 0
     fixed_s, level_s = _line(np.array(levels), np.array(drafting))
     return max(median(rest) + fixed_s, 0.0), level_s, len(rest)
-
-
-def _passes_s(iteration: IterationTrace, draft: CostCurve) -> float:
-    """What the draft's passes of an iteration take by themselves."""
-    levels = iteration.draft_forwards
-    if levels < 2:
-        return levels * float(draft.seconds(1))
-    drafted = sum(node > 0 for node in iteration.kv_draft.row_nodes)
-    return float(draft.seconds(1) + (levels - 1) * draft.seconds(drafted / (levels - 1)))
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
@@ -244,12 +309,7 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def latency_model(pair: Pair, decoder: Decoder, again: bool = False) -> LatencyModel:
-    """The latencies of a pair here: kept ones, or measured now and kept.
-
-    Args:
-        decoder: decodes, to measure what an iteration takes beside its passes.
-        again: measure even where some are kept, the costs of passes of many rows included.
-    """
+    """The latencies of a pair here: kept ones, or measured now and kept, with `again` the costs of passes too."""
     return LATENCIES.of(pair, machine_words(pair), lambda: measure_latency(pair, decoder, again), again)
 
 
@@ -322,7 +382,6 @@ def _seconds(model: Model | DraftHead, run: Callable[[], Tensor]) -> float:
 
 
 def _settle(device: torch.device) -> None:
-    """Wait until a device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

@@ -1,16 +1,92 @@
-"""A draft tree that lives on the device: tensors of fixed size, and the functions that grow and verify it there.
+"""A draft tree that lives on the device: how it is to grow, and tensors of fixed size that grow and verify it there.
+
+A drafter has a rule if its tree depends only on what the draft says about the levels before: the device builds the same
+tree, node by node and reason by reason, as the drafter itself on the host.
 
 No function here waits for the host or makes a tensor whose size depends on data; all may be captured in a CUDA graph.
 The last place of every array is a bin: what a padded lane writes goes there, and nothing in it is ever used.
 """
 
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.device.rules import Rule
-from decoding.drafters.levels import MOST_FORWARDS, REASONS, WIDTHS, confidence_class, first_reason
-from decoding.engines.static_cache import bucket
+from decoding.drafters import Eagle2Drafter
+from decoding.drafters.base import Drafter, deepest_level
+from decoding.drafters.levels import (
+    MOST_FORWARDS,
+    REASONS,
+    WIDTHS,
+    LevelDrafter,
+    LevelRule,
+    confidence_class,
+    first_reason,
+)
+from decoding.engines.static import bucket
+from decoding.trace.records import Growth
 from decoding.tree.draft import GROWTH_CODE, NOT_DRAFTED
+
+
+@dataclass(frozen=True)
+class BeamRule:
+    """How a beam grows: every level asks about the `top` best nodes of the level above, the best of all stay.
+
+    What it has in common with `LevelRule` goes by the same names. There has to be room for `most_forwards` forwards, of
+    which a length limit leaves `forwards`.
+    """
+
+    top: int
+    node_budget: int
+    most_forwards: int
+    forwards: int
+    at_deepest: Growth
+
+    certain = True
+    prune_probability = confidence_low = confidence_high = 0.0
+    budget_reason = np.zeros(REASONS, dtype=np.int64)
+    table = np.zeros((0, REASONS + WIDTHS))
+
+    @property
+    def codes(self) -> np.ndarray:
+        """Why a node that stays was not expanded: it is at the deepest level, or it was not in the beam."""
+        return np.array([GROWTH_CODE[self.at_deepest]] + [GROWTH_CODE["beam"]] * (REASONS - 1))
+
+    @property
+    def nodes(self) -> int:
+        """Nodes drafted at most: those asked about, and those that stay."""
+        return self.top * (self.most_forwards - 1) + self.node_budget
+
+    @property
+    def candidates(self) -> int:
+        """Children scored at most."""
+        return self.top + (self.most_forwards - 1) * self.top**2
+
+    @property
+    def level_sizes(self) -> list[int]:
+        """Nodes asked about in each forward."""
+        return [1] + [self.top] * (self.forwards - 1)
+
+    @property
+    def tree_size(self) -> int:
+        """Nodes to verify, the root included."""
+        return 1 + min(self.node_budget, self.top * sum(self.level_sizes))
+
+
+Rule = LevelRule | BeamRule
+
+
+def device_rule(drafter: Drafter, state: Any, depth_limit: int) -> Rule | None:
+    """The rule of a drafter in its state, None if it has none; `depth_limit` is 1 or more."""
+    if isinstance(drafter, LevelDrafter) and drafter.law == "deterministic":
+        return drafter.rule_in(state, depth_limit)
+    if not isinstance(drafter, Eagle2Drafter):
+        return None
+    forwards, at_deepest = deepest_level(drafter.max_depth, depth_limit)
+    return BeamRule(drafter.beam_width, drafter.node_budget, drafter.max_depth, forwards, at_deepest)
+
 
 # Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` those from `growth` to `level`.
 COLUMNS = (
@@ -110,7 +186,20 @@ class DeviceTree:
         # Constants on the device: a number of the host in `where` would be copied there, which no graph may do.
         self._zero, self._bin = integers(), torch.full((), capacity - 1, device=device)
         self._masks: dict[tuple[int, int], Tensor] = {}
-        self._fill_blank()
+        # A tree that has only its root, whose token is still open.
+        for name, everywhere, root in (
+            ("parents", 0, -1),
+            ("draft_probs", 0.0, 1.0),
+            ("path_probs", 0.0, 1.0),
+            ("growth", NOT_DRAFTED, NOT_DRAFTED),
+            ("confidence", torch.nan, torch.nan),
+            ("branching", -1, -1),
+            ("level", -1, -1),
+        ):
+            column = self.column(name, self._blank)
+            column.fill_(everywhere)
+            column[:1].fill_(root)
+        self.column("counters", self._blank)[: VERIFIED + 1].fill_(1)  # SIZE, FRONTIER and VERIFIED
 
     def column(self, name: str, of: Tensor | None = None) -> Tensor:
         """One array of the report, `[capacity]`."""
@@ -189,24 +278,6 @@ class DeviceTree:
         self.report[: len(facts)].index_copy_(1, ids, torch.stack(facts))
         seen = self.ancestors.index_select(0, parents) | (self.lanes(self.capacity) == ids[:, None])
         self.ancestors.index_copy_(0, ids, seen)
-
-    def _fill_blank(self) -> None:
-        """The report of a tree that has only its root, whose token is still open."""
-        for name, everywhere, root in (
-            ("parents", 0, -1),
-            ("draft_probs", 0.0, 1.0),
-            ("path_probs", 0.0, 1.0),
-            ("growth", NOT_DRAFTED, NOT_DRAFTED),
-            ("confidence", torch.nan, torch.nan),
-            ("branching", -1, -1),
-            ("level", -1, -1),
-        ):
-            column = self.column(name, self._blank)
-            column.fill_(everywhere)
-            column[:1].fill_(root)
-        counters = self.column("counters", self._blank)
-        for which in (SIZE, FRONTIER, VERIFIED):
-            counters[which : which + 1].fill_(1)
 
 
 class LevelTree(DeviceTree):

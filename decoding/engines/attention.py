@@ -33,7 +33,7 @@ def grouped_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Scaled dot-product attention as `transformers` calls it; the same numbers as its `sdpa`.
+    """Scaled dot-product attention as `transformers` calls it; the same numbers as its `sdpa`, and no weights.
 
     Under a mask the library copies every key and value once per query head of its group, in every layer and pass.
     `scaled_dot_product_attention(enable_gqa=True)` avoids that on the CPU, but on CUDA (torch 2.11 to 2.13) flash
@@ -42,13 +42,9 @@ def grouped_attention(
     query heads of its group read it through a stride of zero: every fused kernel takes that, nothing is copied.
 
     Args:
-        query: `[batch, heads, num_queries, head_dim]`.
-        key, value: `[batch, kv_heads, num_rows, head_dim]`.
+        query: `[batch, heads, num_queries, head_dim]`; key, value: `[batch, kv_heads, num_rows, head_dim]`.
         attention_mask: bool or additive, `[1 or batch, 1 or heads, num_queries, num_rows]`; without one the library
             copies nothing, and its function is called.
-
-    Returns:
-        `[batch, num_queries, heads, head_dim]`, and None for the weights, which are never made.
     """
     heads, kv_heads = query.shape[1], key.shape[1]
     rare = any(kwargs.get(name) is not None for name in RARE_REQUESTS)
@@ -57,12 +53,15 @@ def grouped_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     batch, _, num_queries, _ = query.shape
-    groups = heads // kv_heads
+    groups, mask = heads // kv_heads, attention_mask
+    if not mask.shape[0] == mask.shape[1] == 1:  # one mask for all stays one, as a broadcast
+        mask = mask.expand(batch, kv_heads if mask.shape[1] == 1 else heads, -1, -1)
+        mask = mask.reshape(batch * kv_heads, -1, *mask.shape[2:])
     output = functional.scaled_dot_product_attention(
         query.reshape(batch * kv_heads, groups, num_queries, query.shape[3]),
         _shared(key, groups),
         _shared(value, groups),
-        attn_mask=_per_kv_head(attention_mask, batch, kv_heads, heads),
+        attn_mask=mask,
         dropout_p=dropout,
         scale=scaling,
     )
@@ -71,19 +70,8 @@ def grouped_attention(
 
 
 def _shared(rows: Tensor, groups: int) -> Tensor:
-    """Keys or values as `[batch * kv_heads, groups, num_rows, head_dim]`, the second dimension of stride zero.
-
-    Each key/value head is an element of the batch that the query heads of its group read.
-    """
+    """Keys or values as `[batch * kv_heads, groups, num_rows, head_dim]`, the second dimension of stride zero."""
     return rows.flatten(0, 1).unsqueeze(1).expand(-1, groups, -1, -1)
-
-
-def _per_kv_head(mask: Tensor, batch: int, kv_heads: int, heads: int) -> Tensor:
-    """The mask of each key/value head; one mask for all stays one, as a broadcast."""
-    if mask.shape[0] == mask.shape[1] == 1:
-        return mask
-    mask = mask.expand(batch, kv_heads if mask.shape[1] == 1 else heads, -1, -1)
-    return mask.reshape(batch * kv_heads, -1, *mask.shape[2:])
 
 
 AttentionInterface.register(GROUPED_SDPA, grouped_attention)
@@ -104,9 +92,8 @@ class RotaryTable:
     """Cosines and sines of every position, taken once from the model's own rotary module.
 
     Args:
-        rotary: the model's module, `(x, position_ids) -> (cos, sin)`, both `[1, num_positions, rotary_size]`.
+        rotary: that module, `(x, position_ids) -> (cos, sin)`, both `[1, num_positions, rotary_size]`.
         like: a tensor of the dtype and device to compute in.
-        positions: number of positions to hold.
     """
 
     def __init__(self, rotary: Callable, like: Tensor, positions: int):
@@ -122,11 +109,6 @@ class RotaryTable:
         rows = self._table[positions]
         return rows[:, 0, None, None], rows[:, 1, None, None]
 
-    def back(self, distances: Tensor) -> tuple[Tensor, Tensor]:
-        """What turns a vector back by so many positions, `[num_queries]`, in the form that `at` gives."""
-        cos, sin = self.at(distances)
-        return cos, -sin
-
     @property
     def keeps_length(self) -> bool:
         """Whether rotating leaves a vector's length as it is, so that rotations add up."""
@@ -139,16 +121,12 @@ class RotaryTable:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Any, scale: float) -> Tensor:
-    """Attention of one pass; no key is repeated for the query heads that share it.
+    """Attention of one pass, `[num_queries, heads, head_dim]`; no key is repeated for the query heads that share it.
 
     Args:
-        queries: `[num_queries, heads, head_dim]`.
-        keys, values: `[1, kv_heads, num_rows, head_dim]`.
+        queries: `[num_queries, heads, head_dim]`; keys, values: `[1, kv_heads, num_rows, head_dim]`.
         mask: `[1, 1, num_queries, num_rows]`, None where every query sees every row, or a mask that attends itself
             (`lean.SinksAndWindow`).
-
-    Returns:
-        `[num_queries, heads, head_dim]`.
     """
     if hasattr(mask, "attend"):
         return mask.attend(queries, keys, values, scale)

@@ -1,12 +1,17 @@
-"""What every way to run a model shares: who sees whom in a pass, the forward it wraps, and the signature of a pass."""
+"""What runs a model: who sees whom in a pass, and the engine that runs each at its own size, on any device."""
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.common.errors import PairError, is_out_of_memory
 from decoding.engines.kv_cache import KVCache
 
 # Largest difference of log-probabilities between a tree forward and plain forwards that rounding explains.
@@ -16,36 +21,11 @@ TOLERANCE = {torch.float32: 2e-3, torch.float16: 5e-2, torch.bfloat16: 2e-1}
 FORWARD_ERRORS = (TypeError, ValueError, ArithmeticError, RuntimeError, LookupError, AttributeError, AssertionError)
 
 
-class Forward(Protocol):
-    """Runs the layers of one model."""
-
-    def __call__(self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor) -> Tensor:
-        """Raw logits `[num_kept, vocab_size]`.
-
-        Args:
-            ids, positions: `[num_queries]` each.
-            mask: as `Engine.mask` made it.
-            keep: queries to project: the last so many, or those at an index `[num_kept]`.
-        """
-        ...
-
-    def with_features(
-        self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor, project: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Logits of the last `project` kept queries (None: of all) and features `[num_kept, hidden_size]`."""
-        ...
-
-    def project(self, features: Tensor) -> Tensor:
-        """Features `[num_rows, hidden_size]` to raw logits `[num_rows, vocab_size]`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Visibility:
     """Who sees whom in one pass: every query sees all rows before `past` and some of the rows behind.
 
     Attributes:
-        past: rows that every query sees.
         among: bool `[num_queries, num_rows]`, which of the rows behind the past each query sees; the queries' own rows
             are the last `num_queries` of them.
     """
@@ -75,22 +55,132 @@ class Visibility:
         return mask
 
 
-class Engine(Protocol):
-    """Runs one model; caches that it makes are only for its own passes.
+# What a configuration may say that its model does to the product: (name of the setting, function of product and value).
+_BEHIND_THE_PRODUCT = (
+    ("final_logit_softcapping", lambda product, cap: torch.tanh(product / cap) * cap),
+    ("logits_scaling", lambda product, scale: product / scale),
+    ("logit_scale", lambda product, scale: product * scale),
+    ("lm_head_multiplier", lambda product, scale: product * scale),
+)
 
-    Attributes:
-        name: `library`, `lean`, `static`, `static-host` or `streaming-N`.
+
+class OutputHead:
+    """Features `[num_rows, hidden_size]` to raw logits `[num_rows, vocab_size]`, exactly as a transformers model does.
+
+    The model is tried once with a few tokens: the product of its head, `module`, with what its configuration says is
+    done to it, must give its own logits.
+
+    Raises:
+        PairError: the model has no output head that multiplies a hidden state, or does something unknown behind it.
     """
 
-    name: str
+    def __init__(self, network: Any, name: str):
+        self.module, self._behind, failure = network.get_output_embeddings(), None, None
+        if self.module is not None:
+            try:
+                self._behind = self._found(network)
+            except FORWARD_ERRORS as error:
+                if is_out_of_memory(error):
+                    raise
+                failure = error
+        if self._behind is None:
+            raise PairError(
+                f"{name} is a target without hidden states that its output head multiplies, which a draft head reads; "
+                "choose a model such as Pythia, Llama, Qwen2.5 or GPT-2."
+            ) from failure
+
+    @torch.inference_mode()
+    def _found(self, network: Any) -> tuple | None:
+        """The function that makes logits of the product, with its number; None where no known one does."""
+        config, weight = network.config.get_text_config(), network.get_input_embeddings().weight
+        ids = torch.arange(1, 10, 2, device="cpu" if weight.is_meta else weight.device)[None] * config.vocab_size // 10
+        with watched(self.module) as seen:
+            logits = network(input_ids=ids).logits[0]
+        if len(seen) != 1 or seen[0].dim() != 3 or seen[0].shape[1] != len(logits):
+            return None
+        told = [(function, getattr(config, name, None)) for name, function in _BEHIND_THE_PRODUCT]
+        product = self.module(seen[0][0])
+        for function, value in [(None, None), *((f, v) for f, v in told if v)]:
+            made = product if function is None else function(product, value)
+            error = (made.float().log_softmax(-1) - logits.to(made.device).float().log_softmax(-1)).abs().max()
+            # A cap changes small logits by little: it is left out only where it changes nothing.
+            exact = 1e-5 if product.dtype == torch.float32 else TOLERANCE[product.dtype] / 10
+            if float(error) <= exact:
+                return function, value
+        return None
+
+    def __call__(self, features: Tensor) -> Tensor:
+        function, value = self._behind
+        product = self.module(features)
+        return product if function is None else function(product, value)
+
+
+@contextmanager
+def watched(head: Any, project: int | None = None) -> Iterator[list[Tensor]]:
+    """Note what the output head of a model is given meanwhile by this thread, each `[1, num_rows, hidden_size]`.
+
+    With `project` the head itself is given only the last so many rows of it.
+    """
+    seen: list[Tensor] = []
+    thread = threading.get_ident()
+
+    def note(_module: Any, args: tuple) -> tuple | None:
+        if threading.get_ident() != thread:
+            return None
+        seen.append(args[0])
+        return None if project is None else (args[0][:, -project:], *args[1:])
+
+    handle = head.register_forward_pre_hook(note, prepend=True)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+class EagerEngine:
+    """Passes of the size that the tree has; the reference for every other engine, which all have its signature.
+
+    Caches that an engine makes are only for its own passes.
+
+    Args:
+        name: `library` where `forward` is the transformers model, `lean` where it is our own.
+        forward: see `LibraryForward`.
+        mask_kind: `bool` (True = attend) or `additive` (0 and the dtype's minimum).
+        mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
+    """
+
+    def __init__(
+        self,
+        name: Literal["library", "lean"],
+        forward: Callable,
+        num_layers: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        mask_kind: Literal["bool", "additive"] = "bool",
+        mask_layer_types: tuple[str, ...] | None = None,
+    ):
+        self.name, self.device = name, device
+        self._forward, self._num_layers, self._dtype = forward, num_layers, dtype
+        self._mask_kind, self._mask_layer_types = mask_kind, mask_layer_types
 
     def new_cache(self, capacity: int) -> KVCache:
-        """An empty cache with room for `capacity` rows."""
-        ...
+        """An empty cache with room for `capacity` rows; it grows when a pass needs more."""
+        return KVCache(self._num_layers, capacity)
 
     def mask(self, seen: Visibility) -> Any:
-        """The mask of a pass on the device, in the form that `run` takes."""
-        ...
+        """The mask in the 4-D form that the attention in use really takes: bool for SDPA, additive for eager.
+
+        A lone query that sees every row needs none: SDPA is about 3% faster without.
+        """
+        if seen.shape[0] == 1 and self._mask_kind == "bool" and not self._mask_layer_types and seen.sees_all:
+            return None
+        visible = torch.from_numpy(seen.dense())[None, None].to(self.device, non_blocking=True)
+        if self._mask_kind == "additive":
+            floor = torch.finfo(self._dtype).min
+            visible = torch.zeros(visible.shape, dtype=self._dtype, device=self.device).masked_fill_(~visible, floor)
+        if self._mask_layer_types:
+            return {layer_type: visible for layer_type in self._mask_layer_types}
+        return visible
 
     def run(self, cache: KVCache, token_ids: np.ndarray, positions: np.ndarray, mask: Any, keep: int) -> Tensor:
         """One pass over `[num_queries]` tokens at `positions`; their rows are appended to the cache.
@@ -98,35 +188,69 @@ class Engine(Protocol):
         Returns:
             Raw logits of the last `keep` queries (0: of all), `[keep or num_queries, vocab_size]`.
         """
-        ...
+        return self._pass(self._forward, cache, token_ids, positions, mask, keep)
 
     def run_with_features(
-        self,
-        cache: KVCache,
-        token_ids: np.ndarray,
-        positions: np.ndarray,
-        mask: Any,
-        keep: int,
-        project: int | None = None,
+        self, cache: KVCache, token_ids, positions, mask: Any, keep: int, project: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same pass, with the features of the kept queries: what the output head multiplies.
-
-        Args:
-            keep: give the features of the last so many queries (0: of all).
-            project: make logits of only the last so many of these; None: of all of them.
-
-        Returns:
-            Raw logits `[project or kept, vocab_size]` and features `[kept, hidden_size]`.
+        """The same pass; logits of the last `project` kept queries (None: of all), features `[kept, hidden_size]`.
 
         Raises:
-            PairError: the model has no such features.
+            PairError: the model has no features: what the output head multiplies.
         """
-        ...
+        return self._pass(self._forward.with_features, cache, token_ids, positions, mask, keep, project)
 
     def project(self, features: Tensor) -> Tensor:
-        """Raw logits `[num_rows, vocab_size]` of features `[num_rows, hidden_size]`.
+        """Raw logits `[num_rows, vocab_size]` of features `[num_rows, hidden_size]`; see `run_with_features`."""
+        return self._forward.project(features)
 
-        Raises:
-            PairError: the model has no such features.
+    def _pass(self, forward: Callable, cache: KVCache, token_ids, positions, mask: Any, keep: int, *project):
+        cache.reserve(len(token_ids))
+        ids = torch.from_numpy(np.asarray(token_ids, dtype=np.int64)).to(self.device, non_blocking=True)
+        places = torch.from_numpy(np.asarray(positions, dtype=np.int64)).to(self.device, non_blocking=True)
+        found = forward(ids, places, mask, cache, keep or len(token_ids), *project)
+        cache.advance(len(token_ids))
+        return found
+
+
+class LibraryForward:
+    """The transformers model as a forward, that is what runs the layers of a model and makes logits or features.
+
+    Its features are caught where they enter the output head.
+    """
+
+    def __init__(self, network: Any, name: str = "The target"):
+        self._network, self._name = network, name
+
+    def __call__(self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor) -> Tensor:
+        """Raw logits `[num_kept, vocab_size]` of the last `keep` queries, or of those at an index `[num_kept]`.
+
+        Args:
+            ids, positions: `[num_queries]` each.
+            mask: as `EagerEngine.mask` made it.
         """
-        ...
+        output = self._network(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=keep,
+        )
+        return output.logits[0]
+
+    def with_features(
+        self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor, project: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of the last `project` kept queries (None: of all) and features `[num_kept, hidden_size]`."""
+        with watched(self._output_head.module, project) as seen:
+            logits = self(ids, positions, mask, cache, keep)
+        return logits, seen[0][0]
+
+    def project(self, features: Tensor) -> Tensor:
+        """Features `[num_rows, hidden_size]` to raw logits `[num_rows, vocab_size]`."""
+        return self._output_head(features)
+
+    @cached_property
+    def _output_head(self) -> OutputHead:  # when it is first asked for, as making it tries the model
+        return OutputHead(self._network, self._name)

@@ -8,11 +8,11 @@ import torch
 
 from decoding.common.errors import PairError, is_out_of_memory
 from decoding.common.settings import STATIC_HOST, is_engine, streamed_rows
-from decoding.engines.base import TOLERANCE, Engine, Visibility
-from decoding.engines.eager import EagerEngine, LibraryForward
+from decoding.engines.base import TOLERANCE, EagerEngine, LibraryForward, Visibility
 from decoding.engines.lean import LlamaForward, NeoXForward, StreamingEngine, can_pack
 from decoding.engines.static import StaticEngine
 
+Engine = EagerEngine | StaticEngine
 LEAN_FORWARDS = (NeoXForward, LlamaForward)
 # Packed weights stand beside the library's: on a CPU auto takes them only where this share of free memory suffices.
 PACKED_MEMORY_SHARE = 0.5
@@ -45,9 +45,7 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
     """The engine for a loaded network, and why it is this one.
 
     Args:
-        asked: one of `presets.ENGINES`; auto takes static on CUDA and lean on a CPU where they fit, else the library,
-            and says why in `Made.reason`.
-        name: the model, for messages.
+        asked: one of `presets.ENGINES`; auto takes static on CUDA and lean on a CPU where they fit, else the library.
         positions: most positions that a text can have.
         free_bytes: free memory of the device, None if unknown.
         how: `num_layers`, `device`, `dtype`, `mask_kind`, `mask_layer_types` of the model.
@@ -61,32 +59,28 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
     if wanted == "library":
         return Made(library, None, why)
     kind = next((kind for kind in LEAN_FORWARDS if kind.fits(network) and how["mask_kind"] == "bool"), None)
-    refusal = _refusal(wanted, kind, network, name, how["mask_kind"])
-    if refusal is None:
+    if not _on_one_device(network):
+        refusal = f"{name} is spread over devices, which the {wanted} engine is not; choose engine auto or library."
+    elif kind is None and not _is_static(wanted):
+        network_name = f"a {type(network).__name__} with {how['mask_kind']} masks"
+        refusal = f"{name} is {network_name}, for which there is no lean forward; choose engine auto or library."
+    else:
         with torch.inference_mode():
-            engine = _own_engine(wanted, kind, network, name, positions, how)
+            forward = LibraryForward(network, name) if kind is None else kind(network, positions)
+            if _is_static(wanted):
+                engine = StaticEngine(forward, **how, name=wanted)
+            elif (rows := streamed_rows(wanted)) is None:
+                engine = EagerEngine("lean", forward, **how)
+            elif not forward.rotary.keeps_length:
+                raise PairError(f"{name} scales what it rotates, so nothing can be turned back; choose engine lean.")
+            else:
+                engine = StreamingEngine(forward, rows, **how)
             difference, refusal = _checked(engine, library, network, name, how["dtype"])
         if refusal is None:
             return Made(engine, difference, why)
     if asked == "auto":
         return Made(library, None, refusal)
     raise PairError(refusal)
-
-
-def _own_engine(asked: str, kind: type | None, network: Any, name: str, positions: int, how: dict[str, Any]) -> Engine:
-    """The engine of a name, made but not yet tried.
-
-    Args:
-        kind: of the lean forward, None where there is none.
-    """
-    forward, rows = LibraryForward(network, name) if kind is None else kind(network, positions), streamed_rows(asked)
-    if _is_static(asked):
-        return StaticEngine(forward, **how, name=asked)
-    if rows is None:
-        return EagerEngine("lean", forward, **how)
-    if not forward.rotary.keeps_length:
-        raise PairError(f"{name} scales what it rotates, so nothing can be turned back; choose engine lean.")
-    return StreamingEngine(forward, forward.rotary, rows, **how)
 
 
 def _fastest(
@@ -113,16 +107,6 @@ def _is_static(name: str) -> bool:
 
 def _on_one_device(network: Any) -> bool:
     return len(set((getattr(network, "hf_device_map", None) or {"": 0}).values())) == 1
-
-
-def _refusal(wanted: str, kind: type | None, network: Any, name: str, mask_kind: str) -> str | None:
-    """Why an engine cannot run a network, None if it can."""
-    if not _on_one_device(network):
-        return f"{name} is spread over devices, which the {wanted} engine is not; choose engine auto or library."
-    if wanted != "library" and not _is_static(wanted) and kind is None:
-        network_name = f"a {type(network).__name__} with {mask_kind} masks"
-        return f"{name} is {network_name}, for which there is no lean forward; choose engine auto or library."
-    return None
 
 
 def _checked(

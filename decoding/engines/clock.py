@@ -70,8 +70,11 @@ def phase_times(clock: PhaseClock, prune_s: float) -> PhaseTimes:
 @lru_cache
 def describe_hardware(device: torch.device) -> dict[str, str]:
     """Processor, cores, memory, device and versions by name."""
+    cpuinfo, processor = Path("/proc/cpuinfo"), platform.processor() or platform.machine()
+    lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines() if cpuinfo.exists() else []
+    models = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     described = {
-        "processor": _processor(),
+        "processor": next(models, processor),
         "cores": str(os.cpu_count()),
         "threads": str(torch.get_num_threads()),
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
@@ -83,12 +86,3 @@ def describe_hardware(device: torch.device) -> dict[str, str]:
     if device.type == "cuda":
         described["gpu"] = torch.cuda.get_device_name(device)
     return described
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

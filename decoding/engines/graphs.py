@@ -60,15 +60,12 @@ class Graphs:
         self._clock = count(1)
 
     def call(self, owner: Any, key: Hashable, body: Callable[[], T]) -> T:
-        """Do what `body` does.
+        """Do what `body` does; what it gives back is valid until the next call.
 
         Args:
             owner: whose memory the work is bound to; its graphs go when it goes.
             key: names everything that the work depends on besides the contents of static tensors, sizes above all.
             body: takes nothing and synchronises with nothing; all tensors it reads and changes keep their addresses.
-
-        Returns:
-            What `body` gives back, valid until the next call.
 
         Raises:
             RuntimeError: memory ran out while it was captured.
@@ -82,7 +79,11 @@ class Graphs:
             graphs[key] = None
             return results
         if graphs[key] is None:
-            self._make_room()
+            held = self._held()
+            if len(held) >= MOST_GRAPHS:
+                _, of_owner, unused = min(held, key=lambda each: each[0].used)
+                del of_owner[unused]
+                self.evicted += 1
             try:
                 graphs[key] = _Captured(*self._record(body))
             except RuntimeError as error:
@@ -113,7 +114,9 @@ class Graphs:
     def _record(self, body: Callable[[], T]) -> tuple[Any, T]:
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()  # during a capture the allocator cannot free what it holds to make room
-        graph, pool = torch.cuda.CUDAGraph(), self._living_pool()
+        graph, held = torch.cuda.CUDAGraph(), self._held()
+        # All graphs share one pool; where there is none to hold it, a new one is made.
+        pool = held[0][0].graph.pool() if held else torch.cuda.graph_pool_handle()
         # Whatever happens, `stream` makes the stream of before the current one again.
         with _undisturbed(), torch.cuda.stream(self._stream):
             try:
@@ -134,20 +137,14 @@ class Graphs:
             with contextlib.suppress(RuntimeError):
                 torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
                 torch._C._cuda_releasePool(torch.cuda.current_device(), pool)
+            # Up to PyTorch 2.11 only a capture that succeeds tells the default generator that none is under way any
+            # more. Until then nothing can be drawn from it, and graphs that others have captured cannot be replayed.
             with contextlib.suppress(RuntimeError):  # where this fails too, the first error says more
-                self._capture_something()
+                number, other = torch.zeros(1, device=self._device), torch.cuda.CUDAGraph()
+                other.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
+                number.zero_()
+                other.capture_end()
             raise
-
-    def _capture_something(self) -> None:
-        """Capture next to nothing, on the stream that is current, and forget it.
-
-        Up to PyTorch 2.11 only a capture that succeeds tells the default generator that none is under way any more.
-        Until then nothing can be drawn from it, and graphs that others have captured cannot be replayed.
-        """
-        number, graph = torch.zeros(1, device=self._device), torch.cuda.CUDAGraph()
-        graph.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
-        number.zero_()
-        graph.capture_end()
 
     def _give_up(self, cause: BaseException) -> None:
         """Run everything as it is from now on, and say so once."""
@@ -159,24 +156,9 @@ class Graphs:
             stacklevel=3,
         )
 
-    def _make_room(self) -> None:
-        """Give up the graph that was replayed longest ago where there are too many."""
-        held = [(entry.used, graphs, key) for graphs, key, entry in self._held()]
-        if len(held) >= MOST_GRAPHS:
-            _, graphs, key = min(held, key=lambda each: each[0])
-            del graphs[key]
-            self.evicted += 1
-
-    def _living_pool(self) -> Any:
-        """The memory pool that all graphs share; a new one where there is no graph to hold it."""
-        graph = next((entry.graph for _, _, entry in self._held()), None)
-        return graph.pool() if graph is not None else torch.cuda.graph_pool_handle()
-
-    def _held(self) -> Iterator[tuple[dict[Hashable, _Captured | None], Hashable, _Captured]]:
-        for graphs in self._graphs.values():
-            for key, entry in graphs.items():
-                if entry is not None:
-                    yield graphs, key, entry
+    def _held(self) -> list[tuple[_Captured, dict[Hashable, _Captured | None], Hashable]]:
+        """Every graph, where it is held, and under which key."""
+        return [(entry, graphs, key) for graphs in self._graphs.values() for key, entry in graphs.items() if entry]
 
 
 @contextmanager

@@ -12,11 +12,8 @@ class KVBlocks:
     """Blocks `[num_layers, 2, 1, kv_heads, capacity, head_dim]`, made when the first keys and values show their shape.
 
     Where keys and values differ in width (MLA caches a latent and a rotary key), each has a block of its own,
-    `[num_layers, 1, 1, kv_heads, capacity, width]`.
-
-    Args:
-        capacity: number of rows.
-        zeroed: clear new blocks, for passes that read rows nobody has written (their weight is 0, but 0 x nan is nan).
+    `[num_layers, 1, 1, kv_heads, capacity, width]`. `zeroed` clears new blocks, for passes that read rows nobody has
+    written (their weight is 0, but 0 x nan is nan).
 
     Attributes:
         views: keys and values of each layer, `[1, kv_heads, capacity, head_dim]` each; None before `place`.
@@ -38,7 +35,10 @@ class KVBlocks:
         if not self._blocks:
             self._add(keys, values, layer, self.num_layers)
         views = self.views[layer]
-        if views is None or not all(map(_fits, views, (keys, values))):
+        if views is None or any(
+            view.device != rows.device or view.shape[1::2] != rows.shape[1::2]
+            for view, rows in zip(views, (keys, values), strict=True)
+        ):
             self._add(keys, values, layer, 1)
         self.placed[layer] = True
         return self.views[layer]  # type: ignore[return-value]
@@ -67,8 +67,7 @@ class KVBlocks:
     def bytes_per_row(self) -> int:
         """Bytes of keys and values of one row over all layers; 0 before all layers are placed."""
         if self._bytes_per_row is None and self.placed[-1]:
-            rows = (view[:, :, 0] for views in filter(None, self.views) for view in views)
-            self._bytes_per_row = sum(row.numel() * row.element_size() for row in rows)
+            self._bytes_per_row = sum(view[:, :, 0].nbytes for views in filter(None, self.views) for view in views)
         return self._bytes_per_row or 0
 
     def _tensors(self) -> Iterator[Tensor]:
@@ -91,23 +90,26 @@ class KVBlocks:
         return new(shape, dtype=like.dtype, device=like.device)
 
 
-def _fits(view: Tensor, rows: Tensor) -> bool:
-    """Whether rows can be written into a view."""
-    return view.device == rows.device and view.shape[1::2] == rows.shape[1::2]
-
-
-class KVCache:
-    """Keys and values of one model for one text, as `transformers` models read and write them.
-
-    Row r belongs to position r of the text, except the rows of a draft tree, which stand behind the committed ones
-    until they are kept or dropped.
-
-    Attributes:
-        length: rows held.
-        blocks: where they stand.
-    """
+class LayerCache:
+    """What `transformers` asks of a cache besides `update`, which writes the rows of one layer."""
 
     is_compileable = False
+
+    def get_query_offset(self, _layer_idx: int = 0) -> int:
+        """Number of rows in front of the queries, by which some models count positions; ours are given."""
+        return self.get_seq_length()
+
+    def get_mask_sizes(self, query_length: int, _layer_idx: int = 0) -> tuple[int, int]:
+        """Number of key rows that a pass over `query_length` tokens sees, and the offset of the first."""
+        return self.get_seq_length() + query_length, 0
+
+
+class KVCache(LayerCache):
+    """Keys and values of one model for one text, as `transformers` models read and write them.
+
+    Row r of the `length` rows held belongs to position r of the text, except the rows of a draft tree, which stand
+    behind the committed ones until they are kept or dropped.
+    """
 
     def __init__(self, num_layers: int, capacity: int):
         self.num_layers = num_layers
@@ -139,14 +141,6 @@ class KVCache:
         """Number of rows held."""
         return self.length
 
-    def get_query_offset(self, _layer_idx: int = 0) -> int:
-        """Position of the next row."""
-        return self.length
-
-    def get_mask_sizes(self, query_length: int, _layer_idx: int = 0) -> tuple[int, int]:
-        """Number of key rows that a pass over `query_length` tokens sees, and the offset of the first."""
-        return self.length + query_length, 0
-
     def reserve(self, new_rows: int) -> None:
         """Make room for `new_rows` more rows; growing copies the rows held, so sessions reserve once."""
         if self.length + new_rows <= self.capacity:
@@ -164,17 +158,13 @@ class KVCache:
             raise ValueError(f"cannot roll back to {length} rows: the cache holds {self.length}")
         self.length = length
 
-    def compact(self, start: int, kept: list[int]) -> int:
-        """Keep rows `kept` (ascending, all >= `start`) behind the first `start` rows; return the bytes copied."""
-        in_place = _in_place(start, kept)
-        if kept[in_place:]:
+    def compact(self, start: int, kept: list[int], moved: bool = False) -> int:
+        """Keep rows `kept` (ascending, all >= `start`), unless the device has `moved` them; return the bytes copied."""
+        in_place = next((place for place, row in enumerate(kept) if row != start + place), len(kept))
+        if kept[in_place:] and not moved:
             self.blocks.move(start + in_place, kept[in_place:])
-        return self.settle(start, kept)
-
-    def settle(self, start: int, kept: list[int]) -> int:
-        """What `compact` does where the device has moved the rows already: count them; return the bytes copied."""
         self.length = start + len(kept)
-        return (len(kept) - _in_place(start, kept)) * self.bytes_per_row
+        return (len(kept) - in_place) * self.bytes_per_row
 
     def fresh(self, capacity: int) -> "KVCache":
         """An empty cache of the same model."""
@@ -204,14 +194,6 @@ class KVCache:
         return self.bytes_per_row * self.capacity
 
 
-def _in_place(start: int, kept: list[int]) -> int:
-    """How many of the rows to keep stand where they belong already."""
-    count = 0
-    while count < len(kept) and kept[count] == start + count:
-        count += 1
-    return count
-
-
 def keep_rows(
     cache: KVCache,
     rows_before: int,
@@ -232,7 +214,7 @@ def keep_rows(
     if drop_all:
         cache.rollback(rows_before)
     else:
-        bytes_moved = (cache.settle if moved else cache.compact)(rows_before, kept)
+        bytes_moved = cache.compact(rows_before, kept, moved)
     return KVTrace(
         rows_before=rows_before,
         rows_written=len(row_nodes),
@@ -248,13 +230,8 @@ def keep_rows(
 class FeatureRows:
     """Features `[length, hidden_size]`: row r belongs to the token at position r of the text.
 
-    Rows of a verified tree stand behind the committed ones until they are kept or dropped.
-
-    Args:
-        capacity: rows to make room for with the first ones; more make it grow.
-
-    Attributes:
-        length: rows held.
+    Rows of a verified tree stand behind the committed ones until they are kept or dropped. There is room for `capacity`
+    rows with the first ones; more make it grow.
     """
 
     def __init__(self, capacity: int):
@@ -264,9 +241,12 @@ class FeatureRows:
 
     def append(self, features: Tensor) -> None:
         """Add rows behind those held, `[num_rows, hidden_size]`."""
-        end = self.length + len(features)
-        if self._rows is None or end > len(self._rows):
-            self._grow(features, end)
+        old, end = self._rows, self.length + len(features)
+        if old is None or end > len(old):
+            room = max(end, self._capacity if old is None else len(old) * 3 // 2)
+            self._rows = features.new_empty((room, features.shape[1]))
+            if self.length:
+                self._rows[: self.length] = old[: self.length]
         self._rows[self.length : end] = features
         self.length = end
 
@@ -280,21 +260,11 @@ class FeatureRows:
         """The rows at some places, `[len(places), hidden_size]`."""
         return self._rows[: self.length][places]
 
-    def rollback(self, length: int) -> None:
-        """Drop every row from `length` on."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot roll back to {length} rows: {self.length} are held")
-        self.length = length
-
     def compact(self, start: int, kept: tuple[int, ...]) -> None:
         """Keep rows `kept` (ascending, all >= `start`) behind the first `start` rows."""
         if kept and kept[-1] != start + len(kept) - 1:
             self._rows[start : start + len(kept)] = self._rows[list(kept)]
         self.length = start + len(kept)
-
-    def clone(self) -> "FeatureRows":
-        """An independent copy of the rows held."""
-        return self.first(self.length)
 
     def first(self, count: int) -> "FeatureRows":
         """An independent copy of the first rows; fewer where fewer are held."""
@@ -307,11 +277,4 @@ class FeatureRows:
     @property
     def allocated_bytes(self) -> int:
         """Bytes of all rows there is room for."""
-        return 0 if self._rows is None else self._rows.numel() * self._rows.element_size()
-
-    def _grow(self, like: Tensor, needed: int) -> None:
-        old = self._rows
-        room = max(needed, self._capacity if old is None else len(old) * 3 // 2)
-        self._rows = torch.empty((room, like.shape[1]), dtype=like.dtype, device=like.device)
-        if self.length:
-            self._rows[: self.length] = old[: self.length]
+        return 0 if self._rows is None else self._rows.nbytes

@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from decoding.common.settings import SINKS
 from decoding.engines.attention import RotaryTable, attend, has_rotary_table
-from decoding.engines.base import Visibility
-from decoding.engines.eager import EagerEngine
+from decoding.engines.base import EagerEngine, Visibility
 from decoding.engines.kv_cache import KVCache
 
 PACKED_DTYPES = (torch.float32, torch.bfloat16)
@@ -30,12 +29,7 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class PackedLinear:
-    """`x @ weight.T + bias` with a packed copy of the weight: at 1 to 64 rows twice as fast as the plain product.
-
-    Args:
-        weight: `[out_features, in_features]`.
-        bias: `[out_features]` or None.
-    """
+    """`x @ weight.T + bias` with a packed copy of the weight: at 1 to 64 rows twice as fast as the plain product."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None):
         # Packed for no number of rows in particular: as fast at every number of rows as packing for that number.
@@ -60,57 +54,31 @@ def linear(module: torch.nn.Linear) -> Callable[[Tensor], Tensor]:
 
 
 class LeanForward:
-    """A `Forward` made of parts of a transformers model.
+    """A forward made of parts of a transformers model: token ids to hidden vectors, layers, hidden vectors to logits.
 
-    Args:
-        embed: token ids to hidden vectors.
-        rotary: cosines and sines of every position.
-        layers: (hidden vectors `[num_queries, hidden_size]`, rotary table, angles, mask, cache, index of the layer) ->
-            hidden vectors.
-        norm, head: hidden vectors to logits.
+    A layer takes hidden vectors `[num_queries, hidden_size]`, the rotary table, angles, mask, cache and its index.
     """
 
     def __init__(self, embed: Any, rotary: RotaryTable, layers: Sequence[Callable[..., Tensor]], norm: Any, head: Any):
-        self._embed, self.rotary, self._layers, self._norm, self._head = embed, rotary, layers, norm, head
+        self._embed, self.rotary, self._layers, self._norm = embed, rotary, layers, norm
+        self.project = head
 
-    def __call__(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
-    ) -> Tensor:
-        return self._head(self._features(ids, positions, mask, cache, keep))
+    def __call__(self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor) -> Tensor:
+        return self.with_features(ids, positions, mask, cache, keep)[0]
 
     def with_features(
-        self,
-        ids: Tensor,
-        positions: Tensor,
-        mask: Tensor | None,
-        cache: KVCache,
-        keep: int | Tensor,
-        project: int | None = None,
+        self, ids: Tensor, positions: Tensor, mask: Any, cache: KVCache, keep: int | Tensor, project: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See `Forward.with_features`."""
-        features = self._features(ids, positions, mask, cache, keep)
-        return self._head(features if project is None else features[-project:]), features
-
-    def project(self, features: Tensor) -> Tensor:
-        """See `Forward.project`."""
-        return self._head(features)
-
-    def _features(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: KVCache, keep: int | Tensor
-    ) -> Tensor:
+        """See `LibraryForward.with_features`."""
         x, angles = self._embed(ids), self.rotary.at(positions)
         for index, layer in enumerate(self._layers):
             x = layer(x, self.rotary, angles, mask, cache, index)
-        return self._norm(x[-keep:] if isinstance(keep, int) else x.index_select(0, keep))
+        features = self._norm(x[-keep:] if isinstance(keep, int) else x.index_select(0, keep))
+        return self.project(features if project is None else features[-project:]), features
 
 
 class NeoXForward(LeanForward):
-    """`Forward` of a `GPTNeoXForCausalLM` with parallel residual.
-
-    Args:
-        network: the transformers model, whose weights are shared where they need not be packed.
-        positions: most positions that a text can have.
-    """
+    """Forward of a `GPTNeoXForCausalLM` with parallel residual; weights that need not be packed are shared."""
 
     def __init__(self, network: Any, positions: int):
         body, config = network.gpt_neox, network.config
@@ -132,8 +100,6 @@ class NeoXForward(LeanForward):
 
 
 class _NeoXLayer:
-    """What both forms of a layer share: the sizes and the attention behind the query-key-value product."""
-
     def __init__(self, layer: Any, heads: int):
         attention = layer.attention
         self._heads, self._head_dim, self._scale = heads, attention.head_size, attention.scaling
@@ -200,18 +166,13 @@ LLAMA_ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
 
 class LlamaForward(LeanForward):
-    """`Forward` of a `LlamaForCausalLM` or `Qwen2ForCausalLM` without sliding windows.
-
-    Args:
-        network: the transformers model, whose weights are shared where they need not be packed.
-        positions: most positions that a text can have.
-    """
+    """Forward of a `LlamaForCausalLM` or `Qwen2ForCausalLM` without sliding windows; see `NeoXForward`."""
 
     def __init__(self, network: Any, positions: int):
         body = network.model
         rotary = RotaryTable(body.rotary_emb, body.embed_tokens.weight.detach()[:1], positions)
         layers = [_LlamaLayer(layer) for layer in body.layers]
-        super().__init__(body.embed_tokens, rotary, layers, _RMSNorm(body.norm), linear(network.lm_head))
+        super().__init__(body.embed_tokens, rotary, layers, _rms_norm(body.norm), linear(network.lm_head))
 
     @staticmethod
     def fits(network: Any) -> bool:
@@ -224,7 +185,7 @@ class LlamaForward(LeanForward):
 class _LlamaLayer:
     def __init__(self, layer: Any):
         attention, mlp = layer.self_attn, layer.mlp
-        self._norms = _RMSNorm(layer.input_layernorm), _RMSNorm(layer.post_attention_layernorm)
+        self._norms = _rms_norm(layer.input_layernorm), _rms_norm(layer.post_attention_layernorm)
         self._qkv = _Joined(attention.q_proj, attention.k_proj, attention.v_proj)
         self._gate_up = _Joined(mlp.gate_proj, mlp.up_proj)
         self._dense, self._down, self._act = linear(attention.o_proj), linear(mlp.down_proj), mlp.act_fn
@@ -240,12 +201,9 @@ class _LlamaLayer:
         return x + self._down(self._act(gate) * up)
 
 
-class _RMSNorm:
-    def __init__(self, norm: Any):
-        self._weight, self._eps = norm.weight.detach(), norm.variance_epsilon
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, self._weight.shape, self._weight, self._eps)
+def _rms_norm(norm: Any) -> Callable[[Tensor], Tensor]:
+    weight = norm.weight.detach()
+    return partial(functional.rms_norm, normalized_shape=weight.shape, weight=weight, eps=norm.variance_epsilon)
 
 
 class _Joined:
@@ -269,14 +227,11 @@ class _Joined:
 
 @dataclass(frozen=True)
 class SinksAndWindow:
-    """The mask of one pass.
+    """The mask of one pass: no query sees rows before `first` that are none of the `sinks`.
 
     Attributes:
-        first: rows before it are seen by no query but where they are sinks.
-        sinks: number of sinks.
         seen_sinks: bool `[num_queries, sinks]`. seen: bool `[num_queries, num_rows - first]`.
         turned_back: cosines and signed sines from each query's place in the text to its place in the cache.
-        rotary: turns them.
     """
 
     first: int
@@ -312,29 +267,19 @@ class StreamingEngine(EagerEngine):
     rotated by its place in the text, which gives the same distances; for the sinks the query is turned back from its
     place in the text to its place in the cache. What a token computes depends on its text alone, not on how tokens were
     grouped into passes: trees are verified exactly, against this attention. Rows that no token sees any more stay in
-    the cache, where nothing reads them.
-
-    Args:
-        rotary: the forward's own table.
-        rows: sinks and window together.
+    the cache, where nothing reads them. `rows` are sinks and window together.
     """
 
-    def __init__(self, forward, rotary: RotaryTable, rows: int, **how):
+    def __init__(self, forward: LeanForward, rows: int, **how):
         super().__init__(f"streaming-{rows}", forward, **how)
-        self._rotary, self._rows = rotary, rows
+        self._rotary, self._rows = forward.rotary, rows
 
     def mask(self, seen: Visibility) -> Visibility:
         """What `run` takes: the window follows from the positions, which are known there."""
         return seen
 
-    def run(self, cache: KVCache, token_ids: np.ndarray, positions: np.ndarray, mask: Visibility, keep: int) -> Tensor:
-        """One pass; see `Engine.run`."""
-        return super().run(cache, token_ids, positions, self._windowed(mask, positions), keep)
-
-    def run_with_features(self, cache, token_ids, positions, mask: Visibility, keep, project=None):
-        """One pass with its features; see `Engine.run_with_features`."""
-        windowed = self._windowed(mask, positions)
-        return super().run_with_features(cache, token_ids, positions, windowed, keep, project)
+    def _pass(self, forward: Callable, cache: KVCache, token_ids, positions, mask: Visibility, keep: int, *project):
+        return super()._pass(forward, cache, token_ids, positions, self._windowed(mask, positions), keep, *project)
 
     def _windowed(self, seen: Visibility, positions: np.ndarray) -> SinksAndWindow:
         allowed, places = seen.dense(), np.asarray(positions)
@@ -347,13 +292,13 @@ class StreamingEngine(EagerEngine):
         near = allowed & (at >= oldest[:, None])
         near[:, :sinks] = False
         first = int(min(max(sinks, oldest.min()), max(sinks, seen.past)))
-        in_cache = np.minimum(places, self._rows - 1)
+        cos, sin = self._rotary.at(self._on_device(places - np.minimum(places, self._rows - 1)))
         return SinksAndWindow(
             first=first,
             sinks=sinks,
             seen_sinks=self._on_device(allowed[:, :sinks]),
             seen=self._on_device(near[:, first:]),
-            turned_back=self._rotary.back(self._on_device(places - in_cache)),
+            turned_back=(cos, -sin),
             rotary=self._rotary,
         )
 

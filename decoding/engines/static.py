@@ -1,6 +1,9 @@
 """The engine of static shapes: passes padded to a few sizes, over rows at fixed addresses, replayed as CUDA graphs."""
 
 import weakref
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -8,65 +11,223 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.engines.base import Forward, Visibility
+from decoding.engines.base import Visibility
 from decoding.engines.graphs import Graphs
-from decoding.engines.kv_cache import KVBlocks
-from decoding.engines.static_cache import BlockPool, PassRows, PassShape, StaticKVCache
+from decoding.engines.kv_cache import KVBlocks, KVCache, LayerCache
+
+# Between powers of two one more size, from 16 on: a tree of 64 nodes and its root takes 96 places, not 128.
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+LARGEST = BUCKETS[-1]
+# Trees of up to 63 nodes need one size of the matrix that says who sees whom among the new rows.
+LEAST_AMONG = 64
+# Attention reads whole steps of rows: 256, or an eighth of the next power of two where that is more.
+ROW_STEP = 256
+STEPS_PER_OCTAVE = 8
+# A chain and its root; a longer causal pass is a prompt, whose length hardly comes up again: it runs at its own size.
+LONGEST_CHAIN = 65
+
+
+def bucket(count: int) -> int:
+    """The least size that holds `count`; beyond the largest bucket, whole multiples of it."""
+    if count > LARGEST:
+        return -(-count // LARGEST) * LARGEST
+    return BUCKETS[bisect_left(BUCKETS, count)]
+
+
+def row_bucket(rows: int) -> int:
+    """The least number of key rows, in steps, that holds `rows`."""
+    octave = 1 << max(rows - 1, 0).bit_length()
+    step = max(ROW_STEP, octave // STEPS_PER_OCTAVE)
+    return max(-(-rows // step), 1) * step
+
+
+@dataclass(frozen=True)
+class PassShape:
+    """Sizes of one pass, all rounded up.
+
+    Attributes:
+        queries: tokens.
+        among: rows behind the past, the queries' own included.
+        rows: key rows that attention reads.
+        kept: queries whose logits are computed.
+        recurs: whether a pass of these sizes is likely to come again, and worth a graph.
+    """
+
+    queries: int
+    among: int
+    rows: int
+    kept: int
+    recurs: bool = True
+
+    @staticmethod
+    def of(seen: Visibility, keep: int) -> "PassShape":
+        """The shape of a pass that keeps `keep` of its queries."""
+        count, total = seen.shape
+        among = seen.among.shape[1]
+        causal = count == among and np.array_equal(seen.among, np.tri(count, dtype=bool))
+        if count > LARGEST or (count > LONGEST_CHAIN and causal):
+            return PassShape(count, among, row_bucket(total), keep, recurs=False)
+        queries = bucket(count)
+        return PassShape(queries, bucket(max(among, LEAST_AMONG)), row_bucket(total - count + queries), bucket(keep))
+
+
+# Room that blocks have at least: most texts then find the blocks of the text before large enough.
+LEAST_ROWS = 512
+# Blocks kept while no cache uses them: a session and its fork find their graphs again.
+IDLE_BLOCKS = 2
+
+
+def new_blocks(num_layers: int, rows: int) -> KVBlocks:
+    """Blocks with room for `rows` rows, rounded up to what attention reads."""
+    return KVBlocks(num_layers, row_bucket(max(rows, LEAST_ROWS)), zeroed=True)
+
+
+class BlockPool:
+    """The blocks of one model: graphs are bound to their addresses, so they are lent and not made anew."""
+
+    def __init__(self, num_layers: int):
+        self.num_layers = num_layers
+        self._idle: list[KVBlocks] = []
+
+    def borrow(self, rows: int) -> KVBlocks:
+        """Blocks with room for `rows` rows that no other cache uses: the ones used last, or new ones."""
+        for place in range(len(self._idle) - 1, -1, -1):
+            if self._idle[place].capacity >= rows:
+                return self._idle.pop(place)
+        del self._idle[:1]  # too small for what is asked for now; its memory makes room
+        return new_blocks(self.num_layers, rows)
+
+    def give_back(self, blocks: KVBlocks) -> None:
+        """Take blocks back whose cache is gone."""
+        self._idle.append(blocks)
+        del self._idle[:-IDLE_BLOCKS]
+
+
+class StaticKVCache(KVCache):
+    """A cache whose blocks have fixed addresses; it borrows them with its first row and gives them back when it goes.
+
+    More room means other blocks, and the graphs of the old ones go with them. Passes run in inference mode, and so does
+    whatever changes rows. The pool is known weakly: a cache somebody holds on to does not keep a released model.
+    """
+
+    def __init__(self, num_layers: int, capacity: int, pool: "weakref.ref[BlockPool]"):
+        super().__init__(num_layers, 0)
+        self._pool, self._asked = pool, capacity
+        self._return: weakref.finalize | None = None
+
+    @property
+    def capacity(self) -> int:
+        """Rows that there is room for, or will be when the first one comes."""
+        return self.blocks.capacity or self._asked
+
+    @torch.inference_mode()
+    def reserve(self, new_rows: int) -> None:
+        """Make room for `new_rows` more rows; the rows held are copied where the blocks are too small."""
+        needed = self.length + new_rows
+        if needed <= self.blocks.capacity:
+            return
+        old = self.blocks
+        rows = max(needed, old.capacity * 3 // 2 if old.capacity else self._asked)
+        pool = self._pool()
+        self.blocks = pool.borrow(rows) if pool is not None else new_blocks(self.num_layers, rows)
+        if self.length:
+            self.blocks.copy_from(old, self.length)
+        if self._return is not None:
+            self._return.detach()  # too small for this text, and so perhaps for the next one
+        self._return = weakref.finalize(self, _give_back, self._pool, self.blocks)
+        self._return.atexit = False
+
+    @torch.inference_mode()
+    def compact(self, start: int, kept: list[int], moved: bool = False) -> int:
+        return super().compact(start, kept, moved)
+
+    @torch.inference_mode()
+    def clone(self) -> "StaticKVCache":
+        """See `KVCache.clone`; the copy has blocks of its own."""
+        return super().clone()
+
+    def fresh(self, capacity: int) -> "StaticKVCache":
+        """An empty cache of the same model."""
+        return StaticKVCache(self.num_layers, capacity, self._pool)
+
+
+class PassRows(LayerCache):
+    """What a model takes for its cache during a static pass: rows go to given slots, attention reads a fixed number."""
+
+    def __init__(self, blocks: KVBlocks, slots: Tensor, rows: int):
+        self._blocks, self._slots, self._rows = blocks, slots, rows
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
+        """Write the rows of one layer; return `[1, kv_heads, rows, head_dim]` twice."""
+        blocks = self._blocks
+        stored = blocks.views[layer_idx] if blocks.placed[layer_idx] else blocks.place(layer_idx, keys, values)
+        stored[0].index_copy_(2, self._slots, keys)
+        stored[1].index_copy_(2, self._slots, values)
+        return stored[0][:, :, : self._rows], stored[1][:, :, : self._rows]
+
+    def write(self, pair: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """The same for keys and values in one tensor `[2, 1, kv_heads, num_queries, head_dim]`."""
+        blocks = self._blocks
+        if not blocks.placed[layer_idx]:
+            blocks.place(layer_idx, *pair)
+        stored = blocks.pairs[layer_idx]
+        stored.index_copy_(3, self._slots, pair)
+        return stored[0, :, :, : self._rows], stored[1, :, :, : self._rows]
+
+    def get_seq_length(self, _layer_idx: int = 0) -> int:
+        """Rows in front of the queries."""
+        return self._rows - self._slots.shape[0]
+
+
+def _give_back(pool: "weakref.ref[BlockPool]", blocks: KVBlocks) -> None:
+    living = pool()
+    if living is not None:
+        living.give_back(blocks)
 
 
 class StaticPass:
     """A model as a function of tensors on the device.
 
     Args:
-        forward: runs the layers.
         dtype: of the mask, which is 0 where a query sees a row: attention would make it from booleans in every layer.
         floor: the mask elsewhere.
         mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
     """
 
-    def __init__(self, forward: Forward, dtype: torch.dtype, floor: float, mask_layer_types: tuple[str, ...] | None):
+    def __init__(self, forward: Callable, dtype: torch.dtype, floor: float, mask_layer_types: tuple[str, ...] | None):
         self._forward, self.dtype, self._floor = forward, dtype, floor
-        self._mask_layer_types = mask_layer_types
+        self._mask_layer_types, self.project = mask_layer_types, forward.project
 
     def mask(self, visible: Tensor) -> Tensor:
         """The mask `[1, 1, num_queries, rows]` that says `visible`, bool `[num_queries, rows]`."""
         return torch.zeros_like(visible, dtype=self.dtype).masked_fill_(~visible, self._floor)[None, None]
 
     def __call__(
-        self, blocks: KVBlocks, ids: Tensor, positions: Tensor, slots: Tensor, mask: Tensor, keep: int | Tensor
+        self,
+        blocks: KVBlocks,
+        ids: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        mask: Tensor,
+        keep: int | Tensor,
+        features: bool = False,
     ) -> Tensor:
-        """Logits of the queries named by `keep`: the last so many, or those at an index; `[num_kept, vocab_size]`.
+        """Logits `[num_kept, vocab_size]` of the queries that `keep` names, or features `[num_kept, hidden_size]`.
 
         Args:
             ids, positions, slots: token, position and row of each query, int64 `[num_queries]`.
             mask: as `mask` made it; its width is the number of rows that attention reads.
+            keep: the last so many, or those at an index.
         """
-        return self._forward(ids, positions, self._masks(mask), PassRows(blocks, slots, mask.shape[-1]), keep)
-
-    def features(
-        self, blocks: KVBlocks, ids: Tensor, positions: Tensor, slots: Tensor, mask: Tensor, keep: int | Tensor
-    ) -> Tensor:
-        """Features of these queries in the place of their logits, `[num_kept, hidden_size]`."""
-        rows = PassRows(blocks, slots, mask.shape[-1])
-        return self._forward.with_features(ids, positions, self._masks(mask), rows, keep, project=1)[1]
-
-    def project(self, features: Tensor) -> Tensor:
-        """Logits `[num_rows, vocab_size]` of features `[num_rows, hidden_size]`."""
-        return self._forward.project(features)
-
-    def _masks(self, mask: Tensor) -> Any:
-        return {kind: mask for kind in self._mask_layer_types} if self._mask_layer_types else mask
+        masks = {kind: mask for kind in self._mask_layer_types} if self._mask_layer_types else mask
+        inputs = ids, positions, masks, PassRows(blocks, slots, mask.shape[-1]), keep
+        return self._forward.with_features(*inputs, project=1)[1] if features else self._forward(*inputs)
 
 
 def visible_rows(past: Tensor, among: Tensor, slots: Tensor, rows: int) -> Tensor:
     """Who sees whom, bool `[num_queries, rows]`: the past, what `among` says of the rows behind it, and its own row.
 
     Padding queries see themselves, for a query that sees nothing would become nan; nobody else sees them.
-
-    Args:
-        past: number of rows that every query sees, `[1]`.
-        among: bool `[num_queries, num_among]`.
-        slots: row of each query.
     """
     row = torch.arange(rows, device=slots.device)
     behind = row - past
@@ -75,12 +236,10 @@ def visible_rows(past: Tensor, among: Tensor, slots: Tensor, rows: int) -> Tenso
 
 
 class PassInputs:
-    """What a pass needs from the host, in one piece of memory, so that one copy brings it to the device.
+    """What a pass needs from the host in one piece of memory, uint8, so that one copy brings it to the device.
 
     Attributes:
-        buffer: the memory, uint8.
-        ids, positions: `[queries]`, 0 for padding.
-        kept: which queries to compute logits of, `[kept]`, 0 for padding.
+        ids, positions: `[queries]`; kept: which queries to compute logits of, `[kept]`; 0 for padding.
         past, length: rows that everyone sees, and rows held before the pass, `[1]` each.
         among: bool `[queries, among]`.
     """
@@ -114,25 +273,15 @@ class PassInputs:
 def host_pass(
     run: StaticPass, blocks: KVBlocks, inputs: PassInputs, shape: PassShape, features: bool = False
 ) -> Tensor:
-    """Logits `[kept, vocab_size]` of a pass whose tree came from the host; mask and slots are made on the device.
-
-    Args:
-        features: give the features `[kept, hidden_size]` instead.
-    """
+    """Logits `[kept, vocab_size]`, or features, of a pass whose tree came from the host; makes mask and slots."""
     slots = inputs.length + torch.arange(shape.queries, device=inputs.length.device)
     mask = run.mask(visible_rows(inputs.past, inputs.among, slots, shape.rows))
     keep = shape.queries if shape.kept == shape.queries else inputs.kept
-    wanted = run.features if features else run
-    return wanted(blocks, inputs.ids, inputs.positions, slots, mask, keep)
+    return run(blocks, inputs.ids, inputs.positions, slots, mask, keep, features)
 
 
 class Transfers:
-    """Moves small arrays between the host and one device.
-
-    Attributes:
-        device: the device.
-        reads: how often the host has waited for the device.
-    """
+    """Moves small arrays between the host and one device; `reads` counts how often the host has waited for it."""
 
     def __init__(self, device: torch.device):
         self.device = device
@@ -164,23 +313,21 @@ class Transfers:
 
 
 class StaticEngine:
-    """Passes of a few sizes; see `Engine`. On CUDA each becomes a graph the second time it comes up.
+    """Passes of a few sizes; see `EagerEngine`. On CUDA each becomes a graph the second time it comes up.
 
     Args:
-        forward: runs the layers; takes masks that are added, whatever `mask_kind` says of the eager ones.
+        forward: takes masks that are added, whatever `mask_kind` says of the eager ones.
         mask_kind: `bool` for attention that takes -inf in a mask, `additive` where it must be the dtype's minimum.
-        mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
         name: `static`, or `static-host` where whole iterations are left to the host.
 
     Attributes:
         graphs, transfers: graphs of this model and its traffic with the host, with their counters.
-        forward_pass: the model as a function of tensors on the device.
         trees: room that iterations on the device work in, by size (see `decoding.device.iteration`).
     """
 
     def __init__(
         self,
-        forward: Forward,
+        forward: Callable,
         num_layers: int,
         device: torch.device,
         dtype: torch.dtype,
@@ -205,46 +352,17 @@ class StaticEngine:
         """Who sees whom, as it is: the mask is made on the device, inside the pass."""
         return seen
 
+    @torch.inference_mode()
     def run(
-        self, cache: StaticKVCache, token_ids: np.ndarray, positions: np.ndarray, mask: Visibility, keep: int
+        self, cache: StaticKVCache, token_ids, positions, mask: Visibility, keep: int, features: bool = False
     ) -> Tensor:
-        """One pass; see `Engine.run`. The logits stay as they are whatever runs later."""
-        return self._run(cache, token_ids, positions, mask, keep, features=False)
-
-    @torch.inference_mode()
-    def run_with_features(
-        self,
-        cache: StaticKVCache,
-        token_ids: np.ndarray,
-        positions: np.ndarray,
-        mask: Visibility,
-        keep: int,
-        project: int | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """One pass with its features; see `Engine.run_with_features`. Logits are made behind the pass."""
-        features = self._run(cache, token_ids, positions, mask, keep, features=True)
-        return self.project(features if project is None else features[-project:]), features
-
-    @torch.inference_mode()
-    def project(self, features: Tensor) -> Tensor:
-        """See `Engine.project`."""
-        return self.forward_pass.project(features)
-
-    @torch.inference_mode()
-    def _run(
-        self,
-        cache: StaticKVCache,
-        token_ids: np.ndarray,
-        positions: np.ndarray,
-        mask: Visibility,
-        keep: int,
-        features: bool,
-    ) -> Tensor:
-        """Logits or features of the kept queries."""
+        """One pass; see `EagerEngine.run`. Its logits, or features instead, stay as they are whatever runs later."""
         count, kept = len(token_ids), keep or len(token_ids)
         shape = PassShape.of(mask, kept)
         cache.reserve(shape.queries)
-        inputs = self._static_inputs(shape)
+        inputs = self._inputs.get(shape) or PassInputs.on(shape, self.device)
+        if shape.recurs:
+            self._inputs[shape] = inputs
         staged = PassInputs(shape, self.transfers.staging(inputs.buffer))
         staged.fill(token_ids, positions, mask.among, mask.past, cache.length, kept)
         self.transfers.upload(staged.buffer, inputs.buffer)
@@ -258,9 +376,14 @@ class StaticEngine:
         rows = rows[first : first + kept]
         return rows.clone() if self.graphs.capture else rows
 
-    def _static_inputs(self, shape: PassShape) -> PassInputs:
-        if not shape.recurs:
-            return PassInputs.on(shape, self.device)
-        if shape not in self._inputs:
-            self._inputs[shape] = PassInputs.on(shape, self.device)
-        return self._inputs[shape]
+    @torch.inference_mode()
+    def run_with_features(
+        self, cache: StaticKVCache, token_ids, positions, mask: Visibility, keep: int, project: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One pass with its features; see `EagerEngine.run_with_features`. Logits are made behind the pass."""
+        features = self.run(cache, token_ids, positions, mask, keep, features=True)
+        return self.project(features if project is None else features[-project:]), features
+
+    @torch.inference_mode()
+    def project(self, features: Tensor) -> Tensor:
+        return self.forward_pass.project(features)

@@ -23,9 +23,7 @@ class Method:
 
     Attributes:
         name: key of the method it is or was made from.
-        label: what the screen calls it.
         summary: one sentence on what it does.
-        paper: where it comes from.
         cache_policy: `compaction` moves the accepted rows; `rebuild` drops all and runs the committed tokens again.
         draft_head: name of the trained head that drafts (see `decoding.heads.store`); empty: the pair's draft model.
         node_order: of the rows of a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
@@ -85,8 +83,7 @@ class Method:
         """A pair (`decoding.models.pair.Pair`) with the draft that this method uses: its draft model, or a head.
 
         Raises:
-            SettingsError: there is no head of that name.
-            PairError: it is damaged or was trained for another target.
+            SettingsError, PairError: there is no head of that name; it is damaged or was trained for another target.
         """
         if not self.draft_head and pair.head is None:
             return pair
@@ -112,9 +109,13 @@ class Method:
                 name in known or name in self.drafter.optional,
                 f"{self.label} has no setting {name!r}; it has {', '.join(known) or 'none of its own'}.",
             )
+        label = self.label
+        if head != self.draft_head:  # `SALF` becomes `SALF + TALF head`
+            bare = label.removesuffix(f" + {head_label(self.draft_head)}") if self.draft_head else label
+            label = f"{bare} + {head_label(head)}" if head else bare
         return replace(
             self,
-            label=self.label if head == self.draft_head else _renamed(self.label, self.draft_head, head),
+            label=label,
             drafter=self.drafter.with_settings(**changes),
             verifier=chosen.with_settings(**of_verifier),
             cache_policy=policy,
@@ -128,12 +129,6 @@ class Method:
         if refusal:
             raise SettingsError(f"{refusal} Verifiers that fit: {', '.join(fitting(self.drafter.law, sampling))}.")
         self.drafter.check_verifier(self.verifier.name)
-
-
-def _renamed(label: str, before: str, after: str) -> str:
-    """A label that tells another draft head: `SALF` becomes `SALF + TALF head`."""
-    bare = label.removesuffix(f" + {head_label(before)}") if before else label
-    return f"{bare} + {head_label(after)}" if after else bare
 
 
 def fitted(method: Method, sampling: Sampling) -> Method:

@@ -14,8 +14,7 @@ from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 from decoding.common.errors import PairError, first_line, is_out_of_memory
 from decoding.drafters.shared_settings import MOST_NODES
-from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, Visibility
-from decoding.engines.eager import EagerEngine, LibraryForward
+from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, EagerEngine, LibraryForward, Visibility
 from decoding.engines.kv_cache import KVCache
 from decoding.models.presets import MAX_CONTEXT
 
@@ -25,26 +24,11 @@ STATE_LAYER_TYPES = {"linear_attention", "conv", "hybrid", "hybrid_sliding", "ma
 
 
 def check_config(config: Any, name: str) -> type:
-    """Refuse what the configuration alone shows cannot work; returns the model class.
+    """The model class, where the configuration alone does not show that it cannot work.
 
     Raises:
         PairError: not a causal model, alibi positions, recurrent layers, quantised weights.
     """
-    model_class = _check_causal(config, name)
-    text = config.get_text_config()
-    attn_config = getattr(text, "attn_config", None)
-    if text.model_type in ALIBI_MODELS or getattr(text, "alibi", False) or getattr(attn_config, "alibi", False):
-        raise PairError(
-            f"{name} ({text.model_type}) has alibi positions, which count cache rows instead of tree depth; "
-            "choose a model with rotary or learned positions."
-        )
-    _check_layers(text, model_class, name)
-    if getattr(config, "quantization_config", None) is not None:
-        raise PairError(f"{name} holds quantised weights, which are not supported; choose the unquantised model.")
-    return model_class
-
-
-def _check_causal(config: Any, name: str) -> type:
     advice = "choose a decoder-only model such as Pythia, Llama, Qwen2.5 or SmolLM2."
     if getattr(config, "is_encoder_decoder", False):
         raise PairError(f"{name} is an encoder-decoder ({config.model_type}), not a causal language model; {advice}")
@@ -59,10 +43,13 @@ def _check_causal(config: Any, name: str) -> type:
     if model_class is None or not names_causal:
         kind = ", ".join(saved) or config.model_type
         raise PairError(f"{name} holds {kind}, which is not a causal language model; {advice}")
-    return model_class
-
-
-def _check_layers(text: Any, model_class: type, name: str) -> None:
+    text = config.get_text_config()
+    attn_config = getattr(text, "attn_config", None)
+    if text.model_type in ALIBI_MODELS or getattr(text, "alibi", False) or getattr(attn_config, "alibi", False):
+        raise PairError(
+            f"{name} ({text.model_type}) has alibi positions, which count cache rows instead of tree depth; "
+            "choose a model with rotary or learned positions."
+        )
     layer_types = getattr(text, "layer_types", None) or ()
     foreign = sorted({str(kind) for kind in layer_types} - set(TREE_LAYER_TYPES))
     advice = "choose a model with plain attention in every layer."
@@ -74,21 +61,9 @@ def _check_layers(text: Any, model_class: type, name: str) -> None:
         )
     if foreign:
         raise PairError(f"{name} ({text.model_type}) has layers that cannot take a tree attention mask{what}; {advice}")
-
-
-def attention_window(config: Any) -> int | None:
-    """Fewest tokens that any layer looks back over, None if all layers see everything."""
-    text = config.get_text_config()
-    layer_types = getattr(text, "layer_types", None)
-    windows = []
-    sliding = getattr(text, "sliding_window", None)
-    if sliding and (layer_types is None or "sliding_attention" in layer_types):
-        windows.append(sliding)
-    if layer_types and "chunked_attention" in layer_types and getattr(text, "attention_chunk_size", None):
-        windows.append(text.attention_chunk_size)
-    if "local" in (getattr(text, "attention_layers", None) or ()):
-        windows.append(text.window_size)
-    return min(windows, default=None)
+    if getattr(config, "quantization_config", None) is not None:
+        raise PairError(f"{name} holds quantised weights, which are not supported; choose the unquantised model.")
+    return model_class
 
 
 def longrope_turn(config: Any) -> int | None:
@@ -104,10 +79,8 @@ def longrope_turn(config: Any) -> int | None:
 def max_positions(config: Any) -> int | None:
     """Longest context that the positions of a model reach, None if it does not say."""
     text = config.get_text_config()
-    for name in ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx"):
-        if isinstance(getattr(text, name, None), int):
-            return getattr(text, name)
-    return None
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+    return next((getattr(text, name) for name in names if isinstance(getattr(text, name, None), int)), None)
 
 
 def check_context(configs: Sequence[tuple[str, Any]], context_length: int) -> int:
@@ -119,8 +92,17 @@ def check_context(configs: Sequence[tuple[str, Any]], context_length: int) -> in
     limits = [limit for limit in (max_positions(config) for _, config in configs) if limit is not None]
     context = min([context_length, *limits])
     for name, config in configs:
-        window = attention_window(config)
-        if window is not None and window < context:
+        text = config.get_text_config()
+        layer_types, windows = getattr(text, "layer_types", None), []
+        sliding = getattr(text, "sliding_window", None)
+        if sliding and (layer_types is None or "sliding_attention" in layer_types):
+            windows.append(sliding)
+        if layer_types and "chunked_attention" in layer_types and getattr(text, "attention_chunk_size", None):
+            windows.append(text.attention_chunk_size)
+        if "local" in (getattr(text, "attention_layers", None) or ()):
+            windows.append(text.window_size)
+        window = min(windows, default=context)
+        if window < context:
             raise PairError(
                 f"{name} has a sliding window of {window} tokens, shorter than the context in use ({context}); "
                 f"lower context_length to {window} or less."
@@ -193,9 +175,6 @@ def check_tree_attention(
     text and the largest tree could bring: a model that hides or counts by rows in the place of mask and positions
     shows it, whatever its window. Then the model masks by itself over a text of the whole context, all between prefix
     and path padding: layers that look back over less show it.
-
-    Args:
-        context: most tokens of a text.
 
     Returns:
         the form of mask that works (`bool` or `additive`) and the keys of a mask per layer type (None: one mask).
@@ -313,21 +292,12 @@ class _Gapped(KVCache):
     gap = 0
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_args, **_kwargs) -> tuple[Tensor, Tensor]:
-        """See `KVCache.update`."""
         held, new = super().update(keys, values, layer_idx)
         return self._spread(held), self._spread(new)
 
     def get_seq_length(self, _layer_idx: int = 0) -> int:
         """See `KVCache.get_seq_length`."""
         return self.length + self.gap
-
-    def get_query_offset(self, _layer_idx: int = 0) -> int:
-        """See `KVCache.get_query_offset`."""
-        return self.length + self.gap
-
-    def get_mask_sizes(self, query_length: int, _layer_idx: int = 0) -> tuple[int, int]:
-        """See `KVCache.get_mask_sizes`."""
-        return self.length + self.gap + query_length, 0
 
     def _spread(self, rows: Tensor) -> Tensor:
         between = rows.new_zeros(1).expand(*rows.shape[:2], self.gap, rows.shape[3])
@@ -339,5 +309,4 @@ def _log_probs(logits: Tensor) -> Tensor:
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:
-    """Largest difference, infinite if either side holds a nan."""
     return torch.nan_to_num((found - expected).abs(), nan=torch.inf).max().item()

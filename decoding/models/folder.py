@@ -1,6 +1,7 @@
 """What a model folder must hold, read from its files alone; what cannot be is refused with one sentence. Torch-free.
 
-Nothing here waits: of pipes and sockets in the place of files nothing is read.
+Every check here raises `PairError`, which names the file, what is wrong with it and what to do. Nothing waits: of pipes
+and sockets in the place of files nothing is read.
 """
 
 import errno
@@ -48,11 +49,7 @@ AGAIN = "download the model again"
 
 
 def check_folder(folder: Path, label: str) -> dict[str, Any]:
-    """Refuse a folder whose files cannot be a model's; returns its configuration.
-
-    Raises:
-        PairError: which file is wrong, how, and what to do.
-    """
+    """Refuse a folder whose files cannot be a model's; returns its configuration."""
     if not os.access(folder, os.R_OK | os.X_OK):
         raise PairError(f"{label} cannot be read (Permission denied); check the permissions of the folder.")
     if not os.path.lexists(folder / CONFIG):
@@ -64,22 +61,31 @@ def check_folder(folder: Path, label: str) -> dict[str, Any]:
     check_values(config, label)
     if GENERATION in content:
         check_ids(content[GENERATION].get("eos_token_id"), "eos_token_id", GENERATION, label)
-    check_tokenizer_config(content.get(TOKENIZER_CONFIG, {}), label)
+    tokenizer = content.get(TOKENIZER_CONFIG, {})
+    name, template = tokenizer.get("tokenizer_class"), tokenizer.get("chat_template")
+    if not isinstance(name, str | None):
+        raise PairError(f"{TOKENIZER_CONFIG} of {label} has tokenizer_class {shown(name)}; it must be a name or null.")
+    several = isinstance(template, list) and all(
+        isinstance(e, dict) and {"name", "template"} <= set(e) for e in template
+    )
+    if not (isinstance(template, str | None) or several):
+        raise PairError(
+            f"{TOKENIZER_CONFIG} of {label} has chat_template {shown(template)}; it must be a text or null."
+        )
+    added = tokenizer.get("added_tokens_decoder", {})
+    if not (isinstance(added, dict) and all(i.isdecimal() and isinstance(token, dict) for i, token in added.items())):
+        raise PairError(
+            f"{TOKENIZER_CONFIG} of {label} has added_tokens_decoder {shown(added)}; it must be an object that gives "
+            "the token of each id."
+        )
     check_weight_files(folder, label, content.get(INDEX))
     return config
 
 
 def read_object(file: Path, label: str) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        PairError: it is no file, or holds something else.
-    """
-    name = f"{file.name} of {label}"
-    again = "download it again"
+    """The object in a JSON file."""
+    name, again = f"{file.name} of {label}", "download it again"
     text = _bytes(file, label)
-    if text.startswith(POINTER):
-        raise PairError(_pointer(name))
     if not text.strip():
         raise PairError(f"{name} is empty; {again}.")
     try:
@@ -96,19 +102,14 @@ def read_object(file: Path, label: str) -> dict[str, Any]:
     except ValueError as error:  # a number of more digits than Python reads
         raise PairError(f"{name} holds a number that is too long ({len(text):,} bytes of text); {again}.") from error
     if not isinstance(content, dict):
-        raise PairError(f"{name} holds {_kind(content)} where an object in {{ }} should be; {again}.")
+        kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+        kind = kinds.get(type(content), "a number")
+        raise PairError(f"{name} holds {kind} where an object in {{ }} should be; {again}.")
     return content
 
 
 def check_values(config: Mapping[str, Any], label: str, part: str = "") -> None:
-    """Refuse settings of a configuration that no model can have.
-
-    Args:
-        part: of the configuration, empty for the whole.
-
-    Raises:
-        PairError: names the setting, its value and the accepted range.
-    """
+    """Refuse settings of a configuration, or of a `part` of it, that no model can have."""
 
     def refuse(name: str, value: Any, rule: str) -> None:
         raise PairError(f"{CONFIG} of {label} has {part}{name} {shown(value)}; it must be {rule}.")
@@ -148,11 +149,7 @@ def check_values(config: Mapping[str, Any], label: str, part: str = "") -> None:
 
 
 def check_rope(value: Any, place: str, name: str) -> None:
-    """Refuse parameters of rotary positions that are neither names nor numbers above 0.
-
-    Raises:
-        PairError: names the parameter and its value.
-    """
+    """Refuse parameters of rotary positions that are neither names nor numbers above 0."""
     if value is None:
         return
     if not isinstance(value, dict):
@@ -169,49 +166,14 @@ def check_rope(value: Any, place: str, name: str) -> None:
             raise PairError(f"{place} has {name}.{part} {shown(each)}; it must be a number, 0 or more.")
 
 
-def check_tokenizer_config(content: Mapping[str, Any], label: str) -> None:
-    """Refuse a class that is no name, a chat template that is no text, and added tokens without ids.
-
-    Raises:
-        PairError: names the setting and its value.
-    """
-    name, template = content.get("tokenizer_class"), content.get("chat_template")
-    if not isinstance(name, str | None):
-        raise PairError(f"{TOKENIZER_CONFIG} of {label} has tokenizer_class {shown(name)}; it must be a name or null.")
-    several = isinstance(template, list) and all(
-        isinstance(e, dict) and {"name", "template"} <= set(e) for e in template
-    )
-    if not (isinstance(template, str | None) or several):
-        raise PairError(
-            f"{TOKENIZER_CONFIG} of {label} has chat_template {shown(template)}; it must be a text or null."
-        )
-    added = content.get("added_tokens_decoder", {})
-    if not (isinstance(added, dict) and all(i.isdecimal() and isinstance(token, dict) for i, token in added.items())):
-        raise PairError(
-            f"{TOKENIZER_CONFIG} of {label} has added_tokens_decoder {shown(added)}; it must be an object that gives "
-            "the token of each id."
-        )
-
-
 def check_ids(value: Any, name: str, file: str, label: str) -> None:
-    """Refuse what is neither a token id, nor a list of them, nor null.
-
-    Raises:
-        PairError: names the file, the setting and its value.
-    """
+    """Refuse what is neither a token id, nor a list of them, nor null."""
     if value is not None and not (_is_whole(value) or _is_list(value, int)):
         raise PairError(f"{file} of {label} has {name} {shown(value)}; it must be a token id, a list of them, or null.")
 
 
 def check_weight_files(folder: Path, label: str, index: Mapping[str, Any] | None = None) -> None:
-    """Refuse a folder without safetensors weights, or with files that cannot be read as such.
-
-    Args:
-        index: of the shards, where there is one.
-
-    Raises:
-        PairError: what is there instead, and what to do.
-    """
+    """Refuse a folder without safetensors weights, or with files that cannot be read as such; `index` is of shards."""
     if not any(folder.glob("*.safetensors")):
         pickled = next((file for pattern in PICKLES for file in folder.glob(pattern)), None)
         if pickled:
@@ -228,7 +190,10 @@ def check_weight_files(folder: Path, label: str, index: Mapping[str, Any] | None
     if os.path.lexists(folder / "model.safetensors"):
         check_header(folder / "model.safetensors", label)
     elif index is not None:
-        for name in sorted(_shards(index, label)):
+        places = index.get("weight_map")
+        if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):
+            raise PairError(f"{INDEX} of {label} does not say which file holds which tensor (weight_map); {AGAIN}.")
+        for name in sorted(set(places.values())):
             if os.path.basename(name) != name:
                 raise PairError(f"{INDEX} of {label} names {shown(name)}, which lies outside the folder; {AGAIN}.")
             if not os.path.lexists(folder / name):
@@ -244,15 +209,9 @@ def check_weight_files(folder: Path, label: str, index: Mapping[str, Any] | None
 
 
 def check_header(file: Path, label: str) -> dict[str, Any]:
-    """The header of a safetensors file: name, dtype, shape and place of each tensor.
-
-    Raises:
-        PairError: the file is no such file, or is shorter than its header says.
-    """
+    """The header of a safetensors file: name, dtype, shape and place of each tensor."""
     name = f"{file.name} of {label}"
     start = _bytes(file, label, 8 + len(POINTER))
-    if start.startswith(POINTER):
-        raise PairError(_pointer(name))
     size = file.stat().st_size
     if size < 8:
         raise PairError(f"{name} is damaged: it holds {size} bytes; download it again.")
@@ -265,7 +224,11 @@ def check_header(file: Path, label: str) -> dict[str, Any]:
         end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
         whole = 8 + length + end == size
         weights = sum(math.prod(entry["shape"]) for entry in entries.values())
-        sound = all(map(_is_tensor, entries.values()))
+        sound = True
+        for entry in entries.values():  # its numbers have place, at half a byte each at least
+            begin, stop = entry["data_offsets"]
+            sizes = all(_is_whole(size) and size >= 0 for size in entry["shape"])
+            sound &= isinstance(entry["dtype"], str) and sizes and math.prod(entry["shape"]) <= 2 * (stop - begin)
     except (ValueError, RecursionError, AttributeError, TypeError, LookupError):
         raise PairError(f"{name} is damaged: its header cannot be read; download it again.") from None
     if not whole:
@@ -279,22 +242,14 @@ def check_header(file: Path, label: str) -> dict[str, Any]:
 
 
 def stored_parameters(folder: Path) -> int:
-    """Number of weights in the safetensors files of a folder, read from their headers.
-
-    Raises:
-        PairError: one of them is damaged.
-    """
+    """Number of weights in the safetensors files of a folder, read from their headers."""
     files = list(folder.glob("model*.safetensors")) or list(folder.glob("*.safetensors"))
     headers = (check_header(file, folder.name) for file in files)
     return sum(math.prod(entry["shape"]) for header in headers for entry in header.values())
 
 
 def explain_tokenizer(folder: Path, label: str) -> None:
-    """Say what is wrong with tokenizer files that could not be loaded, where that can be seen.
-
-    Raises:
-        PairError: `tokenizer.json` is missing, no file, no JSON, or holds no vocabulary that can be.
-    """
+    """Say what is wrong with tokenizer files that could not be loaded, where that can be seen."""
     name = f"{TOKENIZER} of {label}"
     if not os.path.lexists(folder / TOKENIZER):
         raise PairError(f"{label} holds no {TOKENIZER}, and its other tokenizer files cannot be read; download it too.")
@@ -319,7 +274,7 @@ def shown(value: Any) -> str:
 
 
 def _bytes(file: Path, label: str, most: int = -1) -> bytes:
-    """The first bytes of a file; anything else of its name is refused, and a pipe is not waited for."""
+    """The first bytes of a file; a pointer to one, or anything else of its name, is refused."""
     name = f"{file.name} of {label}"
     try:
         mode = file.stat().st_mode
@@ -327,34 +282,16 @@ def _bytes(file: Path, label: str, most: int = -1) -> bytes:
             what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
             raise PairError(f"{name} is {what}, not a file; {AGAIN}.")
         with file.open("rb") as stream:
-            return stream.read(most)
+            held = stream.read(most)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ELOOP):
             raise PairError(f"{name} is a link that leads nowhere; download the file itself.") from None
         raise PairError(f"{name} cannot be read ({error.strerror}); check its permissions.") from None
-
-
-def _shards(index: Mapping[str, Any], label: str) -> set[str]:
-    places = index.get("weight_map")
-    if not isinstance(places, dict) or not places or not all(isinstance(place, str) for place in places.values()):
-        raise PairError(f"{INDEX} of {label} does not say which file holds which tensor (weight_map); {AGAIN}.")
-    return set(places.values())
-
-
-def _pointer(name: str) -> str:
-    return f"{name} is only a Git LFS pointer; run `git lfs pull` in its folder, or download the file itself."
-
-
-def _kind(content: Any) -> str:
-    kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return kinds.get(type(content), "a number")
-
-
-def _is_tensor(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry of a header can be: its numbers have place, at half a byte each at least."""
-    begin, end = entry["data_offsets"]
-    sizes = all(_is_whole(size) and size >= 0 for size in entry["shape"])
-    return isinstance(entry["dtype"], str) and sizes and math.prod(entry["shape"]) <= 2 * (end - begin)
+    if held.startswith(POINTER):
+        raise PairError(
+            f"{name} is only a Git LFS pointer; run `git lfs pull` in its folder, or download the file itself."
+        )
+    return held
 
 
 def _is_whole(value: Any) -> bool:

@@ -39,11 +39,7 @@ def placement(max_memory_gib: float | None, device: str, gpus: int, free_cpu_byt
     """How `from_pretrained` is to place the layers of a model; what does not fit on a device goes to the next.
 
     From a GPU that is CPU memory, then disk; from a CPU it is disk, where the weight files are read in place.
-
-    Args:
-        max_memory_gib: what weights may take of each device, the largest layer's turn included; None sets no limit.
-        gpus: how many GPUs to use, where `device` is one.
-        free_cpu_bytes: free CPU memory, None if unknown.
+    `max_memory_gib` is what weights may take of each device, the largest layer's turn included; None sets no limit.
     """
     if max_memory_gib is None:
         return {"device_map": "auto"}
@@ -95,7 +91,7 @@ class Source:
         name: how to call it on screen.
         location: folder or Hub id to give to transformers, with `options`.
         config, model_class: its configuration and the class that it asks for.
-        eos_ids: end-of-text ids of its generation config.
+        eos_ids: end-of-text ids of its generation config, or of its configuration where there is none.
     """
 
     name: str
@@ -126,7 +122,17 @@ def find_model(name: str, role: str) -> Source:
     model_class = check_config(config, label)
     for part in (config, config.get_text_config()):
         part.return_dict = True  # answers are read by name
-    return Source(label, location, config, model_class, _eos_ids(location, label, config, options), options)
+    try:
+        eos = GenerationConfig.from_pretrained(location, **options).eos_token_id
+    except OSError:  # there is none
+        eos = None
+    except Exception as error:
+        raise PairError(explain(error, label, "generation_config.json")) from error
+    if eos is None:
+        eos = getattr(config.get_text_config(), "eos_token_id", None)
+    check_ids(eos, "eos_token_id", "generation_config.json", label)
+    eos_ids = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+    return Source(label, location, config, model_class, eos_ids, options)
 
 
 def hub_answers() -> bool:
@@ -195,24 +201,20 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
         if is_out_of_memory(error):
             raise out_of_memory(source.name, device, error) from None
         raise PairError(explain(error, source.name, "weights")) from error
-    if wrong := _mismatch(report, len(network.state_dict()), source.name) or _not_finite(network, source.name):
-        del network  # the error's traceback holds this frame
-        raise PairError(wrong)
+    wrong = _mismatch(report, len(network.state_dict()), source.name) or _not_finite(network, source.name)
     if split and all(weight.device.type != torch.device(device).type for weight in network.parameters()):
-        del network  # the error's traceback holds this frame
-        raise PairError(
+        wrong = wrong or (
             f"There is no room on {device} for any layer of {source.name} beside the one that runs; "
             "raise max_memory_gib or choose a smaller model."
         )
+    if wrong:
+        del network  # the error's traceback holds this frame
+        raise PairError(wrong)
     return network.eval().requires_grad_(False)
 
 
 def check_skeleton(source: Source) -> None:
-    """Build the model without memory for its weights: refuse what cannot be built, or is far larger than its files.
-
-    Raises:
-        PairError: the configuration describes no model, or another one than the weights are of.
-    """
+    """Build the model without memory for its weights: refuse what cannot be built, or is far larger than its files."""
     folder, config = local_folder(source.location), copy.deepcopy(source.config)  # the Hub's cache may be half filled
     if source.model_class.config_class is config.sub_configs.get("text_config"):
         config = config.get_text_config()  # as loading does: of a model that also sees images its language model
@@ -234,11 +236,7 @@ def check_skeleton(source: Source) -> None:
 
 
 def _mismatch(report: dict[str, Any], tensors: int, name: str) -> str:
-    """What tensors the weights lack, or hold in another shape than the configuration asks for; empty if none.
-
-    Args:
-        tensors: that the model has in all.
-    """
+    """Which of `tensors` the weights lack, or hold in another shape than the configuration asks for; empty if none."""
     if mismatched := sorted(report["mismatched_keys"]):
         tensor, stored, wanted = mismatched[0]
         shapes = [" x ".join(map(str, shape)) for shape in (stored, wanted)]
@@ -360,17 +358,3 @@ def _attention(source: Source, asked: str) -> str:
     if not sdpa or asked == "eager":
         return "eager"
     return GROUPED_SDPA if can_group(source.model_class, source.config) else "sdpa"
-
-
-def _eos_ids(location: str, label: str, config: Any, options: dict[str, Any]) -> tuple[int, ...]:
-    """End-of-text ids of the generation config, or of the configuration where there is none."""
-    try:
-        eos = GenerationConfig.from_pretrained(location, **options).eos_token_id
-    except OSError:  # there is none
-        eos = None
-    except Exception as error:
-        raise PairError(explain(error, label, "generation_config.json")) from error
-    if eos is None:
-        eos = getattr(config.get_text_config(), "eos_token_id", None)
-    check_ids(eos, "eos_token_id", "generation_config.json", label)
-    return () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)

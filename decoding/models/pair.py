@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -10,8 +10,8 @@ from transformers.generation.configuration_utils import GenerationConfig
 
 from decoding.common.errors import OutOfMemoryError, PairError, is_out_of_memory
 from decoding.common.interruption import CancelledError, check_wanted
-from decoding.engines.base import Engine, Visibility
-from decoding.engines.choose import Made, make_engine
+from decoding.engines.base import Visibility
+from decoding.engines.choose import Engine, Made, make_engine
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.models.checks import (
     check_context,
@@ -71,29 +71,17 @@ class Model:
 
     @property
     def engine(self) -> Engine:
-        """What runs the passes of this model.
-
-        Raises:
-            PairError: the pair was released.
-        """
+        """What runs the passes of this model; raises `PairError` where the pair was released."""
         return self._make_engine(self.info.engine).engine
 
     def with_engine(self, asked: str) -> "Model":
-        """The same weights run by another engine, one of `presets.ENGINES`.
-
-        Raises:
-            PairError: the engine cannot run this model.
-        """
+        """The same weights run by another engine, one of `presets.ENGINES`; `PairError` where it cannot run them."""
         made = self._make_engine(asked)
         return replace(self, info=replace(self.info, engine=made.engine.name, engine_reason=made.reason(asked)))
 
     @property
     def network(self) -> Any:
-        """The transformers model, in evaluation mode and without gradients.
-
-        Raises:
-            PairError: the pair was released.
-        """
+        """The transformers model, in evaluation mode and without gradients; `PairError` where the pair was released."""
         if self._loaded.network is None:
             raise PairError(f"{self.info.name} was released from memory; load the pair again.")
         return self._loaded.network
@@ -126,19 +114,7 @@ class Model:
         return made._replace(engine=self._loaded.engines.setdefault(made.engine.name, made).engine)
 
 
-class DraftHead(Protocol):
-    """What drafts in the place of a draft model: see `decoding.heads`."""
-
-    name: str
-    info: ModelInfo
-    target: Model
-    engine: Any
-    digest: str
-
-    @property
-    def device(self) -> torch.device:
-        """Where its passes run."""
-        ...
+DraftHead = Any  # drafts in the place of a draft model: see `decoding.heads`
 
 
 @dataclass(eq=False)
@@ -167,7 +143,11 @@ class Pair:
 
     def generation_config(self, **changes: Any) -> GenerationConfig:
         """Clean greedy settings for `generate`: no penalties, our stop ids; `changes` such as max_new_tokens."""
-        return _clean_generation(self.vocabulary, **changes)
+        stops, tokenizer = sorted(self.vocabulary.stop_ids), self.vocabulary.tokenizer
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (stops[0] if stops else 0)
+        settings = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "use_cache": True}
+        ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": stops or None, "pad_token_id": pad}
+        return GenerationConfig(**{**settings, **ids, **changes})
 
     def with_engine(self, asked: str) -> "Pair":
         """The same weights run by another engine, one of `presets.ENGINES`."""
@@ -186,17 +166,15 @@ def pair_identity(pair: Pair) -> dict[str, object]:
 
     Where a draft head drafts it stands in the place of the draft model.
     """
-    models = {"target": pair.target, "draft": pair.drafting}
-    return {"name": pair.info.name, **{role: _model_identity(model) for role, model in models.items()}}
-
-
-def _model_identity(model: Model | DraftHead) -> dict[str, object]:
-    info = model.info
-    sizes = {"name": info.name, "parameters": info.parameters, "layers": info.layers, "vocab_size": info.vocab_size}
-    if not isinstance(model, Model):
-        return {**sizes, "weights": model.digest}
-    head = fetch_weight(model.network.get_output_embeddings())[:64]
-    return {**sizes, "weights": f"{float(head.detach().float().abs().mean()):.5g}"}
+    identity: dict[str, object] = {"name": pair.info.name}
+    for role, model in (("target", pair.target), ("draft", pair.drafting)):
+        identity[role] = {name: getattr(model.info, name) for name in ("name", "parameters", "layers", "vocab_size")}
+        if isinstance(model, Model):
+            head = fetch_weight(model.network.get_output_embeddings())[:64]
+            identity[role]["weights"] = f"{float(head.detach().float().abs().mean()):.5g}"
+        else:
+            identity[role]["weights"] = model.digest
+    return identity
 
 
 def match_vocabulary(draft_logits: torch.Tensor, size: int) -> torch.Tensor:
@@ -219,9 +197,7 @@ def tree_forward(
     """Run a model over tokens of a tree behind the rows of a cache; their rows are appended to the cache.
 
     Args:
-        cache: one that `model.engine.new_cache` made.
-        token_ids: `[num_queries]`.
-        positions: `[num_queries]`, the length of the prefix + depth - 1, so that siblings share a position.
+        token_ids, positions: `[num_queries]`; a position is the length of the prefix + depth - 1, one for all siblings.
         mask: a `Visibility` of `[num_queries, cache.length + num_queries]`, or what `model.engine.mask` made of it.
         keep: project only the last `keep` rows to logits; 0 projects all.
         features: takes the features of all tokens, for a draft head.
@@ -261,13 +237,19 @@ def load_pair(settings: PairSettings) -> Pair:
     vocabulary = Vocabulary(tokenizer, vocab_size, target_source.eos_ids, settings.chat)
     vocabulary.check(target_source.name)
     models = _load_models(sources, settings, device, dtype, context)
-    for model in models.values():
+    embedding = models["draft"].network.get_input_embeddings()
+    known = embedding.weight.shape[0]
+    if known < vocabulary.size:  # ids that the draft has no row for can only lower its acceptance
+        embedding.register_forward_pre_hook(lambda _, args: (args[0].clamp(max=known - 1),))
+    target, draft = (model.with_engine(settings.engine) for model in models.values())
+    names = [Path(name).name if name != EMBEDDED else "embedded" for name in (settings.target, settings.draft)]
+    name = "Embedded pair" if settings.target == settings.draft == EMBEDDED else " + ".join(names)
+    info = PairInfo(name, target.info, draft.info, context)
+    pair = Pair(target, draft, vocabulary, info, settings, context, vocabulary.size)
+    for model in (target, draft):
         # generate() fills what a caller leaves open from here; a model's own penalties would change the output.
-        model.network.generation_config = _clean_generation(vocabulary)
-    _clamp_ids(models["draft"], vocabulary.size)
-    models = {role: model.with_engine(settings.engine) for role, model in models.items()}
-    info = PairInfo(_pair_name(settings), models["target"].info, models["draft"].info, context)
-    return Pair(models["target"], models["draft"], vocabulary, info, settings, context, vocabulary.size)
+        model.network.generation_config = pair.generation_config()
+    return pair
 
 
 def embedded_pair(device: str = "cpu", dtype: str = "float32") -> Pair:
@@ -352,26 +334,3 @@ def _empty(network: Any) -> None:
     for tensor in (*network.parameters(), *network.buffers()):
         if not tensor.is_meta:  # offloaded: it holds nothing
             tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-
-
-def _clamp_ids(draft: Model, size: int) -> None:
-    """Let a draft with a smaller vocabulary read ids it has no row for: they can only lower its acceptance."""
-    rows = draft.network.get_input_embeddings().weight.shape[0]
-    if rows < size:
-        draft.network.get_input_embeddings().register_forward_pre_hook(lambda _, args: (args[0].clamp(max=rows - 1),))
-
-
-def _clean_generation(vocabulary: Vocabulary, **changes: Any) -> GenerationConfig:
-    stops = sorted(vocabulary.stop_ids)
-    tokenizer = vocabulary.tokenizer
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (stops[0] if stops else 0)
-    settings = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "use_cache": True}
-    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": stops or None, "pad_token_id": pad}
-    return GenerationConfig(**{**settings, **ids, **changes})
-
-
-def _pair_name(settings: PairSettings) -> str:
-    if settings.target == EMBEDDED and settings.draft == EMBEDDED:
-        return "Embedded pair"
-    names = [Path(name).name if name != EMBEDDED else "embedded" for name in (settings.target, settings.draft)]
-    return " + ".join(names)

@@ -109,10 +109,6 @@ class Shape:
         rows = min(context_length, self.max_context)
         return 2 * self.layers * self.kv_heads * self.head_dim * rows * DTYPE_BYTES[dtype]
 
-    def total_bytes(self, dtype: str, context_length: int) -> int:
-        """Weights, cache and the float32 logits of a tree."""
-        return self.weight_bytes(dtype) + self.cache_bytes(dtype, context_length) + LOGIT_ROWS * self.vocab_size * 4
-
 
 # Parameters, layers, key/value heads, head size, vocabulary, longest context, from the published configurations.
 MODEL_SHAPES: dict[str, Shape] = {
@@ -211,7 +207,12 @@ def memory_estimate(settings: PairSettings) -> int | None:
     shapes = (model_shape(settings.target, "target"), model_shape(settings.draft, "draft"))
     if any(shape is None for shape in shapes):
         return None
-    return sum(shape.total_bytes(dtype, settings.context_length) for shape in shapes)
+    return sum(
+        shape.weight_bytes(dtype)
+        + shape.cache_bytes(dtype, settings.context_length)
+        + 4 * LOGIT_ROWS * shape.vocab_size
+        for shape in shapes
+    )
 
 
 @lru_cache
@@ -228,7 +229,16 @@ def model_folder(name: str, role: str) -> Path | None:
     """Folder of a model that is on this machine: the embedded pair, a local folder, or the Hub's cache; else None."""
     if name == EMBEDDED:
         return EMBEDDED_FOLDER / role
-    return local_folder(name) or _cached_folder(name)
+    if (folder := local_folder(name)) is not None:
+        return folder
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def local_folder(name: str) -> Path | None:
@@ -248,17 +258,6 @@ def model_shape(name: str, role: str) -> Shape | None:
         return _shape_in_folder(folder)
     except (PairError, TypeError, ZeroDivisionError):
         return None  # loading will say what is wrong with it
-
-
-def _cached_folder(name: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        found = try_to_load_from_cache(name, "config.json")
-    except HFValidationError:
-        return None
-    return Path(found).parent if isinstance(found, str) else None
 
 
 def _shape_in_folder(folder: Path) -> Shape:

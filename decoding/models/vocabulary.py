@@ -5,6 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
 from decoding.common.errors import PairError, PromptError, first_line, is_failure
 
 SAMPLE = "One day, 2 foxes met."
@@ -23,15 +25,8 @@ def _show_bytes(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("draftscope_bytes", _show_bytes)
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The printable stand-in of every byte in a byte-level BPE vocabulary (GPT-2's table), character to byte."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    table = {chr(byte): byte for byte in printable}
-    return table | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-BYTE_ALPHABET = _byte_alphabet()
+# The printable stand-in of every byte in a byte-level BPE vocabulary, character to byte.
+BYTE_ALPHABET = {char: byte for byte, char in bytes_to_unicode().items()}
 
 
 class Vocabulary:
@@ -72,14 +67,7 @@ class Vocabulary:
         return self._encoded(text, add_special_tokens=False)
 
     def check(self, name: str) -> None:
-        """Refuse a tokenizer that reads no plain text, or whose chat template is of no use.
-
-        Args:
-            name: of the model that it lies beside.
-
-        Raises:
-            PairError: what it fails at.
-        """
+        """Refuse a tokenizer, of the model `name`, that reads no plain text or whose chat template is of no use."""
         try:
             tokens = self._ids(SAMPLE, add_special_tokens=True)
         except PromptError as error:

@@ -10,8 +10,7 @@ from decoding.methods.method import Method
 from decoding.replay.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
 from decoding.replay.stored_state import filled_in, standing_before
 from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.session.checkpoints import Standing
-from decoding.session.edited_tree import edit_rows, explain_edits, nodes_by_path
+from decoding.session.iteration import Standing, edit_rows, explain_edits, nodes_by_path
 from decoding.session.recorder import Step, write_iteration
 from decoding.trace.edits import Edits
 from decoding.trace.records import KVTrace, PhaseTimes, RunTrace, Totals

@@ -21,7 +21,7 @@ from decoding.tree.draft import TokenTree, TreePaths
 
 if TYPE_CHECKING:
     from decoding.models.pair import Pair
-    from decoding.sources.draft import HeadSource, ModelSource
+    from decoding.session.cached_models import HeadSource, ModelSource
 
 MOST_ASKED = 1024  # rows that a draft's cache has to hold beside its text
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from decoding.common.errors import DraftscopeError
 from decoding.replay.stored_state import iteration_at
-from decoding.session.checkpoints import Standing
-from decoding.session.edited_tree import edit_draft
+from decoding.session.iteration import Standing, edit_draft
 from decoding.trace.edits import Edits, Path
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from decoding.tree.draft import Draft, TokenTree, TreePaths, in_order

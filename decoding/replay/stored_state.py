@@ -9,7 +9,7 @@ from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
-from decoding.session.checkpoints import Standing
+from decoding.session.iteration import Standing
 from decoding.trace.records import IterationTrace, RunTrace
 
 

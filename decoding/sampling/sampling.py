@@ -107,12 +107,7 @@ class TargetRows:
         self._probs = probs
 
     def check(self) -> None:
-        """Refuse rows that hold no law, or no finite logits.
-
-        Raises:
-            ValueError: probabilities do not sum to 1.
-            PairError: the model's numbers left the range of its dtype.
-        """
+        """Raise `ValueError` at rows that hold no law, `PairError` at numbers that left the range of their dtype."""
         if self._probs is not None:
             check_laws(self._probs, "target_probs")
         elif not bool(self.logits.amax(-1).isfinite().all()):
@@ -131,11 +126,7 @@ class TargetRows:
         return argmax_rows(self.logits)
 
     def law(self, row: int) -> Tensor:
-        """Law after temperature and top-p after one node, `[vocab_size]`, in the widest float of the device.
-
-        Raises:
-            ValueError: the row is no law.
-        """
+        """Law after temperature and top-p after one node, `[vocab_size]`, in the widest float of the device."""
         wide = exact_dtype(self.logits.device)
         if self._probs is not None:
             return checked_law(self._probs[row].to(wide), f"target_probs[{row}]")

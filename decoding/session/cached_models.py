@@ -4,23 +4,167 @@ import copy
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from decoding.common.interruption import check_wanted, turn
+from decoding.device.iteration import NoSource
 from decoding.engines.base import Visibility
 from decoding.engines.clock import PhaseClock
 from decoding.engines.kv_cache import FeatureRows, KVCache
-from decoding.models.pair import Model, Pair, tree_forward
+from decoding.heads.head import Head
+from decoding.models.pair import Model, Pair, match_vocabulary, tree_forward
 from decoding.sampling.sampling import Sampling
-from decoding.sources.draft import HeadSource, ModelSource, NoSource, TargetPast
-from decoding.trace.records import KVTrace
-from decoding.tree.draft import Draft
+from decoding.selector.features import Past
+from decoding.tree.draft import Draft, TokenTree
+
+
+class _DraftSource(NoSource):
+    """A draft that is asked about nodes of one iteration's tree; one forward per call, the cache is never refilled.
+
+    The first call also runs the tokens committed since the last iteration, with the root as the last of them.
+    """
+
+    def __init__(
+        self,
+        cache: KVCache,
+        tokens: list[int],
+        num_pending: int,
+        depth_limit: int,
+        clock: PhaseClock,
+        temperature: float,
+    ):
+        super().__init__(depth_limit, cache.length)
+        self._cache, self._tokens, self._num_pending = cache, list(tokens), num_pending
+        self._clock, self._temperature = clock, temperature
+
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        self._clock.mark("draft_logic")
+        if nodes[0] == 0:
+            self.row_nodes = [-1] * (self._num_pending - 1) + [0]
+        else:
+            self.row_nodes.extend(nodes.tolist())
+        logits = self._logits(tree, nodes).float()
+        self.forwards += 1
+        self.logits.append(logits)
+        probs = self._laws(logits)
+        self._clock.mark("draft_level")
+        return probs
+
+    def _logits(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        """Raw logits after `nodes`, whose rows are noted, `[len(nodes), vocab_size of the target]`."""
+        raise NotImplementedError
+
+    def _level(self, tree: TokenTree, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, Visibility]:
+        """Tokens and positions of nodes below the root, and who sees whom in a pass over them."""
+        seen = tree.ancestors[nodes][:, self.row_nodes[self._num_pending :]]
+        positions = len(self._tokens) - 1 + tree.depths[nodes]
+        return tree.tokens[nodes], positions, Visibility(self.rows_before + self._num_pending, seen)
+
+    def _laws(self, logits: Tensor) -> Tensor:
+        return torch.softmax(logits if self._temperature == 1 else logits / self._temperature, -1)
+
+
+class ModelSource(_DraftSource):
+    """The draft model: its cache ends where the last accepted path left what it had drafted.
+
+    Args:
+        width: size of the target's vocabulary.
+        past: the target, its features of every token but the last and how its laws are sampled, for a drafter that asks
+            for `past()`; the draft then reads the token before the root again.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        cache: KVCache,
+        tokens: list[int],
+        width: int,
+        depth_limit: int,
+        clock: PhaseClock,
+        temperature: float = 1.0,
+        past: tuple[Model, FeatureRows, Sampling] | None = None,
+    ):
+        if past is not None:
+            cache.rollback(max(0, min(cache.length, len(tokens) - 2)))
+        super().__init__(cache, tokens, len(tokens) - cache.length, depth_limit, clock, temperature)
+        self._model, self._width, self._past = model, width, past
+        self._root_logits: Tensor | None = None
+
+    def past(self) -> Past | None:
+        """What both models say at the end of the text; None where no token stands before the root."""
+        if self._past is None:
+            raise ValueError("this source was not made to tell the past")
+        length = len(self._tokens)
+        if length < 2:
+            return None
+        self._clock.mark("draft_logic")
+        self.row_nodes = [-1] * (self._num_pending - 1) + [0]
+        tokens, positions, seen = self._pending()
+        engine = self._model.engine
+        logits, features = engine.run_with_features(self._cache, tokens, positions, engine.mask(seen), keep=2)
+        logits = match_vocabulary(logits, self._width).float()
+        self._root_logits = logits[1:]
+        model, held, sampling = self._past
+        before = held.between(length - 2, length - 1)
+        self._clock.mark("draft_level")
+        return Past(before[0], model.engine.project(before)[0], features, self._laws(logits), length, sampling)
+
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        if nodes[0] != 0 or self._root_logits is None:
+            return super().expand(tree, nodes)
+        self.forwards += 1  # the pass that told the past
+        self.logits.append(self._root_logits)
+        return self._laws(self._root_logits)
+
+    def _logits(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        tokens, positions, seen = self._pending() if nodes[0] == 0 else self._level(tree, nodes)
+        logits = tree_forward(self._model, self._cache, tokens, positions, seen, keep=len(nodes))
+        return match_vocabulary(logits, self._width)
+
+    def _pending(self) -> tuple[np.ndarray, np.ndarray, Visibility]:
+        """Tokens and positions of what is pending, and who sees whom in a pass over it."""
+        start, end = len(self._tokens) - self._num_pending, len(self._tokens)
+        return np.array(self._tokens[start:]), np.arange(start, end), Visibility.causal(self._cache.length, end - start)
+
+
+class HeadSource(_DraftSource):
+    """A draft head: the first call takes the target's true features of the parents of what is pending.
+
+    A drafted token takes the head's own output for its parent instead; its row is of this iteration only. The first
+    token of a text has no parent and no row: row r belongs to position r + 1, and below a text of one token nothing can
+    be drafted.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        cache: KVCache,
+        features: FeatureRows,
+        tokens: list[int],
+        depth_limit: int,
+        clock: PhaseClock,
+        temperature: float = 1.0,
+    ):
+        depth_limit = depth_limit if len(tokens) > 1 else 0
+        super().__init__(cache, tokens, len(tokens) - 1 - cache.length, depth_limit, clock, temperature)
+        self._head, self._true, self._own = head, features, FeatureRows(64)
+        self._places: dict[int, int] = {}
+
+    def _logits(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        if nodes[0] == 0:
+            predicted = self._head.read(self._cache, self._true, self._tokens)[-1:]
+        else:
+            before = self._own.at([self._places[parent] for parent in tree.parents[nodes].tolist()])
+            predicted = self._head.engine.run(self._cache, *self._level(tree, nodes), before)
+        self._places.update(zip(nodes.tolist(), range(self._own.length, self._own.length + len(nodes)), strict=True))
+        self._own.append(predicted)
+        return self._head.logits(predicted)
 
 
 class CachedModels:
     """The models of a pair, each with the key/value rows of one text; the models are shared, the rows are not.
 
     Attributes:
-        target_cache: rows of the target.
         draft_cache: rows of the draft model or head, None where a method never asks it.
         features: the target's, as many as rows of its cache; None where neither a draft head nor a selector reads them.
         prefilled: whether the prompt has been read, by all of them.
@@ -35,39 +179,31 @@ class CachedModels:
     def clone(self, pair: Pair, uses_draft: bool, needs_past: bool = False) -> "CachedModels":
         """With an independent copy of all rows, and a cache for the draft if one is needed from here on.
 
-        Args:
-            pair: the same target; where it has another draft, that begins without rows.
-            needs_past: whether a selector reads the target's features.
+        The target stays the same; where `pair` has another draft, that begins without rows.
         """
-        kept = self.draft_cache is not None and self._same_draft(pair)
+        kept = self.draft_cache is not None and self.pair.drafting.engine is pair.drafting.engine
         draft_rows = self.draft_cache.length if kept else 0 if uses_draft else None
         return self.cut_clone(pair, self.target_cache.length, draft_rows, needs_past)
 
     def cut_clone(
         self, pair: Pair, target_rows: int, draft_rows: int | None, needs_past: bool = False
     ) -> "CachedModels":
-        """With a copy of the first rows; where they were released meanwhile the prompt has to be read again.
-
-        Args:
-            draft_rows: None: without a cache for the draft.
-        """
+        """With a copy of the first rows, of the draft too unless that is None; released ones have to be read again."""
         capacity, other = self.target_cache.capacity, copy.copy(self)
+        same_draft = self.pair.drafting.engine is pair.drafting.engine
         other.pair, other.features, other.draft_cache = pair, None, None
         other.target_cache = _first_rows(self.target_cache, target_rows)
         other.prefilled = self.prefilled and other.target_cache.length >= target_rows
-        if draft_rows is not None and self.draft_cache is not None and self._same_draft(pair):
+        if draft_rows is not None and self.draft_cache is not None and same_draft:
             other.draft_cache = _first_rows(self.draft_cache, draft_rows)
         elif draft_rows is not None:
             other.draft_cache = pair.drafting.engine.new_cache(capacity)
         if pair.head is not None or needs_past:
             other.features = FeatureRows(capacity) if self.features is None else self.features.first(target_rows)
             # A head reads the text while the caches are filled: its first forward takes what was committed last.
-            read = self._same_draft(pair) or pair.head is None
-            other.prefilled = other.prefilled and read and other.features.length >= target_rows
+            read = (same_draft or pair.head is None) and other.features.length >= target_rows
+            other.prefilled = other.prefilled and read
         return other
-
-    def _same_draft(self, pair: Pair) -> bool:
-        return self.pair.drafting.engine is pair.drafting.engine
 
     def release(self) -> None:
         """Give all rows back."""
@@ -105,26 +241,17 @@ class CachedModels:
             _fill(self.pair.target, self.pair.target.engine.new_cache(len(read)), read, self.features)
         _fill(self.pair.target, self.target_cache, tokens, self.features)
 
-    def keep_features(self, moved: KVTrace) -> None:
-        """Leave the features of those tokens whose rows the target's cache has kept."""
-        if self.features is not None:
-            self.features.compact(moved.rows_before, () if moved.rebuilt else moved.kept_from)
-
     def source(
         self, tokens: list[int], depth_limit: int, clock: PhaseClock, temperature: float,
         sampling: Sampling | None = None,
-    ) -> ModelSource | HeadSource | NoSource:  # fmt: skip
-        """The draft as a drafter asks it about the tree below the last token.
-
-        Args:
-            temperature: of the draft. sampling: of the target, which a selector reads.
-        """
+    ) -> NoSource:  # fmt: skip
+        """The draft as a drafter asks it about the tree below the last token; `sampling` is the target's."""
         if self.draft_cache is None:
             return NoSource(depth_limit)
         if self.pair.head is not None:
             return HeadSource(self.pair.head, self.draft_cache, self.features, tokens, depth_limit, clock, temperature)
         width = self.pair.logits_size
-        past = None if self.features is None else TargetPast(self.pair.target, self.features, sampling)
+        past = None if self.features is None else (self.pair.target, self.features, sampling)
         return ModelSource(self.pair.draft, self.draft_cache, tokens, width, depth_limit, clock, temperature, past)
 
     def verify(self, draft: Draft, text: list[int], clock: PhaseClock) -> torch.Tensor:
@@ -147,12 +274,9 @@ class CachedModels:
         device = self.pair.target.device
         if device.type == "cuda":
             return torch.cuda.max_memory_allocated(device) if turn() == self._peak_of else None
-        taken = self.target_cache.allocated_bytes + self.pair.info.target.weight_bytes
-        if self.features is not None:
-            taken += self.features.allocated_bytes
-        if self.draft_cache is not None:
-            taken += self.draft_cache.allocated_bytes + self.pair.info.draft.weight_bytes
-        return taken
+        rows = (self.target_cache, self.features, self.draft_cache)
+        taken = sum(held.allocated_bytes for held in rows if held is not None) + self.pair.info.target.weight_bytes
+        return taken if self.draft_cache is None else taken + self.pair.info.draft.weight_bytes
 
 
 def _fill(model: Model, cache: KVCache, tokens: list[int], features: FeatureRows | None = None) -> None:

@@ -1,22 +1,226 @@
-"""One iteration of tree decoding: a tree is drafted, verified in one pass and committed, and the drafter learns."""
+"""One iteration of tree decoding: a tree is drafted, edited by hand, verified in one pass and committed."""
 
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from decoding.device.iteration import DeviceIteration, NextToken, choose_iteration
+from decoding.common.errors import require
+from decoding.device.iteration import NoSource, choose_iteration
+from decoding.drafters.base import ProbabilitySource
 from decoding.engines.clock import PhaseClock
-from decoding.sampling.sampling import TargetRows
+from decoding.methods.method import Method
+from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.cached_models import CachedModels
-from decoding.session.checkpoints import Standing
-from decoding.session.edited_tree import edit_draft, edit_rows
 from decoding.session.recorder import Step
-from decoding.sources.draft import HeadSource, ModelSource, NoSource
-from decoding.trace.edits import Edits
-from decoding.tree.draft import Draft, in_order
-from decoding.verifiers.base import cut_path
+from decoding.trace.edits import Edits, Path, edited_nodes, touches_first_child
+from decoding.trace.records import ForcedTrace, IterationTrace
+from decoding.tree.draft import Draft, TokenTree, TreePaths, in_order
+from decoding.verifiers.base import Verifier, cut_path
+
+# Verifiers that draw from the target's law and only look whether a child has the token: any tree will do.
+TREE_BLIND = ("nss", "greedy")
+# Verifiers that hold only the first child of a node against the law it was drawn from; others are only gone on through.
+FIRST_CHILD = ("naive", "naive_tree", "block")
+
+
+def nodes_by_path(tree: TokenTree) -> dict[Path, int]:
+    """Every node of a tree by its token path; the root's is empty."""
+    return {path: node for node, path in enumerate(TreePaths().of(tree, np.arange(tree.size)))}
+
+
+def edit_draft(draft: Draft, source: ProbabilitySource, edits: Edits, text_of: Callable[[int], str]) -> Draft:
+    """The draft with nodes put in and taken out; what is put in stands last among its siblings.
+
+    The draft's law after the parent of a node that is put in is asked for where the drafter never did, which is one
+    more draft forward.
+
+    Raises:
+        SettingsError: an edit does not fit this tree.
+    """
+    require(
+        draft.law != "none" or not edits.force_in,
+        "This method drafts nothing: choose one that does before a node is forced in.",
+    )
+    ids, verified = nodes_by_path(draft.tree), set(draft.order.tolist())
+    rows, added = list(draft.rows), []
+    for path in sorted(edits.force_in, key=len):
+        node = ids.get(path)
+        if node is None:
+            node = ids[path] = _add(draft.tree, rows, source, path, ids, text_of)
+            added.append(node)
+        else:
+            require(node not in verified, f"{_named(path, text_of)} is in the tree already: there is nothing to add.")
+        verified.update(np.flatnonzero(draft.tree.ancestors[node]).tolist())  # with all above it
+    for path in edits.force_out:
+        node = _verified(path, ids, verified, text_of)
+        verified -= set(np.flatnonzero(draft.tree.ancestors[:, node]).tolist())
+    for path in (*edits.accept, *edits.reject):
+        _verified(path, ids, verified, text_of)
+    keep = np.zeros(draft.tree.size, dtype=bool)
+    keep[list(verified)] = True
+    drawn = draft.drawn if draft.drawn is None else np.append(draft.drawn, np.array(added, dtype=np.int64))
+    return replace(draft, order=draft.tree.breadth_first(keep), rows=tuple(rows), drawn=drawn)
+
+
+def edit_rows(logits: Tensor, draft: Draft, edits: Edits) -> Tensor:
+    """The target's raw logits `[num_verified + 1, vocab_size]` with forced verdicts in them: the rest is -inf.
+
+    Temperature and top-p come after it, so what is left of a row is renormalised as they ask.
+    """
+    if not edits.rows:
+        return logits
+    edited, ids = logits.clone(), nodes_by_path(draft.tree)
+    row_of = {int(node): row for row, node in enumerate(draft.order)}
+    for path, (only, removed) in edits.rows.items():
+        row = edited[row_of[ids[path]]]
+        if only is not None:
+            kept = float(row[only])
+            require(kept > -torch.inf, "The target cannot emit the token forced to pass: choose another one.")
+            row.fill_(-torch.inf)
+            row[only] = kept
+        row[list(removed)] = -torch.inf
+        require(bool(row.isfinite().any()), "Every token that the target can emit here is forced to fail: keep one.")
+    return edited
+
+
+def bias(edits: Edits, verifier: Verifier, sampling: Sampling, first_child: bool = True) -> str:
+    """One sentence on why the output's law is no longer the target's; empty where it still is.
+
+    A forced verdict changes the target itself. The shape of the tree matters only to verifiers that hold a child
+    against the law it was drawn from: not to NSS and greedy ones, so deterministic trees can be edited freely, and
+    at temperature 0 to none, since all that is ever emitted is the target's favourite. Of the others, naive and
+    block verification hold only the `first_child` of its parent against it. That nothing is said of an edit means
+    that the text keeps the target's law over all seeds; choosing the edit after seeing the draws of a seed chooses
+    among texts.
+    """
+    if edits.accept or edits.reject:
+        return "Forced verdicts replace the target's own law, so the text no longer follows it."
+    if not edits or sampling.greedy or verifier.name in TREE_BLIND:
+        return ""
+    if verifier.name in FIRST_CHILD and not first_child:
+        return ""
+    moved = "a node put in" if edits.force_in else "a tree with a node taken out"
+    moved = "what was put in or taken out" if edits.force_in and edits.force_out else moved
+    return (
+        f"{verifier.label} verification relies on children being drawn from the draft's law, and "
+        f"{moved} by hand is not, so the text no longer follows the target's law."
+    )
+
+
+def explain_edits(iteration: IterationTrace, edits: Edits, verifier: Verifier, sampling: Sampling) -> IterationTrace:
+    """The record with what was edited, whether that biases the text, and reasons of edited nodes that say so."""
+    if not edits:
+        return iteration
+    first = not iteration.nodes or touches_first_child(iteration, edits)
+    forced = tuple(ForcedTrace(kind, path) for kind, path in edits)
+    iteration = replace(iteration, forced=forced, bias=bias(edits, verifier, sampling, first))
+    if not iteration.nodes:
+        return iteration
+    return replace(iteration, nodes=edited_nodes(iteration, edits))
+
+
+def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
+    """Append one node below its parent, with the draft's probability of it; returns its id."""
+    parent = ids.get(path[:-1])
+    require(parent is not None, f"{_named(path[:-1], text_of)} is not in the tree: force it in first.")
+    require(
+        len(path) <= source.depth_limit,
+        f"{_named(path, text_of)} is deeper than the text may grow: raise max_new_tokens.",
+    )
+    places = {int(node): (level, row) for level, (nodes, _) in enumerate(rows) for row, node in enumerate(nodes)}
+    if parent not in places:
+        law = source.expand(tree, np.array([parent]))
+        rows.append((np.array([parent]), law))
+        places[parent] = len(rows) - 1, 0
+        tree.level[parent], tree.confidence[parent] = len(rows) - 1, float(law.max())
+        tree.set_growth(np.array([parent]), "expanded")
+    level, row = places[parent]
+    law = rows[level][1][row]
+    require(0 <= path[-1] < len(law), f"There is no token {path[-1]}: ids go from 0 to {len(law) - 1}.")
+    tree.branching[parent] = max(int(tree.branching[parent]), 0) + 1
+    return int(tree.append(np.array([parent]), np.array([path[-1]]), np.array([float(law[path[-1]])]))[0])
+
+
+def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> int:
+    """The node at a path that goes to verification."""
+    node = ids.get(path)
+    require(node is not None, f"{_named(path, text_of)} is not in the tree drafted here: force it in first.")
+    require(node in verified, f"{_named(path, text_of)} is drafted but not verified here: force it in first.")
+    return node
+
+
+def _named(path: Path, text_of: Callable[[int], str]) -> str:
+    """A node in words, the whole path of it."""
+    return "The node " + " > ".join(repr(text_of(token)) for token in path) if path else "The root"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A session before one iteration. Rows of committed text never change, so of the caches their lengths are enough.
+
+    Attributes:
+        tokens: committed tokens, the prompt included.
+        target_rows, draft_rows: rows held; `draft_rows` is None where there was no draft cache.
+        draws, drawn: the draws as a session or fork began with them, and how many were taken since.
+    """
+
+    index: int
+    tokens: int
+    target_rows: int
+    draft_rows: int | None
+    method: Method
+    sampling: Sampling
+    state: Any
+    draws: GeneratorDraws
+    drawn: int
+    prefill_s: float
+    ttft_s: float
+    elapsed_s: float
+
+
+class Checkpoints(dict[int, Checkpoint]):
+    """The checkpoints of the recorded iterations of a session, by index."""
+
+    def at(self, index: int) -> Checkpoint:
+        """Where the session stood before a recorded iteration; raises `SettingsError` for others."""
+        kept = f"{min(self) + 1} to {max(self) + 1}" if self else "none"
+        require(index in self, f"This run has no iteration {index + 1} to go back to: it has recorded {kept}.")
+        return self[index]
+
+    def made_by(self, method: Method, sampling: Sampling, end: int) -> int:
+        """Index of the first iteration since which all up to `end` were made in this way; `end` where none was."""
+        for point in reversed(self.values()):
+            if (point.method, point.sampling) != (method, sampling):
+                break
+            end = point.index
+        return end
+
+    def before(self, index: int) -> "Checkpoints":
+        """Those before an iteration."""
+        return Checkpoints({place: point for place, point in self.items() if place < index})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How an iteration is about to be made: the method and its sampling, the drafter's state, the draws."""
+
+    method: Method
+    sampling: Sampling
+    state: Any
+    draws: GeneratorDraws
+
+    def changed(self, method: Method | None, sampling: Sampling | None) -> "Standing":
+        """The same with another method or sampling: another drafter begins anew, and so do draws of another seed."""
+        method, sampling = method or self.method, sampling or self.sampling
+        method.check(sampling)
+        kept = method.drafts_like(self.method)
+        draws = self.draws if sampling.seed == self.sampling.seed else GeneratorDraws(sampling.seed)
+        return Standing(method, sampling, self.state if kept else method.drafter.start([]), draws)
 
 
 @dataclass(frozen=True)
@@ -24,12 +228,9 @@ class Iteration:
     """An iteration that is about to be made.
 
     Attributes:
-        models: with the rows of the text.
-        standing: method and sampling, the drafter's state, and the draws, which it takes from.
         tokens: the text, prompt and all; what is committed is appended.
         room: tokens that may still be committed.
         stops: tokens that end the text.
-        edits: to the tree and its verdicts.
         record: whether laws and logits are wanted.
     """
 
@@ -46,24 +247,32 @@ class Iteration:
         # Steps 1 to 3: draft a tree below the last committed token, one target pass over it, the verifier's walk.
         step.target_rows_before = self.models.target_cache.length
         step.method = self.standing.method
-        on_device = self._on_device()
-        if on_device is not None:
-            step.source, step.draft, step.logits, step.verification = on_device.run(clock)
-        else:
-            self._draft_and_verify(step, clock)
+        moved = self._on_device(step, clock)
+        if not moved:
+            step.draft, step.source = self.draft(clock)
+            step.logits, edited = self.verified_rows(step.draft, clock)
+            target = TargetRows(edited, self.standing.sampling)
+            step.verification = self.standing.method.verifier.verify(step.draft, target, self.standing.draws)
+            clock.mark("select")
 
-        # Step 4: commit, cut at end of text, and bring both caches to the committed text.
+        # Step 4: commit, cut at end of text, and bring both caches to every committed token but the last one.
         cut = cut_path(step.draft, step.verification, self.room, self.stops)
         step.committed, step.kept, step.final_kind = cut.committed, cut.kept, cut.final_kind
         self.tokens.extend(step.committed)
-        self._update_caches(step, on_device is not None, clock)
+        step.keep_rows(self.models.target_cache, self.models.draft_cache, moved)
+        if (features := self.models.features) is not None:
+            features.compact(step.kv_target.rows_before, () if step.kv_target.rebuilt else step.kv_target.kept_from)
+        clock.mark("commit")
+        if step.rebuilds:
+            self.models.fill_target(self.tokens)
+            clock.mark("rebuild")
 
         # Step 5: the drafter learns from the outcome.
         state, step.history = self.standing.method.drafter.observe(step.draft.state, step.outcome())
         clock.mark("adapt")
         return state
 
-    def draft(self, clock: PhaseClock) -> tuple[Draft, ModelSource | HeadSource | NoSource]:
+    def draft(self, clock: PhaseClock) -> tuple[Draft, NoSource]:
         """Step 1: a tree below the last committed token, and the source that was asked about it."""
         # No node may be deeper than the last whose token could be committed with one behind it.
         sampling = self.standing.sampling
@@ -81,20 +290,12 @@ class Iteration:
         logits = self.models.verify(draft, self.tokens, clock)
         return logits, edit_rows(logits, draft, self.edits)
 
-    def _draft_and_verify(self, step: Step, clock: PhaseClock) -> None:
-        """Steps 1 to 3 with the drafter's and the verifier's own code."""
-        step.draft, step.source = self.draft(clock)
-        step.logits, edited = self.verified_rows(step.draft, clock)
-        target = TargetRows(edited, self.standing.sampling)
-        step.verification = self.standing.method.verifier.verify(step.draft, target, self.standing.draws)
-        clock.mark("select")
-
-    def _on_device(self) -> DeviceIteration | NextToken | None:
-        """Steps 1 to 3 as they run without the host, None where this method or pair cannot, or somebody interferes."""
+    def _on_device(self, step: Step, clock: PhaseClock) -> bool:
+        """Steps 1 to 3 without the host; False where this method or pair cannot, or somebody interferes."""
         if self.edits or self.models.features is not None:  # the device knows draft models alone, and keeps no features
-            return None
+            return False
         models, standing = self.models, self.standing
-        return choose_iteration(
+        whole = choose_iteration(
             models.pair,
             standing.method,
             standing.state,
@@ -104,12 +305,6 @@ class Iteration:
             standing.sampling.draft_temperature,
             self.record,
         )
-
-    def _update_caches(self, step: Step, moved: bool, clock: PhaseClock) -> None:
-        """Both caches end up holding every committed token but the last one."""
-        step.keep_rows(self.models.target_cache, self.models.draft_cache, moved)
-        self.models.keep_features(step.kv_target)
-        clock.mark("commit")
-        if step.rebuilds:
-            self.models.fill_target(self.tokens)
-            clock.mark("rebuild")
+        if whole is not None:
+            step.source, step.draft, step.logits, step.verification = whole.run(clock)
+        return whole is not None

@@ -32,23 +32,8 @@ from decoding.tree.draft import Draft
 from decoding.verifiers.base import Verification
 
 
-def tested_law(logits: Tensor, sampling: Sampling, probs: Tensor) -> Tensor | None:
-    """The law that the verifier used, `[num_rows, vocab_size]`; None under greedy decoding, which asks for no law.
-
-    Args:
-        logits: raw logits after each verified node. probs: their softmax at temperature 1.
-    """
-    if sampling.greedy:
-        return None
-    return probs if sampling.temperature == 1 and sampling.top_p == 1 else target_law(logits, sampling)
-
-
 def token_probabilities(draft: Draft, law: Tensor) -> np.ndarray:
-    """What a law gives each verified node after its parent, `[num_nodes]`; nan for the root and where not verified.
-
-    Args:
-        law: one row per entry of `draft.order`, `[num_rows, vocab_size]`.
-    """
+    """What a law `[num_rows, vocab_size]` gives each verified node after its parent, `[num_nodes]`; nan elsewhere."""
     tree, order = draft.tree, draft.order
     result = np.full(tree.size, np.nan)
     if len(order) > 1:
@@ -59,11 +44,7 @@ def token_probabilities(draft: Draft, law: Tensor) -> np.ndarray:
 
 
 def top_probabilities(draft: Draft, law: Tensor, ids: np.ndarray) -> np.ndarray:
-    """What a law gives tokens picked out after each node, `[num_nodes, count]`; nan where the id is -1.
-
-    Args:
-        ids: token ids `[num_nodes, count]`, -1 where there is none.
-    """
+    """What a law gives tokens `ids` picked out after each node, `[num_nodes, count]`; nan where the id is -1."""
     row_of = np.full(len(ids), -1, dtype=np.int64)
     row_of[draft.order] = np.arange(len(draft.order))
     result = np.full(ids.shape, np.nan, dtype=np.float32)
@@ -113,10 +94,7 @@ class Step:
         """Leave the rows of every committed token but the last one in both caches, and note what moved.
 
         Rows that a draft head drafted go, for they rest on its own features: the next iteration runs the accepted
-        tokens again with the target's.
-
-        Args:
-            moved: the device has moved the accepted rows already.
+        tokens again with the target's. `moved`: the device has moved the accepted rows already.
         """
         end, before = self.prefix_length + len(self.committed) - 1, self.target_rows_before
         order = (*[-1] * (self.prefix_length - 1 - before), *self.draft.order.tolist())
@@ -195,37 +173,32 @@ def write_iteration(
     )
 
 
-@dataclass(frozen=True)
-class Tops:
-    """Top tokens of a law after each node, `[num_nodes, 20]`; -1 / nan where it was not computed."""
-
-    ids: np.ndarray
-    probs: np.ndarray
-
-
 def _full_record(step: Step, vocabulary: Vocabulary, sampling: Sampling, full_rows: bool) -> dict[str, Any]:
     """The fields of `IterationTrace` that only a full record has."""
     draft, target_logits = step.draft, step.logits
     size = draft.tree.size
     target_probs = torch.softmax(target_logits.float(), -1)
-    draft_tops = _tops(size, list(draft.rows))
-    target_tops = _tops(size, [(draft.order, target_probs)])
-    ids = {*draft_tops.ids.ravel().tolist(), *target_tops.ids.ravel().tolist(), *draft.tree.tokens.tolist()}
+    draft_top_ids, draft_top_probs = _tops(size, list(draft.rows))
+    top_ids, top_probs = _tops(size, [(draft.order, target_probs)])
+    ids = {*draft_top_ids.ravel().tolist(), *top_ids.ravel().tolist(), *draft.tree.tokens.tolist()}
     texts = {i: vocabulary.text(i) for i in sorted(ids | {step.verification.final_token}) if i >= 0}
     for test in step.verification.steps:
         for token in (test.token_id, *test.residual_ids):
             if token not in texts:
                 texts[token] = vocabulary.text(token)
-    law = tested_law(target_logits, sampling, target_probs)
+    law = None  # what the verifier used; greedy decoding asks for none
+    if not sampling.greedy:
+        plain = sampling.temperature == 1 and sampling.top_p == 1
+        law = target_probs if plain else target_law(target_logits, sampling)
     tested = np.full(size, np.nan) if law is None else token_probabilities(draft, law)
     fields = {
-        "nodes": _nodes(step, token_probabilities(draft, target_probs), tested, target_tops, texts),
+        "nodes": _nodes(step, token_probabilities(draft, target_probs), tested, top_ids[:, 0], top_probs[:, 0], texts),
         "texts": texts,
-        "draft_top_ids": draft_tops.ids,
-        "draft_top_probs": draft_tops.probs,
-        "target_top_ids": target_tops.ids,
-        "target_top_probs": target_tops.probs,
-        "tested_top_probs": None if law is None else top_probabilities(draft, law, target_tops.ids),
+        "draft_top_ids": draft_top_ids,
+        "draft_top_probs": draft_top_probs,
+        "target_top_ids": top_ids,
+        "target_top_probs": top_probs,
+        "tested_top_probs": None if law is None else top_probabilities(draft, law, top_ids),
     }
     if full_rows:
         width = target_logits.shape[-1]
@@ -235,7 +208,8 @@ def _full_record(step: Step, vocabulary: Vocabulary, sampling: Sampling, full_ro
     return fields
 
 
-def _tops(size: int, levels: list[tuple[np.ndarray, Tensor]]) -> Tops:
+def _tops(size: int, levels: list[tuple[np.ndarray, Tensor]]) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and probabilities of the top tokens after each node, `[num_nodes, 20]`; -1 and nan where not computed."""
     ids = np.full((size, TOP_TOKENS), -1, dtype=np.int32)
     probs = np.full((size, TOP_TOKENS), np.nan, dtype=np.float32)
     for nodes, rows in levels:
@@ -243,7 +217,7 @@ def _tops(size: int, levels: list[tuple[np.ndarray, Tensor]]) -> Tops:
         width = best_ids.shape[-1]
         ids[nodes, :width] = best_ids.cpu().numpy()
         probs[nodes, :width] = best_probs.float().cpu().numpy()
-    return Tops(ids, probs)
+    return ids, probs
 
 
 def _full_rows(size: int, width: int, levels: list[tuple[np.ndarray, Tensor]]) -> np.ndarray:
@@ -254,7 +228,12 @@ def _full_rows(size: int, width: int, levels: list[tuple[np.ndarray, Tensor]]) -
 
 
 def _nodes(
-    step: Step, child_probs: np.ndarray, tested: np.ndarray, target_tops: Tops, texts: Mapping[int, str]
+    step: Step,
+    child_probs: np.ndarray,
+    tested: np.ndarray,
+    best_ids: np.ndarray,
+    best_probs: np.ndarray,
+    texts: Mapping[int, str],
 ) -> tuple[NodeTrace, ...]:
     draft, verification, tree = step.draft, step.verification, step.draft.tree
     flat = {int(node): row for row, node in enumerate(draft.order)}
@@ -263,8 +242,8 @@ def _nodes(
     verdicts = Verdicts(verification.steps, flat, verification.accepted, step.kept, left_out, first_path)
     breadths = step.method.drafter.breadths(draft)
     columns = {name: getattr(tree, name).tolist() for name, _ in tree._COLUMNS}  # plain numbers: each is read once
-    child_probs, tested, best_ids = child_probs.tolist(), tested.tolist(), target_tops.ids[:, 0].tolist()
-    best_probs, passes = target_tops.probs[:, 0].tolist(), verification.acceptance_probability.tolist()
+    child_probs, tested, best_ids = child_probs.tolist(), tested.tolist(), best_ids.tolist()
+    best_probs, passes = best_probs.tolist(), verification.acceptance_probability.tolist()
     nodes = []
     for i in range(tree.size):
         parent, row = columns["parents"][i], flat.get(i)

@@ -3,7 +3,7 @@
 import copy
 import operator
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -12,7 +12,7 @@ import torch
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, is_out_of_memory, require
 from decoding.common.interruption import check_wanted
-from decoding.costs.measured import MeasuredPair
+from decoding.costs.calibration import MeasuredPair
 from decoding.costs.measuring import cost_model
 from decoding.engines.clock import PhaseClock, describe_hardware, phase_times
 from decoding.methods.method import Method
@@ -23,9 +23,7 @@ from decoding.models.presets import PairSettings
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.cached_models import CachedModels
-from decoding.session.checkpoints import Checkpoint, Checkpoints, Standing
-from decoding.session.edited_tree import explain_edits
-from decoding.session.iteration import Iteration
+from decoding.session.iteration import Checkpoint, Checkpoints, Iteration, Standing, explain_edits
 from decoding.session.recorder import Step, write_iteration
 from decoding.trace.edits import Edits, edits_at
 from decoding.trace.metrics import LoopDetector
@@ -65,38 +63,32 @@ class Limits:
 
 
 def check_prompt(pair: Pair, prompt_ids: Sequence[int], max_new_tokens: int) -> list[int]:
-    """The token ids of a prompt, checked.
+    """The token ids of a prompt as plain ints, checked; arrays and tensors of them are taken too.
 
     Raises:
         PromptError: they are no ids of this pair, or with what is to follow they do not fit its context.
     """
-    prompt_ids = _token_ids(prompt_ids, pair.logits_size)
-    if not prompt_ids:
-        raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
-    if len(prompt_ids) >= pair.context:
-        raise PromptError(
-            f"The prompt has {len(prompt_ids)} tokens and the context of this pair {pair.context}: shorten the prompt."
-        )
-    if len(prompt_ids) + max_new_tokens > pair.context:
-        raise PromptError(
-            f"{len(prompt_ids)} prompt tokens and {max_new_tokens} new ones exceed the context of {pair.context}: "
-            f"ask for at most {pair.context - len(prompt_ids)} new tokens."
-        )
-    return prompt_ids
-
-
-def _token_ids(given: Iterable[Any], size: int) -> list[int]:
-    """Whole numbers below `size` as plain ints; arrays and tensors of them are taken too."""
-    rule = f"prompt_ids must be token ids, whole numbers from 0 to {size - 1:,}"
+    rule = f"prompt_ids must be token ids, whole numbers from 0 to {pair.logits_size - 1:,}"
     ids: list[int] = []
     try:
-        for token in given:
+        for token in prompt_ids:
             ids.append(operator.index(token))
     except TypeError:
         raise PromptError(f"{rule}, one after another; what stands at place {len(ids)} is none.") from None
-    wrong = next((place for place, token in enumerate(ids) if not 0 <= token < size), None)
+    wrong = next((place for place, token in enumerate(ids) if not 0 <= token < pair.logits_size), None)
     if wrong is not None:
         raise PromptError(f"{rule}; at place {wrong} stands {ids[wrong]:,}.")
+    if not ids:
+        raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
+    if len(ids) >= pair.context:
+        raise PromptError(
+            f"The prompt has {len(ids)} tokens and the context of this pair {pair.context}: shorten the prompt."
+        )
+    if len(ids) + max_new_tokens > pair.context:
+        raise PromptError(
+            f"{len(ids)} prompt tokens and {max_new_tokens} new ones exceed the context of {pair.context}: "
+            f"ask for at most {pair.context - len(ids)} new tokens."
+        )
     return ids
 
 
@@ -197,7 +189,8 @@ class DecodeSession:
         other.tokens, other.iterations = list(self.tokens), list(self.iterations)
         other._begin_draws(GeneratorDraws(sampling.seed) if sampling and not draws_go_on else self._draws.fork())
         other._loops = self._loops.copy()
-        other._checkpoints, other._edits = self._checkpoints.before(), self._edits if edits is None else edits
+        other._checkpoints = Checkpoints(self._checkpoints)
+        other._edits = self._edits if edits is None else edits
         drafter = other.method.drafter
         other._models = self._models.clone(other.pair, drafter.uses_draft_model, drafter.needs_past)
         if not other.method.drafts_like(self.method):
@@ -236,11 +229,7 @@ class DecodeSession:
         return other
 
     def standing(self, index: int) -> Standing:
-        """How an iteration was, or the next one will be, made; of the caches nothing is copied.
-
-        Raises:
-            SettingsError: the iteration is not among those recorded.
-        """
+        """How an iteration was, or the next one will be, made; no cache is copied; see `Checkpoints.at`."""
         if index == self._count:
             return Standing(self.method, self.sampling, self._state, self._draws.fork())
         point = self._checkpoints.at(index)
@@ -354,7 +343,10 @@ class DecodeSession:
         )
         trace = explain_edits(trace, self._edits, self.method.verifier, self.sampling)
         self._edits = Edits()
-        self._keep(trace, checkpoint)
+        if self.limits.record != "none":
+            self.iterations.append(trace)
+            self._checkpoints[trace.index] = checkpoint
+            self._drop_old_rows(trace.logits_bytes if self.limits.rows == "open" else self.limits.row_bytes)
         return trace
 
     def _here(self) -> Checkpoint:
@@ -375,18 +367,9 @@ class DecodeSession:
             elapsed_s=self.elapsed_s,
         )
 
-    def _keep(self, trace: IterationTrace, checkpoint: Checkpoint) -> None:
-        if self.limits.record == "none":
-            return
-        self.iterations.append(trace)
-        self._checkpoints.keep(checkpoint)
-        room = trace.logits_bytes if self.limits.rows == "open" else self.limits.row_bytes
-        if self.limits.rows != "top" and room is not None:
-            self._drop_old_rows(room)
-
-    def _drop_old_rows(self, room: int) -> None:
-        """Drop the raw logits of the oldest iterations until what is left fits into `room` bytes."""
-        for place in range(len(self.iterations) - 1, -1, -1):
+    def _drop_old_rows(self, room: int | None) -> None:
+        """Drop the raw logits of the oldest iterations until what is left fits into `room` bytes; None: no limit."""
+        for place in range(len(self.iterations) - 1, -1, -1) if room is not None else ():
             held = self.iterations[place]
             if held.target_logits is None:  # rows go from the oldest on, so nothing older has any
                 break

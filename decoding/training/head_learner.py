@@ -15,7 +15,7 @@ from torch import Tensor
 
 from decoding.common.errors import require
 from decoding.common.trained_store import rounded
-from decoding.engines.eager import OutputHead
+from decoding.engines.base import OutputHead
 from decoding.heads.head import make_head
 from decoding.heads.network import HeadConfig, HeadNetwork
 from decoding.heads.store import (

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from decoding.common.errors import TrainingError, require
 from decoding.common.prompts import load_prompts
-from decoding.costs.measured import Chooser
+from decoding.costs.calibration import Chooser
 from decoding.drafters import DelayedDrafter
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity

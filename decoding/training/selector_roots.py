@@ -28,8 +28,8 @@ from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 from decoding.selector.actions import ACTIONS
 from decoding.selector.features import divergences
+from decoding.session.cached_models import ModelSource
 from decoding.session.session import DecodeSession, Limits
-from decoding.sources.draft import ModelSource
 from decoding.trace.metrics import LoopDetector
 from decoding.training.selector_labels import DEEPEST, ROWS, VERIFIER_NAMES, RootLaws, SuperTrees, draw_super_trees
 from decoding.training.shards import Report, Shards, make_missing

@@ -13,8 +13,8 @@ from benchmarks.gpu import measuring as gpu_measuring
 from decoding.common.errors import PairError
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
-from decoding.device.rules import device_rule
-from decoding.engines.static_cache import bucket
+from decoding.device.tree import device_rule
+from decoding.engines.static import bucket
 from decoding.experiments import command
 from decoding.experiments.command import encode
 from decoding.methods.methods import METHODS

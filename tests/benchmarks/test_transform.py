@@ -12,13 +12,13 @@ from benchmarks import embedded_cases, offline_trees, transform_test
 from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
 from benchmarks.enumeration import Tables
 from benchmarks.offline_trees import KeptLaws, MemoRows
+from benchmarks.table_source import TableSource
 from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
 from decoding.engines.base import Visibility
 from decoding.models.pair import tree_forward
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
-from decoding.sources.table import TableSource
 from decoding.tree.draft import TokenTree
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import VerifiedTree

@@ -9,7 +9,7 @@ from platformdirs.macos import MacOS
 from decoding.common import files
 from decoding.common.errors import DiskError
 from decoding.common.files import new_folder, user_folder, write_whole
-from decoding.costs import kept
+from decoding.costs import measuring
 from decoding.training.folder import Training, TrainingSettings
 
 SETTINGS = TrainingSettings("head", "one", ("-m", "decoding.training.head"), {}, {}, "2030-01-02T03:04:05")
@@ -49,11 +49,11 @@ def test_a_file_system_that_takes_no_file_is_told_as_such(tmp_path, monkeypatch)
 
 
 def test_a_calibration_leaves_nothing_on_a_full_disk(tmp_path, full_disk, monkeypatch):
-    monkeypatch.setattr(kept, "pair_identity", lambda _pair: {})
-    monkeypatch.setattr(kept, "kept_file", lambda *_: tmp_path / "calibration" / "pair.json")
-    monkeypatch.setattr(kept, "_known", {})
+    monkeypatch.setattr(measuring, "pair_identity", lambda _pair: {})
+    monkeypatch.setattr(measuring, "kept_file", lambda *_: tmp_path / "calibration" / "pair.json")
+    monkeypatch.setattr(measuring, "_known", {})
     with pytest.warns(UserWarning, match="The calibration cannot be kept: The disk of .* is full"):
-        assert kept.Kept("", float, float).of(None, "entry", lambda: 0.5) == 0.5
+        assert measuring.Kept("", float, float).of(None, "entry", lambda: 0.5) == 0.5
     assert left_in(tmp_path) == ["calibration"]
 
 

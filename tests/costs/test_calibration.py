@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.table_source import TableSource
 from decoding.common.errors import SettingsError
 from decoding.common.prompts import load_prompts
-from decoding.costs import calibration, kept
-from decoding.costs.calibration import ODDS, RATES
-from decoding.costs.measured import MeasuredPair
+from decoding.costs import calibration, measuring
+from decoding.costs.calibration import ODDS, RATES, MeasuredPair
 from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
-from decoding.sources.table import TableSource
 from decoding.trace.records import DrawTrace
 from decoding.verifiers.specinfer_wor import SpecInferWithoutReplacementVerifier
 
@@ -61,7 +60,7 @@ def test_rates_are_those_of_the_verifier(target, draft):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "_known", {})
+    monkeypatch.setattr(measuring, "_known", {})
     return tmp_path / "draftscope" / "calibration"
 
 
@@ -102,7 +101,7 @@ def test_rates_are_kept_for_each_sampling(pair, cache, monkeypatch):
     asked = counted(monkeypatch)
     others = (Sampling(), Sampling(temperature=1.0, top_p=0.9), Sampling(temperature=1.0, draft_temperature=0.5))
     for sampling in (ONCE, *others, ONCE):
-        assert calibration.calibrated(pair, sampling) == (0.5, 0.25, *[0.0] * 14)
+        assert MeasuredPair(pair, sampling, None).acceptance() == (0.5, 0.25, *[0.0] * 14)
     assert asked == [ONCE, *others] and len(list(cache.iterdir())) == 1
 
 

@@ -9,12 +9,13 @@ import pytest
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint, read_curve
 from decoding.common.errors import SettingsError
-from decoding.costs import calibration, kept, measuring
-from decoding.costs.measured import MeasuredPair
+from decoding.costs import calibration, measuring
+from decoding.costs.calibration import MeasuredPair
 from decoding.costs.measuring import Probe, cost_model, machine_words, measure_costs
 from decoding.drafters import HardwareAwareDrafter
-from decoding.engines.static_cache import BUCKETS
-from decoding.models.pair import PairSettings, load_pair
+from decoding.engines.static import BUCKETS
+from decoding.models.pair import PairSettings
+from decoding.models.pair import load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded
 
@@ -172,7 +173,7 @@ def test_an_engine_that_pads_is_measured_at_its_sizes(pair, monkeypatch):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "_known", {})
+    monkeypatch.setattr(measuring, "_known", {})
     return tmp_path / "draftscope" / "calibration"
 
 

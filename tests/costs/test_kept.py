@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from decoding.costs import kept
-from decoding.costs.kept import Kept, kept_file
+from decoding.costs import measuring
+from decoding.costs.measuring import Kept, kept_file
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ NUMBERS = Kept("numbers", float, str)
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "pair_identity", lambda pair: {"name": pair.info.name})
-    monkeypatch.setattr(kept, "_known", {})
+    monkeypatch.setattr(measuring, "pair_identity", lambda pair: {"name": pair.info.name})
+    monkeypatch.setattr(measuring, "_known", {})
     return tmp_path / "draftscope" / "calibration"
 
 
@@ -41,7 +41,7 @@ def measured(value: float, pair: Pair = ONE, entry: str = "here", again: bool = 
 def test_a_value_is_measured_once_for_each_pair_and_entry(cache, monkeypatch):
     assert NUMBERS.known(ONE, "here") is None
     assert measured(1.5) == (1.5, True) and measured(2.5) == (1.5, False) and NUMBERS.known(ONE, "here") == 1.5
-    monkeypatch.setattr(kept, "_known", {})
+    monkeypatch.setattr(measuring, "_known", {})
     assert measured(2.5) == (1.5, False)
     assert measured(3.5, again=True) == (3.5, True) and measured(4.5) == (3.5, False)
     assert measured(5.5, entry="there") == (5.5, True) and measured(6.5, OTHER) == (6.5, True)
@@ -55,10 +55,10 @@ def test_a_damaged_file_is_measured_again_and_says_so(monkeypatch):
     for damage in (b"{", b"\xff\xfe\x00", b"[]", b"{}", *wrong):
         measured(1.0)
         kept_file(ONE, "numbers").write_bytes(damage)
-        monkeypatch.setattr(kept, "_known", {})
+        monkeypatch.setattr(measuring, "_known", {})
         with pytest.warns(UserWarning, match="measured again"):
             assert measured(2.0) == (2.0, True), damage
-        monkeypatch.setattr(kept, "_known", {})
+        monkeypatch.setattr(measuring, "_known", {})
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert measured(3.0) == (2.0, False), damage

@@ -13,24 +13,25 @@ import decoding.session.iteration
 from benchmarks.fakes import make_checkpoint, make_pair
 from decoding.common.errors import OutOfMemoryError
 from decoding.device import iteration as device_iteration
-from decoding.device.iteration import DeviceIteration, NextToken, choose_iteration, next_pass
-from decoding.device.passes import (
+from decoding.device.iteration import (
     Asked,
+    DeviceIteration,
+    NextToken,
     accept,
+    choose_iteration,
     keep_draft_rows,
     keep_target_rows,
     level_pass,
+    next_pass,
     order_nodes,
     pending_pass,
     verify_pass,
 )
-from decoding.device.rules import device_rule
-from decoding.device.tree import BeamTree, LevelTree
+from decoding.device.tree import BeamTree, LevelTree, device_rule
 from decoding.drafters import DRAFTERS, DynaTreeDrafter, FixedTreeDrafter, LinearDrafter
 from decoding.engines.kv_cache import KVBlocks
 from decoding.engines.lean import LlamaForward, NeoXForward
-from decoding.engines.static import PassInputs, StaticEngine, host_pass
-from decoding.engines.static_cache import PassShape
+from decoding.engines.static import PassInputs, PassShape, StaticEngine, host_pass
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.sampling.sampling import Sampling

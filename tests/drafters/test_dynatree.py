@@ -5,11 +5,11 @@ from itertools import product
 
 import pytest
 
+from benchmarks.table_source import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.common.settings import settings_of
 from decoding.drafters import DynaTreeDrafter
 from decoding.drafters.base import Outcome
-from decoding.sources.table import TableSource, path_tokens, paths
 from decoding.trace.records import GROWTHS
 from tests.helpers.traces import bonus
 

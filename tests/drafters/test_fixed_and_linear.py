@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from benchmarks.table_source import TableSource, paths
 from decoding.common.errors import PairError, SettingsError
 from decoding.drafters import DRAFTERS, FixedTreeDrafter, LinearDrafter, NoDrafter
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sources.table import TableSource, paths
 from decoding.trace.records import GROWTHS
 
 HALVES = [0.6, 0.4]

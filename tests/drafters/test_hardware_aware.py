@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from benchmarks.enumeration import SAMPLED, Tables, bias
+from benchmarks.table_source import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.costs import calibration
 from decoding.drafters import HardwareAwareDrafter
@@ -20,7 +21,6 @@ from decoding.replay.stored_state import state_before
 from decoding.sampling.draws import enumerate_draws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.session.session import DecodeSession, Limits
-from decoding.sources.table import TableSource, path_tokens, paths
 from decoding.trace.edits import Edits
 from decoding.trace.records import GROWTHS, node_paths
 from decoding.verifiers import NSSVerifier

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import drawing
 from decoding.drafters.delayed import DelayedDrafter
@@ -17,7 +18,6 @@ from decoding.drafters.linear import LinearDrafter
 from decoding.drafters.sequoia import SequoiaDrafter
 from decoding.drafters.specinfer_widths import SpecInferWidthsDrafter
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws, enumerate_draws
-from decoding.sources.table import TableSource, path_tokens
 from decoding.trace.records import GROWTHS, DrawTrace
 
 LAW = [0.6, 0.3, 0.1]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.table_source import TableSource, path_tokens, paths
 from decoding.common.errors import SettingsError
 from decoding.drafters.base import Growing
 from decoding.drafters.candidates import best_children
@@ -15,7 +16,6 @@ from decoding.drafters.eagle2 import Eagle2Drafter
 from decoding.drafters.opt_tree import OptTreeDrafter
 from decoding.drafters.salf import SalfDrafter
 from decoding.drafters.specexec import SpecExecDrafter
-from decoding.sources.table import TableSource, path_tokens, paths
 from decoding.trace.records import GROWTHS
 from tests.helpers.families import family
 

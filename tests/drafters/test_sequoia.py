@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
+from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters.sequoia import SequoiaDrafter, best_shape
 from decoding.sampling.draws import GeneratorDraws, ReplayDraws
 from decoding.sampling.sampling import Sampling
-from decoding.sources.table import TableSource, path_tokens
 from decoding.trace.records import GROWTHS, DrawTrace
 
 FALLING, RISING, WITH_GAP = (0.6, 0.2, 0.1), (0.1, 0.2, 0.5), (0.4, 0.0, 0.3)

@@ -7,8 +7,7 @@ import transformers
 
 from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import PairError
-from decoding.engines.base import Visibility
-from decoding.engines.eager import EagerEngine, LibraryForward, OutputHead, watched
+from decoding.engines.base import EagerEngine, LibraryForward, OutputHead, Visibility, watched
 from decoding.models.pair import PairSettings, embedded_pair, load_pair
 from tests.helpers.tape import TapeGraphs
 

@@ -108,10 +108,10 @@ def test_features_follow_the_accepted_path_and_grow():
 
 def test_copies_of_features_are_independent():
     rows = FeatureRows(2)
-    assert rows.clone().length == 0 and rows.allocated_bytes == 0
+    assert rows.first(9).length == 0 and rows.allocated_bytes == 0
     rows.append(numbered(0, 5))
-    short, copy = rows.first(3), rows.clone()
-    rows.rollback(1)
+    short, copy = rows.first(3), rows.first(9)
+    rows.compact(1, ())
     rows.append(numbered(7, 9))
     assert short.between(0, 3)[:, 0].tolist() == [0, 1, 2] and copy.between(0, 5)[:, 0].tolist() == [0, 1, 2, 3, 4]
     assert rows.first(9).length == 3
@@ -123,5 +123,3 @@ def test_features_that_are_not_there_are_an_error():
     for start, end in ((0, 3), (1, 1), (-1, 1)):
         with pytest.raises(ValueError, match="not among the 2 held"):
             rows.between(start, end)
-    with pytest.raises(ValueError, match="cannot roll back to 3"):
-        rows.rollback(3)

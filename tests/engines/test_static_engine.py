@@ -11,10 +11,18 @@ import torch
 from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError
 from decoding.engines import choose
-from decoding.engines.base import Visibility
-from decoding.engines.eager import LibraryForward
-from decoding.engines.static import StaticEngine, visible_rows
-from decoding.engines.static_cache import BUCKETS, IDLE_BLOCKS, LARGEST, LONGEST_CHAIN, PassShape, bucket, row_bucket
+from decoding.engines.base import LibraryForward, Visibility
+from decoding.engines.static import (
+    BUCKETS,
+    IDLE_BLOCKS,
+    LARGEST,
+    LONGEST_CHAIN,
+    PassShape,
+    StaticEngine,
+    bucket,
+    row_bucket,
+    visible_rows,
+)
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 from decoding.session.session import DecodeSession, Limits

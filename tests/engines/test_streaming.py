@@ -40,7 +40,7 @@ def llama():
 
 def engine_of(network, rows=ROWS):
     plain = make_engine("lean", network, "tiny", 64, **HOW).engine
-    return StreamingEngine(plain._forward, plain._forward.rotary, rows, **HOW)
+    return StreamingEngine(plain._forward, rows, **HOW)
 
 
 def turned(vector, position, size, base=10_000.0):

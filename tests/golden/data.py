@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from decoding.common.settings import settings_of
-from decoding.costs.kept import kept_file
+from decoding.costs.measuring import kept_file
 from decoding.experiments.experiment import GRIDS, SHIPPED
 from decoding.experiments.grid import read_grid
 from decoding.experiments.plan import SAMPLES, blocks, prompts_of

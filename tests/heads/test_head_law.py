@@ -15,8 +15,7 @@ from decoding.models.presets import PairSettings
 from decoding.sampling.draws import enumerate_draws
 from decoding.sampling.sampling import Sampling, target_law
 from decoding.session.cached_models import CachedModels
-from decoding.session.checkpoints import Standing
-from decoding.session.iteration import Iteration
+from decoding.session.iteration import Iteration, Standing
 from decoding.session.recorder import Step
 from decoding.trace.edits import Edits
 from decoding.trace.records import ModelInfo, PairInfo

@@ -9,7 +9,7 @@ import torch
 
 from decoding.analysis.smallest_change import change_search, smallest_changes
 from decoding.costs import calibration, measuring
-from decoding.costs.calibration import acceptance_by_rank, acceptance_odds, calibrated
+from decoding.costs.calibration import MeasuredPair, acceptance_by_rank, acceptance_odds
 from decoding.costs.measuring import COSTS, cost_model, machine_words, measure_costs
 from decoding.heads.store import save_head
 from decoding.methods.methods import METHODS
@@ -170,8 +170,8 @@ def test_what_is_measured_is_measured_of_the_draft_in_use(pair, monkeypatch):
     monkeypatch.setattr(calibration, "acceptance_by_rank", lambda each, _: asked.append(each.head) or rates)
     method = METHODS["sequoia"].with_settings(verifier="greedy", draft_head="mine")
     assert prepared(method, pair, Sampling()).drafter.acceptance.startswith(f"{rates[0]:.4g}")
-    assert [head.name for head in asked] == ["mine"] and calibrated(drafting, Sampling()) == rates
-    calibrated(pair, Sampling())
+    assert [head.name for head in asked] == ["mine"] and MeasuredPair(drafting, Sampling(), None).acceptance() == rates
+    MeasuredPair(pair, Sampling(), None).acceptance()
     assert asked[1:] == [None], "the draft model's own are kept apart"
 
 

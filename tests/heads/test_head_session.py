@@ -128,7 +128,7 @@ def test_committed_tokens_take_true_features_and_drafted_ones_the_heads_own(good
     for _ in range(4):
         session.step()
         asked.clear()
-        before = session._models.features.clone()
+        before = session._models.features.first(9_999)
         iteration = session.step()
         ids, positions, features, _ = asked[0]
         start = iteration.kv_draft.rows_before
@@ -146,7 +146,7 @@ def test_in_a_tree_every_node_reads_its_own_path(good):
     wide = method_of("fixed_tree").with_settings(branching=2, prune_probability=0.0)
     session = DecodeSession(pair, wide, prompt(pair), limits=Limits(TOKENS, rows="full"))
     session.step()
-    before, tokens = session._models.features.clone(), list(session.tokens)
+    before, tokens = session._models.features.first(9_999), list(session.tokens)
     iteration = session.step()
     head, walked = pair.head, 0
     for node, path in zip(iteration.nodes, node_paths(iteration), strict=True):

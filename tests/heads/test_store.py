@@ -8,7 +8,7 @@ import torch
 
 from decoding.common.errors import DiskError, PairError, SettingsError, TrainingError
 from decoding.common.trained_store import rounded
-from decoding.costs.kept import kept_file
+from decoding.costs.measuring import kept_file
 from decoding.heads import store
 from decoding.heads.head import make_head, with_draft
 from decoding.heads.network import HeadConfig, HeadNetwork
@@ -190,6 +190,6 @@ def test_a_target_without_features_is_told_before_anything_is_decoded(pair, home
     monkeypatch.setattr(type(bare.target.network), "get_output_embeddings", lambda self: torch.nn.Identity())
     monkeypatch.setattr(store, "require_fit", lambda card, identity: None)
     monkeypatch.setattr("decoding.heads.head.require_fit", lambda card, identity: None)
-    monkeypatch.setattr("decoding.models.pair._model_identity", lambda model: {})
+    monkeypatch.setattr("decoding.models.pair.fetch_weight", lambda layer: torch.zeros(1, 1))
     with pytest.raises(PairError, match="embedded-target is a target without hidden states that its output head"):
         DecodeSession(bare, METHODS["salf"].with_settings(draft_head="talf"), [1, 2, 3], limits=Limits(4))

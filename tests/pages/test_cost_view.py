@@ -5,7 +5,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from decoding.common.cost_model import CostCurve, CostModel, CostPoint
-from decoding.costs import kept, measuring
+from decoding.costs import measuring
 from pages.ui.app.pair_dialog import cost_line, measured_words
 from pages.ui.common import models
 
@@ -23,7 +23,7 @@ def view() -> None:
 def manager(monkeypatch, tmp_path):
     """A manager of this test alone; what it keeps goes to a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "_known", {})
+    monkeypatch.setattr(measuring, "_known", {})
     fresh = models.ModelManager()
     monkeypatch.setattr("pages.ui.app.pair_dialog.manager", lambda: fresh)
     return fresh

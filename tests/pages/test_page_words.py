@@ -10,7 +10,7 @@ from tests.helpers.process import ROOT
 
 # Folders whose errors reach a page: a process that a page started says them, or the page itself does.
 HEARD = ("jobs", "training", "experiments", "papers")
-HEARD_FILES = ("common/files.py", "common/trained_store.py", "costs/kept.py")
+HEARD_FILES = ("common/files.py", "common/trained_store.py", "costs/measuring.py")
 # Of what is typed wrongly behind a command; a page never types so.
 TYPED = ("Name the training that --resume", "Name a grid, or with --resume",
          "--again does a phase", "has not come as far as --again", "--samplings",

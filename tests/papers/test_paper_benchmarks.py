@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import ExperimentError
 from decoding.experiments import sweep
 from decoding.experiments.experiment import GRIDS
@@ -21,7 +22,6 @@ from decoding.papers.measured.depth_divergence import Tree
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.selector.actions import ACTIONS, Action
-from decoding.sources.table import TableSource, path_tokens
 from decoding.verifiers.theory import SOLVERS
 from tests.helpers.selectors import LATENCY
 from tests.helpers.traces import DYNATREE, dynatree_recovered, iteration_of

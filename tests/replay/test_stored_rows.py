@@ -11,8 +11,8 @@ from decoding.methods.methods import METHODS
 from decoding.replay.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
 from decoding.replay.stored_state import filled_in, method_of, standing_before
 from decoding.sampling.sampling import Sampling
+from decoding.session.cached_models import ModelSource
 from decoding.session.session import DecodeSession, Limits
-from decoding.sources.draft import ModelSource
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.edits import Edits
 from decoding.tree.draft import TokenTree

@@ -165,7 +165,7 @@ def test_draws_are_found_in_one_pass(session, monkeypatch):
 
 def test_a_method_that_is_not_measured_yet_runs_live(session, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("decoding.costs.kept._known", {})
+    monkeypatch.setattr("decoding.costs.measuring._known", {})
     change = Change(METHODS["sequoia"].with_settings(node_budget=8))
 
     def no_pass(*_args, **_more):

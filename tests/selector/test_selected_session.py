@@ -33,7 +33,7 @@ FULL = {"record": "full", "rows": "full"}
 def home(tmp_path, monkeypatch, pair):
     """A folder of trainings with one selector, `mine`, and latencies that need no measuring."""
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path))
-    monkeypatch.setattr("decoding.costs.measured.latency_model", lambda *_: LATENCY)
+    monkeypatch.setattr("decoding.costs.calibration.latency_model", lambda *_: LATENCY)
     store(tmp_path / "mine" / "selector", pair)
     return tmp_path
 
@@ -59,7 +59,7 @@ class TableChooser:
 @pytest.mark.parametrize("past", range(3))
 def test_lossless_whatever_the_selector_chooses(verifier, past, monkeypatch):
     """For each text the selector says some action: over every draft and draw the output keeps the target's law."""
-    from decoding.sources.table import TableSource
+    from benchmarks.table_source import TableSource
 
     monkeypatch.setattr(TableSource, "past", lambda self: past, raising=False)
     tables = Tables("near", {(): [0.6, 0.3, 0.1]}, {(): [0.2, 0.3, 0.5]}, [0.1, 0.4, 0.5], [0.5, 0.25, 0.25])

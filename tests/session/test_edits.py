@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.enumeration import SAMPLED, Tables, all_drafts, bias, block_law
 from benchmarks.exact_cases import all_tables
+from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import (
     FixedTreeDrafter,
@@ -22,9 +23,8 @@ from decoding.drafters import (
     SequoiaDrafter,
 )
 from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.session.edited_tree import bias as bias_of_edits
-from decoding.session.edited_tree import edit_draft, edit_rows, nodes_by_path
-from decoding.sources.table import TableSource, path_tokens
+from decoding.session.iteration import bias as bias_of_edits
+from decoding.session.iteration import edit_draft, edit_rows, nodes_by_path
 from decoding.trace.edits import Edits, touches_first_child
 from decoding.verifiers import VERIFIERS
 

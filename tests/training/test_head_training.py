@@ -321,7 +321,7 @@ def test_what_cannot_be_done_is_one_sentence(trained, folder, monkeypatch, capsy
 
 def test_a_target_without_hidden_states_is_refused(trained, folder, monkeypatch, capsys):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
-    monkeypatch.setattr("decoding.engines.eager.OutputHead._found", lambda *_: None)
+    monkeypatch.setattr("decoding.engines.base.OutputHead._found", lambda *_: None)
     assert command(folder) == 2
     assert "is a target without hidden states that its output head multiplies" in capsys.readouterr().err
     assert not list(trained.glob("head-*"))

@@ -136,7 +136,7 @@ def test_statics_come_from_the_roots_trained_on():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
-    for module in ("costs.measured", "training.selector"):
+    for module in ("costs.calibration", "training.selector"):
         monkeypatch.setattr(f"decoding.{module}.latency_model", lambda *_: LATENCY)
     return tmp_path / "home"
 

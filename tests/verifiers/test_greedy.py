@@ -2,9 +2,9 @@
 
 import torch
 
+from benchmarks.table_source import TableSource
 from decoding.drafters import FixedTreeDrafter, LinearDrafter
 from decoding.sampling.sampling import Sampling, TargetRows
-from decoding.sources.table import TableSource
 from decoding.verifiers import VERIFIERS, GreedyVerifier
 
 

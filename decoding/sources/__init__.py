@@ -1,1 +1,0 @@
-"""Where draft probabilities come from: a draft model, a draft head, or a table."""
