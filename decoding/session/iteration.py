@@ -53,8 +53,8 @@ class Iteration:
             self._draft_and_verify(step, clock)
 
         # Step 4: commit, cut at end of text, and bring both caches to the committed text.
-        cut = cut_path(step.draft, step.verification, self.room, self.stops)
-        step.committed, step.kept, step.final_kind = cut.committed, cut.kept, cut.final_kind
+        path = cut_path(step.draft, step.verification, self.room, self.stops)
+        step.committed, step.kept, step.final_kind = path
         self.tokens.extend(step.committed)
         self._update_caches(step, on_device is not None, clock)
 
