@@ -193,8 +193,8 @@ def recorded_run(drafter: Drafter, seed: int, random: np.random.Generator) -> It
         paths = TreePaths().of(draft.tree, draft.order)
         step.logits = torch.from_numpy(np.log(np.stack([tables.laws(text + path)[1] for path in paths])))
         step.verification = verifier.verify(draft, TargetRows(step.logits, sampling), draws)
-        cut = cut_path(draft, step.verification, room, stop)
-        step.committed, step.kept, step.final_kind = cut.committed, cut.kept, cut.final_kind
+        path = cut_path(draft, step.verification, room, stop)
+        step.committed, step.kept, step.final_kind = path
         step.kv_target, step.times = NO_ROWS, NO_TIMES
         state, step.history = drafter.observe(draft.state, step.outcome())
         trace = write_iteration(step, Words(), sampling, "full", full_rows=False)

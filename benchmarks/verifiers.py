@@ -22,7 +22,7 @@ from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetRows
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
-from decoding.verifiers.khisti import forget_rounds
+from decoding.verifiers.khisti import rounds_so_far
 
 VOCABULARIES = (4096, 50304, 152064)
 NODES, PREFIX = 64, 200
@@ -68,7 +68,7 @@ def duration(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tup
     walks, exact = [], []
     for repeat in range(repeats):
         draft, logits = trees[repeat % len(trees)]
-        forget_rounds()
+        rounds_so_far.cache_clear()
         started = time.perf_counter()
         verification = verifier.verify(draft, TargetRows(logits, sampling), GeneratorDraws(repeat))
         walked = time.perf_counter()

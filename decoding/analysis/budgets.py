@@ -126,15 +126,13 @@ def can_tell(run: RunTrace, iteration: IterationTrace) -> bool:
     """Whether the budgets of an iteration can be told: its tree was recorded, and its rows where they are needed."""
     if not iteration.verified:
         return True
-    rows = iteration.target_logits is not None and iteration.draft_logits is not None
-    return bool(iteration.nodes) and (rows if needs_rows(run) else _decided_by(run, iteration))
-
-
-def _decided_by(run: RunTrace, iteration: IterationTrace) -> bool:
-    """Whether the tests are of the kind that greedy decoding makes, or NSS."""
-    if run.sampling.temperature == 0:
-        return all(step.drawn is None for step in iteration.steps)
-    return all(step.kind == "choice" and step.drawn is not None for step in iteration.steps)
+    if needs_rows(run):
+        told = iteration.target_logits is not None and iteration.draft_logits is not None
+    elif run.sampling.temperature == 0:
+        told = all(step.drawn is None for step in iteration.steps)
+    else:
+        told = all(step.kind == "choice" and step.drawn is not None for step in iteration.steps)
+    return bool(iteration.nodes) and told
 
 
 def budgets(run: RunTrace, index: int, costs: CostModel) -> Budgets | None:
@@ -143,8 +141,7 @@ def budgets(run: RunTrace, index: int, costs: CostModel) -> Budgets | None:
     Without a tree there is one part, the pass that makes one token. A verifier other than greedy and NSS decides about
     every part anew, from stored rows: a second for 64 nodes.
 
-    Raises:
-        TorchMissingError: such a verifier is to decide, and torch is not installed.
+    Raises `TorchMissingError` where such a verifier is to decide, and torch is not installed.
     """
     iteration = run.iterations[index]
     if not can_tell(run, iteration):
@@ -152,8 +149,16 @@ def budgets(run: RunTrace, index: int, costs: CostModel) -> Budgets | None:
     if not iteration.verified:
         return Budgets(np.ones(1), costs.verification.seconds(np.ones(1)))
     parts = _Parts(iteration, drawn=needs_rows(run))
-    tokens = _expected(run, iteration, parts) if needs_rows(run) else _summed(run, iteration, parts)
-    return None if tokens is None else Budgets(tokens, parts.seconds(costs))
+    if needs_rows(run):
+        tokens = _expected(run, iteration, parts)
+        return None if tokens is None else Budgets(tokens, parts.seconds(costs))
+    if run.sampling.temperature == 0:
+        last = iteration.accepted[-1] if iteration.accepted else 0
+        walked = set(iteration.path(iteration.steps[-1].node_id if iteration.steps else last))
+        gains: Sequence[float] = [float(node in walked) for node in parts.order]
+    else:
+        gains = [iteration.nodes[node].acceptance_probability for node in parts.order]
+    return Budgets(1.0 + np.concatenate([[0.0], np.cumsum(gains)]), parts.seconds(costs))
 
 
 def run_budgets(
@@ -186,12 +191,9 @@ class _Parts:
     def __init__(self, iteration: IterationTrace, drawn: bool):
         self.iteration, nodes = iteration, iteration.nodes
         verified = [node.node_id for node in nodes[1:] if node.flat_index is not None]
-        if drawn:
-            known = set(verified)
-            self.draws = [node for node in iteration.drawn or verified if node in known]
-            self.order = list(dict.fromkeys(self.draws))
-        else:
-            self.draws = []
+        self.draws = [node for node in iteration.drawn or verified if nodes[node].flat_index is not None]
+        self.order = list(dict.fromkeys(self.draws))
+        if not drawn:
             self.order = sorted(verified, key=lambda node: (-nodes[node].path_probability, nodes[node].depth, node))
 
     def seconds(self, costs: CostModel) -> np.ndarray:
@@ -214,32 +216,12 @@ class _Parts:
     def part(self, count: int) -> IterationTrace:
         """The record with only the first so many nodes verified, the draws up to the last of them."""
         kept = {0, *self.order[:count]}
-        draws: list[int] = []
-        seen: set[int] = set()
-        for node in self.draws:
-            if count < len(self.order) and len(seen) == count:
-                break
-            draws.append(node)
-            seen.add(node)
+        draws = self.draws
+        if count < len(self.order):
+            ends = self.draws.index(self.order[count - 1]) + 1 if count else 0
+            draws = self.draws[:ends]
         order = tuple(node for node in self.iteration.flatten_order if node in kept)
         return replace(self.iteration, flatten_order=order, drawn=tuple(draws) if self.iteration.drawn else ())
-
-
-def _summed(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.ndarray:
-    """Tokens as a sum over the nodes of a part: those of the walk when greedy, else exact acceptance."""
-    if run.sampling.temperature == 0:
-        walked = set(iteration.path(_stop(iteration)))
-        gains: Sequence[float] = [float(node in walked) for node in parts.order]
-    else:
-        gains = [iteration.nodes[node].acceptance_probability for node in parts.order]
-    return 1.0 + np.concatenate([[0.0], np.cumsum(gains)])
-
-
-def _stop(iteration: IterationTrace) -> int:
-    """The node where the verifier's walk ended."""
-    if iteration.steps:
-        return iteration.steps[-1].node_id
-    return iteration.accepted[-1] if iteration.accepted else 0
 
 
 def _expected(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.ndarray | None:
@@ -253,10 +235,8 @@ def _expected(run: RunTrace, iteration: IterationTrace, parts: _Parts) -> np.nda
         pause_point()
         return verifier.decide(stored_tree(parts.part(count), sampling)).expected_tokens
 
-    if (
-        iteration.forced_verdicts
-        or verifier.refusal(iteration.law, sampling)
-        or not agrees(iteration, whole := expected(len(parts.order)))
-    ):
+    if iteration.forced_verdicts or verifier.refusal(iteration.law, sampling):
+        return None
+    if not agrees(iteration, whole := expected(len(parts.order))):
         return None
     return np.array([*(expected(count) for count in range(len(parts.order))), whole])

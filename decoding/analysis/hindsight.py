@@ -12,7 +12,7 @@ then this says how far a tree could have covered the text of this run.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from decoding.trace.records import TOP_TOKENS, IterationTrace, RunTrace
+from decoding.trace.records import TOP_TOKENS, RunTrace
 
 
 @dataclass(frozen=True)
@@ -81,22 +81,17 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
         return None
     known = ranks_along(run) if known is None else known
     begins = iteration.prefix_length - len(run.prompt_ids)
-    ahead, texts = run.output_ids[begins:], output_texts(run)[begins:]
-    path = _verified_path(iteration, ahead)
-    followed = []
+    ahead = run.output_ids[begins:]
+    texts = [text for each in run.iterations for text in each.committed_texts][begins:]
+    children = {(n.parent_id, n.token_id): n.node_id for n in iteration.nodes[1:] if n.flat_index is not None}
+    followed, node = [], 0
     for depth, token in enumerate(ahead[: iteration.verified + 1]):
-        told = _preferred(known.get(iteration.prefix_length + depth, ()), iteration)
-        followed.append(
-            Followed(
-                token_id=token,
-                text=texts[depth],
-                rank=told.rank if told else None,
-                exact=told.exact if told else False,
-                probability=told.probability if told else None,
-                seen_in=told.seen_in if told else None,
-                drafted=depth < len(path),
-            )
-        )
+        said, own = known.get(iteration.prefix_length + depth, ()), iteration.index
+        usable = [each for each in said if each.seen_in == own or not (each.by_head or iteration.draft_head)]
+        told = min(usable, key=lambda each: (not each.exact, each.seen_in != own), default=None)
+        seen = (told.rank, told.exact, told.probability, told.seen_in) if told else (None, False, None, None)
+        node = children.get((node, token))  # along the text, as far as it was verified
+        followed.append(Followed(token, texts[depth], *seen, drafted=node is not None))
     depth, complete = _reach(followed, iteration.verified)
     return Hindsight(
         nodes=iteration.verified,
@@ -122,44 +117,13 @@ def ranks_along(run: RunTrace) -> dict[int, tuple[SeenRank, ...]]:
         node, position = 0, iteration.prefix_length
         while node is not None and iteration.nodes and position - prompt < len(output):
             token = output[position - prompt]
-            told = _seen_rank(iteration, node, token)
-            if told is not None:
+            top, rank = iteration.draft_top(node), iteration.draft_rank(node, token)
+            if rank is not None or len(top) >= TOP_TOKENS:
+                seen = rank or TOP_TOKENS + 1, rank is not None, {known: p for known, _, p in top}.get(token)
+                told = SeenRank(*seen, iteration.index, bool(iteration.draft_head))
                 found.setdefault(position, []).append(told)
             node, position = children.get((node, token)), position + 1
     return {position: tuple(told) for position, told in found.items()}
-
-
-def output_texts(run: RunTrace) -> tuple[str, ...]:
-    """Text of every committed token."""
-    return tuple(text for iteration in run.iterations for text in iteration.committed_texts)
-
-
-def _seen_rank(iteration: IterationTrace, node: int, token: int) -> SeenRank | None:
-    """What an iteration tells of a token after one of its nodes; None where the draft was not asked."""
-    top, rank = iteration.draft_top(node), iteration.draft_rank(node, token)
-    if rank is None and len(top) < TOP_TOKENS:
-        return None
-    probability = next((p for known, _, p in top if known == token), None)
-    return SeenRank(rank or TOP_TOKENS + 1, rank is not None, probability, iteration.index, bool(iteration.draft_head))
-
-
-def _preferred(told: Sequence[SeenRank], iteration: IterationTrace) -> SeenRank | None:
-    """The iteration's own word first, then an exact one."""
-    own = [each for each in told if each.seen_in == iteration.index]
-    usable = own if iteration.draft_head else [*own, *(each for each in told if not each.by_head)]
-    return min(usable, key=lambda each: (not each.exact, each.seen_in != iteration.index), default=None)
-
-
-def _verified_path(iteration: IterationTrace, ahead: Sequence[int]) -> list[int]:
-    """Verified nodes along the text."""
-    children = {(n.parent_id, n.token_id): n.node_id for n in iteration.nodes[1:] if n.flat_index is not None}
-    path, node = [], 0
-    for token in ahead:
-        node = children.get((node, token))
-        if node is None:
-            break
-        path.append(node)
-    return path
 
 
 def _reach(followed: Sequence[Followed], nodes: int) -> tuple[int, bool]:

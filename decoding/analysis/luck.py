@@ -151,9 +151,8 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
 
     Seeds 0, 1, 2, ... begin at the walk; no model is run.
 
-    Raises:
-        SettingsError: the full rows of the iteration were not kept, or another verifier decided it, before a fork.
-        TorchMissingError: torch, which the exact figures do without, is not installed.
+    Raises `SettingsError` where the full rows of the iteration were not kept, or another verifier decided it, before a
+    fork; `TorchMissingError` where torch, which the exact figures do without, is not installed.
     """
     from decoding.replay.replay import replay
     from decoding.replay.stored_state import iteration_at, method_of, sampling_of

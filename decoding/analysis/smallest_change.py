@@ -13,8 +13,7 @@ from decoding.trace.records import IterationTrace, RunTrace, Setting, node_paths
 
 with needing_torch():
     from decoding.drafters.base import Drafter
-    from decoding.replay.remembered_rows import AskedTooMuch, RememberedLaws, model_laws, stored_laws
-    from decoding.replay.stored_rows import RowsMissing
+    from decoding.replay.stored_rows import AskedTooMuch, RememberedLaws, RowsMissing, model_laws, stored_laws
     from decoding.replay.stored_state import draws_before, iteration_at, method_of, state_before
     from decoding.sampling.draws import GeneratorDraws
     from decoding.tree.draft import Draft
@@ -76,14 +75,6 @@ def rounded(value: float, up: bool | None = None) -> float:
         if 0 < result < 1:
             return result
     return value
-
-
-def change_size(info: SettingInfo, before: Setting, after: Setting) -> float:
-    """How much a change is, as a share of the value before, or of the range that is offered where that is 0."""
-    if isinstance(before, bool):
-        return 1.0
-    low, high = info.offered
-    return abs(after - before) / (abs(before) or high - low)
 
 
 if TYPE_CHECKING:
@@ -165,8 +156,7 @@ class ChangeSearch:
     def draft(self, drafter: Drafter) -> tuple[Draft, Asked]:
         """The tree of a drafter, and whether stored rows told it or the model.
 
-        Raises:
-            RowsMissing: stored rows cannot tell, and there is no model.
+        Raises `RowsMissing` where stored rows cannot tell, and there is no model.
         """
         if drafter not in self._known:
             self.trees += 1
@@ -180,9 +170,8 @@ class ChangeSearch:
         return self._known[drafter]
 
     def _drafted(self, drafter: Drafter, laws: RememberedLaws) -> Draft:
-        return drafter.draft(
-            drafter.taken_over(self.state), laws.source(), self.iteration.nodes[0].token_id, self.draws.fork()
-        )
+        state, root_token = drafter.taken_over(self.state), self.iteration.nodes[0].token_id
+        return drafter.draft(state, laws.source(), root_token, self.draws.fork())
 
 
 def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> ChangeSearch:
@@ -191,8 +180,7 @@ def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> Chan
     Args:
         pair: asked where stored rows cannot answer; None or another pair than the run's: they alone answer.
 
-    Raises:
-        SettingsError: nothing was drafted in the iteration, or it does not fit this program.
+    Raises `SettingsError` where nothing was drafted in the iteration, or it does not fit this program.
     """
     iteration = iteration_at(run, index)
     require(iteration.drafted > 0, "Nothing was drafted in this iteration, so no setting of its tree can be changed.")
@@ -216,15 +204,15 @@ def smallest_changes(
         path: token ids from the root, left out, down to the token.
         proceed: told after each setting how many of how many are done; its False ends the search.
 
-    Raises:
-        RowsMissing: not even the tree as it was can be drafted again.
-        SettingsError: it becomes another one: a fork or an edit made it.
+    Raises `RowsMissing` where not even the tree as it was can be drafted again; `SettingsError` where it becomes
+    another one: a fork or an edit made it.
     """
     ends_s = time.perf_counter() + most_s
     now, _ = search.draft(search.drafter)
+    nodes = zip(search.iteration.nodes, node_paths(search.iteration), strict=True)
+    verified = [path for node, path in nodes if node.flat_index is not None]
     require(
-        len(now.order) == len(search.iteration.flatten_order)
-        and all(keeps(now, path) for path in _verified_paths(search.iteration)),
+        len(now.order) == len(search.iteration.flatten_order) and all(keeps(now, each) for each in verified),
         f"The run's method drafts another tree in iteration {search.iteration.index + 1}: an edit or, before a fork, "
         "another method made this one, so none of its settings can be said to have kept the token out.",
     )
@@ -256,20 +244,11 @@ def smallest_changes(
 
 def keeps(draft: Draft, path: Path) -> bool:
     """Whether the verified tree holds a path of tokens."""
-    tree, verified, node = draft.tree, set(draft.order.tolist()), 0
+    tree, node = draft.tree, 0
+    children = {(int(tree.parents[place]), int(tree.tokens[place])): int(place) for place in draft.order}
     for token in path:
-        below = (tree.parents == node) & (tree.tokens == token)
-        places = below.nonzero()[0]
-        if not len(places) or int(places[0]) not in verified:
-            return False
-        node = int(places[0])
-    return True
-
-
-def _verified_paths(iteration: IterationTrace) -> list[Path]:
-    """Token paths of the verified nodes of a record."""
-    nodes = zip(iteration.nodes, node_paths(iteration), strict=True)
-    return [path for node, path in nodes if node.flat_index is not None]
+        node = children.get((node, token))
+    return node is not None
 
 
 def _nearest(search: ChangeSearch, name: str, path: Path, ends_s: float) -> tuple[SettingChange | None, set[Gap]]:
@@ -303,7 +282,8 @@ def _tried(search: ChangeSearch, name: str, value: Setting, path: Path) -> Setti
         return "missing"
     if not keeps(draft, path):
         return None
-    size = change_size(settings_of(type(search.drafter))[name], before, value)
+    low, high = settings_of(type(search.drafter))[name].offered or (0, 1)
+    size = 1.0 if isinstance(before, bool) else abs(value - before) / (abs(before) or high - low)
     return SettingChange(name, before, value, size, draft.tree.size - 1, len(draft.order) - 1, asked)
 
 

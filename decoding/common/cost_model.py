@@ -71,8 +71,7 @@ class CostCurve:
 def read_curve(text: str, name: str) -> CostCurve:
     """A curve from milliseconds by size, `1:2.5 8:3.1`, or from one number for every size.
 
-    Raises:
-        SettingsError: the text is no curve; `name` is the setting it stands in.
+    Raises `SettingsError` where the text is no curve; `name` is the setting it stands in.
     """
     message = (
         f"{name} must be milliseconds by size such as '1:2.5 8:3.1', sizes ascending from 1 or more, or one number for "
@@ -136,21 +135,19 @@ class CostModel:
     def from_json(content: dict[str, Any]) -> "CostModel":
         """The model that `as_json` wrote.
 
-        Raises:
-            ValueError, KeyError, TypeError: the content is damaged.
+        Raises `ValueError`, `KeyError` or `TypeError` where the content is damaged.
         """
-        curves = {name: _curve_from_json(content[name]) for name in ("target", "draft")}
+        curves = {}
+        for name in ("target", "draft"):
+            points = content[name]["points"]
+            points = [CostPoint(int(size), *(_checked(float(s)) for s in times)) for size, *times in points]
+            sizes = [point.size for point in points]
+            if not points or sizes != sorted(set(sizes)) or sizes[0] < 1:
+                raise ValueError("sizes of a cost curve must ascend")
+            curves[name] = CostCurve(tuple(points), bool(content[name]["padded"]))
         seconds = {name: _checked(float(content[name])) for name in ("iteration_s", "level_s")}
         counts = {name: int(content[name]) for name in ("iterations", "prefix_length")}
         return CostModel(**curves, **seconds, **counts, measured=str(content["measured"]), machine=content["machine"])
-
-
-def _curve_from_json(content: dict[str, Any]) -> CostCurve:
-    points = [CostPoint(int(size), *(_checked(float(s)) for s in times)) for size, *times in content["points"]]
-    sizes = [point.size for point in points]
-    if not points or sizes != sorted(set(sizes)) or sizes[0] < 1:
-        raise ValueError("sizes of a cost curve must ascend")
-    return CostCurve(tuple(points), bool(content["padded"]))
 
 
 def _checked(seconds: float) -> float:

@@ -71,11 +71,7 @@ def is_torch_missing(error: BaseException) -> bool:
 
 @contextmanager
 def needing_torch() -> Iterator[None]:
-    """Import in here what computes.
-
-    Raises:
-        TorchMissingError: it is not installed.
-    """
+    """Import in here what computes; raises `TorchMissingError` where it is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

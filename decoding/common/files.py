@@ -24,8 +24,7 @@ def disk_errors(place: Path, advice: str = "choose another --out") -> Iterator[N
     Args:
         advice: what to do where the place cannot be written.
 
-    Raises:
-        DiskError: the disk is full, or the place cannot be written.
+    Raises `DiskError` where the disk is full, or the place cannot be written.
     """
     try:
         yield
@@ -42,8 +41,7 @@ def whole_file(file: Path, overwrite: bool = True) -> Iterator[BinaryIO]:
     Args:
         overwrite: take the place of a file that is there.
 
-    Raises:
-        OSError: the disk refuses, or there is a file that is to stay.
+    Raises `OSError` where the disk refuses, or there is a file that is to stay.
     """
     part = file.with_name(f".{file.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
@@ -63,8 +61,7 @@ def whole_file(file: Path, overwrite: bool = True) -> Iterator[BinaryIO]:
 def write_whole(file: Path, content: bytes, advice: str = "choose another --out") -> None:
     """Write a file, and the folders above it, so that it is there whole or as it was before.
 
-    Raises:
-        DiskError: the disk is full, or the place cannot be written; the file is as it was.
+    Raises `DiskError` where the disk is full, or the place cannot be written; the file is as it was.
     """
     with disk_errors(file, advice):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -76,8 +73,7 @@ def write_whole(file: Path, content: bytes, advice: str = "choose another --out"
 def new_folder(folder: Path) -> Iterator[None]:
     """Make a folder; one that was not there before goes again where what is to be put into it fails.
 
-    Raises:
-        DiskError: the disk does not take it.
+    Raises `DiskError` where the disk does not take it.
     """
     there = folder.exists()
     try:

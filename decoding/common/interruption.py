@@ -48,8 +48,7 @@ def pause_point(timed: bool = False) -> float:
     Args:
         timed: the caller measures time or comes here very often, so it should be interrupted seldom.
 
-    Raises:
-        CancelledError: the result is not wanted any more.
+    Raises `CancelledError` where the result is not wanted any more.
     """
     ask = _ask.get()
     return 0.0 if ask is None else ask(not _whole.get(), timed)

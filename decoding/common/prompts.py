@@ -38,23 +38,18 @@ def load_prompts(folder: Path | None = None) -> tuple[Prompt, ...]:
     root = SAMPLE_PROMPTS if folder is None else Path(os.path.expanduser(folder)).resolve()
     if not root.is_dir():
         raise PromptError(f"There is no folder {root}: choose a folder with .txt files, one prompt in each.")
-    prompts = [_read(root, path) for path in _text_files(root)]
-    if not prompts:
-        raise PromptError(f"{root} holds no .txt file: put one prompt into each file, subfolders are kinds of text.")
-    place = {kind: number for number, kind in enumerate(KINDS)}
-    return tuple(sorted(prompts, key=lambda p: (place.get(p.kind, len(KINDS)), p.kind, p.name)))
-
-
-def _text_files(root: Path) -> list[Path]:
-    """Visible `.txt` files of a folder, subfolders included."""
     try:
         found = [path for path in sorted(root.rglob("*.txt")) if path.is_file()]
     except OSError as error:
         raise PromptError(f"{root} could not be read ({error.strerror}): choose another folder.") from None
     visible = [path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+    if not visible:
+        raise PromptError(f"{root} holds no .txt file: put one prompt into each file, subfolders are kinds of text.")
     if len(visible) > MAX_FILES:
         raise PromptError(f"{root} holds {len(visible)} .txt files: choose a folder with at most {MAX_FILES}.")
-    return visible
+    prompts = [_read(root, path) for path in visible]
+    place = {kind: number for number, kind in enumerate(KINDS)}
+    return tuple(sorted(prompts, key=lambda p: (place.get(p.kind, len(KINDS)), p.kind, p.name)))
 
 
 def read_prompt(path: Path, name: Path, instead: str) -> str:
@@ -63,8 +58,7 @@ def read_prompt(path: Path, name: Path, instead: str) -> str:
     Args:
         name: what to call the file in an error. instead: what can be done without it.
 
-    Raises:
-        PromptError: no UTF-8 text, empty, too large or unreadable.
+    Raises `PromptError` where it is no UTF-8 text, empty, too large or unreadable.
     """
     try:
         with path.open("rb") as file:

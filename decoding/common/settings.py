@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -114,13 +114,18 @@ class SettingInfo:
     def checked(self, value: Any) -> Any:
         """The value in the type of the default; NumPy's numbers and whole ones like 64.0 are taken.
 
-        Raises:
-            SettingsError: it is of another kind or out of range.
+        Raises `SettingsError` where it is of another kind or out of range.
         """
         if not self._accepts(value):
+            if self.accepted:
+                wanted = f"a {'whole ' if isinstance(self.default, int) else ''}number {self.accepted}"
+            elif isinstance(self.default, bool):
+                wanted = "true or false"
+            else:
+                wanted = f"one of {', '.join(self.choices)}" if self.choices else "a text"
             symbol = f" ({self.symbol})" if self.symbol else ""
             shown = value if isinstance(value, Real) else reprlib.repr(value)
-            raise SettingsError(f"{self.name}{symbol} must be {self._wanted()}, not {shown}.")
+            raise SettingsError(f"{self.name}{symbol} must be {wanted}, not {shown}.")
         kind = type(self.default)
         return kind(value) if kind in (bool, int, float) else value
 
@@ -134,14 +139,6 @@ class SettingInfo:
         if kind is str:
             return isinstance(value, str) and (not self.choices or value in self.choices)
         return True  # an object comes from code
-
-    def _wanted(self) -> str:
-        """What is accepted, in words."""
-        if self.accepted:
-            return f"a {'whole ' if isinstance(self.default, int) else ''}number {self.accepted}"
-        if isinstance(self.default, bool):
-            return "true or false"
-        return f"one of {', '.join(self.choices)}" if self.choices else "a text"
 
 
 def setting(
@@ -174,6 +171,30 @@ def settings_of(kind: type) -> Mapping[str, SettingInfo]:
     """What a dataclass declares of its settings, by name."""
     declared = {each.name: each.metadata.get("setting") for each in dataclasses.fields(kind)}
     return MappingProxyType({name: replace(info, name=name) for name, info in declared.items() if info is not None})
+
+
+class WithSettings:
+    """A frozen dataclass whose fields are declared by `setting`, but those that are no setting (`compare=False`).
+
+    Attributes:
+        optional: settings that `settings` leaves out where they are empty.
+
+    Raises `SettingsError` where a setting is of another kind, out of range, or contradicts another.
+    """
+
+    optional: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self):
+        check_settings(self)
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting by name; `optional` ones only where they are not empty."""
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.compare}
+        return {name: value for name, value in values.items() if value or name not in self.optional}
+
+    def with_settings(self, **changes: Any) -> Self:
+        """The same with some settings changed; out of range raises `SettingsError`."""
+        return replace(self, **changes)
 
 
 def check_settings(owner: Any) -> None:

@@ -111,11 +111,7 @@ class Kind:
         return f"{self.folder}.safetensors.xz"
 
     def stored(self, shipped: Path) -> list[tuple[str, Path]]:
-        """Name and folder of every one, the program's first.
-
-        Args:
-            shipped: folder of those that come with the program.
-        """
+        """Name and folder of every one, first those of the program, which lie in `shipped`."""
         mine = sorted(training_home().glob(f"*/{self.folder}/{self.card}"))
         found = [(file.parent.name, file.parent) for file in sorted(shipped.glob(f"*/{self.card}"))]
         found += [(file.parent.parent.name, file.parent) for file in mine]
@@ -137,12 +133,7 @@ class Kind:
         return sorted(latest, key=lambda card: not card.shipped)
 
     def find(self, name: str, shipped: Path, read_card: Callable[[Path, str], C]) -> C:
-        """The one of a name.
-
-        Raises:
-            SettingsError: there is none.
-            PairError: it is damaged.
-        """
+        """The one of a name; raises `SettingsError` where there is none; `PairError` where it is damaged."""
         folder = next((folder for known, folder in self.stored(shipped) if known == name), None)
         if folder is not None:
             return read_card(folder, name)
@@ -151,11 +142,7 @@ class Kind:
         raise SettingsError(f"{self.setting} is {str(name)[:100]!r}, and there is no such {self.noun}: {there}.")
 
     def read(self, folder: Path, made_of: Callable[[Mapping[str, Any]], Any]) -> Any:
-        """The card of a folder, made of what its file holds.
-
-        Raises:
-            PairError: it is damaged.
-        """
+        """The card of a folder, made of what its file holds; raises `PairError` where it is damaged."""
         try:
             with (folder / self.card).open("rb") as file:
                 return made_of(json.loads(file.read(MOST_CARD_BYTES)))
@@ -167,9 +154,7 @@ class Kind:
     def save(self, folder: Path, state: "Mapping[str, Tensor]", card: Mapping[str, Any]) -> None:
         """Store one; one that was there is replaced, each file whole.
 
-        Raises:
-            TrainingError: the weights are no numbers.
-            DiskError: the disk does not take them.
+        Raises `TrainingError` where the weights are no numbers; `DiskError` where the disk does not take them.
         """
         weights, text = packed_bytes(state), json.dumps(card, indent=1, allow_nan=False)
         write_whole(folder / self.weights, weights)
@@ -178,11 +163,9 @@ class Kind:
     def load(self, folder: Path, build: "Callable[[], N]") -> "N":
         """The network of a folder with its trained weights, float32 on the CPU.
 
-        Args:
-            build: makes a network of the right shape.
 
-        Raises:
-            PairError: the weights are damaged or not those of such a network.
+
+        Raises `PairError` where the weights are damaged or not those of such a network.
         """
         import torch
 
@@ -218,8 +201,7 @@ class Kind:
 def pack(state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     """A state dict of floating-point tensors in 6 bits; 0 stays 0.
 
-    Raises:
-        TrainingError: a weight is no finite number, or too large for 6 bits with a float16 scale.
+    Raises `TrainingError` where a weight is no finite number, or too large for 6 bits with a float16 scale.
     """
     import torch
 
@@ -243,8 +225,7 @@ def pack(state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
 def unpack(packed: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     """The state dict in float32, as `pack` was given it but for rounding.
 
-    Raises:
-        PairError: a matrix has no scale for each of its rows.
+    Raises `PairError` where a matrix has no scale for each of its rows.
     """
     import torch
 
@@ -279,9 +260,7 @@ def load_packed(file: Path, most_bytes: int) -> "dict[str, Tensor]":
     Args:
         most_bytes: that the file may unpack to.
 
-    Raises:
-        OSError: the file cannot be read.
-        PairError: it is damaged.
+    Raises `OSError` where the file cannot be read; `PairError` where it is damaged.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load

@@ -201,7 +201,7 @@ class ReadTree(TokenTree):
 
     def __init__(self, columns: dict[str, np.ndarray], size: int):
         self.size = size
-        names = [name for name, _ in self._COLUMNS if name != "multiplicity"]
+        names = [name for name in self.COLUMNS if name != "multiplicity"]
         self._arrays = {name: columns[name][:size] for name in names} | {"multiplicity": np.ones(size, dtype=np.int64)}
 
     @property

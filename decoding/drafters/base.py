@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decoding.common.cost_model import CostModel
 from decoding.common.errors import PairError
-from decoding.common.settings import check_settings
+from decoding.common.settings import WithSettings
 from decoding.sampling.draws import Draws
 from decoding.sampling.sampling import topk_rows
 from decoding.trace.records import Breadth, Growth, HistoryTrace, IterationTrace, RuleTrace, Setting, TreeLaw
@@ -18,13 +18,9 @@ from decoding.tree.draft import Draft, TokenTree
 
 
 class ProbabilitySource(Protocol):
-    """The draft's distribution after nodes of a tree: a model with its cache, or a table of probabilities.
+    """The draft's distribution after nodes of a tree: a model with its cache, or a table of probabilities."""
 
-    Attributes:
-        depth_limit: no node may be deeper (end of the context or of the requested length).
-    """
-
-    depth_limit: int
+    depth_limit: int  # no node may be deeper: end of the context or of the requested length
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         """Probabilities `[len(nodes), vocab_size]` after the given nodes, in one draft forward.
@@ -37,9 +33,7 @@ class ProbabilitySource(Protocol):
 class Measured(Protocol):
     """What is known of a pair on this machine, each measured when it is first asked for."""
 
-    def costs(self) -> CostModel:
-        """What passes cost."""
-        ...
+    def costs(self) -> CostModel: ...
 
     def acceptance(self) -> tuple[float, ...]:
         """How often each child in draw order is accepted, `[ranks]`."""
@@ -59,7 +53,6 @@ class Outcome:
     """What a drafter may learn from an iteration: what was accepted, and the shape of the verified tree.
 
     Attributes:
-        accepted: number of accepted drafted tokens.
         depth: of the verified tree.
         path: ids of the accepted nodes, from the root's child on.
         tree, order: the tree drafted and the ids of the nodes that were really verified, root first; None where a
@@ -91,34 +84,25 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Drafter:
+class Drafter(WithSettings):
     """A way to build a tree: frozen settings, explicit state, no model of its own.
 
     Attributes:
         law: how tokens are chosen; a property where a setting decides it.
         needs_past: whether `source.past()` is asked: what both models say before the root, hidden states included.
-        optional: settings that `settings` leaves out where they are empty.
         moving: settings that change from iteration to iteration; a state that holds one has a field of its name.
         cost: what one tree costs in draft forwards, in words.
         breadth: why an expanded node has as many children as it has, where that is the same for all.
-
-    Every field is declared by `setting`, but those that are no setting (`compare=False`).
-
-    Raises:
-        SettingsError: a setting is of another kind, out of range, or contradicts another.
+        traced: what the trace says about the drafter where no setting decides that.
     """
 
     law: ClassVar[TreeLaw] = "deterministic"
     uses_draft_model: ClassVar[bool] = True
     needs_past: ClassVar[bool] = False
-    optional: ClassVar[tuple[str, ...]] = ()
     moving: ClassVar[tuple[str, ...]] = ()
     cost: ClassVar[str] = "one draft forward per level"
     breadth: ClassVar[Breadth] = "fixed"
-
-    def __post_init__(self):
-        """Hold every setting against its declaration; drafters add how theirs depend on one another."""
-        check_settings(self)
+    traced: ClassVar[RuleTrace | None] = None
 
     def start(self, prompt_ids: list[int]) -> Any:
         """State before the first iteration; None for drafters that learn nothing."""
@@ -165,20 +149,11 @@ class Drafter:
 
     def rule(self, settings: Mapping[str, Setting]) -> RuleTrace:
         """What the trace says about the drafter, and explanations need to know, with these settings in force."""
-        return RuleTrace(type(self).__name__)
+        return self.traced or RuleTrace(type(self).__name__)
 
     def breadths(self, draft: Draft) -> list[Breadth | None]:
         """Why each node has as many children as it has, by id; None where it was not expanded."""
         return [self.breadth if level >= 0 else None for level in draft.tree.level.tolist()]
-
-    def settings(self) -> dict[str, Setting]:
-        """Every setting by name; `optional` ones only where they are not empty."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.compare}
-        return {name: value for name, value in values.items() if value or name not in self.optional}
-
-    def with_settings(self, **changes: Setting) -> "Drafter":
-        """The same drafter with some settings changed; out of range raises `SettingsError`."""
-        return replace(self, **changes)
 
 
 def deepest_level(max_depth: int, depth_limit: int) -> tuple[int, Growth]:
@@ -217,6 +192,13 @@ class Growing:
         self._note_confidence(nodes, probs.amax(-1).cpu().double().numpy())
         return probs
 
+    def _ask(self, nodes: np.ndarray) -> Tensor:
+        probs = self.source.expand(self.tree, nodes)
+        self.rows.append((nodes, probs))
+        self.tree.level[nodes] = len(self.rows) - 1
+        self.tree.set_growth(nodes, "expanded")
+        return probs
+
     def _note_confidence(self, nodes: np.ndarray, confidence: np.ndarray) -> None:
         if not np.isfinite(confidence).all():
             raise PairError(
@@ -224,13 +206,6 @@ class Growing:
                 "another draft."
             )
         self.tree.confidence[nodes] = confidence
-
-    def _ask(self, nodes: np.ndarray) -> Tensor:
-        probs = self.source.expand(self.tree, nodes)
-        self.rows.append((nodes, probs))
-        self.tree.level[nodes] = len(self.rows) - 1
-        self.tree.set_growth(nodes, "expanded")
-        return probs
 
     def add_drawn(self, parents: np.ndarray, tokens: np.ndarray, probs: np.ndarray) -> np.ndarray:
         """Append drawn children in draw order; a child drawn again gains multiplicity. Returns the id of each draw."""

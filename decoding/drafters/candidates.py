@@ -3,8 +3,6 @@
 `best_first` searches for the most probable tree in batches (optimal tree search of SpecExec; SALF, Algorithm 2).
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -154,21 +152,7 @@ def best_children(
     return rows.cpu().numpy(), tokens.cpu().numpy(), probs.cpu().double().numpy()
 
 
-class Found(NamedTuple):
-    """What a search ends with.
-
-    Attributes:
-        taken: the best of the candidates that left the queue (G).
-        queue: those that wait there, not expanded (Q).
-        early: True if it stopped although some of them could still have improved the tree.
-    """
-
-    taken: np.ndarray
-    queue: np.ndarray
-    early: bool
-
-
-def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> Found:
+def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> tuple[np.ndarray, np.ndarray, bool]:
     """Expand the `batch` best unexpanded candidates per draft forward until no child can be among the best.
 
     A round takes candidates from the queue, best first. Those that may still have a child among the `node_budget` best
@@ -177,24 +161,23 @@ def best_first(tree: CandidateTree, batch: int, threshold: float = 0.0) -> Found
 
     The root is the first round: its value 1 reaches every threshold, and it takes no place. Candidates of the last
     level take no place in a batch, so that the sums never rise from round to round (Theorem 1) with a depth limit too.
+
+    Returns:
+        The best of the candidates that left the queue (G), those that wait there, not expanded (Q), and whether it
+        stopped although some of them could still have improved the tree.
     """
     count = tree.node_budget
     queue = tree.first_level()[:count]
     taken = queue[:0]
     while True:
-        popped, queue = _pop(queue, batch, tree.deepest)
+        end = np.searchsorted(np.cumsum(queue["depth"] < tree.deepest), batch) + 1
+        popped, queue = queue[:end], queue[end:]
         taken_and_popped = np.concatenate([taken, popped])
         grows = (popped["depth"] < tree.deepest) & (popped["value"] > bar(taken_and_popped, count))
         values = popped["value"][grows]
         if not len(values) or values.sum() < threshold:
-            return Found(best(taken_and_popped, count), queue, early=len(values) > 0)
+            return best(taken_and_popped, count), queue, len(values) > 0
         least = bar(np.concatenate([taken_and_popped, queue]), count)
         children = tree.expand(popped, grows, least)
         taken = best(np.concatenate([taken, popped]), count)
         queue = best(np.concatenate([queue, children]), count)
-
-
-def _pop(queue: np.ndarray, batch: int, deepest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split a sorted queue behind the `batch`-th candidate above the last level."""
-    end = np.searchsorted(np.cumsum(queue["depth"] < deepest), batch) + 1
-    return queue[:end], queue[end:]

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor
-
 from decoding.common.errors import require
 from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
@@ -30,6 +28,7 @@ class DelayedDrafter(Drafter):
 
     optional = ("selector",)
     breadth = "level"
+    traced = RuleTrace("delayed")
 
     paths: int = shared.paths(4, given_by="selector")
     trunk: int = setting(
@@ -48,17 +47,15 @@ class DelayedDrafter(Drafter):
 
     @property
     def law(self):
-        """Where nothing branches the tree is a chain; a selector may choose any shape."""
-        return "single_path" if not self.selector and (self.paths == 1 or self.branch == 0) else "iid"
+        chain = not self.selector and (self.paths == 1 or self.branch == 0)  # a selector may choose any shape
+        return "single_path" if chain else "iid"
 
     @property
     def moving(self) -> tuple[str, ...]:
-        """A selector chooses the shape anew in every iteration."""
         return ("paths", "trunk", "branch") if self.selector else ()
 
     @property
     def needs_past(self) -> bool:
-        """Only a selector reads it."""
         return bool(self.selector)
 
     def with_settings(self, **changes) -> "DelayedDrafter":
@@ -75,28 +72,18 @@ class DelayedDrafter(Drafter):
             require_verifier(self.selector, known.verifier, verifier)
 
     def prepared(self, measured) -> "DelayedDrafter":
-        """The same drafter with its selector loaded."""
+
         return replace(self, chooser=measured.chooser(self.selector, self.chooser)) if self.selector else self
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        growing = Growing(source, root_token)
-        shape, root_laws = self._chosen(growing) if self.selector else (self, None)
+        growing, shape, root_laws = Growing(source, root_token), self, None
+        past = source.past() if self.selector and source.depth_limit > 0 else None
+        if past is not None:
+            message = f"The selector {self.selector} works with a loaded pair: decode with one."
+            require(self.chooser is not None, message)
+            action = self.chooser.choose(past)
+            shape = replace(self, paths=action.paths, trunk=action.trunk, branch=action.branch)
+            root_laws = growing.expand_laws(growing.root_frontier())  # read for the selector already
         below = (shape.paths, *[1] * (shape.branch - 1))[: shape.branch]
         grow_iid(growing, (*[1] * shape.trunk, *below), draws, root_laws)
-        law = replace(shape, selector="").law
-        return growing.finish(law, state, shape.settings())
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("delayed")
-
-    def _chosen(self, growing: Growing) -> tuple["DelayedDrafter", Tensor | None]:
-        """The drafter with the shape that the selector chooses here, and the root's law, which was read for it."""
-        if growing.source.depth_limit < 1:
-            return self, None
-        past = growing.source.past()
-        if past is None:
-            return self, None
-        require(self.chooser is not None, f"The selector {self.selector} works with a loaded pair: decode with one.")
-        action = self.chooser.choose(past)
-        shape = replace(self, paths=action.paths, trunk=action.trunk, branch=action.branch)
-        return shape, growing.expand_laws(growing.root_frontier())
+        return growing.finish(replace(shape, selector="").law, state, shape.settings())

@@ -4,8 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.drafters.base import Drafter
 from decoding.sampling.draws import Draws
-from decoding.trace.records import Growth
+from decoding.trace.records import Breadth, Growth
 from decoding.tree.draft import NOT_DRAFTED, Draft, TokenTree
 
 ROWS_AT_ONCE = 64  # every row drawn from is copied: a whole level of a wide vocabulary would fill the memory
@@ -72,9 +73,15 @@ def note_growth(tree: TokenTree, max_depth: int, depth_limit: int, otherwise: Gr
     tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= max_depth)), "max_depth")
 
 
-def all_drawn(draft: Draft) -> np.ndarray:
-    """Which nodes have every token as a child that the draft gives a probability, bool `[size]`."""
-    tree, support = draft.tree, np.full(draft.tree.size, -1)
-    for nodes, laws in draft.rows:
-        support[nodes] = laws.count_nonzero(-1).cpu().numpy()
-    return np.bincount(tree.parents[1:], minlength=tree.size) == support
+class DrawnDrafter(Drafter):
+    """A drafter that draws siblings without replacement, as long as a token is left that the draft finds possible."""
+
+    law = "without_replacement"
+
+    def breadths(self, draft: Draft) -> list[Breadth | None]:
+        tree, support = draft.tree, np.full(draft.tree.size, -1)
+        for nodes, laws in draft.rows:
+            support[nodes] = laws.count_nonzero(-1).cpu().numpy()
+        all_drawn = np.bincount(tree.parents[1:], minlength=tree.size) == support
+        told = zip(super().breadths(draft), all_drawn.tolist(), strict=True)
+        return [breadth and ("all_drawn" if empty else breadth) for breadth, empty in told]

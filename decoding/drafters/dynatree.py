@@ -5,7 +5,6 @@ once per iteration as the paper says. A setting that begins outside the range of
 direction that is asked for, where the public code would put it back into the range.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -16,15 +15,7 @@ from decoding.common.errors import require
 from decoding.common.settings import BREADTH, DEPTH, HISTORY, setting, settings_of
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.base import Outcome
-from decoding.drafters.levels import (
-    NEVER,
-    WIDTHS,
-    LevelDrafter,
-    LevelRule,
-    confidence_class,
-    where,
-    widths_by_level,
-)
+from decoding.drafters.levels import NEVER, WIDTHS, LevelDrafter, LevelRule, confidence_class, where, widths_by_level
 from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting
 from decoding.tree.draft import Draft
 
@@ -51,30 +42,15 @@ class Adapted:
 
     def values(self) -> dict[str, Setting]:
         """The adapted settings by name."""
-        return {
-            "base_depth": self.base_depth,
-            "confidence_high": self.confidence_high,
-            "deep_probability": self.deep_probability,
-        }
+        return {name: getattr(self, name) for name in DynaTreeDrafter.moving}
 
 
 @dataclass(frozen=True)
 class DynaTreeDrafter(LevelDrafter):
-    """Settings of DynaTree; the symbol of the paper stands behind each.
+    """Settings of DynaTree, each with the paper's symbol; depths have the first drafted token at 0, as in the paper.
 
-    Attributes:
-        base_depth, max_depth: D_0 and D_max, with the first drafted token at depth 0 as in the paper.
-        branch_min, branch_mid, branch_max: children at high, middle and low confidence (B_min, B_mid, B_max).
-        confidence_high, confidence_low: thresholds on the largest draft probability (tau_h, tau_l).
-        stop_probability: nodes with a smaller path probability are not expanded (rho_stop).
-        deep_probability: path probability needed to go beyond `base_depth` (rho_deep).
-        prune_probability: leaves with a smaller path probability are removed before verification (tau).
-        node_budget: nodes drafted at most (N_max).
-        branch_first_level: let the first level branch by confidence; off is the paper's single top token.
-        adaptive_breadth, dynamic_depth, history: the three mechanisms, each switchable for the ablation. Without
-            adaptive breadth every node gets `branch_mid` children; without dynamic depth the tree ends at `base_depth`.
-        history_window, history_target, history_dead_band, history_minimum, history_statistic: W and the schedule.
-        history_depth_step, history_probability_step: by how much one adjustment moves the settings.
+    The three mechanisms (`adaptive_breadth`, `dynamic_depth`, `history`) can be switched off for the ablation. Without
+    adaptive breadth every node gets `branch_mid` children; without dynamic depth the tree ends at `base_depth`.
     """
 
     base_depth: int = _setting(
@@ -212,7 +188,7 @@ class DynaTreeDrafter(LevelDrafter):
             told = [breadth and CONFIDENCE[kind] for breadth, kind in zip(told, kinds, strict=True)]
         return told if self.branch_first_level or told[0] is None else ["first_level", *told[1:]]
 
-    def rule(self, settings: Mapping[str, Setting]) -> RuleTrace:
+    def rule(self, settings) -> RuleTrace:
         return RuleTrace(
             "dynatree",
             depth_setting="max_depth" if self.dynamic_depth else "base_depth",
@@ -241,8 +217,14 @@ class DynaTreeDrafter(LevelDrafter):
             value = outcome.committed / max(outcome.drafted, 1)
         window = (*state.window, value)[-self.history_window :]
         mean = sum(window) / len(window)
-        decision = self._decision(mean, len(window))
-        after = replace(self._adjusted(state, decision), window=window)
+        after, decision = state, "hold"
+        if len(window) < self.history_minimum:
+            decision = "too_few"
+        elif mean > self.history_target + self.history_dead_band:
+            after, decision = self._adjusted(state, 1), "bolder"
+        elif mean < self.history_target - self.history_dead_band:
+            after, decision = self._adjusted(state, -1), "more_careful"
+        after = replace(after, window=window)
         trace = HistoryTrace(
             statistic=self.history_statistic,
             window=window,
@@ -255,25 +237,14 @@ class DynaTreeDrafter(LevelDrafter):
         )
         return after, trace
 
-    def _decision(self, mean: float, entries: int) -> str:
-        if entries < self.history_minimum:
-            return "too_few"
-        if mean > self.history_target + self.history_dead_band:
-            return "bolder"
-        return "more_careful" if mean < self.history_target - self.history_dead_band else "hold"
-
-    def _adjusted(self, state: Adapted, decision: str) -> Adapted:
-        """Bolder: deeper base, lower thresholds; more careful: the reverse."""
-        if decision not in ("bolder", "more_careful"):
-            return state
-        sign = 1 if decision == "bolder" else -1
+    def _adjusted(self, state: Adapted, sign: int) -> Adapted:
+        """Bolder (1): deeper base, lower thresholds; more careful (-1): the reverse."""
         step = -sign * self.history_probability_step
         high, deep = CONFIDENCE_HIGH_RANGE, DEEP_PROBABILITY_RANGE
         return Adapted(
             base_depth=stepped(state.base_depth, sign * self.history_depth_step, BASE_DEPTH_FLOOR, self.max_depth - 1),
             confidence_high=stepped(state.confidence_high, step, max(high[0], self.confidence_low), high[1]),
             deep_probability=stepped(state.deep_probability, step, max(deep[0], self.stop_probability), deep[1]),
-            window=state.window,
         )
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing
-from decoding.drafters.drawing import all_drawn, note_growth
+from decoding.drafters.base import Growing
+from decoding.drafters.drawing import DrawnDrafter, note_growth
 from decoding.sampling.draws import Draws
-from decoding.trace.records import Breadth, RuleTrace
+from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
 
@@ -39,7 +39,7 @@ class RemainingLaw:
 
 
 @dataclass(frozen=True)
-class DySpecDrafter(Drafter):
+class DySpecDrafter(DrawnDrafter):
     """Draws `node_budget` nodes, each where the estimated value of one more child is largest.
 
     The first draw at the root is worth 1. Drawing y with probability D(y) among what is left of a law splits what the
@@ -49,7 +49,8 @@ class DySpecDrafter(Drafter):
     """
 
     cost: ClassVar[str] = "one draft forward per expanded node"
-    law = "without_replacement"
+    breadth = "outdrawn"
+    traced = RuleTrace("dyspec", depth_setting="max_depth")
 
     node_budget: int = shared.node_budget(64, paper="DySpec")
     max_depth: int = shared.max_depth(32)
@@ -76,13 +77,6 @@ class DySpecDrafter(Drafter):
         self._append(growing, drawn)
         note_growth(growing.tree, self.max_depth, source.depth_limit, "outdrawn")
         return growing.finish(self.law, state, self.settings())
-
-    def breadths(self, draft: Draft) -> list[Breadth | None]:
-        told = zip(super().breadths(draft), all_drawn(draft).tolist(), strict=True)
-        return [breadth and ("all_drawn" if empty else "outdrawn") for breadth, empty in told]
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("dyspec", depth_setting="max_depth")
 
     @staticmethod
     def _append(growing: Growing, drawn: list[tuple[int, int, float]]) -> None:

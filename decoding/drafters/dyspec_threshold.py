@@ -6,22 +6,23 @@ import numpy as np
 
 from decoding.common.settings import SEARCH, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing
-from decoding.drafters.drawing import RemainingLaws, all_drawn, note_growth
+from decoding.drafters.base import Growing
+from decoding.drafters.drawing import DrawnDrafter, RemainingLaws, note_growth
 from decoding.sampling.draws import Draws
 from decoding.trace.records import Breadth, RuleTrace
 from decoding.tree.draft import Draft, TokenTree
 
 
 @dataclass(frozen=True)
-class DySpecThresholdDrafter(Drafter):
+class DySpecThresholdDrafter(DrawnDrafter):
     """Draws at every node while the estimated value of the next draw is at least `threshold`.
 
     As in the greedy form a draw is worth the node's path probability times what is left of the law there. The nodes of
     a level draw in rounds, in the order of their ids; `node_budget` ends a round early.
     """
 
-    law = "without_replacement"
+    breadth = "budget"
+    traced = RuleTrace("dyspec_threshold", depth_setting="max_depth", threshold_setting="threshold")
 
     threshold: float = setting(
         1 / 64, above=0.0, high=1.0, step=0.001, offered=(0.001, 0.5), group=SEARCH, label="Threshold", symbol="θ",
@@ -46,12 +47,8 @@ class DySpecThresholdDrafter(Drafter):
         tree, left = draft.tree, np.ones(draft.tree.size)
         for parent, prob in zip(tree.parents[1:].tolist(), tree.draft_probs[1:].tolist(), strict=True):
             left[parent] = max(left[parent] - prob, 0.0)
-        done = np.where(tree.path_probs * left < self.threshold, "worth", np.where(all_drawn(draft), "all_drawn", ""))
-        told = zip(super().breadths(draft), done.tolist(), strict=True)
-        return [breadth and (why or "budget") for breadth, why in told]
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("dyspec_threshold", depth_setting="max_depth", threshold_setting="threshold")
+        told = zip(super().breadths(draft), (tree.path_probs * left < self.threshold).tolist(), strict=True)
+        return [breadth and ("worth" if too_little else breadth) for breadth, too_little in told]
 
     def _grow_level(self, growing: Growing, frontier: np.ndarray, draws: Draws) -> np.ndarray:
         """Draw below the nodes of a level, round by round; returns the new nodes."""

@@ -20,6 +20,15 @@ class FixedTreeDrafter(LevelDrafter):
     expanded, and are removed before verification.
     """
 
+    traced = RuleTrace(
+        "fixed_tree",
+        depth_setting="max_depth",
+        first_depth=0,
+        threshold_setting="prune_probability",
+        breadth_setting="branching",
+        left_out="improbable",
+    )
+
     max_depth: int = shared.max_depth(8, paper="DynaTree")
     branching: int = setting(
         3, 1, 16, step=1, group=BREADTH, label="Children per node", symbol="B", paper="DynaTree",
@@ -30,7 +39,7 @@ class FixedTreeDrafter(LevelDrafter):
     branch_first_level: bool = shared.branch_first_level(False, paper="DynaTree")
 
     def level_rule(self, settings, depth_limit) -> LevelRule:
-        """Every node the same number of children, down to a depth."""
+
         depths = np.arange(1, min(self.max_depth + 1, depth_limit) + 1)
         return LevelRule(
             top=self.branching,
@@ -48,13 +57,3 @@ class FixedTreeDrafter(LevelDrafter):
     def breadths(self, draft: Draft) -> list[Breadth | None]:
         told = super().breadths(draft)
         return told if self.branch_first_level or told[0] is None else ["first_level", *told[1:]]
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace(
-            "fixed_tree",
-            depth_setting="max_depth",
-            first_depth=0,
-            threshold_setting="prune_probability",
-            breadth_setting="branching",
-            left_out="improbable",
-        )

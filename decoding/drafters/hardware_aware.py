@@ -7,7 +7,7 @@ node is worth verifying where A(v) exceeds rate x its time, a level worth drafti
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,19 +24,12 @@ MOST_CHILDREN = 8
 SHARED_BY = 16
 
 
-@dataclass(frozen=True)
-class TreeCosts:
-    """Seconds, each `[node_budget + 1]`.
+class TreeCosts(NamedTuple):
+    """Seconds, each `[node_budget + 1]`."""
 
-    Attributes:
-        verify_s: an iteration without its drafting, by number of verified nodes, the root not counted.
-        node_s: one more node then.
-        level_s: a draft level, by width.
-    """
-
-    verify_s: np.ndarray
-    node_s: np.ndarray
-    level_s: np.ndarray
+    verify_s: np.ndarray  # an iteration without its drafting, by number of verified nodes, the root not counted
+    node_s: np.ndarray  # one more node then
+    level_s: np.ndarray  # a draft level, by width
 
 
 @lru_cache(maxsize=32)
@@ -78,25 +71,29 @@ class RateSearch:
         self._rate, self._count = self._best_rate()
         self._levels: list[tuple[np.ndarray, ...]] = []  # value, parent, token, probability, id of each node scored
 
-    @property
-    def tokens(self) -> float:
-        """Expected tokens of the best tree."""
-        return 1.0 + float(self._best[: self._count].sum())
+    def grow(self) -> tuple[float, float]:
+        """Draft level by level, as wide as it pays and as long as it pays.
 
-    @property
-    def seconds(self) -> float:
-        """What the best tree costs, its drafting included."""
-        return float(self._costs.verify_s[self._count] + self._spent_s)
-
-    def grow(self) -> None:
-        """Draft level by level, as wide as it pays and as long as it pays."""
+        Returns expected tokens of the best tree, and its seconds, its drafting included.
+        """
         nodes, values = self._growing.root_frontier(), np.ones(1)
         for depth in range(1, self._deepest + 1):
             values = self._score(nodes, values)
-            width = self._paying_width(values) if depth < self._deepest else 0
-            if not width:
-                return
+            if depth == self._deepest:
+                break
+            # The width where promised tokens less rate x time are most. Where the budget is used up a newcomer takes
+            # the place of the last one.
+            chances = self._promise / self._weight
+            place = self._best[-1] if len(self._best) == self._budget else 0.0
+            least = max(self._rate * self._costs.node_s[self._count], place)
+            promised = np.maximum(values[values * chances.max() > least, None] * chances - least, 0.0).sum(1)
+            gains = promised.cumsum() - self._rate * self._costs.level_s[1 : len(promised) + 1]
+            width = int(gains.argmax()) + 1 if len(gains) else 0
+            if not width or gains[width - 1] <= 0:
+                break
             values, nodes = values[:width], self._append(self._levels[-1], slice(width))
+        seconds = float(self._costs.verify_s[self._count] + self._spent_s)
+        return 1.0 + float(self._best[: self._count].sum()), seconds
 
     def finish(self, drafter: Drafter, state: Any) -> Draft:
         """Verify the best nodes scored, in the number that makes the best rate."""
@@ -133,19 +130,6 @@ class RateSearch:
         self._best = -np.sort(-np.concatenate([self._best, found]))[: self._budget]
         self._rate, self._count = self._best_rate()
         return found
-
-    def _paying_width(self, values: np.ndarray) -> int:
-        """How many of some nodes, best first, to expand: where promised tokens less rate x time are most; 0 if none."""
-        chances = self._promise / self._weight
-        # Where the budget is used up a newcomer takes the place of the last one.
-        place = self._best[-1] if len(self._best) == self._budget else 0.0
-        least = max(self._rate * self._costs.node_s[self._count], place)
-        promised = np.maximum(values[values * chances.max() > least, None] * chances - least, 0.0).sum(1)
-        if not len(promised):
-            return 0
-        gains = promised.cumsum() - self._rate * self._costs.level_s[1 : len(promised) + 1]
-        width = int(gains.argmax()) + 1
-        return width if gains[width - 1] > 0 else 0
 
     def _best_rate(self) -> tuple[float, int]:
         """Expected tokens per second of the best tree so far, and its number of nodes without the root."""
@@ -195,15 +179,8 @@ class HardwareAwareDrafter(Drafter):
 
     A child of draft probability q is accepted with chance f q / (1 - q + f q), with one factor f for the first child of
     a node and one for the others. Nodes have at most `MOST_CHILDREN` children. Where the trees drafted so far were to
-    give fewer tokens per second than none, none is drafted but now and then.
-
-    Attributes:
-        node_budget: nodes verified at most.
-        learn: let outcomes move the factors from iteration to iteration, and leave drafting where it does not pay.
-        verify_ms: an iteration without its drafting, in milliseconds by number of nodes with the root; empty: measured
-            with the loaded pair.
-        level_ms: a draft level in milliseconds by width; empty: measured with the loaded pair.
-        odds: both factors at the start; empty: measured with the loaded pair.
+    give fewer tokens per second than none, none is drafted but now and then. What is left empty (`verify_ms`,
+    `level_ms`, `odds`) is measured with the loaded pair.
     """
 
     moving = ("odds",)
@@ -249,19 +226,14 @@ class HardwareAwareDrafter(Drafter):
         return np.array(shared.numbers(self.odds.split()))
 
     def prepared(self, measured) -> "HardwareAwareDrafter":
-        """The same drafter with the costs and the odds of a pair, unless it has some."""
-        ready = self
-        if not (self.verify_ms and self.level_ms):
+
+        verify_ms, level_ms, odds = self.verify_ms, self.level_ms, self.odds
+        if not (verify_ms and level_ms):
             costs = measured.costs()
-            ready = replace(
-                ready,
-                verify_ms=self.verify_ms or costs.verification.written(),
-                level_ms=self.level_ms or costs.level.written(),
-            )
-        if not self.odds:
-            factors = np.clip(measured.odds(MOST_CHILDREN), 1 / MOST_ODDS, MOST_ODDS)
-            ready = replace(ready, odds=_written(factors))
-        return ready
+            verify_ms, level_ms = verify_ms or costs.verification.written(), level_ms or costs.level.written()
+        if not odds:
+            odds = _written(np.clip(measured.odds(MOST_CHILDREN), 1 / MOST_ODDS, MOST_ODDS))
+        return replace(self, verify_ms=verify_ms, level_ms=level_ms, odds=odds)
 
     def start(self, prompt_ids) -> Learned:
         factors = self.factors if self.odds else np.ones(2)
@@ -278,22 +250,18 @@ class HardwareAwareDrafter(Drafter):
         after = replace(state, idle=state.idle + 1)
         # Both sides multiplied out: at first both are 0, and drafting is tried.
         if after.idle >= RETRY or state.tokens * costs.verify_s[0] >= state.seconds:
-            search.grow()
-            tokens, seconds = FORGETTING * state.tokens + search.tokens, FORGETTING * state.seconds + search.seconds
+            tokens, seconds = search.grow()
+            tokens, seconds = FORGETTING * state.tokens + tokens, FORGETTING * state.seconds + seconds
             after = replace(state, tokens=tokens, seconds=seconds, idle=0)
         draft = search.finish(self, after)
         return replace(draft, settings=draft.settings | {"odds": _written(factors)})
 
+    traced = RuleTrace(
+        "hardware_aware", depth_setting="max_depth", left_out="unprofitable", value="chance", children=MOST_CHILDREN
+    )
+
     def rule(self, settings) -> RuleTrace:
-        factors = tuple(float(factor) for factor in str(settings["odds"]).split())
-        return RuleTrace(
-            "hardware_aware",
-            depth_setting="max_depth",
-            left_out="unprofitable",
-            value="chance",
-            factors=factors,
-            children=MOST_CHILDREN,
-        )
+        return replace(self.traced, factors=tuple(float(factor) for factor in str(settings["odds"]).split()))
 
     def resumed(self, state: Learned, iteration: IterationTrace) -> Learned:
         """The tokens and seconds that a recorded tree was to make, then what its outcome taught.

@@ -40,19 +40,17 @@ class IIDPathsDrafter(Drafter):
     """
 
     breadth = "level"
+    traced = RuleTrace("iid_paths", depth_setting="length")
 
     paths: int = shared.paths(4)
     length: int = shared.length(4, low=0, high=32)
 
     @property
     def law(self):
-        """One path is a chain."""
+
         return "single_path" if self.paths == 1 else "iid"
 
     def draft(self, state, source, root_token, draws) -> Draft:
         growing = Growing(source, root_token)
         grow_iid(growing, (self.paths, *[1] * (self.length - 1))[: self.length], draws)
         return growing.finish(self.law, state, self.settings())
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("iid_paths", depth_setting="length")

@@ -17,13 +17,14 @@ class LinearDrafter(LevelDrafter):
     """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, drawn from its law."""
 
     breadth = "chain"
+    traced = RuleTrace("linear", depth_setting="length")
 
     length: int = shared.length(8, paper="DynaTree")
     sampled: bool = shared.sampled(False)
 
     @property
     def law(self):
-        """What verifiers may assume follows from whether tokens are drawn."""
+
         return "single_path" if self.sampled else "deterministic"
 
     def draft(self, state, source, root_token, draws) -> Draft:
@@ -34,7 +35,7 @@ class LinearDrafter(LevelDrafter):
         return growing.finish(self.law, state, self.settings())
 
     def level_rule(self, settings, depth_limit) -> LevelRule:
-        """The likeliest token below the likeliest token."""
+
         depths = np.arange(1, min(self.length, depth_limit) + 1)
         return LevelRule(
             top=1,
@@ -42,6 +43,3 @@ class LinearDrafter(LevelDrafter):
             widths=np.ones((len(depths), WIDTHS), dtype=np.int64),
             thresholds={"max_depth": where(depths >= self.length), "length_limit": where(depths >= depth_limit)},
         )
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("linear", depth_setting="length")

@@ -13,9 +13,7 @@ class NoDrafter(Drafter):
 
     law = "none"
     uses_draft_model = False
+    traced = RuleTrace("none")
 
     def draft(self, state, source, root_token, draws) -> Draft:
         return Growing(source, root_token, capacity=1).finish(self.law, state, {})
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("none")

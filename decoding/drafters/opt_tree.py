@@ -21,6 +21,7 @@ class OptTreeDrafter(Drafter):
     """
 
     breadth = "ranked"
+    traced = RuleTrace("opt_tree", depth_setting="max_depth", left_out="outranked", value="path")
 
     node_budget: int = shared.node_budget(60)
     gain_threshold: float = shared.gain_threshold(0.2)
@@ -39,6 +40,3 @@ class OptTreeDrafter(Drafter):
             level = tree.expand(nodes, grows, least)
             nodes, before = best(np.concatenate([nodes, level]), self.node_budget), mass
         return tree.finish(self, state, nodes)
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("opt_tree", depth_setting="max_depth", left_out="outranked", value="path")

@@ -24,6 +24,7 @@ class SalfDrafter(Drafter):
 
     cost: ClassVar[str] = "one draft forward per batch of nodes"
     breadth = "ranked"
+    traced = RuleTrace("salf", depth_setting="max_depth", left_out="outranked", value="path")
 
     node_budget: int = shared.node_budget(60, paper="SALF & TALF")
     batch: int = shared.batch(10, paper="SALF & TALF")
@@ -36,9 +37,6 @@ class SalfDrafter(Drafter):
 
     def draft(self, state, source, root_token, draws) -> Draft:
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth)
-        found = best_first(tree, self.batch, self.gain_threshold)
-        placed = np.concatenate([found.taken, found.queue]) if self.top_up else found.taken
-        return tree.finish(self, state, placed, "low_promise" if found.early else "outranked")
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("salf", depth_setting="max_depth", left_out="outranked", value="path")
+        taken, queue, early = best_first(tree, self.batch, self.gain_threshold)
+        placed = np.concatenate([taken, queue]) if self.top_up else taken
+        return tree.finish(self, state, placed, "low_promise" if early else "outranked")

@@ -12,9 +12,9 @@ import numpy as np
 from decoding.common.errors import require
 from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing
-from decoding.drafters.drawing import RemainingLaws, all_drawn, note_growth
-from decoding.trace.records import Breadth, RuleTrace
+from decoding.drafters.base import Growing
+from decoding.drafters.drawing import DrawnDrafter, RemainingLaws, note_growth
+from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
 
 MOST_CHILDREN = 16
@@ -40,9 +40,14 @@ def best_shape(acceptance: tuple[float, ...], node_budget: int, max_depth: int, 
     for place, depth, size in waiting:  # grows while it is read: breadth first
         if depth == 0:
             continue
-        sizes = _subtree_sizes(table, acceptance, depth, size)
+        sizes = []  # of the subtrees of the place, the last one drawn first
+        for rank in range(int(table[depth, :, size].argmax()), 0, -1):
+            subtree = _subtree_values(table, acceptance[rank - 1], depth)
+            rest = int((table[depth, rank - 1, : size + 1] + subtree[size::-1]).argmax())
+            sizes.append(size - rest)
+            size = rest
         children[place] = tuple(range(len(children), len(children) + len(sizes)))
-        waiting += [(child, depth - 1, below) for child, below in zip(children[place], sizes, strict=True)]
+        waiting += [(child, depth - 1, below) for child, below in zip(children[place], reversed(sizes), strict=True)]
         children += [()] * len(sizes)
     return tuple(children)
 
@@ -60,7 +65,11 @@ def _best_values(acceptance: tuple[float, ...], most_nodes: int, max_depth: int)
     table[:, 0, 1] = 1.0
     for depth in range(1, max_depth + 1):
         for rank, accepted in enumerate(acceptance, start=1):
-            table[depth, rank] = _split_best(table[depth, rank - 1], _subtree_values(table, accepted, depth))
+            rest, subtree = table[depth, rank - 1], _subtree_values(table, accepted, depth)
+            padded = np.concatenate([subtree[::-1], np.full(len(rest) - 1, -np.inf)])
+            # Row m holds subtree[m - y] at y.
+            shifted = np.lib.stride_tricks.sliding_window_view(padded, len(rest))[::-1]
+            table[depth, rank] = (rest + shifted).max(1)
     return table
 
 
@@ -70,35 +79,12 @@ def _subtree_values(table: np.ndarray, accepted: float, depth: int) -> np.ndarra
     return np.where(np.isfinite(best), accepted * np.where(np.isfinite(best), best, 0.0), -np.inf)
 
 
-def _split_best(rest: np.ndarray, subtree: np.ndarray) -> np.ndarray:
-    """The best of rest[y] + subtree[m - y] over y, for every m; both `[most_nodes + 1]`."""
-    count = len(rest)
-    padded = np.concatenate([subtree[::-1], np.full(count - 1, -np.inf)])
-    shifted = np.lib.stride_tricks.sliding_window_view(padded, count)[::-1]  # row m holds subtree[m - y] at y
-    return (rest + shifted).max(1)
-
-
-def _subtree_sizes(table: np.ndarray, acceptance: tuple[float, ...], depth: int, size: int) -> list[int]:
-    """Sizes of the root's subtrees in draw order in the best tree of this size and depth."""
-    sizes = []
-    for rank in range(int(table[depth, :, size].argmax()), 0, -1):
-        subtree = _subtree_values(table, acceptance[rank - 1], depth)
-        rest = int((table[depth, rank - 1, : size + 1] + subtree[size::-1]).argmax())
-        sizes.append(size - rest)
-        size = rest
-    return sizes[::-1]
-
-
 @dataclass(frozen=True)
-class SequoiaDrafter(Drafter):
-    """A tree of fixed shape, drawn without replacement: the best one for the acceptance rates of the pair.
+class SequoiaDrafter(DrawnDrafter):
+    """A tree of fixed shape, drawn without replacement: the best one for the acceptance rates of the pair."""
 
-    Attributes:
-        acceptance: chances that the 1st, 2nd, ... child drawn is accepted (P), with commas between; left empty, they
-            are measured with the loaded pair.
-    """
-
-    law = "without_replacement"
+    breadth = "shape"
+    traced = RuleTrace("sequoia", depth_setting="max_depth")
 
     node_budget: int = shared.node_budget(64, high=MOST_NODES)
     max_depth: int = shared.max_depth(8)
@@ -123,7 +109,7 @@ class SequoiaDrafter(Drafter):
         return tuple(shared.numbers(self.acceptance.split(",")))
 
     def prepared(self, measured) -> "SequoiaDrafter":
-        """The same drafter with the acceptance rates of a pair, unless it has some."""
+
         if self.acceptance:
             return self
         return replace(self, acceptance=",".join(f"{rate:.4g}" for rate in measured.acceptance()))
@@ -134,8 +120,7 @@ class SequoiaDrafter(Drafter):
             "acceptance is empty: give the chances that the 1st, 2nd, ... child drawn is accepted, such as "
             "0.6,0.2,0.1, or let them be measured with a loaded pair.",
         )
-        growing = Growing(source, root_token)
-        depth = min(self.max_depth, source.depth_limit)
+        growing, depth = Growing(source, root_token), min(self.max_depth, source.depth_limit)
         children = best_shape(self.rates, self.node_budget, depth, self.max_depth)
         nodes, slots = growing.root_frontier(), [children[0]]
         while any(slots):
@@ -144,13 +129,6 @@ class SequoiaDrafter(Drafter):
             slots = [children[place] for place in places]
         note_growth(growing.tree, self.max_depth, source.depth_limit, "shape")
         return growing.finish(self.law, state, self.settings())
-
-    def breadths(self, draft: Draft) -> list[Breadth | None]:
-        told = zip(super().breadths(draft), all_drawn(draft).tolist(), strict=True)
-        return [breadth and ("all_drawn" if empty else "shape") for breadth, empty in told]
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("sequoia", depth_setting="max_depth")
 
     def _grow_level(self, growing: Growing, frontier: np.ndarray, slots: list[tuple[int, ...]], draws):
         """Draw all first children of a level, then all second ones, ...; returns new nodes and their places.

@@ -36,7 +36,8 @@ class SpecExecDrafter(Drafter):
 
     def draft(self, state, source, root_token, draws) -> Draft:
         tree = CandidateTree(source, root_token, self.node_budget, self.max_depth, self.children, self.decay)
-        return tree.finish(self, state, best_first(tree, self.batch).taken)
+        taken, _, _ = best_first(tree, self.batch)
+        return tree.finish(self, state, taken)
 
     def rule(self, settings) -> RuleTrace:
         return RuleTrace(

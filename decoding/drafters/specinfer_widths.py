@@ -27,6 +27,7 @@ class SpecInferWidthsDrafter(Drafter):
     """
 
     breadth = "level"
+    traced = RuleTrace("specinfer", breadth_setting="widths")
 
     widths: str = setting(
         "1,1,3,1,1,1,1,1", group=SHAPE, label="Widths",
@@ -56,7 +57,7 @@ class SpecInferWidthsDrafter(Drafter):
 
     @property
     def law(self):
-        """What verifiers may assume follows from whether tokens are drawn, and whether the tree branches."""
+
         if not self.sampled:
             return "deterministic"
         return "single_path" if max(self.by_level) == 1 else "iid"
@@ -66,16 +67,10 @@ class SpecInferWidthsDrafter(Drafter):
         if self.sampled:
             grow_iid(growing, self.by_level, draws)
         else:
-            self._grow_likeliest(growing)
+            frontier = growing.root_frontier()
+            for width in self.by_level[: source.depth_limit]:
+                tokens, probs = growing.expand(frontier, top=width)
+                every = np.full(len(frontier), tokens.shape[1])
+                frontier = growing.add_best(frontier, every, tokens, probs, room=shared.MOST_NODES)
+            note_growth(growing.tree, len(self.by_level), source.depth_limit)
         return growing.finish(self.law, state, self.settings())
-
-    def rule(self, settings) -> RuleTrace:
-        return RuleTrace("specinfer", breadth_setting="widths")
-
-    def _grow_likeliest(self, growing: Growing) -> None:
-        frontier = growing.root_frontier()
-        for width in self.by_level[: growing.source.depth_limit]:
-            tokens, probs = growing.expand(frontier, top=width)
-            every = np.full(len(frontier), tokens.shape[1])
-            frontier = growing.add_best(frontier, every, tokens, probs, room=shared.MOST_NODES)
-        note_growth(growing.tree, len(self.by_level), growing.source.depth_limit)

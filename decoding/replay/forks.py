@@ -1,45 +1,48 @@
-"""Forks: a run that parts from another one at an iteration, replayed from its stored rows or decoded live."""
+"""Forks: a run that parts from another one at an iteration, replayed from its stored rows or decoded live.
+
+A replayed iteration is drafted, verified and recorded as the session would have done it, without a model.
+"""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from decoding.common.errors import require
+from decoding.engines.kv_cache import KVCache
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, PRESETS
-from decoding.replay.iteration import replay_step
-from decoding.replay.stored_rows import RowsMissing
-from decoding.replay.stored_state import filled_in
-from decoding.sampling.sampling import Sampling
+from decoding.replay.stored_rows import RowsMissing, StoredRows, StoredSource, draft_from
+from decoding.replay.stored_state import filled_in, standing_before
+from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.session.iteration import Standing, edit_rows, explain_edits, nodes_by_path
+from decoding.session.recorder import Step, write_iteration
 from decoding.trace.edits import Edits, edits_at, edits_of
-from decoding.trace.records import RunTrace, Setting
+from decoding.trace.records import KVTrace, PhaseTimes, RunTrace, Setting
+from decoding.verifiers.base import cut_path
 
-SAMPLING = ("temperature", "top_p", "draft_temperature", "seed")
+if TYPE_CHECKING:
+    from decoding.session.session import DecodeSession
+
+NO_TIMES = PhaseTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def change_words(before: RunTrace, after: RunTrace) -> str:
     """`node_budget 64 → 16 · seed 0 → 3`; another method is named with the settings that its name does not say."""
-    words = []
     if before.method != after.method:
-        words.append(f"{before.label} → {_named(after)}")
+        words = [f"{before.label} → {_named(after)}"]
     else:
-        words += _differences(before.settings, after.settings)
-    words += _drafts(before, after)
-    one, other = ({name: getattr(run.sampling, name) for name in SAMPLING} for run in (before, after))
-    return " · ".join(words + _differences(one, other))
+        words = _differences(before.settings, after.settings)
+    # The pair's draft model is no setting.
+    drafting = after.method not in METHODS or METHODS[after.method].drafter.uses_draft_model
+    if drafting and before.settings.get("draft_head") != after.settings.get("draft_head"):
+        words.append(f"draft {before.pair.draft.name} → {after.pair.draft.name}")
+    return " · ".join(words + _differences(asdict(before.sampling), asdict(after.sampling)))
 
 
 def _differences(before, after) -> list[str]:
     changed = [name for name in after if name in before and before[name] != after[name] and name != "draft_head"]
     return [f"{name} {_written(before[name])} → {_written(after[name])}" for name in changed]
-
-
-def _drafts(before: RunTrace, after: RunTrace) -> list[str]:
-    """Another draft, by its name: the pair's draft model is no setting."""
-    drafting = after.method not in METHODS or METHODS[after.method].drafter.uses_draft_model
-    same = before.settings.get("draft_head") == after.settings.get("draft_head")
-    return [] if same or not drafting else [f"draft {before.pair.draft.name} → {after.pair.draft.name}"]
 
 
 def _named(run: RunTrace) -> str:
@@ -56,12 +59,6 @@ def _written(value: Setting) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-if TYPE_CHECKING:
-    from decoding.session.session import DecodeSession
-
-Kind = Literal["replayed", "live"]
 
 
 @dataclass(frozen=True)
@@ -101,13 +98,12 @@ class Fork:
         kind: `replayed` from stored rows, or `live`: the models ran.
         session: live forks can go on with it; it moves on with the latest fork made of it.
         made_s: measured wall time of making it.
-        origin: what it was made from.
     """
 
     trace: RunTrace
     at: int
     words: str
-    kind: Kind
+    kind: Literal["replayed", "live"]
     session: "DecodeSession | None"
     made_s: float
     origin: Origin
@@ -125,30 +121,33 @@ def fork(
         index: of the iteration; with a session it may be the next one.
         live: None replays where stored rows suffice and else runs the models; False only replays, True only runs.
 
-    Raises:
-        RowsMissing: stored rows cannot answer and no model may.
-        SettingsError: no such iteration, an edit that does not fit the tree, a verifier that would bias the output.
-        PairError: the models are needed and were released.
+    Raises `RowsMissing` where stored rows cannot answer and no model may; `SettingsError` where there is no such
+    iteration, an edit does not fit the tree or a verifier would bias the output; `PairError` where the models needed
+    were released.
     """
-    _check_text(session, run, index)
+    if session is not None:
+        before = (token for each in run.iterations if each.index < index for token in each.committed_ids)
+        text = (*run.prompt_ids, *before)
+        same = session.prompt_ids == run.prompt_ids and tuple(session.tokens[: len(text)]) == text
+        require(same, "The session given decoded another text than this run: give the one that decoded it.")
     change = replace(change, edits=edits_of((*edits_at(run.iterations, index), *change.edits)))
+    origin = Origin(run, session, change)
     can_run = session is not None and not session.pair.target.released
     # What comes after the last iteration is in no record.
     follows = live is None and can_run and index == (run.iterations[-1].index + 1 if run.iterations else 0)
     if live is not True and not follows:
         try:
-            return _replayed(run, session, index, change)
+            return _made(origin, index, live=False)
         except RowsMissing:
             if live is False or not can_run:
                 raise
-    return _live(run, session, index, change)
+    return _made(origin, index, live=True)
 
 
 def fork_again(parent: Fork, index: int, change: Change, *, live: bool | None = None) -> Fork:
     """Part from a fork, before the iteration where it parted itself or a later one; earlier ones part from its parent.
 
-    Raises:
-        DraftscopeError: see `fork`.
+    Raises what `fork` does.
     """
     if parent.kind == "live" or parent.origin.session is None:
         return fork(parent.trace, parent.session, index, change, live=live)
@@ -165,13 +164,9 @@ def fork_again(parent: Fork, index: int, change: Change, *, live: bool | None = 
 def run_fork(replayed: Fork) -> Fork:
     """The same fork, made by the models: a replayed one needs it to go on.
 
-    Raises:
-        SettingsError: there is no session to run it.
+    Raises `SettingsError` where there is no session to run it.
     """
-    if replayed.kind == "live":
-        return replayed
-    origin = replayed.origin
-    return _live(origin.run, origin.session, replayed.at, origin.change)
+    return replayed if replayed.kind == "live" else _made(replayed.origin, replayed.at, live=True)
 
 
 def go_on(
@@ -183,8 +178,7 @@ def go_on(
         iterations: at most so many more; None: to the end.
         proceed: asked after each with the new tokens so far and at most; False stops.
 
-    Raises:
-        SettingsError: the text has ended, or there is no session.
+    Raises `SettingsError` where the text has ended, or there is no session.
     """
     started = time.perf_counter()
     live = run_fork(parted)
@@ -198,14 +192,29 @@ def go_on(
     return replace(live, trace=session.trace(), made_s=time.perf_counter() - started)
 
 
-def _replayed(run: RunTrace, session: "DecodeSession | None", index: int, change: Change) -> Fork:
+def _made(origin: Origin, index: int, live: bool) -> Fork:
     started = time.perf_counter()
-    trace = replay_step(run, session, index, change.method, change.sampling, change.edits)
-    return _fork(run, trace, index, change, "replayed", None, session, started)
+    run, change = origin.run, origin.change
+    parted = _run_live(origin, index) if live else None
+    trace = parted.trace() if live else _replayed(origin, index)
+    texts = {token: text for each in trace.iterations for token, text in each.texts.items()}
+    before = set(edits_at(run.iterations, index))
+    edited = edits_of(edit for edit in change.edits if edit not in before)
+    words = change_words(run, trace), edited.words(lambda token: texts.get(token, f"<{token}>"))
+    return Fork(
+        trace=trace,
+        at=index,
+        words=" · ".join(filter(None, words)) or "nothing changed",
+        kind="live" if live else "replayed",
+        session=parted,
+        made_s=time.perf_counter() - started,
+        origin=origin,
+    )
 
 
-def _live(run: RunTrace, session: "DecodeSession | None", index: int, change: Change) -> Fork:
-    started = time.perf_counter()
+def _run_live(origin: Origin, index: int) -> "DecodeSession":
+    """The session that has made the iteration."""
+    session, change = origin.session, origin.change
     require(
         session is not None, "No models are loaded for this run: load its pair and decode it again, or only replay it."
     )
@@ -217,40 +226,106 @@ def _live(run: RunTrace, session: "DecodeSession | None", index: int, change: Ch
     limits = replace(before.limits, record="full")
     parted = before.fork(method, limits, change.sampling, change.edits, draws_go_on=same_seed)
     parted.step()
-    return _fork(run, parted.trace(), index, change, "live", parted, session, started)
+    return parted
 
 
-def _fork(
-    run: RunTrace,
-    trace: RunTrace,
-    index: int,
-    change: Change,
-    kind: Kind,
-    session: "DecodeSession | None",
-    parent: "DecodeSession | None",
-    started: float,
-) -> Fork:
-    """The fork around its trace."""
-    texts = {token: text for each in trace.iterations for token, text in each.texts.items()}
-    before = set(edits_at(run.iterations, index))
-    edited = edits_of(edit for edit in change.edits if edit not in before).words(
-        lambda token: texts.get(token, f"<{token}>")
+class _CountedRows(KVCache):
+    """Counts rows as a cache does and holds none; `kv` is how those of the recorded iteration were counted."""
+
+    def __init__(self, kv: KVTrace):
+        super().__init__(0, 0)
+        self.length, self._row = kv.rows_before, kv.bytes_per_row
+
+    @property
+    def bytes_per_row(self) -> int:
+        return self._row
+
+
+def _replayed(origin: Origin, index: int) -> RunTrace:
+    """The run up to an iteration, and that iteration made anew from its stored rows.
+
+    The session knows state, draws and tokens exactly; without it they are what the record tells.
+
+    Raises `RowsMissing` where a model was never asked what this needs, or the method has first to be measured with its
+    pair; `SettingsError` where a change that does not fit.
+    """
+    run, session, change = origin.run, origin.session, origin.change
+    rows, method = StoredRows(run, index), change.method
+    rows.require_any()
+    before = session.standing(index) if session else standing_before(run, index)
+    if method is not None:
+        method = filled_in(method, before.method)
+        if empty := [name for name, value in method.drafter.settings().items() if value == ""]:
+            raise RowsMissing(
+                f"{method.label} has first to be measured with its pair: give {' and '.join(empty)} yourself, or "
+                "decode this run again with its pair loaded."
+            )
+    standing = before.changed(method, change.sampling)
+    rows.require_draft(standing.method.draft_head)
+    if session:
+        stops = () if session.limits.ignore_end_of_text else session.pair.vocabulary.stop_ids
+    else:  # a record alone tells only the one that ended it
+        stops = run.output_ids[-1:] if run.totals.stopped == "end_of_text" else ()
+    step = _step(rows, standing, change.edits, stops)
+    vocabulary = session.pair.vocabulary if session else rows
+    trace = write_iteration(step, vocabulary, standing.sampling, "full", full_rows=False)
+    kept = {f"{side}_logits": rows.of_tree(side, trace) for side in ("draft", "target")}
+    trace = replace(trace, times=NO_TIMES, **kept)
+    trace = explain_edits(trace, change.edits, standing.method.verifier, standing.sampling)
+    if session:
+        own_from = session.own_from(index, standing)
+    else:
+        same = (standing.method, standing.sampling) == (before.method, before.sampling)
+        own_from = run.own_from if same else index
+    if step.committed[-1] in stops:
+        stopped = "end_of_text"
+    else:
+        stopped = "length" if len(step.committed) >= rows.room else "unfinished"
+    return _with_iteration(run, standing, trace, own_from, stopped)
+
+
+def _step(rows: StoredRows, standing: Standing, edits: Edits, stops: Container[int]) -> Step:
+    """The iteration as its steps leave it."""
+    recorded, drawn = rows.iteration, len(standing.draws.record)
+    step = Step(recorded.index, recorded.prefix_length, recorded.in_loop, recorded.started_s, recorded.started_s)
+    step.method = standing.method
+    step.target_rows_before = recorded.kv_target.rows_before
+    draft_rows = recorded.kv_draft.rows_before if recorded.kv_draft else 0
+    step.source = StoredSource(rows, standing.sampling.draft_temperature, draft_rows, bool(standing.method.draft_head))
+    step.draft = draft_from(step.source, rows, standing, edits)
+    paths = list(nodes_by_path(step.draft.tree))
+    step.logits = rows.find("target", [paths[node] for node in step.draft.order.tolist()])
+    target = TargetRows(edit_rows(step.logits, step.draft, edits), standing.sampling)
+    step.verification = standing.method.verifier.verify(step.draft, target, standing.draws)
+    path = cut_path(step.draft, step.verification, rows.room, stops)
+    step.committed, step.kept, step.final_kind = path
+    # The movement of both caches as the engine would have made it.
+    target, draft = (_CountedRows(kv) if kv else None for kv in (recorded.kv_target, recorded.kv_draft))
+    step.keep_rows(target, draft, moved=True)
+    _, step.history = standing.method.drafter.observe(step.draft.state, step.outcome())
+    step.draws, step.times = tuple(standing.draws.record[drawn:]), NO_TIMES
+    return step
+
+
+def _with_iteration(run: RunTrace, standing: Standing, trace, own_from: int, stopped: str) -> RunTrace:
+    """The run with this iteration as its last one; what was not measured is 0."""
+    method, earlier = standing.method, tuple(each for each in run.iterations if each.index < trace.index)
+    totals = replace(
+        run.totals,
+        new_tokens=sum(len(each.committed_ids) for each in (*earlier, trace)),
+        prefill_s=run.totals.prefill_s if trace.kv_draft or earlier else 0.0,
+        ttft_s=run.totals.ttft_s if earlier else 0.0,
+        wall_s=trace.started_s,
+        stopped=stopped,
     )
-    return Fork(
-        trace=trace,
-        at=index,
-        words=" · ".join(filter(None, (change_words(run, trace), edited))) or "nothing changed",
-        kind=kind,
-        session=session,
-        made_s=time.perf_counter() - started,
-        origin=Origin(run, parent, change),
+    return replace(
+        run,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        method=method.name,
+        label=method.label,
+        settings=method.settings(),
+        sampling=standing.sampling.trace(),
+        iterations=(*earlier, trace),
+        totals=totals,
+        own_from=own_from,
     )
-
-
-def _check_text(session: "DecodeSession | None", run: RunTrace, index: int) -> None:
-    """Raise `SettingsError` where a session decoded another text than the run before an iteration."""
-    if session is None:
-        return
-    text = (*run.prompt_ids, *(token for each in run.iterations if each.index < index for token in each.committed_ids))
-    same = session.prompt_ids == run.prompt_ids and tuple(session.tokens[: len(text)]) == text
-    require(same, "The session given decoded another text than this run: give the one that decoded it.")

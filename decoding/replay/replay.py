@@ -19,11 +19,13 @@ from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.base import Decision, Verification, VerifiedTree
 
 LONG_LAW = 256  # shorter laws are summed sooner than looked up
+# A law, held so that its identity stays taken, its running sums, and the place of its last token that is not 0.
+KeptSum = tuple[Tensor, np.ndarray, int]
 
 
 def reroll(decision: Decision, seeds: Sequence[int]) -> list[Verification]:
     """Walk the same tree once per seed."""
-    sums: dict[int, _KeptSum] = {}
+    sums: dict[int, KeptSum] = {}
     walks = []
     for seed in seeds:
         pause_point(timed=True)  # a walk is too short for others to have a turn after each
@@ -31,19 +33,10 @@ def reroll(decision: Decision, seeds: Sequence[int]) -> list[Verification]:
     return walks
 
 
-@dataclass(frozen=True)
-class _KeptSum:
-    """Running sums of a law; the law itself is held so that its identity stays taken."""
-
-    law: Tensor
-    sums: np.ndarray
-    last: int
-
-
 class _QuickDraws(GeneratorDraws):
     """The very draws of `GeneratorDraws` for many walks over one tree: running sums of long laws are shared."""
 
-    def __init__(self, seed: int, kept: dict[int, _KeptSum]):
+    def __init__(self, seed: int, kept: dict[int, KeptSum]):
         super().__init__(seed)
         self._kept = kept
 
@@ -53,10 +46,11 @@ class _QuickDraws(GeneratorDraws):
         known = self._kept.get(id(weights))
         if known is None:
             sums = weights.to(exact_dtype(weights.device)).cumsum(-1).cpu().numpy()
-            known = self._kept[id(weights)] = _KeptSum(weights, sums, int(np.searchsorted(sums, sums[-1])))
+            known = self._kept[id(weights)] = weights, sums, int(np.searchsorted(sums, sums[-1]))
+        _, sums, last = known
         self.last_uniform = self._uniforms(1)[0]
-        point = known.sums.dtype.type(self.last_uniform) * known.sums[-1]
-        return min(int(np.searchsorted(known.sums, point, side="right")), known.last)
+        point = sums.dtype.type(self.last_uniform) * sums[-1]
+        return min(int(np.searchsorted(sums, point, side="right")), last)
 
 
 @dataclass(frozen=True)
@@ -111,8 +105,7 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
     Temperature and top-p may differ from the run's: the tree does not depend on them. The draft's temperature may not,
     since the tree was drawn with it.
 
-    Raises:
-        SettingsError: the iteration was recorded without its full rows.
+    Raises `SettingsError` where the iteration was recorded without its full rows.
     """
     if not has_rows(iteration):
         raise SettingsError("The full rows of this iteration were not kept: decode it again to look at its verifiers.")
@@ -131,10 +124,7 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
 
 
 def replay(
-    iteration: IterationTrace,
-    sampling: Sampling,
-    verifiers: Sequence[Verifier] | None = None,
-    rerolls: int = 1000,
+    iteration: IterationTrace, sampling: Sampling, verifiers: Sequence[Verifier] | None = None, rerolls: int = 1000
 ) -> tuple[Replayed, ...]:
     """All verifiers on the same tree: exact expectation, one walk with the sampling's seed, and re-rolled seeds.
 

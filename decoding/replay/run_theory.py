@@ -5,7 +5,7 @@ All of it is computed from stored rows under one sampling; no model is run.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -13,7 +13,6 @@ from torch import Tensor
 from decoding.replay.replay import has_rows, replay, stored_tree
 from decoding.sampling.sampling import Sampling
 from decoding.trace.records import IterationTrace
-from decoding.verifiers.base import VerifiedTree
 from decoding.verifiers.theory import SOLVERS, acceptance_rate, best_acceptance, l1_distance
 
 DRAWS = (1, 2, 4)
@@ -81,17 +80,6 @@ class RunTheory:
     expected: dict[str, Mean]
 
 
-@dataclass
-class _Gathered:
-    """Values on the way to their means."""
-
-    rates: dict[tuple[int, str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
-    best: dict[tuple[int, int], list[float]] = field(default_factory=lambda: defaultdict(list))
-    l1: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    tokens: list[tuple[float, float]] = field(default_factory=list)
-    expected: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-
-
 def run_theory(
     iterations: Sequence[IterationTrace],
     sampling: Sampling,
@@ -105,23 +93,32 @@ def run_theory(
     """
     drafted = [iteration for iteration in iterations if iteration.drafted]
     chosen = [iteration for iteration in drafted if has_rows(iteration)]
-    found = _Gathered()
+    nodes: dict[int, list[dict]] = defaultdict(list)  # by depth, what is computed of each node
+    tokens: dict[int, list[tuple[float, float]]] = defaultdict(list)  # by bin, what draft and target give each token
+    expected: dict[str, list[float]] = defaultdict(list)
     for done, iteration in enumerate(chosen, start=1):
-        _gather(iteration, stored_tree(iteration, sampling), found)
+        tree = stored_tree(iteration, sampling)
+        asked = ~np.isnan(iteration.draft_logits).any(axis=1)
+        for node in (node for node in tree.order if asked[node]):
+            target, draft = tree.target_law(node), tree.draft_law(node)
+            nodes[iteration.nodes[node].depth].append(_of_node(target, draft))
+            ids = [tree.tokens[child] for child in dict.fromkeys(tree.entries[node])]
+            for pair in zip(draft[ids].tolist(), target[ids].tolist(), strict=True):
+                tokens[min(int(pair[0] * BINS), BINS - 1)].append(pair)  # probability 1 belongs to the last bin
         for replayed in replay(iteration, replace(sampling, seed=0), rerolls=0):
             if replayed.refusal is None:
-                found.expected[replayed.verifier.name].append(replayed.expected_tokens)
+                expected[replayed.verifier.name].append(replayed.expected_tokens)
         if not proceed(done, len(chosen)):
             return None
     return RunTheory(
         sampling=sampling,
         trees=len(chosen),
         without_rows=len(drafted) - len(chosen),
-        nodes=sum(map(len, found.l1.values())),
-        tokens=len(found.tokens),
-        depths=tuple(_depth_row(depth, found) for depth in sorted(found.l1)),
-        bins=_bins(found.tokens),
-        expected={name: mean_of(values) for name, values in found.expected.items()},
+        nodes=sum(map(len, nodes.values())),
+        tokens=sum(map(len, tokens.values())),
+        depths=tuple(_depth_row(depth, nodes[depth]) for depth in sorted(nodes)),
+        bins=tuple(_bin(place, tokens[place]) for place in sorted(tokens)),
+        expected={name: mean_of(values) for name, values in expected.items()},
     )
 
 
@@ -131,45 +128,19 @@ def mean_of(values: Sequence[float]) -> Mean:
     return Mean(float(np.mean(values)), spread, len(values))
 
 
-def _gather(iteration: IterationTrace, tree: VerifiedTree, found: _Gathered) -> None:
-    """Values of every node of a tree after which both laws are known."""
-    asked = ~np.isnan(iteration.draft_logits).any(axis=1)
-    for node in tree.order:
-        if asked[node]:
-            target, draft = tree.target_law(node), tree.draft_law(node)
-            _gather_node(iteration.nodes[node].depth, target, draft, found)
-            tokens = [tree.tokens[child] for child in dict.fromkeys(tree.entries[node])]
-            found.tokens.extend(zip(draft[tokens].tolist(), target[tokens].tolist(), strict=True))
+def _of_node(target: Tensor, draft: Tensor) -> dict:
+    """L1 distance, alpha_opt by independent draws, acceptance rates by (solver, independent draws)."""
+    rates = {(name, draws): acceptance_rate(name, target, draft, draws) for name in SOLVERS for draws in DRAWS}
+    best = {draws: best_acceptance(target, draft, draws) for draws in DRAWS}
+    return {"l1": l1_distance(target, draft), **best, **rates}
 
 
-def _gather_node(depth: int, target: Tensor, draft: Tensor, found: _Gathered) -> None:
-    found.l1[depth].append(l1_distance(target, draft))
-    for draws in DRAWS:
-        found.best[depth, draws].append(best_acceptance(target, draft, draws))
-        for name in SOLVERS:
-            found.rates[depth, name, draws].append(acceptance_rate(name, target, draft, draws))
+def _depth_row(depth: int, nodes: Sequence[dict]) -> DepthRow:
+    means = {key: mean_of([node[key] for node in nodes]) for key in nodes[0]}
+    rates = {(name, draws): means[name, draws] for name in SOLVERS for draws in DRAWS}
+    return DepthRow(depth, rates, {draws: means[draws] for draws in DRAWS}, means["l1"])
 
 
-def _depth_row(depth: int, found: _Gathered) -> DepthRow:
-    return DepthRow(
-        depth=depth,
-        rates={(name, draws): mean_of(found.rates[depth, name, draws]) for name in SOLVERS for draws in DRAWS},
-        best={draws: mean_of(found.best[depth, draws]) for draws in DRAWS},
-        l1=mean_of(found.l1[depth]),
-    )
-
-
-def _bins(tokens: Sequence[tuple[float, float]]) -> tuple[ProbabilityBin, ...]:
-    """Drafted tokens by draft probability; a token of probability 1 belongs to the last bin."""
-    members: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for draft, target in tokens:
-        members[min(int(draft * BINS), BINS - 1)].append((draft, target))
-    return tuple(
-        ProbabilityBin(
-            low=place / BINS,
-            high=(place + 1) / BINS,
-            accepted=mean_of([min(1.0, target / draft) if draft > 0 else 0.0 for draft, target in members[place]]),
-            target=mean_of([target for _, target in members[place]]),
-        )
-        for place in sorted(members)
-    )
+def _bin(place: int, tokens: Sequence[tuple[float, float]]) -> ProbabilityBin:
+    accepted = mean_of([min(1.0, target / draft) if draft > 0 else 0.0 for draft, target in tokens])
+    return ProbabilityBin(place / BINS, (place + 1) / BINS, accepted, mean_of([target for _, target in tokens]))

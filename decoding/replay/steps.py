@@ -172,12 +172,10 @@ def _shown_tokens(tokens: list[int], laws: list[TestLaws]) -> list[int]:
 
 def _stage(laws: TestLaws, ids: list[int]) -> LawStage:
     target = tuple(laws.target[ids].tolist())
-    draft = None if laws.draft is None else tuple(laws.draft[ids].tolist())
+    target_rest = max(0.0, float(laws.target.sum()) - sum(target))
+    if laws.draft is None:
+        return LawStage(laws.rejected, laws.tested, target, None, target_rest, None)
+    draft = tuple(laws.draft[ids].tolist())
     return LawStage(
-        rejected=laws.rejected,
-        tested=laws.tested,
-        target=target,
-        draft=draft,
-        target_rest=max(0.0, float(laws.target.sum()) - sum(target)),
-        draft_rest=None if draft is None else max(0.0, float(laws.draft.sum()) - sum(draft)),
+        laws.rejected, laws.tested, target, draft, target_rest, max(0.0, float(laws.draft.sum()) - sum(draft))
     )

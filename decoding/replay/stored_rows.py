@@ -1,22 +1,34 @@
-"""The rows of a recorded run as a source of probabilities: other methods draft from them without any model."""
+"""Draft probabilities of a recorded run: its stored rows answer other methods without any model, or its draft does.
 
-from collections.abc import Iterable, Iterator, Sequence
+known = stored_laws(run, index)          # from the rows that the run has kept
+known = model_laws(pair, run, index)     # from the draft model
+draft = drafter.draft(state, known.source(), root_token, draws)
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decoding.common.errors import DraftscopeError
-from decoding.replay.stored_state import iteration_at
+from decoding.common.errors import DraftscopeError, require
+from decoding.device.iteration import NoSource
+from decoding.engines.clock import PhaseClock
+from decoding.replay.stored_state import iteration_at, method_of
+from decoding.session.cached_models import CachedModels
 from decoding.session.iteration import Standing, edit_draft
 from decoding.trace.edits import Edits, Path
 from decoding.trace.records import IterationTrace, RunTrace, node_paths
 from decoding.tree.draft import Draft, TokenTree, TreePaths, in_order
 
+if TYPE_CHECKING:
+    from decoding.models.pair import Pair
+
 Side = Literal["draft", "target"]
 Place = tuple[np.ndarray, int]  # raw logits of an iteration, and a row of them
+MOST_ASKED = 1024  # rows that a draft's cache has to hold beside its text
 
 
 class RowsMissing(DraftscopeError):  # noqa: N818 - it says what is the case
@@ -28,8 +40,7 @@ class StoredRows:
 
     A row belongs to a text, so rows of other iterations answer as well where they stand along the same text.
 
-    Raises:
-        SettingsError: the run has no such iteration.
+    Raises `SettingsError` where the run has no such iteration.
     """
 
     def __init__(self, run: RunTrace, index: int):
@@ -72,8 +83,7 @@ class StoredRows:
     def find(self, side: Side, paths: Sequence[Path]) -> Tensor:
         """The rows after some paths, `[num_paths, vocab_size]` in float32.
 
-        Raises:
-            RowsMissing: one of them is not stored.
+        Raises `RowsMissing` where one of them is not stored.
         """
         return torch.from_numpy(np.stack([logits[row] for logits, row in self._places(side, paths)]))
 
@@ -82,12 +92,11 @@ class StoredRows:
 
         A tree with the same nodes shares the recorded rows: filling as much memory anew takes longer than all the rest.
 
-        Raises:
-            RowsMissing: one of them is not stored.
+        Raises `RowsMissing` where one of them is not stored.
         """
         wanted, own = dict(_nodes_with_rows(made, side)), self._own[side]
         if len(made.nodes) == len(self.iteration.nodes) and wanted == {path: row for path, (_, row) in own.items()}:
-            recorded = _logits(self.iteration, side)
+            recorded = getattr(self.iteration, f"{side}_logits")
             if recorded is not None:
                 return recorded
         table = np.full((len(made.nodes), self.iteration.target_logits.shape[1]), np.nan, dtype=np.float32)
@@ -100,10 +109,6 @@ class StoredRows:
         return self._texts.get(token_id, f"<{token_id}>")
 
     @cached_property
-    def _text(self) -> tuple[int, ...]:
-        return (*self.run.prompt_ids, *self.run.output_ids)
-
-    @cached_property
     def _texts(self) -> dict[int, str]:
         texts = dict(zip(self.run.prompt_ids, self.run.prompt_texts, strict=True))
         for iteration in self.run.iterations:
@@ -114,13 +119,13 @@ class StoredRows:
     def _others(self) -> dict[Side, dict[Path, Place]]:
         """Rows of the iterations whose text passes through this root, near enough to have any."""
         found: dict[Side, dict[Path, Place]] = {"draft": {}, "target": {}}
-        here = self.iteration.prefix_length
+        here, text = self.iteration.prefix_length, (*self.run.prompt_ids, *self.run.output_ids)
         for other in self.run.iterations:
             there = other.prefix_length
             deepest = max((node.depth for node in other.nodes), default=0)
             if other.index == self.iteration.index or here - there > deepest:
                 continue
-            between = self._text[min(here, there) : max(here, there)]
+            between = text[min(here, there) : max(here, there)]
             for side, known in found.items():
                 if side == "draft" and (self.iteration.draft_head or other.draft_head):
                     continue  # a head's answer rests on features, which for the same text differ by iteration
@@ -136,28 +141,19 @@ class StoredRows:
         for path in paths:
             place = own.get(path) or self._others[side].get(path)
             if place is None:
-                raise self._missing(side, path)
+                after = " ".join(repr(self.text(token)) for token in path) or "the root"
+                raise RowsMissing(  # iterations counted as the screen does
+                    f"The {side} was never asked what follows {after} in iteration {self.iteration.index + 1}, and "
+                    "only the models can tell: decode this run again with its pair loaded."
+                )
             yield place
-
-    def _missing(self, side: Side, path: Path) -> RowsMissing:
-        number = self.iteration.index + 1  # counted as the screen does
-        after = " ".join(repr(self.text(token)) for token in path) or "the root"
-        model = "draft" if side == "draft" else "target"
-        return RowsMissing(
-            f"The {model} was never asked what follows {after} in iteration {number}, and only the models can tell: "
-            "decode this run again with its pair loaded."
-        )
 
 
 def _rows_of(iteration: IterationTrace, side: Side) -> Iterator[tuple[Path, Place]]:
     """The rows that an iteration has kept of one model, by path from its own root."""
-    logits = _logits(iteration, side)
+    logits = getattr(iteration, f"{side}_logits")
     if logits is not None:
         yield from ((path, (logits, node)) for path, node in _nodes_with_rows(iteration, side))
-
-
-def _logits(iteration: IterationTrace, side: Side) -> np.ndarray | None:
-    return iteration.draft_logits if side == "draft" else iteration.target_logits
 
 
 def _nodes_with_rows(iteration: IterationTrace, side: Side) -> Iterator[tuple[Path, int]]:
@@ -167,7 +163,23 @@ def _nodes_with_rows(iteration: IterationTrace, side: Side) -> Iterator[tuple[Pa
             yield path, node.node_id
 
 
-class StoredSource:
+class PathSource:
+    """Answers a drafter about one tree by the paths of its nodes.
+
+    Args:
+        find: probabilities `[num_paths, vocab_size]` after some paths; `RowsMissing` where one is not known.
+    """
+
+    def __init__(self, find: Callable[[Sequence[Path]], Tensor], depth_limit: int):
+        self.depth_limit = depth_limit
+        self._find, self._paths = find, TreePaths()
+
+    def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
+        """Draft probabilities after `nodes`, `[len(nodes), vocab_size]`; `RowsMissing` where a row is not known."""
+        return self._find(self._paths.of(tree, nodes))
+
+
+class StoredSource(NoSource):
     """Answers drafters from stored rows as `ModelSource` answers from the model.
 
     Args:
@@ -176,11 +188,7 @@ class StoredSource:
     """
 
     def __init__(self, rows: StoredRows, temperature: float = 1.0, rows_before: int = 0, head: bool = False):
-        self.depth_limit = 0 if head and rows.iteration.prefix_length == 1 else rows.depth_limit
-        self.forwards = 0
-        self.row_nodes: list[int] = []
-        self.logits: list[Tensor] = []
-        self.rows_before = rows_before
+        super().__init__(0 if head and rows.iteration.prefix_length == 1 else rows.depth_limit, rows_before)
         self._rows, self._temperature, self._paths = rows, temperature, TreePaths()
         self._pending = rows.iteration.prefix_length - rows_before - head
 
@@ -192,11 +200,7 @@ class StoredSource:
         )
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
-        """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`.
-
-        Raises:
-            RowsMissing: a row is not stored.
-        """
+        """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size]`; `RowsMissing` where not stored."""
         logits = self._rows.find("draft", self._paths.of(tree, nodes))
         if not self.forwards:
             self.row_nodes = [-1] * (self._pending - 1)
@@ -209,11 +213,82 @@ class StoredSource:
 def draft_from(source: StoredSource, rows: StoredRows, standing: Standing, edits: Edits) -> Draft:
     """Draft from stored rows and carry the edits out.
 
-    Raises:
-        RowsMissing: the draft was never asked what this method wants to know.
-        SettingsError: an edit does not fit the tree.
+    Raises `RowsMissing` where the draft was never asked what this method wants to know; `SettingsError` where an edit
+    does not fit the tree.
     """
     rows.require_any()
     draft = standing.method.drafter.draft(standing.state, source, rows.root_token, standing.draws)
     draft = edit_draft(draft, source, edits, rows.text) if edits else draft
     return in_order(draft, standing.method.node_order)
+
+
+class AskedTooMuch(RowsMissing):
+    """A search has asked the draft about as many nodes as its cache has room for."""
+
+
+class RememberedLaws:
+    """The draft's laws by token path from one root, each asked for once however many trees want it.
+
+    Args:
+        ask: probabilities `[num_paths, vocab_size]` after some paths; parents are asked about before their children.
+        depth_limit: no node may be deeper.
+    """
+
+    def __init__(self, ask: Callable[[Sequence[Path]], Tensor], depth_limit: int):
+        self.depth_limit = depth_limit
+        self._ask, self._laws = ask, {}
+
+    def source(self) -> PathSource:
+        """A source for one tree."""
+        return PathSource(self.find, self.depth_limit)
+
+    def find(self, paths: Sequence[Path]) -> Tensor:
+        """Probabilities after some paths, `[num_paths, vocab_size]`; `RowsMissing` where nobody can tell."""
+        asked = [path for path in paths if path not in self._laws]
+        if asked:
+            self._laws.update(zip(asked, self._ask(asked), strict=True))
+        return torch.stack([self._laws[path] for path in paths])
+
+
+def stored_laws(run: RunTrace, index: int) -> RememberedLaws:
+    """The draft's laws that a run has kept; raises `SettingsError` where the run has no such iteration."""
+    rows, temperature = StoredRows(run, index), run.sampling.draft_temperature
+    return RememberedLaws(lambda paths: torch.softmax(rows.find("draft", paths) / temperature, -1), rows.depth_limit)
+
+
+def model_laws(pair: "Pair", run: RunTrace, index: int) -> RememberedLaws:
+    """The laws of the run's draft, a model or a head, as it tells them; it reads the text before the iteration first.
+
+    Raises `SettingsError` where the run has no such iteration, or another pair decoded it; `PairError` where the head
+    that drafted is damaged.
+    """
+    require(
+        pair.info.name == run.pair.name and not pair.draft.released,
+        f"{run.pair.name} decoded this run and is not in memory: load it to ask its draft.",
+    )
+    iteration = iteration_at(run, index)
+    text = [*run.prompt_ids, *run.output_ids][: iteration.prefix_length]
+    depth_limit = run.max_new_tokens - (iteration.prefix_length - len(run.prompt_ids)) - 1
+    pair = method_of(run).drafting(pair)
+    models = CachedModels(pair, len(text), uses_draft=True)
+    models.draft_cache = pair.drafting.engine.new_cache(len(text) + MOST_ASKED)
+    clock, temperature = PhaseClock(pair.drafting.device), run.sampling.draft_temperature
+    if pair.head is not None:  # a draft model reads the text when it is first asked
+        with torch.inference_mode():
+            models.prefill(text)
+    source = models.source(text, depth_limit, clock, temperature)
+    asked = TokenTree(text[-1])  # it holds every path ever asked about
+    ids: dict[Path, int] = {(): 0}
+
+    def ask(paths: Sequence[Path]) -> Tensor:
+        if asked.size + len(paths) > MOST_ASKED:
+            raise AskedTooMuch(f"The draft was asked about {MOST_ASKED:,} nodes already: no more rows are kept for it.")
+        new = [path for path in paths if path]
+        if new:
+            parents = np.array([ids[path[:-1]] for path in new])
+            places = asked.append(parents, np.array([path[-1] for path in new]), np.ones(len(new)))
+            ids.update(zip(new, places.tolist(), strict=True))
+        with torch.inference_mode():
+            return source.expand(asked, np.array([ids[path] for path in paths]))
+
+    return RememberedLaws(ask, source.depth_limit)

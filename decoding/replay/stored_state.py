@@ -14,11 +14,7 @@ from decoding.trace.records import IterationTrace, RunTrace
 
 
 def iteration_at(run: RunTrace, index: int) -> IterationTrace:
-    """The iteration of a run with this index.
-
-    Raises:
-        SettingsError: there is none.
-    """
+    """The iteration of a run with this index; raises `SettingsError` where there is none."""
     found = next((each for each in run.iterations if each.index == index), None)
     if found is None:
         known = [each.index + 1 for each in run.iterations]  # counted as the screen does
@@ -30,8 +26,7 @@ def iteration_at(run: RunTrace, index: int) -> IterationTrace:
 def method_of(run: RunTrace) -> Method:
     """The method of a run with its settings, the measured ones included.
 
-    Raises:
-        SettingsError: this program does not know it.
+    Raises `SettingsError` where this program does not know it.
     """
     if run.method not in METHODS:
         raise SettingsError(f"This program has no method {run.method!r}: choose one of {', '.join(METHODS)}.")
@@ -90,23 +85,14 @@ def filled_in(method: Method, known: Method) -> Method:
     """
     if type(method.drafter) is not type(known.drafter):
         return method
-    if method.draft_head != known.draft_head:
-        return _unmeasured(method, known)
-    measured = {
-        name: value
-        for name, value in known.drafter.settings().items()
-        if isinstance(value, str) and value and method.drafter.settings()[name] == ""
-    }
-    return replace(method, drafter=method.drafter.with_settings(**measured)) if measured else method
-
-
-def _unmeasured(method: Method, known: Method) -> Method:
-    """The method without what was measured for another one: settings that are empty at first, and now as in that."""
-    first, other = type(method.drafter)().settings(), known.drafter.settings()
-    taken = {
-        name: "" for name, value in method.drafter.settings().items() if first.get(name) == "" and value == other[name]
-    }
-    return replace(method, drafter=method.drafter.with_settings(**taken))
+    own, other = method.drafter.settings(), known.drafter.settings()
+    if method.draft_head != known.draft_head:  # what is empty at first, and now as in the other one, was measured
+        first = type(method.drafter)().settings()
+        changes = {name: "" for name in own if first.get(name) == "" and own[name] == other[name]}
+    else:
+        texts = {name: value for name, value in other.items() if isinstance(value, str)}
+        changes = {name: value for name, value in texts.items() if value and own[name] == ""}
+    return replace(method, drafter=method.drafter.with_settings(**changes)) if changes else method
 
 
 def standing_before(run: RunTrace, index: int) -> Standing:
@@ -124,8 +110,7 @@ def draws_before(run: RunTrace, index: int) -> GeneratorDraws:
 
     A fork with another seed begins its draws anew, so the recorded numbers decide from which iteration on to count.
 
-    Raises:
-        SettingsError: there is no such iteration, or its numbers are not those of the run's seed.
+    Raises `SettingsError` where there is no such iteration, or its numbers are not those of the run's seed.
     """
     first, recorded = GeneratorDraws(run.sampling.seed), iteration_at(run, index).draws
     counts = [len(each.draws) for each in reversed(run.iterations) if each.index < index]
@@ -150,17 +135,13 @@ def _of_parent(run: RunTrace, index: int) -> str:
 
 def state_before(run: RunTrace, index: int, method: Method) -> Any:
     """The state of the drafter of the run's own method before an iteration, as its record tells."""
-    drafter = method.drafter
-    state = drafter.start(list(run.prompt_ids))
-    for iteration in _own_iterations(run, index, method):
-        state = drafter.resumed(state, iteration)
-    return state
-
-
-def _own_iterations(run: RunTrace, index: int, method: Method) -> list[IterationTrace]:
-    """The iterations before `index` that the run's drafter made: those of a fork's parent may be another's."""
+    # The iterations of a fork's parent may be another drafter's.
     before = reversed([each for each in run.iterations if each.index < index])
-    return [*takewhile(lambda iteration: _made_by(method, iteration), before)][::-1]
+    own = [*takewhile(lambda iteration: _made_by(method, iteration), before)]
+    state = method.drafter.start(list(run.prompt_ids))
+    for iteration in reversed(own):
+        state = method.drafter.resumed(state, iteration)
+    return state
 
 
 def _made_by(method: Method, iteration: IterationTrace) -> bool:

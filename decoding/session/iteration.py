@@ -256,8 +256,8 @@ class Iteration:
             clock.mark("select")
 
         # Step 4: commit, cut at end of text, and bring both caches to every committed token but the last one.
-        cut = cut_path(step.draft, step.verification, self.room, self.stops)
-        step.committed, step.kept, step.final_kind = cut.committed, cut.kept, cut.final_kind
+        path = cut_path(step.draft, step.verification, self.room, self.stops)
+        step.committed, step.kept, step.final_kind = path
         self.tokens.extend(step.committed)
         step.keep_rows(self.models.target_cache, self.models.draft_cache, moved)
         if (features := self.models.features) is not None:

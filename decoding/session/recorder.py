@@ -241,7 +241,7 @@ def _nodes(
     first_path = step.method.verifier.tests_first_path
     verdicts = Verdicts(verification.steps, flat, verification.accepted, step.kept, left_out, first_path)
     breadths = step.method.drafter.breadths(draft)
-    columns = {name: getattr(tree, name).tolist() for name, _ in tree._COLUMNS}  # plain numbers: each is read once
+    columns = {name: getattr(tree, name).tolist() for name in tree.COLUMNS}  # plain numbers: each is read once
     child_probs, tested, best_ids = child_probs.tolist(), tested.tolist(), best_ids.tolist()
     best_probs, passes = best_probs.tolist(), verification.acceptance_probability.tolist()
     nodes = []

@@ -69,12 +69,12 @@ def save_run(run: RunTrace, target: str | Path | BinaryIO, *, overwrite: bool = 
         check_run(from_json(RunTrace, msgspec.json.decode(text)["run"], arrays.get))
     except (RecordError, TypeError, ValueError, msgspec.DecodeError) as error:
         raise TraceFileError(f"This run cannot be saved because its record is wrong ({error}): run it again.") from None
-    too_many = len(text) > MAX_JSON_BYTES or _num_values(text) > MAX_VALUES
-    if too_many or len(text) + arrays.num_bytes > MAX_BYTES:
-        size = (len(text) + arrays.num_bytes) // 2**20
+    num_bytes = len(text) + arrays.num_bytes
+    if len(text) > MAX_JSON_BYTES or _num_values(text) > MAX_VALUES or num_bytes > MAX_BYTES:
         limit = f"{MAX_JSON_BYTES // 2**20} MB or {MAX_VALUES:,} values of records and {MAX_BYTES // 2**20} MB in all"
+        size = f"{num_bytes // 2**20} MB"
         raise TraceFileError(
-            f"This run takes {size} MB and a file holds {limit}: record fewer tokens or without full rows."
+            f"This run takes {size} and a file holds {limit}: record fewer tokens or without full rows."
         )
     if not isinstance(target, str | Path):
         _write_zip(target, text, arrays)
@@ -105,7 +105,7 @@ def load_run(source: str | Path | BinaryIO, *, max_bytes: int = MAX_BYTES) -> Ru
 
 def _write_zip(file: BinaryIO, text: bytes, arrays: ArraysToWrite) -> None:
     entries = {RUN_ENTRY: lambda: iter([text])}
-    entries |= {f"arrays/{name}.npy": partial(arrays.pieces, name) for name in arrays.names}
+    entries |= {f"arrays/{name}.npy": partial(arrays.pieces, name) for name in arrays.parts}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
         for name, pieces in entries.items():
             info = zipfile.ZipInfo(name)  # without a date: the same run gives the same file
@@ -140,7 +140,10 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
             raise TraceFileError(NOT_A_RUN)
         _check_sizes(archive.infolist(), file.seek(0, io.SEEK_END), max_bytes)
         _check_ratio(entries[RUN_ENTRY], FREE_BYTES)
-        document = _read_document(archive, entries.pop(RUN_ENTRY))
+        text = _read_entry(archive, entries.pop(RUN_ENTRY), MAX_JSON_BYTES)
+        if _num_values(text) > MAX_VALUES:
+            raise RecordError(f"{RUN_ENTRY} holds more values than a run has")
+        document = msgspec.json.decode(text)
         version = _version(document)
         for info in entries.values():
             _check_ratio(info, FREE_BYTES if version == FORMAT_VERSION else OLD_FREE_BYTES)
@@ -158,14 +161,6 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
             run = replace(run, format_version=FORMAT_VERSION)
         check_run(run)
         return run if version == FORMAT_VERSION else upgraded(run)
-
-
-def _read_document(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
-    """The JSON of a file; one that unpacks to far more text or values than a run has is not read."""
-    text = _read_entry(archive, info, MAX_JSON_BYTES)
-    if _num_values(text) > MAX_VALUES:
-        raise RecordError(f"{RUN_ENTRY} holds more values than a run has")
-    return msgspec.json.decode(text)
 
 
 def _num_values(text: bytes) -> int:

@@ -101,11 +101,12 @@ def _write(kind: Any, value: Any, put: Put, name: str) -> Any:
 def _form(kind: Any) -> tuple[Any, Make | None]:
     """The type that a field has in JSON, and what makes its value of that; None where it is its value already."""
     row = _row_of(kind)
-    if row is not None:
+    if row is not None or is_dataclass(kind):
+        makes = {name: (field, _form(each)[1]) for name, (field, each) in _fields(row or kind).items()}
+        if row is None:
+            return _struct(kind, lambda form: form), partial(_record, kind, makes)
         bounds = get_args(kind)[1:] if get_origin(kind) is Annotated else (Meta(),)
-        return _struct(row, lambda form: Annotated[(list[form], *bounds)]), partial(_table, row, _makes(row))
-    if is_dataclass(kind):
-        return _struct(kind, lambda form: form), partial(_record, kind, _makes(kind))
+        return _struct(row, lambda form: Annotated[(list[form], *bounds)]), partial(_table, row, makes)
     if kind is np.ndarray:
         return tuple[str, int, int], lambda reference, get: get(reference)
     if NoneType in get_args(kind):
@@ -122,10 +123,6 @@ def _struct(record_type: type, wrapped: Callable[[Any], Any]) -> type:
         required = field.default is MISSING and field.default_factory is MISSING
         listed.append((name, form) if required else (name, form | UnsetType, UNSET))
     return msgspec.defstruct(record_type.__name__, listed, kw_only=True, forbid_unknown_fields=True)
-
-
-def _makes(record_type: type) -> dict[str, tuple[Field, Make | None]]:
-    return {name: (field, _form(kind)[1]) for name, (field, kind) in _fields(record_type).items()}
 
 
 def _record(record_type: type, makes: dict[str, tuple[Field, Make | None]], read: Any, get: Get) -> Any:
@@ -172,19 +169,23 @@ HEADER = re.compile(
 
 
 class ArraysToWrite:
-    """Arrays on their way into a file: those of one field, type and row shape share an entry, one after the other."""
+    """Arrays on their way into a file: those of one field, type and row shape share an entry, one after the other.
+
+    Attributes:
+        parts: by entry, the arrays that it holds by their first row and the row after their last.
+    """
 
     def __init__(self) -> None:
         self._names: dict[tuple[Any, ...], str] = {}
-        self._parts: dict[str, dict[tuple[int, int], np.ndarray]] = {}
+        self.parts: dict[str, dict[tuple[int, int], np.ndarray]] = {}
 
     def put(self, field: str, array: np.ndarray) -> list[Any]:
         """Keep an array; returns [entry, first row, row after the last]."""
         if not 1 <= array.ndim <= MAX_DIMENSIONS or array.dtype.newbyteorder("<").str not in DTYPES:
             raise RecordError(f"is an array of {array.dtype} that no file can hold", field)
-        same_field = sum(name.startswith(f"{field}.") for name in self._parts)
+        same_field = sum(name.startswith(f"{field}.") for name in self.parts)
         name = self._names.setdefault((field, array.dtype.str, array.shape[1:]), f"{field}.{same_field}")
-        parts = self._parts.setdefault(name, {})
+        parts = self.parts.setdefault(name, {})
         start = next(reversed(parts))[1] if parts else 0
         parts[start, start + len(array)] = array
         return [name, start, start + len(array)]
@@ -192,21 +193,16 @@ class ArraysToWrite:
     def get(self, reference: Any) -> np.ndarray:
         """The array that `put` gave this reference for."""
         name, start, stop = reference
-        return self._parts[name][start, stop]
-
-    @property
-    def names(self) -> list[str]:
-        """Entries to write."""
-        return list(self._parts)
+        return self.parts[name][start, stop]
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(part.nbytes for parts in self._parts.values() for part in parts.values())
+        return sum(part.nbytes for parts in self.parts.values() for part in parts.values())
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """One entry in numpy's format, piece by piece, without joining the parts in memory."""
-        parts = list(self._parts[name].values())
+        parts = list(self.parts[name].values())
         shape = (sum(map(len, parts)), *parts[0].shape[1:])
         dtype, header = parts[0].dtype.newbyteorder("<"), io.BytesIO()
         np.lib.format.write_array_header_1_0(header, {"descr": dtype.str, "fortran_order": False, "shape": shape})

@@ -25,8 +25,7 @@ class Edits:
         accept: as if the target gave this token, and each before it, probability 1 at its parent.
         reject: as if the target gave this token probability 0 at its parent.
 
-    Raises:
-        SettingsError: a path is empty, or two edits contradict each other.
+    Raises `SettingsError` where a path is empty, or two edits contradict each other.
     """
 
     force_in: tuple[Path, ...] = ()
@@ -80,8 +79,7 @@ class Edits:
 def edits_of(forced: Iterable[tuple[str, Path]]) -> Edits:
     """The edits of these kinds and paths, each once however often it is named.
 
-    Raises:
-        SettingsError: they contradict each other.
+    Raises `SettingsError` where they contradict each other.
     """
     named = dict.fromkeys(forced)
     return Edits(**{kind: tuple(path for of, path in named if of == kind) for kind in WORDS})

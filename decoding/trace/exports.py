@@ -43,7 +43,16 @@ def iterations_csv(run: RunTrace) -> str:
     header = [*COUNTS, "accepted", "committed", "committed_text", "final_text", *TIMES]
     header += [f"{model}_{name}" for model in ("target", "draft") for name in CACHE]
     header += ["history_mean", "history_decision", "settings"]
-    return csv_table(header, map(_iteration_row, run.iterations))
+    rows = []
+    for it in run.iterations:
+        row: list[object] = [getattr(it, name) for name in COUNTS]
+        row += [len(it.accepted), len(it.committed_ids), "".join(it.committed_texts), it.final_text]
+        row += [getattr(it.times, name) for name in TIMES]
+        for cache in (it.kv_target, it.kv_draft):
+            row += [None if cache is None else getattr(cache, name) for name in CACHE]
+        row += [None, None] if it.history is None else [it.history.mean, it.history.decision]
+        rows.append([*row, "; ".join(f"{name}={value}" for name, value in it.settings.items())])
+    return csv_table(header, rows)
 
 
 def safe_cell(value: object) -> object:
@@ -53,16 +62,6 @@ def safe_cell(value: object) -> object:
     if isinstance(value, str) and value.startswith(FORMULA_STARTS) and not NUMBER.fullmatch(value):
         return f"'{value}"
     return value
-
-
-def _iteration_row(it: IterationTrace) -> list[object]:
-    row: list[object] = [getattr(it, name) for name in COUNTS]
-    row += [len(it.accepted), len(it.committed_ids), "".join(it.committed_texts), it.final_text]
-    row += [getattr(it.times, name) for name in TIMES]
-    for cache in (it.kv_target, it.kv_draft):
-        row += [None if cache is None else getattr(cache, name) for name in CACHE]
-    row += [None, None] if it.history is None else [it.history.mean, it.history.decision]
-    return [*row, "; ".join(f"{name}={value}" for name, value in it.settings.items())]
 
 
 def csv_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -75,7 +74,20 @@ def csv_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def perfetto_json(runs: Sequence[RunTrace]) -> str:
     """The trace of some runs, each of them a process of its own, as the text of a `.json` file."""
-    events = [event for pid, run in enumerate(runs, start=1) for event in _events(pid, run)]
+    events = []
+    for pid, run in enumerate(runs, start=1):
+        process = f"{run.label} · {run.pair.name} · {run.pair.target.device}"
+        threads = (0, "process_name", process), (THREAD, "thread_name", "iterations, phases, draft levels")
+        for tid, kind, name in threads:
+            events.append({"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": {"name": name}})
+        took_s = run.totals.prefill_s
+        if run.iterations and 0 < took_s <= run.iterations[0].started_s:
+            start_s, told = run.iterations[0].started_s - took_s, {"prompt_tokens": len(run.prompt_ids)}
+            events.append(_slice(pid, "prefill", "prefill", start_s, took_s, told))
+        total = 0
+        for iteration in run.iterations:
+            total += len(iteration.committed_ids)
+            events += _iteration(pid, iteration, total)
     note = "durations are measured; phases are laid end to end inside their iteration"
     if not all(run.timed for run in runs):
         note += "; iterations of 0 seconds were replayed from stored rows and not measured"
@@ -83,53 +95,39 @@ def perfetto_json(runs: Sequence[RunTrace]) -> str:
     return json.dumps(document, allow_nan=False)
 
 
-def _events(pid: int, run: RunTrace) -> Iterator[Event]:
-    yield _name(pid, 0, "process_name", f"{run.label} · {run.pair.name} · {run.pair.target.device}")
-    yield _name(pid, THREAD, "thread_name", "iterations, phases, draft levels")
-    if run.iterations and 0 < run.totals.prefill_s <= run.iterations[0].started_s:
-        start_s = run.iterations[0].started_s - run.totals.prefill_s
-        yield _slice(pid, "prefill", "prefill", start_s, run.totals.prefill_s, {"prompt_tokens": len(run.prompt_ids)})
-    total = 0
-    for iteration in run.iterations:
-        yield from _iteration(pid, iteration)
-        total += len(iteration.committed_ids)
-        at_s = iteration.ended_s
-        yield _counter(pid, "accepted tokens", at_s, {"accepted": len(iteration.accepted)})
-        yield _counter(pid, "tokens of the output", at_s, {"tokens": total})
-        rows = iteration.kv_target.rows_before + len(iteration.kv_target.kept_from)
-        yield _counter(pid, "target cache rows", at_s, {"rows": rows})
-
-
-def _iteration(pid: int, iteration: IterationTrace) -> Iterator[Event]:
-    """The iteration, its phases inside it, the draft's forwards inside the draft."""
-    times = iteration.times
+def _iteration(pid: int, iteration: IterationTrace, tokens: int) -> Iterator[Event]:
+    """The iteration, its phases inside it, the draft's forwards inside the draft; then what the counters show."""
     seconds = iteration.phase_s
-    claimed_s = sum(seconds.values())
     told = {
         "drafted": iteration.drafted, "verified": iteration.verified, "accepted": len(iteration.accepted),
         "final": iteration.final_kind, "committed": "".join(iteration.committed_texts),
     }  # fmt: skip
     if not iteration.timed:
         told["time"] = "not measured: replayed from stored rows"
-    took_s = max(iteration.ended_s - iteration.started_s, claimed_s)  # rounding must not let a phase stick out
+    took_s = max(iteration.ended_s - iteration.started_s, sum(seconds.values()))  # rounding lets no phase stick out
     yield _slice(pid, f"iteration {iteration.index + 1}", "iteration", iteration.started_s, took_s, told)
     at_s = iteration.started_s
     for phase in PHASES:
         phase_s = seconds[phase]
+        end_s = at_s + phase_s
         if phase_s > 0:
             yield _slice(pid, phase, "phase", at_s, phase_s, {})
         if phase == "draft":
-            yield from _levels(pid, at_s, phase_s, times.draft_levels_s)
-        at_s += phase_s
-
-
-def _levels(pid: int, start_s: float, draft_s: float, levels_s: Sequence[float]) -> Iterator[Event]:
-    end_s = start_s + draft_s
-    for level, level_s in enumerate(levels_s, start=1):
-        took_s = min(level_s, end_s - start_s)
-        if took_s > 0:
-            yield _slice(pid, f"draft forward {level}", "draft forward", start_s, took_s, {})
-        start_s += level_s
+            start_s = at_s
+            for level, level_s in enumerate(iteration.times.draft_levels_s, start=1):
+                took_s = min(level_s, end_s - start_s)
+                if took_s > 0:
+                    yield _slice(pid, f"draft forward {level}", "draft forward", start_s, took_s, {})
+                start_s += level_s
+        at_s = end_s
+    counters = {
+        "accepted tokens": {"accepted": len(iteration.accepted)},
+        "tokens of the output": {"tokens": tokens},
+        "target cache rows": {"rows": iteration.kv_target.rows_before + len(iteration.kv_target.kept_from)},
+    }
+    for name, values in counters.items():
+        at_us = _microseconds(iteration.ended_s)
+        yield {"ph": "C", "name": name, "cat": "counts", "pid": pid, "ts": at_us, "args": values}
 
 
 def _slice(pid: int, name: str, category: str, start_s: float, took_s: float, told: dict[str, Any]) -> Event:
@@ -138,14 +136,6 @@ def _slice(pid: int, name: str, category: str, start_s: float, took_s: float, to
         "ts": _microseconds(start_s), "dur": round(_microseconds(start_s + took_s) - _microseconds(start_s), 3),
         "args": told,
     }  # fmt: skip
-
-
-def _counter(pid: int, name: str, at_s: float, values: dict[str, int]) -> Event:
-    return {"ph": "C", "name": name, "cat": "counts", "pid": pid, "ts": _microseconds(at_s), "args": values}
-
-
-def _name(pid: int, tid: int, kind: str, name: str) -> Event:
-    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": {"name": name}}
 
 
 def _microseconds(seconds: float) -> float:

@@ -10,9 +10,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import median
 
-from decoding.trace.records import PHASES, IterationTrace, RunTrace
+from decoding.trace.records import PHASES, RunTrace
 
 
 @dataclass(frozen=True)
@@ -52,28 +53,19 @@ class RunMetrics:
     tpot_s: float | None
     iterations: int
     tokens_per_iteration: float
-    drafted: int | None
-    verified: int | None
-    accepted: int | None
     accepted_mean: float | None
     acceptance_drafted: float | None
     acceptance_verified: float | None
-    accepted_lengths: tuple[int, ...] | None
-    draft_forwards: int | None
-    draft_passes_s: float | None
-    target_passes: int | None
-    phase_s: dict[str, float] | None
-    peak_memory_bytes: int | None
     timeline: Timeline
-
-
-def timeline_of(iterations: Sequence[IterationTrace]) -> Timeline:
-    """When the tokens of a run appeared."""
-    tokens, total = [], 0
-    for iteration in iterations:
-        total += len(iteration.committed_ids)
-        tokens.append(total)
-    return Timeline(tuple(iteration.ended_s for iteration in iterations), tuple(tokens))
+    peak_memory_bytes: int | None
+    drafted: int | None = None
+    verified: int | None = None
+    accepted: int | None = None
+    accepted_lengths: tuple[int, ...] | None = None
+    draft_forwards: int | None = None
+    draft_passes_s: float | None = None
+    target_passes: int | None = None
+    phase_s: dict[str, float] | None = None
 
 
 def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | None:
@@ -81,15 +73,18 @@ def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | 
 
     Returns None if no iteration is left.
     """
-    timeline = timeline_of(run.iterations)
+    reached = tuple(accumulate(len(iteration.committed_ids) for iteration in run.iterations))
+    timeline = Timeline(tuple(iteration.ended_s for iteration in run.iterations), reached)
     if until_tokens is not None:
         timeline = timeline.until(until_tokens)
     iterations = run.iterations[: len(timeline.tokens)]
     if not iterations:
         return None
-    drafts = run.settings.get("verifier") is not None and any(i.drafted for i in iterations)
-    accepted = sum(len(i.accepted) for i in iterations)
-    drafted, verified = sum(i.drafted for i in iterations), sum(i.verified for i in iterations)
+    counts = {}
+    if run.settings.get("verifier") is not None and any(i.drafted for i in iterations):
+        counts = {name: sum(getattr(i, name) for i in iterations) for name in ("drafted", "verified")}
+        counts["accepted_lengths"] = tuple(len(i.accepted) for i in iterations)
+        counts["accepted"] = sum(counts["accepted_lengths"])
     phases = {phase: sum(i.phase_s[phase] for i in iterations) for phase in PHASES}
     if iterations[0].kv_draft is None:  # without a draft the first pass reads the prompt: it is the prefill
         phases["verify"] = max(0.0, phases["verify"] - run.totals.prefill_s)
@@ -97,15 +92,12 @@ def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | 
         timeline,
         timed=all(each.timed for each in iterations),
         prefill_s=run.totals.prefill_s,
-        drafted=drafted if drafts else None,
-        verified=verified if drafts else None,
-        accepted=accepted if drafts else None,
-        accepted_lengths=tuple(len(i.accepted) for i in iterations) if drafts else None,
         draft_forwards=sum(i.draft_forwards for i in iterations),
         draft_passes_s=sum(sum(i.times.draft_levels_s) for i in iterations) or None,
         target_passes=sum(i.target_passes for i in iterations),
         phase_s=phases,
         peak_memory_bytes=run.totals.peak_memory_bytes,
+        **counts,
     )
 
 
@@ -116,17 +108,11 @@ def measure_timeline(timeline: Timeline, peak_memory_bytes: int | None) -> RunMe
     return _metrics(timeline, peak_memory_bytes=peak_memory_bytes)
 
 
-def _metrics(
-    timeline: Timeline,
-    timed: bool = True,
-    prefill_s: float | None = None,
-    peak_memory_bytes: int | None = None,
-    **counts,
-) -> RunMetrics:
+def _metrics(timeline: Timeline, timed: bool = True, prefill_s: float | None = None, **counts) -> RunMetrics:
     tokens, wall_s, iterations = timeline.tokens[-1], timeline.seconds[-1], len(timeline.tokens)
     after_first = tokens - timeline.tokens[0]
     after_prefill_s = 0.0 if prefill_s is None else wall_s - prefill_s  # totals of a file may contradict its iterations
-    accepted, drafted, verified = (counts.get(name) for name in ("accepted", "drafted", "verified"))
+    accepted, drafted, verified = map(counts.get, ("accepted", "drafted", "verified"))
     return RunMetrics(
         new_tokens=tokens,
         wall_s=wall_s,
@@ -137,19 +123,11 @@ def _metrics(
         tpot_s=(wall_s - timeline.seconds[0]) / after_first if timed and after_first else None,
         iterations=iterations,
         tokens_per_iteration=tokens / iterations,
-        drafted=drafted,
-        verified=verified,
-        accepted=accepted,
         accepted_mean=None if accepted is None else accepted / iterations,
         acceptance_drafted=accepted / drafted if drafted else None,
         acceptance_verified=accepted / verified if verified else None,
-        accepted_lengths=counts.get("accepted_lengths"),
-        draft_forwards=counts.get("draft_forwards"),
-        draft_passes_s=counts.get("draft_passes_s"),
-        target_passes=counts.get("target_passes"),
-        phase_s=counts.get("phase_s"),
-        peak_memory_bytes=peak_memory_bytes,
         timeline=timeline,
+        **counts,
     )
 
 

@@ -12,7 +12,7 @@ from decoding.common.errors import SettingsError
 from decoding.trace.codec import RecordError
 from decoding.trace.edits import edited_nodes, edits_of
 from decoding.trace.records import Breadth, Growth, IterationTrace, NodeTrace, RuleTrace, RunTrace, Setting
-from decoding.trace.verdicts import recorded_verdicts
+from decoding.trace.verdicts import Verdicts
 
 IMPROBABLE = {"threshold_setting": "prune_probability", "left_out": "improbable", "first_depth": 0}
 RANKED = {"depth_setting": "max_depth", "left_out": "outranked", "value": "path"}
@@ -55,8 +55,7 @@ def drop_sentences(document: Any) -> None:
 def upgraded(run: RunTrace) -> RunTrace:
     """A run of format 1 with its drafters named and its reasons told; its values have been checked.
 
-    Raises:
-        RecordError: edits of an iteration contradict each other.
+    Raises `RecordError` where edits of an iteration contradict each other.
     """
     first_path = run.settings.get("verifier") == "block"  # no other verifier of those files tests the first path alone
     return replace(run, iterations=tuple(_upgraded(iteration, first_path) for iteration in run.iterations))
@@ -93,13 +92,16 @@ def _upgraded(iteration: IterationTrace, first_path: bool) -> IterationTrace:
     iteration = replace(iteration, rule=rule)
     if not iteration.nodes:
         return iteration
-    verdicts = recorded_verdicts(iteration, first_path)
+    steps, reached, order = iteration.steps, iteration.accepted, iteration.flatten_order
+    if iteration.final_kind == "none" and steps:  # the verifier's path goes on behind what was committed
+        reached = iteration.path(steps[-1].node_id)
+    verdicts = Verdicts(steps, order, reached, iteration.accepted, rule.left_out, first_path)
     left = [1.0] * len(iteration.nodes)
     for node in iteration.nodes[1:]:
         left[node.parent_id] -= node.draft_probability or 0.0
     full = iteration.verified >= _number(iteration.settings, "node_budget", float("inf"))
     values = {n.node_id: n.path_probability * rule.decay**n.depth for n in iteration.nodes}
-    last = min((values[node] for node in iteration.flatten_order if node), default=0.0) if full else 0.0
+    last = min((values[node] for node in order if node), default=0.0) if full else 0.0
     nodes = []
     for node in iteration.nodes:
         growth, path = node.growth, values[node.node_id]

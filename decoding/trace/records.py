@@ -76,28 +76,23 @@ class NodeTrace:
     """One node of the draft tree.
 
     Attributes:
-        node_id: index into `IterationTrace.nodes`; 0 is the root.
-        parent_id: id of the parent, -1 for the root.
-        depth: number of drafted tokens on the path, the root has 0.
-        token_id, text: the token and its text; bytes that are not a whole character read `<0xE2>`.
+        node_id: index into `IterationTrace.nodes`; 0 is the root, whose `parent_id` is -1 and `depth` 0.
+        text: of the token; bytes that are not a whole character read `<0xE2>`.
         multiplicity: how often the node was drawn (more than 1 only in i.i.d. trees).
         draft_probability: draft's probability of the token after its parent; None for the root.
         path_probability: product of `draft_probability` along the path; 1 for the root.
         confidence: largest probability of the draft's distribution after this node, None if never computed.
         branching: number of children that the rule allowed, None if the node was not expanded.
-        growth: why the node was expanded or not.
         pruned: drafted, but removed before verification.
         target_probability: target's probability (temperature 1) of the token after its parent, None if not verified.
         target_argmax, target_argmax_text, target_argmax_probability: what the target prefers after this node.
         acceptance_probability: exact probability, over the verifier's draws, of being reached and accepted.
-        verdict: what the verifier decided.
         flat_index: row in the verification pass, None if the node was not verified.
         draft_level: which draft forward (0-based) processed this node, None if none did.
         tested_probability: target's probability of the token in the law that the verifier used, after temperature and
             top-p, forced verdicts left out; None under greedy decoding, where not verified, and in a record that does
             not tell.
-        breadth: why it has as many children as `branching` says, None if it was not expanded.
-        reason: why it has its verdict, None in a record that does not tell.
+        breadth: None if it was not expanded. reason: None in a record that does not tell.
     """
 
     node_id: NodePlace
@@ -132,10 +127,8 @@ class VerificationStep:
     Attributes:
         node_id: the node at whose context the test takes place.
         child_id: the child tested, None where the final token is chosen.
-        token_id: the token tested or chosen.
         acceptance_probability: probability that the test passes.
         drawn: the uniform number it was compared with, None for a decision without a draw.
-        accepted: outcome.
         weight: the running weight of block and traversal verification, else None.
         residual_ids, residual_probs: top tokens of what is left of the target's law after a rejection.
         kind: `test` of a child; `match` between two children before it (tournaments); `choice`: a token drawn from a
@@ -293,8 +286,7 @@ class IterationTrace:
     """One iteration: one verification pass of the target and everything around it.
 
     Attributes:
-        index: 0-based number of the iteration.
-        prefix_length: committed tokens before it, the root (last of them) included.
+        index: 0-based. prefix_length: committed tokens before it, the root (last of them) included.
         settings: the drafter's settings in force; history adaptation moves them.
         nodes: the draft tree with its root; empty unless recorded in full.
         flatten_order: node ids in the order of the verification pass, `[num_verified + 1]`, root first.
@@ -303,7 +295,6 @@ class IterationTrace:
             nodes whose tokens were committed.
         committed_ids, committed_texts: tokens committed, accepted ones first, then the final token if any.
         final_kind: what the last committed token is; `none` when the path was cut by end of text or length.
-        draws: the random decisions in order.
         law: how the tree's tokens were chosen; decides which verifiers keep the target's law on it.
         drawn: node ids in the order in which they were drawn, one entry per draw; empty where every node was drawn
             once, in the order of ids.
@@ -311,10 +302,8 @@ class IterationTrace:
         times: seconds per phase; all 0 where the iteration was replayed from stored rows, so that none was measured.
         started_s, ended_s: wall-clock offsets from the start of the call.
         drafted, verified: nodes drafted and nodes given to the target, roots not counted.
-        tree_depth: depth of the verified tree.
-        draft_forwards, target_passes: forward passes made.
+        tree_depth: of the verified tree.
         in_loop: the last 16 output tokens had been seen before when the iteration began.
-        history: history adaptation, None if the method has none.
         texts: text of every token id that occurs in this record.
         draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the law the draft drew from after each node, -1 / nan
             where it was not computed; None unless recorded in full.
@@ -403,8 +392,6 @@ class IterationTrace:
         for each in self.forced:
             if each.kind == "accept":
                 changed.update(each.path[:depth] for depth in range(len(each.path)))
-        if not changed:
-            return frozenset()
         told = zip(self.nodes, node_paths(self), strict=True)
         tested = ("accepted", "rejected")
         return frozenset(n.node_id for n, path in told if path and path[:-1] in changed and n.verdict in tested)
@@ -413,17 +400,12 @@ class IterationTrace:
     def forced_in(self) -> frozenset[int]:
         """Ids of the nodes that a person had verified though the drafter had not chosen them."""
         put_in = {each.path for each in self.forced if each.kind == "force_in"}
-        if not put_in:
-            return frozenset()
         return frozenset(node for node, path in enumerate(node_paths(self)) if path in put_in)
 
     @property
     def forced_out(self) -> frozenset[int]:
         """Ids of the nodes that a person took out of the tree before verification, those below them included."""
-        out = {each.path for each in self.forced if each.kind == "force_out"}
-        if not out:
-            return frozenset()
-        gone: set[int] = set()
+        out, gone = {each.path for each in self.forced if each.kind == "force_out"}, set()
         for node, path in zip(self.nodes, node_paths(self), strict=True):
             if path in out or node.parent_id in gone:
                 gone.add(node.node_id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from decoding.trace.records import IterationTrace, LeftOut, Reason, Verdict, VerificationStep
+from decoding.trace.records import LeftOut, Reason, Verdict, VerificationStep
 
 
 class Verdicts:
@@ -41,16 +41,16 @@ class Verdicts:
             return "root", "root"
         if node not in self._verified:
             return "not_verified", self._left_out
-        if node in self._reached:
-            return (
-                ("accepted", self._why_accepted(node, parent)) if node in self._kept else ("not_reached", "text_ended")
-            )
         test = self._tested.get(node)
+        if node in self._reached:
+            if node not in self._kept:
+                return "not_reached", "text_ended"
+            if test is not None and test.accepted:
+                return "accepted", "favourite" if test.drawn is None else "test_passed"
+            drawn = parent in self._chosen and self._chosen[parent].child_id == node
+            return "accepted", "drawn" if drawn else "kept_below"
         if test is not None:
             return "rejected", "not_favourite" if test.drawn is None else "test_failed"
-        return self._untested(node, parent, token)
-
-    def _untested(self, node: int, parent: int, token: int) -> tuple[Verdict, Reason]:
         if parent in self._reached and parent in self._chosen:
             if node in self._beaten:
                 return "rejected", "match_lost"
@@ -60,18 +60,3 @@ class Verdicts:
         if parent not in self._reached:
             return "not_reached", "ancestor_lost"
         return "not_reached", "match_lost" if node in self._beaten else "sibling_taken"
-
-    def _why_accepted(self, node: int, parent: int) -> Reason:
-        test = self._tested.get(node)
-        if test is not None and test.accepted:
-            return "favourite" if test.drawn is None else "test_passed"
-        drawn = parent in self._chosen and self._chosen[parent].child_id == node
-        return "drawn" if drawn else "kept_below"
-
-
-def recorded_verdicts(iteration: IterationTrace, first_path: bool) -> Verdicts:
-    """The verdicts of a record; after an early end the verifier's path goes on behind what was committed."""
-    steps, reached = iteration.steps, iteration.accepted
-    if iteration.final_kind == "none" and steps:
-        reached = iteration.path(steps[-1].node_id)
-    return Verdicts(steps, iteration.flatten_order, reached, iteration.accepted, iteration.rule.left_out, first_path)

@@ -5,7 +5,7 @@ Parents come before children; node 0 is the root, the last committed token.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -45,24 +45,24 @@ class TokenTree:
         ancestors: bool `[size, size]`, row i marks the nodes that node i sees: its ancestors and itself.
     """
 
-    _COLUMNS = (
-        ("tokens", np.int64),
-        ("parents", np.int64),
-        ("depths", np.int64),
-        ("draft_probs", np.float64),
-        ("path_probs", np.float64),
-        ("multiplicity", np.int64),
-        ("confidence", np.float64),
-        ("branching", np.int64),
-        ("growth", np.int64),
-        ("level", np.int64),
-    )
+    # What stands in each column until it is known; its type is that of the column.
+    COLUMNS: ClassVar[dict[str, float]] = {
+        "tokens": 0,
+        "parents": 0,
+        "depths": 0,
+        "draft_probs": 0.0,
+        "path_probs": 0.0,
+        "multiplicity": 1,
+        "confidence": np.nan,
+        "branching": -1,
+        "growth": NOT_DRAFTED,
+        "level": -1,
+    }
 
     def __init__(self, root_token: int, capacity: int = 32):
         self.size = 1
-        self._arrays = {name: np.zeros(capacity, dtype=kind) for name, kind in self._COLUMNS}
+        self._arrays = {name: np.full(capacity, empty) for name, empty in self.COLUMNS.items()}
         self._ancestors = np.zeros((capacity, capacity), dtype=bool)
-        self._reset_rows(slice(0, capacity))
         self._arrays["tokens"][0] = root_token
         self._arrays["parents"][0] = -1
         self._arrays["draft_probs"][0] = self._arrays["path_probs"][0] = 1.0
@@ -121,18 +121,10 @@ class TokenTree:
     def _grow(self) -> None:
         old = len(self._arrays["tokens"])
         for name, array in self._arrays.items():
-            self._arrays[name] = np.concatenate([array, np.zeros_like(array)])
+            self._arrays[name] = np.concatenate([array, np.full_like(array, self.COLUMNS[name])])
         ancestors = np.zeros((2 * old, 2 * old), dtype=bool)
         ancestors[:old, :old] = self._ancestors
         self._ancestors = ancestors
-        self._reset_rows(slice(old, 2 * old))
-
-    def _reset_rows(self, rows: slice) -> None:
-        self._arrays["multiplicity"][rows] = 1
-        self._arrays["confidence"][rows] = np.nan
-        self._arrays["branching"][rows] = -1
-        self._arrays["growth"][rows] = NOT_DRAFTED
-        self._arrays["level"][rows] = -1
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,18 @@
 """What every way to accept tokens shares: the tree it sees, its signature, the trees it is lossless for, its result."""
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from decoding.common.settings import check_settings
+from decoding.common.settings import WithSettings
 from decoding.drafters.base import TreeLaw
 from decoding.sampling.draws import Draws
 from decoding.sampling.sampling import Sampling, TargetRows, check_laws, checked_law, exact_dtype
-from decoding.trace.records import FinalKind, Setting, StepKind, VerificationStep
+from decoding.trace.records import FinalKind, VerificationStep
 from decoding.tree.draft import Draft
 
 
@@ -24,8 +24,7 @@ class VerifiedTree:
         tokens, parents: token and parent of every drafted node by id.
         entries: children of each verified node in draw order; one drawn twice stands there twice.
 
-    Raises:
-        ValueError: rows that are no laws, or a parent behind its child; the message names the argument.
+    Raises `ValueError` where rows are no laws, or a parent stands behind its child; the message names the argument.
     """
 
     def __init__(self, draft: Draft, target: TargetRows):
@@ -101,48 +100,31 @@ LAW_WORDS: dict[TreeLaw, str] = {
 RESIDUAL_TOKENS = 8
 
 
+STEP_FIELDS = tuple(each.name for each in fields(VerificationStep))
+
+
 @dataclass(frozen=True)
-class Test:
-    """One test of a walk as it was made; `VerificationStep` is its record.
+class Test(VerificationStep):
+    """One test of a walk as it was made.
 
     Attributes:
         residual: law that is left after it, not normalised; None where nothing changed.
     """
 
-    node: int
-    child: int | None
-    token: int
-    acceptance_probability: float
-    drawn: float | None
-    accepted: bool
-    weight: float | None = None
-    kind: StepKind = "test"
-    rival: int | None = None
     residual: Tensor | None = None
 
     __test__ = False  # pytest takes classes of this name for tests
 
     def step(self) -> VerificationStep:
         """The record of the test with the top of its residual."""
-        ids, probs = (), ()
+        values = {name: getattr(self, name) for name in STEP_FIELDS}
         if self.residual is not None:
             best = self.residual.topk(min(RESIDUAL_TOKENS, self.residual.numel()))
             total = float(self.residual.sum()) or 1.0
             left = best.values > 0
-            ids, probs = tuple(best.indices[left].tolist()), tuple((best.values[left] / total).tolist())
-        return VerificationStep(
-            node_id=self.node,
-            child_id=self.child,
-            token_id=self.token,
-            acceptance_probability=self.acceptance_probability,
-            drawn=self.drawn,
-            accepted=self.accepted,
-            weight=self.weight,
-            residual_ids=ids,
-            residual_probs=probs,
-            kind=self.kind,
-            rival_id=self.rival,
-        )
+            values["residual_ids"] = tuple(best.indices[left].tolist())
+            values["residual_probs"] = tuple((best.values[left] / total).tolist())
+        return VerificationStep(**values)
 
 
 @dataclass(frozen=True)
@@ -208,7 +190,7 @@ def final_kind(accepted: tuple[int, ...], above_leaf: bool) -> FinalKind:
 
 
 @dataclass(frozen=True)
-class Verifier:
+class Verifier(WithSettings):
     """A way to accept tokens from a tree: stateless, frozen settings.
 
     Attributes:
@@ -227,10 +209,6 @@ class Verifier:
     greedy_only: ClassVar[bool] = False
     tests_first_path: ClassVar[bool] = False
 
-    def __post_init__(self):
-        """Hold every setting against its declaration."""
-        check_settings(self)
-
     def decide(self, tree: VerifiedTree) -> Decision:
         """This verifier in front of a tree."""
         raise NotImplementedError
@@ -238,8 +216,7 @@ class Verifier:
     def verify(self, draft: Draft, target: TargetRows, draws: Draws) -> Verification:
         """Decide about the tree; `target` has one row per entry of `draft.order`.
 
-        Raises:
-            ValueError: rows that are no laws, or a tree whose parents do not precede their children.
+        Raises `ValueError` where rows are no laws, or parents do not precede their children.
         """
         return self.decide(VerifiedTree(draft, target)).walk(draws)
 
@@ -254,35 +231,18 @@ class Verifier:
             return f"{self.label} verification would bias the output of {LAW_WORDS[law]}."
         return None
 
-    def settings(self) -> dict[str, Setting]:
-        """Every setting by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def with_settings(self, **changes: Setting) -> "Verifier":
-        """The same verifier with some settings changed; out of range raises `SettingsError`."""
-        return replace(self, **changes)
+def cut_path(
+    draft: Draft, verification: Verification, room: int, stops: Container[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], FinalKind]:
+    """Cut an accepted path at the first stop token and after `room` tokens.
 
-
-@dataclass(frozen=True)
-class Cut:
-    """What is left of an accepted path.
-
-    Attributes:
-        committed: tokens in order, the final one last if it is among them.
-        kept: accepted nodes whose tokens are committed.
-        final_kind: what the last token is, `none` where the path was cut.
+    Returns the tokens that are committed, the final one last if it is among them, the accepted nodes whose tokens are,
+    and what the last token is: `none` where the path was cut.
     """
-
-    committed: tuple[int, ...]
-    kept: tuple[int, ...]
-    final_kind: FinalKind
-
-
-def cut_path(draft: Draft, verification: Verification, room: int, stops: Container[int]) -> Cut:
-    """Cut an accepted path at the first stop token and after `room` tokens."""
     tokens = [int(token) for token in draft.tree.tokens[list(verification.accepted)]] + [verification.final_token]
     length = min(len(tokens), room)
     ends = next((place + 1 for place, token in enumerate(tokens[:length]) if token in stops), None)
     length = length if ends is None else ends
     kind: FinalKind = "none" if length < len(tokens) else verification.final_kind
-    return Cut(tuple(tokens[:length]), verification.accepted[:length], kind)
+    return tuple(tokens[:length]), verification.accepted[:length], kind

@@ -5,8 +5,10 @@ of the i-th test, E[tau + 1 | tree] = sum_i prod_{j<i} (1 - h_j) h_i (depth_i + 
 """
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import tee
 
 import numpy as np
 from torch import Tensor
@@ -48,39 +50,21 @@ class BottomUp(Decision):
     def __init__(self, tree: VerifiedTree, chain: Iterator[Stop], replaced: bool = True):
         super().__init__(tree)
         self.replaced = replaced
-        self._chain = chain
-        self._stops: list[Stop] = []
+        (self._chain,) = tee(chain, 1)
 
     def stops(self) -> Iterator[Stop]:
         """The tests in order, each computed when first needed."""
-        place = 0
-        while True:
-            if place == len(self._stops):
-                following = next(self._chain, None)
-                if following is None:
-                    return
-                self._stops.append(following)
-            yield self._stops[place]
-            place += 1
+        return copy(self._chain)
 
     def walk(self, draws: Draws) -> Verification:
         tests: list[Test] = []
         for stop in self.stops():
-            node = stop.node
-            passed = node == 0 or draws.accept(stop.passes)
-            if node:
-                tests.append(
-                    Test(
-                        node=self.tree.parents[node],
-                        child=node,
-                        token=self.tree.tokens[node],
-                        acceptance_probability=stop.passes,
-                        drawn=draws.last_uniform,
-                        accepted=passed,
-                        weight=stop.passes,
-                        residual=None if passed else stop.residual,
-                    )
-                )
+            node, chance = stop.node, stop.passes
+            if node == 0:
+                break
+            passed = draws.accept(chance)
+            left, where = None if passed else stop.residual, (self.tree.parents[node], node, self.tree.tokens[node])
+            tests.append(Test(*where, chance, draws.last_uniform, passed, weight=chance, residual=left))
             if passed:
                 break
         token = draws.choose(stop.final_law)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from decoding.common.settings import VERIFICATION, setting
 from decoding.verifiers.base import IID_LAWS
-from decoding.verifiers.top_down import Match, Solver, TestLaws, TopDownVerifier, positive_part
+from decoding.verifiers.top_down import Solver, TestLaws, TopDownVerifier, positive_part
 
 
 @dataclass(frozen=True)
@@ -95,21 +95,16 @@ def _most_overlap(target, fixed, first, second, at_stake) -> np.ndarray:
 def winner_rounds(target: Tensor, draft: Tensor, draws: int, truncation: int) -> list[Round]:
     """The rounds of a tournament between `draws` independent draws."""
     p, q = target.cpu().double().numpy(), draft.cpu().double().numpy()
-    rounds = _rounds_so_far(p.tobytes(), q.tobytes(), truncation)
+    rounds = rounds_so_far(p.tobytes(), q.tobytes(), truncation)
     while len(rounds) < draws - 1:
         rounds.append(play_round(p, rounds[-1].law if rounds else q, q, truncation))
     return rounds[: draws - 1]
 
 
 @lru_cache(maxsize=32)
-def _rounds_so_far(target: bytes, draft: bytes, truncation: int) -> list[Round]:
+def rounds_so_far(target: bytes, draft: bytes, truncation: int) -> list[Round]:
     """Rounds between two laws that have been played: more draws only add to them, and programmes are dear."""
     return []
-
-
-def forget_rounds() -> None:
-    """Let go of all rounds that were played; a measurement begins without them."""
-    _rounds_so_far.cache_clear()
 
 
 class KhistiSolver(Solver):
@@ -129,7 +124,7 @@ class KhistiSolver(Solver):
             stays = played.stays(self.tokens[current], self.tokens[rival])
             certain = stays in (0.0, 1.0)
             kept = stays == 1.0 if certain else draws.accept(stays)
-            matches.append(Match(current, rival, stays, None if certain else draws.last_uniform, kept))
+            matches.append((current, rival, stays, None if certain else draws.last_uniform, kept))
             current = current if kept else rival
         yield current
 
@@ -168,8 +163,7 @@ class KhistiSolver(Solver):
 class KhistiVerifier(TopDownVerifier):
     """Near-optimal transport for independent draws; costs one linear programme per draw but the first at each node.
 
-    Attributes:
-        truncation: tokens between which the odds are free, s; s^2 / 2 variables.
+    A programme has s^2 / 2 variables, s being the `truncation`.
     """
 
     truncation: int = setting(

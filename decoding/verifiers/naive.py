@@ -13,9 +13,6 @@ from decoding.verifiers.top_down import Solver, TopDown, TopDownVerifier, positi
 class NaiveSolver(Solver):
     """Tests only the first entry."""
 
-    def order(self, draws, matches):
-        yield 0
-
     def fixed_order(self) -> Sequence[int]:
         return (0,)
 

@@ -18,9 +18,6 @@ class WithoutReplacementSolver(Solver):
         self._targets: list[Tensor] = [target]
         self._drafts: list[Tensor] = [draft]
 
-    def order(self, draws, matches):
-        yield from self._first
-
     def fixed_order(self):
         return self._first
 

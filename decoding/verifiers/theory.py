@@ -12,7 +12,7 @@ from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import VerifiedTree, Verifier
 from decoding.verifiers.bottom_up import BottomUp
 from decoding.verifiers.specinfer_wor import without
-from decoding.verifiers.top_down import Solver, TestLaws, TopDown
+from decoding.verifiers.top_down import TestLaws, TopDown
 
 # Verifiers with an acceptance rate for k independent draws (Definition 5.1), and whether it is exact or a lower bound.
 SOLVERS: tuple[str, ...] = ("nss", "naive_tree", "spectr", "specinfer", "khisti")
@@ -27,8 +27,7 @@ def l1_distance(target: Tensor, draft: Tensor) -> float:
 def acceptance_rate(name: str, target: Tensor, draft: Tensor, draws: int) -> float:
     """Probability that a solver's token is among `draws` independent draws from the draft (Algorithms 6 to 10).
 
-    Raises:
-        ValueError: the verifier is no solver for independent draws, or `draws` is less than 1.
+    Raises `ValueError` where the verifier is no solver for independent draws, or `draws` is less than 1.
     """
     if name not in SOLVERS:
         raise ValueError(f"{name} has no acceptance rate for independent draws: choose {', '.join(SOLVERS)}.")
@@ -78,20 +77,17 @@ def tests_at(verifier: Verifier, tree: VerifiedTree, node: int) -> NodeTests:
     """The tests of a verifier at a node that has verified children."""
     decision = verifier.decide(tree)
     if isinstance(decision, TopDown):
-        return _top_down(decision.solver(node))
+        solver = decision.solver(node)
+        tests = NodeTests(wins=solver.winner_chances(), factor=solver.factor)
+        for laws in solver.test_laws():
+            tests.passes |= {place: solver.acceptance(laws.rejected, place) for place in laws.tested}
+            tests.see(laws)
+        return tests
     if isinstance(decision, BottomUp):
         return _bottom_up(decision, node)
     wanted = tree.preferred[tree.row_of[node]]  # greedy: every child is compared with the target's favourite
     tests = NodeTests({place: float(tree.tokens[child] == wanted) for place, child in enumerate(tree.entries[node])})
     tests.see(TestLaws(0, (), tree.target_law(node), None))
-    return tests
-
-
-def _top_down(solver: Solver) -> NodeTests:
-    tests = NodeTests(wins=solver.winner_chances(), factor=solver.factor)
-    for laws in solver.test_laws():
-        tests.passes |= {place: solver.acceptance(laws.rejected, place) for place in laws.tested}
-        tests.see(laws)
     return tests
 
 

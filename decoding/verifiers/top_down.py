@@ -15,27 +15,17 @@ from torch import Tensor
 from decoding.sampling.draws import Draws
 from decoding.verifiers.base import Decision, Test, Verification, VerifiedTree, Verifier
 
-
-@dataclass(frozen=True)
-class Match:
-    """One match between two entries before the test: `kept` stays with probability `probability`."""
-
-    entry: int
-    rival: int
-    probability: float
-    drawn: float | None
-    kept: bool
+# One match between two entries before the test: both, the chance that the first stays, the number drawn, if it did.
+Match = tuple[int, int, float, float | None, bool]
 
 
 @dataclass(frozen=True)
 class TestLaws:
-    """Both laws as one test sees them, `[vocab_size]`.
+    """Both laws as a test sees them, `[vocab_size]`: what is left of the target's, and what entries are tested against.
 
     Attributes:
         rejected: tests that have failed before.
-        tested: places in the list of entries that are tested against these laws; empty for the final token.
-        target: what is left of the target's law.
-        draft: what the entries are tested against; None for the final token.
+        tested: places in the list of entries that are tested; empty for the final token, where `draft` is None.
     """
 
     __test__ = False  # pytest takes classes of this name for tests
@@ -67,7 +57,7 @@ class Solver:
 
     def order(self, draws: Draws, matches: list[Match]) -> Iterator[int]:
         """Entries to test, one by one; draws only for its own choices and notes matches between entries."""
-        yield from range(len(self.tokens))
+        yield from self.fixed_order()
 
     def acceptance(self, rejected: int, entry: int) -> float:
         """Probability that an entry passes its test after `rejected` failed ones: min(1, target / draft) by default."""
@@ -141,7 +131,7 @@ class TopDown(Decision):
                 break
             accepted.append(picked)
             node = picked
-        return self.verification(tuple(accepted), tests[-1].token, tests)
+        return self.verification(tuple(accepted), tests[-1].token_id, tests)
 
     @cached_property
     def acceptance_probability(self) -> np.ndarray:
@@ -169,7 +159,9 @@ class TopDown(Decision):
         """The child picked at a node, None if the final token was drawn beside the children."""
         solver, rejected, matches = self.solver(node), 0, []
         for entry in solver.order(draws, matches):
-            tests += [_matched(node, entries, solver.tokens, match) for match in matches]
+            for first, rival, chance, drawn, kept in matches:
+                where = entries[first], solver.tokens[first]
+                tests.append(Test(node, *where, chance, drawn, kept, kind="match", rival_id=entries[rival]))
             matches.clear()
             passes = solver.acceptance(rejected, entry)
             accepted = draws.accept(passes)
@@ -187,11 +179,6 @@ class TopDown(Decision):
         chance = float(law[token] / law.sum())
         tests.append(Test(node, child, token, chance, draws.last_uniform, True, kind="choice"))
         return child
-
-
-def _matched(node: int, entries: list[int], tokens: Sequence[int], match: Match) -> Test:
-    child, rival = entries[match.entry], entries[match.rival]
-    return Test(node, child, tokens[match.entry], match.probability, match.drawn, match.kept, kind="match", rival=rival)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import embedded_pair, pair_identity
 from decoding.record import main
 from decoding.replay.forks import Change, fork, fork_again
-from decoding.replay.remembered_rows import model_laws
-from decoding.replay.stored_rows import RowsMissing, StoredRows
+from decoding.replay.stored_rows import RowsMissing, StoredRows, model_laws
 from decoding.replay.stored_state import method_at, method_of, standing_before
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, prepared, unrecorded

@@ -426,7 +426,7 @@ def run_autoregressive(count: int = 8) -> RunTrace:
 
 
 def run_replayed(count: int = 3) -> RunTrace:
-    """A run of which the last iteration was replayed from stored rows, as `decoding.replay.iteration` leaves it."""
+    """A run of which the last iteration was replayed from stored rows, as `decoding.replay.forks` leaves it."""
     run = run_of([dynatree_recovered(index) for index in range(count)])
     last = run.iterations[-1]
     last = replace(last, times=PhaseTimes(*[0.0] * 10), ended_s=last.started_s)
