@@ -1,9 +1,9 @@
 """What a comparison says about each contestant: medians over the repeats, ratios, loops, identity."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from decoding.compare.comparison import Comparison, Contestant, Result
+from decoding.compare.comparison import Comparison, Contestant
 from decoding.compare.identity import Difference
 from decoding.trace.metrics import RunMetrics, Spread, spread
 from decoding.trace.records import RunTrace
@@ -72,41 +72,30 @@ def _score(comparison: Comparison, index: int, loop_free: bool, prompt: int) -> 
     results = [result for result in comparison.of(index) if result.prompt == prompt]
     usable = [(result, result.loop_free if loop_free else result.metrics) for result in results]
     usable = [(result, metrics) for result, metrics in usable if metrics is not None]
-    middle = _middle(usable)
-    result, typical = middle if middle else (results[0] if results else None, None)
+    ordered = sorted(usable, key=lambda pair: pair[1].throughput)
+    middle = ordered[(len(ordered) - 1) // 2] if ordered else (results[0] if results else None, None)
+    result, typical = middle
+    run = result.run if result and typical else None
     difference = next((d for c, p, d in comparison.differences if (c, p) == (index, prompt)), None)
+    reference, same_output = comparison.reference_of(index), None
+    if result and not result.failure and reference not in (None, index) and comparison.sampling.greedy:
+        expected = [r for r in comparison.of(reference) if r.prompt == prompt and not r.failure]
+        same_output = difference is None if expected else None
     output = result.output_ids if result else ()
     return Score(
         contestant=contestant,
         calls={result.repeat: metrics for result, metrics in usable},
         typical=typical,
-        run=_cut(result.run, typical) if result and result.run and typical else None,
+        run=run and replace(run, iterations=run.iterations[: typical.iterations]),
         output_ids=output,
         new_tokens=len(output),
         loop_tokens=len(output) - result.loop_free_tokens if result else 0,
         over_autoregressive=None,
         over_hf=None,
-        same_output=_same_output(comparison, index, prompt, result, difference),
+        same_output=same_output,
         difference=difference,
         failure=next((r.failure for r in results if r.failure), None),
     )
-
-
-def _same_output(comparison: Comparison, index: int, prompt: int, result: Result | None, difference) -> bool | None:
-    reference = comparison.reference_of(index)
-    if result is None or result.failure or reference in (None, index) or not comparison.sampling.greedy:
-        return None
-    expected = [r for r in comparison.of(reference) if r.prompt == prompt and not r.failure]
-    return difference is None if expected else None
-
-
-def _middle(usable: Sequence[tuple[Result, RunMetrics]]) -> tuple[Result, RunMetrics] | None:
-    ordered = sorted(usable, key=lambda pair: pair[1].throughput)
-    return ordered[(len(ordered) - 1) // 2] if ordered else None
-
-
-def _cut(run: RunTrace, metrics: RunMetrics) -> RunTrace:
-    return replace(run, iterations=run.iterations[: metrics.iterations])
 
 
 def _ratio(mine: Score, other: Score | None, name: str = "throughput") -> Spread | None:

@@ -98,11 +98,6 @@ Row = Mapping[str, Any]
 
 def packed(table: pa.Table) -> pa.Table:
     """Rows as they are kept: figures in fewer bits, those before a loop only where there is a loop."""
-    return _only_what_differs(_shortened(table))
-
-
-def _shortened(table: pa.Table) -> pa.Table:
-    """A table with its figures rounded to the bits that are kept."""
     for place, each in enumerate(SCHEMA):
         if each.type == FIGURE:
             column = table.column(each.name)
@@ -110,11 +105,6 @@ def _shortened(table: pa.Table) -> pa.Table:
             rounded = (bits + (1 << (_BITS_LEFT_OUT - 1))) >> _BITS_LEFT_OUT << _BITS_LEFT_OUT
             kept = pa.array(rounded.view(np.float32), FIGURE, mask=column.is_null().to_numpy())
             table = table.set_column(place, each, kept)
-    return table
-
-
-def _only_what_differs(table: pa.Table) -> pa.Table:
-    """A table without the loop-free figures of texts that do not repeat themselves: they are those of the whole."""
     whole = _is_whole(table)
     for name in MEASURED:
         column = table.column(LOOP_FREE + name)
@@ -137,13 +127,6 @@ def unpacked(table: pa.Table) -> pa.Table:
 
 def _is_whole(table: pa.Table) -> pa.ChunkedArray:
     return pc.fill_null(pc.equal(table.column("loop_free_tokens"), table.column("new_tokens")), False)
-
-
-def read_for(columns: Sequence[str]) -> list[str]:
-    """The columns that `unpacked` needs for some columns."""
-    behind = [name.removeprefix(LOOP_FREE) for name in columns if name.startswith(LOOP_FREE)]
-    more = ["loop_free_tokens", "new_tokens", *(name for name in behind if name in MEASURED)] if behind else []
-    return list(dict.fromkeys([*columns, *more]))
 
 
 if TYPE_CHECKING:
@@ -172,8 +155,8 @@ class RowStore:
         """
         if not rows:
             return
-        table = pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
-        self._write(table)
+        whole = [{name: row.get(name) for name in SCHEMA.names} for row in rows]
+        self._write(pa.Table.from_pylist(whole, schema=SCHEMA))
 
     def keys(self) -> set[str]:
         """Keys of all runs that are kept.
@@ -245,7 +228,10 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
             version = (parquet.metadata.metadata or {}).get(VERSION_KEY.encode(), b"").decode()
             if version == VERSION:
                 wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
-                table = unpacked(parquet.read(read_for(wanted.names)))
+                behind = [name.removeprefix(LOOP_FREE) for name in wanted.names if name.startswith(LOOP_FREE)]
+                needed = ["loop_free_tokens", "new_tokens", *(name for name in behind if name in MEASURED)]
+                read = list(dict.fromkeys([*wanted.names, *(needed if behind else ())]))
+                table = unpacked(parquet.read(read))
                 return table.select(wanted.names).cast(wanted).replace_schema_metadata(None)
     except (pa.ArrowException, OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         said = str(error).split("\n")[0]

@@ -14,8 +14,7 @@ from decoding.experiments.experiment import GRIDS, Experiment, FollowedExperimen
 from decoding.jobs.job import Followed, jobs_below
 from decoding.papers import EXHIBITS
 from decoding.papers.exhibit import Exhibit
-from decoding.papers.measured import Benchmark
-from decoding.papers.stored import took
+from decoding.papers.stored import Benchmark, took
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.torch_there import torch_there
 from pages.ui.jobs.progress import attempt, draw_end, draw_progress, stop_buttons
