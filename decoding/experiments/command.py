@@ -18,7 +18,7 @@ from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts
 from decoding.engines.clock import describe_hardware
 from decoding.experiments.crews import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
-from decoding.experiments.plan import in_turn
+from decoding.experiments.plan import encode, in_turn
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.models.presets import EMBEDDED
 from decoding.sampling.sampling import Sampling
@@ -75,11 +75,6 @@ def engine_lines(pair: Pair) -> list[str]:
     """Which engine runs each model of a pair, and why."""
     models = (pair.info.target, pair.info.draft)
     return [f"{model.name}: engine {model.engine} ({model.engine_reason})" for model in models]
-
-
-def encode(pair: Pair, text: str) -> list[int]:
-    """Token ids of a prompt, through the chat template where the pair was loaded with it."""
-    return pair.vocabulary.encode_chat(text) if pair.vocabulary.chat else pair.vocabulary.encode(text)
 
 
 def choose_prompts(folder: Path | None, count: int) -> list[Prompt]:

@@ -229,6 +229,7 @@ def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tupl
         DraftscopeError: its prompt or something trained that it used cannot be had here.
     """
     from decoding.compare.contestants import parse_contestant
+    from decoding.experiments.plan import encode
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
 
@@ -240,9 +241,7 @@ def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tupl
     if contestant.method is None:
         raise ExperimentError(f"{row['label']} is an outside loop without trees: there is nothing to step through.")
     prompt = prompt_of(row)
-    vocabulary = pair.vocabulary
-    ids = vocabulary.encode_chat(prompt.text) if vocabulary.chat else vocabulary.encode(prompt.text)
-    ids = ids[: int(row["cut"])] if row["cut"] else ids
+    ids = encode(pair, prompt.text)[: int(row["cut"]) or None]
     if len(ids) != row["prompt_tokens"]:
         raise ExperimentError(
             f"The prompt {prompt.kind}/{prompt.name} has {len(ids)} tokens here and had {row['prompt_tokens']} in the "

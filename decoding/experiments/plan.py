@@ -198,14 +198,18 @@ def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contest
     return _digest([pair, conditions.digest, name, settings, contestant.engine])
 
 
+def encode(pair: Pair, text: str) -> list[int]:
+    """Token ids of a prompt, through the chat template where the pair was loaded with it."""
+    return pair.vocabulary.encode_chat(text) if pair.vocabulary.chat else pair.vocabulary.encode(text)
+
+
 def blocks(grid: Grid, pair: Pair, identity: Mapping[str, Any], prompts: Sequence[Prompt]) -> Iterator[Block]:
     """Everything that a grid comes to, block by block; repeats go round the whole grid.
 
     Raises:
         PromptError: a prompt does not fit the context with what is to follow it.
     """
-    encoded = [pair.vocabulary.encode_chat(p.text) if pair.vocabulary.chat else pair.vocabulary.encode(p.text)
-               for p in prompts]  # fmt: skip
+    encoded = [encode(pair, prompt.text) for prompt in prompts]
     everyone = {sampling: contestants(grid, sampling)[0] for sampling in grid.samplings}
     for repeat in range(grid.repeats):
         for prompt, ids in zip(prompts, encoded, strict=True):

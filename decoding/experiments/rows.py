@@ -11,9 +11,10 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -129,9 +130,6 @@ def _is_whole(table: pa.Table) -> pa.ChunkedArray:
     return pc.fill_null(pc.equal(table.column("loop_free_tokens"), table.column("new_tokens")), False)
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FOLDER, PARTS = "rows", "part-*.parquet"
 GRID = "grid.json"  # what was asked for last, beside them
 
@@ -179,7 +177,7 @@ class RowStore:
             first.setdefault(key, place)
         return table if len(first) == table.num_rows else table.take(pa.array(first.values(), pa.int64()))
 
-    def frame(self, columns: Sequence[str] | None = None) -> "pd.DataFrame":
+    def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The same as pandas has it, settings in columns of their own: `settings.max_depth`."""
         frame = self.table(columns).to_pandas()
         return with_settings(frame) if "settings" in frame else frame
@@ -242,18 +240,14 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
     )
 
 
-def with_settings(frame: "pd.DataFrame") -> "pd.DataFrame":
+def with_settings(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame with a column `settings.NAME` for every setting that occurs in its rows."""
-    import pandas as pd
-
     settings = pd.json_normalize([json.loads(text) for text in frame["settings"]]).add_prefix("settings.")
     return pd.concat([frame.reset_index(drop=True), settings], axis=1)
 
 
-def all_rows(folders: Iterable[Path]) -> "pd.DataFrame":
+def all_rows(folders: Iterable[Path]) -> pd.DataFrame:
     """The rows of several experiments below one another."""
-    import pandas as pd
-
     frames = [RowStore(folder).table().to_pandas() for folder in folders]
     frames = [frame for frame in frames if len(frame)]
     return with_settings(pd.concat(frames, ignore_index=True)) if frames else SCHEMA.empty_table().to_pandas()
