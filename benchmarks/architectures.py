@@ -81,27 +81,13 @@ def try_architecture(name: str, model_type: str, context: int, changes: dict, te
         except Exception as error:  # noqa: BLE001 - a traceback while loading is what this looks for
             return Trial(name, "crash", f"while it is loaded: {_sentence(error)}")
         try:
-            return Trial(name, *_decode(pair, _as_loaded_alone(target), text))
+            alone = AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager", dtype=torch.float32)
+            alone.generation_config = GenerationConfig()
+            return Trial(name, *_decode(pair, alone.eval().requires_grad_(False), text))
         except Exception as error:  # noqa: BLE001 - the same while decoding
             return Trial(name, "crash", f"while it decodes: {_sentence(error)}")
         finally:
             release(pair)
-
-
-def _as_loaded_alone(target: Path) -> Any:
-    """The target as transformers loads it."""
-    network = AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager", dtype=torch.float32)
-    network.generation_config = GenerationConfig()
-    return network.eval().requires_grad_(False)
-
-
-@torch.inference_mode()
-def _generated(network: Any, prompt_ids: list[int], count: int) -> tuple[int, ...]:
-    """Greedy text of so many tokens."""
-    ids = torch.tensor([prompt_ids])
-    settings = GenerationConfig(do_sample=False, max_new_tokens=count, eos_token_id=None, pad_token_id=0)
-    text = network.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
-    return tuple(text[0, len(prompt_ids) :].tolist())
 
 
 def _decode(pair: Pair, alone: Any, text: str) -> tuple[str, str, int, float]:
@@ -114,7 +100,11 @@ def _decode(pair: Pair, alone: Any, text: str) -> tuple[str, str, int, float]:
     judge = MarginJudge(replace(pair.target, _loaded=Loaded(alone)))
     for count, room in (FEW, (pair.context - LAST, LAST)):
         ids = pair.vocabulary.encode(text)[:count]
-        reference = _generated(alone, ids, room)
+        settings = GenerationConfig(do_sample=False, max_new_tokens=room, eos_token_id=None, pad_token_id=0)
+        with torch.inference_mode():
+            rows = torch.tensor([ids])
+            written = alone.generate(rows, attention_mask=torch.ones_like(rows), generation_config=settings)
+        reference = tuple(written[0, len(ids) :].tolist())
         for name in TRIED:
             limits = Limits(room, ignore_end_of_text=True, record="summary")
             session = DecodeSession(pair, METHODS[name], ids, limits=limits)

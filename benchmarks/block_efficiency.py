@@ -69,19 +69,15 @@ def examine(job: tuple[str, str, str, tuple[int, ...], tuple[int, ...]]) -> Foun
     for root in roots(pair, pair.vocabulary.encode(text), SAMPLINGS[name], positions):
         into = found.loops if root.in_loop else found.values
         into["roots",].append(1.0)
-        _grid(root, into)
+        largest = root.tree(METHODS["iid_paths"].with_settings(paths=GRID_PATHS, length=GRID_LENGTH))
+        for shape, tree in grid_trees(largest).items():
+            expected = tree.expected(SOLVERS) if shape[1] else dict.fromkeys(SOLVERS, 1.0)
+            for verifier, tokens_per_pass in expected.items():
+                into["grid", shape, verifier].append(tokens_per_pass)
+            into["naive tree - naive",].append(expected["naive_tree"] - expected["naive"])
         for budget in budgets:
             _budget(root, budget, SAMPLINGS[name], into)
     return found
-
-
-def _grid(root: Root, into: dict[Key, list[float]]) -> None:
-    largest = root.tree(METHODS["iid_paths"].with_settings(paths=GRID_PATHS, length=GRID_LENGTH))
-    for shape, tree in grid_trees(largest).items():
-        expected = tree.expected(SOLVERS) if shape[1] else dict.fromkeys(SOLVERS, 1.0)
-        for verifier, tokens in expected.items():
-            into["grid", shape, verifier].append(tokens)
-        into["naive tree - naive",].append(expected["naive_tree"] - expected["naive"])
 
 
 def _budget(root: Root, budget: int, sampling: Sampling, into: dict[Key, list[float]]) -> None:

@@ -1,4 +1,7 @@
-"""The app as a process of its own and a headless Chromium, for browser tests and the interaction benchmark."""
+"""The app as a process of its own and a headless Chromium, for browser tests, load and the interaction benchmark.
+
+The clock is the browser's: from an input event to the frame in which a scope shows the answer.
+"""
 
 import re
 import shutil
@@ -9,9 +12,11 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from decoding.common.errors import DraftscopeError
 
 ROOT = Path(__file__).resolve().parents[1]
 START_LIMIT_S = 60.0
@@ -37,10 +42,17 @@ def find_chromium() -> str | None:
 
 
 @contextmanager
-def launched_chromium(executable: str) -> Iterator:
-    """A headless Chromium driven by Playwright."""
+def launched_chromium() -> Iterator:
+    """A headless Chromium driven by Playwright.
+
+    Raises:
+        DraftscopeError: there is none.
+    """
     from playwright.sync_api import sync_playwright
 
+    executable = find_chromium()
+    if executable is None:
+        raise DraftscopeError("No Chromium on this machine: run 'apt-get install -y chromium' and try again.")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
         yield chromium
@@ -66,7 +78,7 @@ def running_app(environment: Mapping[str, str] | None = None) -> Iterator[str]:
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=environment)
         try:
-            if not _comes_up(f"http://127.0.0.1:{port}", server):
+            if not comes_up(f"http://127.0.0.1:{port}", server):
                 log.seek(0)
                 raise RuntimeError(f"the app did not start:\n{log.read()[-3000:]}")
             yield f"http://127.0.0.1:{port}"
@@ -83,7 +95,8 @@ def running_app(environment: Mapping[str, str] | None = None) -> Iterator[str]:
             raise RuntimeError(f"the app met what it did not catch:\n{said[found.start() :][:5000]}")
 
 
-def _comes_up(url: str, server: subprocess.Popen) -> bool:
+def comes_up(url: str, server: subprocess.Popen) -> bool:
+    """Whether the app of a process answers, at the latest after `START_LIMIT_S`."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -94,3 +107,72 @@ def _comes_up(url: str, server: subprocess.Popen) -> bool:
             pass
         time.sleep(0.2)
     return False
+
+
+# Components stand in shadow roots; the watcher looks into them in every frame until the condition holds, and walks
+# through no drawing, which would take much of the frame that it times.
+WATCHER = """
+() => {
+  const roots = () => [...document.querySelectorAll('*')].flatMap(host =>
+    host.shadowRoot ? [...host.shadowRoot.querySelectorAll('.ds-root')] : []);
+  window.scopeState = () => roots().map(r =>
+    [location.pathname, r.dataset.drawnScene, r.dataset.phase, r.dataset.selected, r.dataset.hovered || ''].join(' '));
+  window.arm = kinds => {
+    const before = window.scopeState().join('|');
+    window.timing = null;
+    let started = null;
+    const begin = event => { if (started === null) started = performance.now(); };
+    for (const kind of kinds) window.addEventListener(kind, begin, {capture: true, once: true});
+    const look = () => {
+      const now = window.scopeState();
+      if (started !== null && now.length && now.join('|') !== before && !now.join(' ').includes('undefined')) {
+        requestAnimationFrame(() => { window.timing = performance.now() - started; });
+      } else requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+  };
+}
+"""
+
+# Centres of node marks inside the tree panel, far enough apart that a click cannot hit a neighbour.
+NODE_PLACES = """
+() => {
+  const places = [];
+  const walk = node => {
+    for (const child of node.querySelectorAll('*')) {
+      if (child.shadowRoot) walk(child.shadowRoot);
+      const id = Number(child.dataset && child.dataset.node);
+      const root = child.closest('.ds-root');
+      // Neither folded nodes, which open instead, nor the final token, nor what is selected already.
+      if (child.matches('.tree g.n[data-node]') && id >= 0 && String(id) !== root.dataset.selected) {
+        const panel = child.closest('svg').getBoundingClientRect();
+        const mark = (child.querySelector('circle, path, rect') || child).getBoundingClientRect();
+        const [x, y] = [mark.x + mark.width / 2, mark.y + mark.height / 2];
+        const inside = x > panel.left + 8 && x < panel.right - 8 && y > panel.top + 30 && y < panel.bottom - 40;
+        if (inside && places.every(([a, b]) => Math.hypot(a - x, b - y) > 24)) places.push([x, y]);
+      }
+    }
+  };
+  walk(document);
+  return places;
+}
+"""
+
+
+def timed(page, act: Callable[[], None], kinds: tuple[str, ...] = ("keydown", "pointerdown")) -> float:
+    """Milliseconds from the input of one of these kinds that `act` makes to the frame that shows its answer."""
+    page.evaluate("kinds => window.arm(kinds)", list(kinds))
+    act()
+    page.wait_for_function("() => window.timing !== null", timeout=30_000)
+    value = page.evaluate("() => window.timing")
+    page.wait_for_selector(SETTLED)
+    return value
+
+
+def open_page(browser, url: str, path: str):
+    """A fresh page of the app with the watcher in it."""
+    page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+    page.goto(url + path)
+    page.wait_for_selector(SETTLED, timeout=60_000)
+    page.evaluate(WATCHER)
+    return page

@@ -74,17 +74,6 @@ class Measured:
     greedy: dict[str, list[list[int]]]
 
 
-def parser() -> argparse.ArgumentParser:
-    """The arguments of the command."""
-    made = arguments(__doc__.splitlines()[0])
-    add_pair_arguments(made)
-    made.add_argument("--corpus", type=Path, metavar="DIR", help="the text that the pair was trained on")
-    made.add_argument("--python-source", action="store_true", help="and the Python standard library as a kind of text")
-    made.add_argument("--against", metavar="PAIR", help="embedded, or a folder with target and draft, to compare with")
-    made.add_argument("--pieces", type=int, default=PIECES, metavar="N", help="of text of each kind")
-    return made
-
-
 def texts_of(args: argparse.Namespace) -> dict[str, list[str]]:
     """Pieces of held-out text by kind."""
     count = QUICK_PIECES if args.quick else args.pieces
@@ -185,22 +174,18 @@ def samples(pair: Pair, texts: dict[str, list[str]], measured: Measured, prompt_
     return found
 
 
-def print_samples(shown: Sequence[dict[str, str]]) -> None:
-    """A sample of each kind."""
-    for sample in shown:
-        print(f"\n{sample['kind']}: {sample['prompt']!r}")
-        print(f"  greedy:  {sample['greedy']!r}\n  T = {SAMPLED_AT}: {sample['sampled']!r}")
-
-
-def other_pair(name: str, args: argparse.Namespace) -> Pair:
-    """The pair to compare with."""
-    folder = Path(name).expanduser()
-    target, draft = (EMBEDDED, EMBEDDED) if name == EMBEDDED else (str(folder / "target"), str(folder / "draft"))
-    return load_pair(PairSettings(target=target, draft=draft, device=args.device, dtype=args.dtype))
-
-
 def main() -> int:
-    args = parser().parse_args()
+    parser = arguments(__doc__.splitlines()[0])
+    add_pair_arguments(parser)
+    parser.add_argument("--corpus", type=Path, metavar="DIR", help="the text that the pair was trained on")
+    parser.add_argument(
+        "--python-source", action="store_true", help="and the Python standard library as a kind of text"
+    )
+    parser.add_argument(
+        "--against", metavar="PAIR", help="embedded, or a folder with target and draft, to compare with"
+    )
+    parser.add_argument("--pieces", type=int, default=PIECES, metavar="N", help="of text of each kind")
+    args = parser.parse_args()
     texts = texts_of(args)
     prompt_tokens = PROMPT_TOKENS if args.corpus is not None else SAMPLE_PROMPT_TOKENS
     new_tokens = NEW_TOKENS // 4 if args.quick else NEW_TOKENS
@@ -214,14 +199,19 @@ def main() -> int:
         for file in files
     ])  # fmt: skip
     shown = samples(pair, texts, measured, prompt_tokens)
-    print_samples(shown)
+    for sample in shown:
+        print(f"\n{sample['kind']}: {sample['prompt']!r}")
+        print(f"  greedy:  {sample['greedy']!r}\n  T = {SAMPLED_AT}: {sample['sampled']!r}")
     figures: dict[str, Any] = {"pair": measured.pair, "held_out": args.corpus is not None,
                                "kinds": [asdict(kind) for kind in measured.kinds], "files": files,
                                "samples": shown}  # fmt: skip
+    device = pair.target.device
     if args.against is not None:
-        device = pair.target.device
         release(pair)
-        other = measure(other_pair(args.against, args), texts, prompt_tokens, new_tokens)
+        folder = Path(args.against).expanduser()
+        roles = {role: args.against if args.against == EMBEDDED else str(folder / role) for role in ("target", "draft")}
+        rival = load_pair(PairSettings(**roles, device=args.device, dtype=args.dtype))
+        other = measure(rival, texts, prompt_tokens, new_tokens)
         print()
         print_figures(other)
         rows = [(kind, name, found, verdict(name, found)) for kind, name, found in compared(measured, other)]
@@ -231,8 +221,6 @@ def main() -> int:
         figures["against"] = {"pair": other.pair, "kinds": [asdict(kind) for kind in other.kinds],
                               "differences": [{"kind": k, "figure": n, **asdict(f), "verdict": v}
                                               for k, n, f, v in rows]}  # fmt: skip
-    else:
-        device = pair.target.device
     save_figures(args, "embedded_pair", figures, device)
     return 0
 

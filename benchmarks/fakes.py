@@ -42,31 +42,23 @@ CHATS: dict[str, tuple[str, tuple[str, ...], str | None]] = {
 }
 
 
-def _llama(hidden: int, layers: int, tied: bool) -> dict[str, Any]:
+def _dense(hidden: int, layers: int, wider: int) -> dict[str, Any]:
     return {
         "hidden_size": hidden,
-        "intermediate_size": 2 * hidden,
+        "intermediate_size": wider * hidden,
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 1024,
-        "tie_word_embeddings": tied,
     }
+
+
+def _llama(hidden: int, layers: int, tied: bool) -> dict[str, Any]:
+    more = {"num_key_value_heads": 2, "max_position_embeddings": 1024, "tie_word_embeddings": tied}
+    return _dense(hidden, layers, 2) | more
 
 
 # Architecture -> (model class, configuration for a width and depth, chat template). Preset families come first.
 ARCHITECTURES: dict[str, tuple[str, Callable[[int, int], dict[str, Any]], str | None]] = {
-    "gpt_neox": (
-        "GPTNeoXForCausalLM",
-        lambda h, n: {
-            "hidden_size": h,
-            "intermediate_size": 4 * h,
-            "num_hidden_layers": n,
-            "num_attention_heads": 4,
-            "max_position_embeddings": 1024,
-        },
-        None,
-    ),
+    "gpt_neox": ("GPTNeoXForCausalLM", lambda h, n: {**_dense(h, n, 4), "max_position_embeddings": 1024}, None),
     "qwen2": ("Qwen2ForCausalLM", lambda h, n: _llama(h, n, tied=False), "chatml"),
     "llama": ("LlamaForCausalLM", lambda h, n: _llama(h, n, tied=True), "llama3"),
     "smollm2": ("LlamaForCausalLM", lambda h, n: {**_llama(h, n, tied=True), "num_key_value_heads": 4}, "chatml"),
@@ -108,16 +100,7 @@ ARCHITECTURES: dict[str, tuple[str, Callable[[int, int], dict[str, Any]], str | 
         lambda h, n: {"d_model": h, "d_ff": 2 * h, "num_layers": n, "num_heads": 4, "d_kv": h // 4},
         None,
     ),
-    "bert": (
-        "BertForMaskedLM",
-        lambda h, n: {
-            "hidden_size": h,
-            "num_hidden_layers": n,
-            "num_attention_heads": 4,
-            "intermediate_size": 2 * h,
-        },
-        None,
-    ),
+    "bert": ("BertForMaskedLM", lambda h, n: _dense(h, n, 2), None),
 }
 # The noise with which a draft agrees with its target for 1 to 3 tokens per iteration, found by trying.
 PAIR_NOISE = 0.02

@@ -168,11 +168,8 @@ def continuations(pair: Pair, prompts: Sequence[str], prompt_tokens: int, new_to
     config = pair.generation_config(max_new_tokens=new_tokens)
     found = pair.target.network.generate(rows, attention_mask=torch.ones_like(rows), generation_config=config)
     stops = pair.vocabulary.stop_ids
-    return [_before_stop(row, stops) for row in found[:, prompt_tokens:].tolist()]
-
-
-def _before_stop(ids: list[int], stops: frozenset[int]) -> list[int]:
-    return ids[: next((place for place, token in enumerate(ids) if token in stops), len(ids))]
+    texts = found[:, prompt_tokens:].tolist()
+    return [ids[: next((at for at, token in enumerate(ids) if token in stops), len(ids))] for ids in texts]
 
 
 def kind_figures(kind: str, readings: Sequence[Reading], greedy: Sequence[Sequence[int]]) -> KindFigures:

@@ -106,26 +106,6 @@ def circles(found: Arrows) -> list[list[str]]:
     return sorted(knots, key=lambda knot: (-len(knot), knot))
 
 
-def late_imports(file: Source) -> list[str]:
-    """Where a file imports inside functions: `path:line names`."""
-    found = []
-    for function in file.functions():
-        for node in ast.walk(function):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                found.append(f"{file.path}:{node.lineno} {', '.join(sorted(file.imported(node)))}")
-    return sorted(set(found))
-
-
-def names_twice(files: Sequence[Source]) -> dict[str, list[str]]:
-    """Classes of one name in several files, by name."""
-    found = defaultdict(list)
-    for file in files:
-        for node in file.tree.body:
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(str(file.path))
-    return {name: places for name, places in sorted(found.items()) if len(places) > 1}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Count and print; 1 where there is a circle."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -140,8 +120,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         lines = [file.lines for file in files]
         print(f"{name:12} {len(files):6} {sum(lines):7,} {median(lines):20.0f} {mean(lengths):22.1f}")
     program, everything = found["the program"], [file for files in found.values() for file in files]
-    late = [line for file in program for line in late_imports(file)]
-    twice = names_twice(program)
+    late, classes = set(), defaultdict(list)
+    for file in program:
+        classes_here = [node for node in file.tree.body if isinstance(node, ast.ClassDef)]
+        for node in classes_here:
+            classes[node.name].append(str(file.path))
+        for node in (node for function in file.functions() for node in ast.walk(function)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                late.add(f"{file.path}:{node.lineno} {', '.join(sorted(file.imported(node)))}")
+    twice = {name: places for name, places in sorted(classes.items()) if len(places) > 1}
     knots = circles(arrows(everything))
     modules = circles(arrows(everything, between_folders=False))
     print(f"\ncircles between folders: {len(knots)}, of files: {len(modules)}")
@@ -149,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"  {len(knot)}: {', '.join(knot)}")
     print(f"imports in functions: {len(late)}; class names that stand twice: {len(twice)}")
     if args.list:
-        print("\n".join([*late, *(f"{name}: {', '.join(places)}" for name, places in twice.items())]))
+        print("\n".join([*sorted(late), *(f"{name}: {', '.join(places)}" for name, places in twice.items())]))
     return 1 if knots else 0
 
 

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.fakes import make_checkpoint
 from decoding.common.errors import run_main
 from decoding.common.settings import ENGINES
 from decoding.compare.hf_generate import run_baseline
@@ -75,8 +76,7 @@ def _check(name, pair, label, method, prompts, references, max_new_tokens, judge
     near_ties, failures, shortfalls = [], [], []
     for index, (ids, reference) in enumerate(zip(prompts, references, strict=True)):
         session = DecodeSession(pair, method, ids, limits=Limits(max_new_tokens=max_new_tokens, record="summary"))
-        for _ in session:
-            pass
+        list(session)
         run = session.trace()
         metrics = measure_run(run)
         tokens += metrics.new_tokens
@@ -117,29 +117,33 @@ def check_graphs(pair: Pair, prompts: list[list[int]], max_new_tokens: int, quic
                tokens, 0.0, None, (), tuple(different), "static")  # fmt: skip
 
 
-def tiny_pairs(folder: Path) -> dict[str, Pair]:
-    """Small random targets of four architectures, each with a noised copy of itself as draft."""
-    from benchmarks.fakes import make_checkpoint
-
-    pairs = {}
-    for seed, architecture in enumerate(TINY_ARCHITECTURES):
-        target = make_checkpoint(folder / f"{architecture}-target", architecture, seed=seed)
-        draft = make_checkpoint(
-            folder / f"{architecture}-draft", architecture, seed=seed, noise_from=target, noise=TINY_NOISE
-        )
-        pairs[f"tiny {architecture}"] = load_pair(
-            PairSettings(target=str(target), draft=str(draft), device="cpu", dtype="float32", context_length=1024)
-        )
-    return pairs
-
-
-def other_engines(pair: Pair) -> list[str]:
-    """Engines beside the one that the pair was loaded with."""
-    return [name for name in ENGINES if name not in ("auto", pair.info.target.engine)]
-
-
-def print_rows(rows: list[Row]) -> None:
-    """The table, then each near tie and each difference in a sentence."""
+def main() -> int:
+    parser = arguments(__doc__.splitlines()[0])
+    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"))
+    args = parser.parse_args()
+    started = time.perf_counter()
+    count, length = (1, 40) if args.quick else (24, 128)
+    prompts = choose_prompts(args.prompts, count)
+    embedded = embedded_pair(args.device)
+    rows = check_pair("embedded", embedded, [embedded.vocabulary.encode(p.text) for p in prompts], length, args.quick)
+    few = [embedded.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 6]]
+    for engine in ENGINES:
+        if engine in ("auto", embedded.info.target.engine):
+            continue
+        pair = embedded.with_engine(engine)
+        rows += check_pair("embedded", pair, few, length // 2, args.quick, rebuild=False)
+    half = embedded_pair(args.device, "bfloat16")
+    rows += check_pair("embedded bfloat16", half, few, length // 2, args.quick, rebuild=False)
+    if embedded.target.device.type == "cuda":
+        rows += [check_graphs(pair, few, length // 2, args.quick) for pair in (embedded, half)]
+    with tempfile.TemporaryDirectory() as folder:
+        for seed, architecture in enumerate(TINY_ARCHITECTURES):
+            target, draft = Path(folder) / f"{architecture}-target", Path(folder) / f"{architecture}-draft"
+            make_checkpoint(target, architecture, seed=seed)
+            make_checkpoint(draft, architecture, seed=seed, noise_from=target, noise=TINY_NOISE)
+            pair = load_pair(PairSettings(str(target), str(draft), "cpu", "float32", context_length=1024))
+            ids = [pair.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 4]]
+            rows += check_pair(f"tiny {architecture}", pair, ids, 24 if args.quick else 64, args.quick)
     print_table(
         ("pair / method", "engine", "cache", "outputs", "tokens", "tokens/iter", "accepted/iter", "shortfall",
          "near ties", "different"),
@@ -154,30 +158,6 @@ def print_rows(rows: list[Row]) -> None:
         for kind, sentences in (("near tie", row.near_ties), ("DIFFERENT", row.failures)):
             for sentence in sentences:
                 print(f"{kind}: {row.pair}, {row.method}, {row.engine}, {row.cache_policy}, {sentence}")
-
-
-def main() -> int:
-    parser = arguments(__doc__.splitlines()[0])
-    parser.add_argument("--device", default="auto", choices=("auto", "cuda", "cpu"))
-    args = parser.parse_args()
-    started = time.perf_counter()
-    count, length = (1, 40) if args.quick else (24, 128)
-    prompts = choose_prompts(args.prompts, count)
-    embedded = embedded_pair(args.device)
-    rows = check_pair("embedded", embedded, [embedded.vocabulary.encode(p.text) for p in prompts], length, args.quick)
-    few = [embedded.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 6]]
-    for engine in other_engines(embedded):
-        pair = embedded.with_engine(engine)
-        rows += check_pair("embedded", pair, few, length // 2, args.quick, rebuild=False)
-    half = embedded_pair(args.device, "bfloat16")
-    rows += check_pair("embedded bfloat16", half, few, length // 2, args.quick, rebuild=False)
-    if embedded.target.device.type == "cuda":
-        rows += [check_graphs(pair, few, length // 2, args.quick) for pair in (embedded, half)]
-    with tempfile.TemporaryDirectory() as folder:
-        for name, pair in tiny_pairs(Path(folder)).items():
-            ids = [pair.vocabulary.encode(p.text) for p in prompts[: 1 if args.quick else 4]]
-            rows += check_pair(name, pair, ids, 24 if args.quick else 64, args.quick)
-    print_rows(rows)
     failures = sum(len(row.failures) for row in rows)
     print(f"{sum(r.outputs for r in rows)} outputs, {failures} differ, {time.perf_counter() - started:.0f} s")
     figures = {"rows": [row.__dict__ for row in rows], "failures": failures}

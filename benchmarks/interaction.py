@@ -7,19 +7,64 @@ scope carries the new state, so that the server, the wire, the layout and the dr
 import tempfile
 import time
 from pathlib import Path
+from urllib.parse import urlencode
 
 import torch
 
-from benchmarks.answer_times import SIZES, full_tree, goal_words, verdicts
-from benchmarks.browser_app import SETTLED, find_chromium, launched_chromium, running_app
-from benchmarks.browser_clock import NODE_PLACES, open_page, timed
-from benchmarks.browser_forks import measure_forks
-from decoding.common.errors import DraftscopeError, run_main
+from benchmarks.browser_app import NODE_PLACES, SETTLED, launched_chromium, open_page, running_app, timed
+from benchmarks.forks import FULL_TREE, SIZES, full_tree, goal_words, verdicts
+from decoding.common.errors import run_main
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
 from decoding.models.pair import embedded_pair
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import save_run
 from decoding.trace.metrics import spread
+
+TREES = [f".st-key-what_if_tree_{side} .ds-root[data-drawn-scene]" for side in "ab"]
+KIND_OF_B = ".st-key-what_if_history li.row.b .kind"
+WAIT_MS = 60_000
+
+
+def measure_forks(browser, url: str, nodes: int, repeats: int, live: bool) -> list[float]:
+    """Milliseconds of forks in which a rejected node of a tree of `nodes` nodes is forced to pass.
+
+    The run is decoded by the app, so that its rows are there; `live` has the models run all the same.
+    """
+    settings = {name: "on" if value is True else value for name, value in FULL_TREE.items()}
+    settings |= {"method": "Fixed tree", "node_budget": nodes, "iteration": 3}
+    page = open_page(browser, url, f"/step_through?{urlencode(settings)}")
+    page.locator(".st-key-one_more button:enabled").first.wait_for(timeout=WAIT_MS)
+    page.wait_for_selector(SETTLED)
+    page.locator(".st-key-what_if_from_here button").first.click()
+    page.locator(TREES[0]).first.wait_for(state="attached", timeout=WAIT_MS)
+    page.wait_for_selector(SETTLED)
+    if live:
+        page.locator(".st-key-what_if_live label").first.click()
+        page.wait_for_selector(SETTLED)
+    values = []
+    for repeat in range(-1, repeats):  # the first fork of a session loads what later ones find there
+        rejected = page.locator(f"{TREES[0]} .n.s-rejected .hit")
+        # Marks of large trees lie on each other: the event goes to the node itself.
+        rejected.nth((repeat + 1) % rejected.count()).dispatch_event("click")
+        page.wait_for_timeout(400)
+        page.wait_for_selector(SETTLED)
+        page.locator(".st-key-what_if_accept button:enabled").first.click(timeout=WAIT_MS)
+        fork = page.locator(".st-key-what_if_fork button:enabled").first
+        fork.wait_for(timeout=WAIT_MS)
+        fork.hover()
+        page.wait_for_timeout(400)
+        page.wait_for_selector(SETTLED)
+        value = timed(page, fork.click)
+        if repeat >= 0:
+            values.append(value)
+        page.locator(TREES[1]).wait_for(state="attached", timeout=WAIT_MS)
+        page.wait_for_timeout(300)
+        page.wait_for_selector(SETTLED)
+        kind = page.locator(KIND_OF_B).inner_text()
+        assert kind == ("live" if live else "replayed"), f"the fork was {kind}"
+    page.context.close()
+    return values
+
 
 # Steps over which the browser's heap is watched, and what it may grow by.
 HEAP_STEPS = 200
@@ -157,27 +202,10 @@ def measure_slider(browser, url: str, nodes: int, repeats: int) -> list[float]:
     return values
 
 
-def measure_page_switch(browser, url: str, repeats: int) -> list[float]:
-    """Between Step through and Tune live by the menu, until the other page's tree is drawn."""
-    page = open_page(browser, url, "/step_through")
-    values = []
-    for repeat in range(-2, repeats):
-        name = "Tune live" if repeat % 2 == 0 else "Step through"
-        value = timed(page, lambda name=name: page.get_by_role("link", name=name).first.click())
-        if repeat >= 0:
-            values.append(value)
-        time.sleep(0.5)
-    page.context.close()
-    return values
-
-
 def measure_all(sizes: tuple[int, ...], repeats: int, prompt: str) -> dict[str, list[float]]:
     """Every interaction at every tree size, in milliseconds."""
-    executable = find_chromium()
-    if executable is None:
-        raise DraftscopeError("No Chromium on this machine: run 'apt-get install -y chromium' and try again.")
     figures: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as folder, running_app() as url, launched_chromium(executable) as browser:
+    with tempfile.TemporaryDirectory() as folder, running_app() as url, launched_chromium() as browser:
         files = {nodes: run_file(Path(folder), nodes, prompt, iterations=4) for nodes in sizes}
         for nodes in sizes:
             figures[f"slider, {nodes} nodes"] = measure_slider(browser, url, nodes, repeats)
@@ -186,7 +214,14 @@ def measure_all(sizes: tuple[int, ...], repeats: int, prompt: str) -> dict[str, 
             for live in (False, True):
                 name = f"{'live' if live else 'replayed'} fork, {nodes} nodes"
                 figures[name] = measure_forks(browser, url, nodes, repeats, live)
-        figures["page switch"] = measure_page_switch(browser, url, repeats)
+        # Between Step through and Tune live by the menu, until the other page's tree is drawn.
+        page, switches = open_page(browser, url, "/step_through"), []
+        for repeat in range(repeats + 2):
+            name = "Tune live" if repeat % 2 == 0 else "Step through"
+            switches.append(timed(page, lambda name=name: page.get_by_role("link", name=name).first.click()))
+            time.sleep(0.5)
+        page.context.close()
+        figures["page switch"] = switches[2:]
     return figures
 
 

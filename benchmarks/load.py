@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 import torch
 from playwright.sync_api import Error as PlaywrightError
 
-from benchmarks.browser_app import SETTLED, find_chromium, launched_chromium
+from benchmarks.browser_app import SETTLED, comes_up, launched_chromium
 from decoding.common.errors import DraftscopeError, run_main
 from decoding.common.files import ROOT
 from decoding.experiments.command import arguments, choose_prompts, print_table, save_figures
@@ -106,6 +106,15 @@ class Server:
             command, cwd=ROOT, stdout=self.output, stderr=subprocess.STDOUT, env=environment
         )
 
+    def close(self) -> None:
+        """End it."""
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self.output.close()
+
     def memory_mb(self) -> float:
         """Resident memory of the process."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -117,21 +126,6 @@ class Server:
             return []
         found = ENDED.findall(self.log.read_text())
         return [(title, state, float(took), float(late) if late else None) for title, state, took, late in found]
-
-
-@contextmanager
-def running_server(folder: Path) -> Iterator[Server]:
-    """The app, ended afterwards."""
-    server = Server(folder)
-    try:
-        yield server
-    finally:
-        server.process.terminate()
-        try:
-            server.process.wait(10)
-        except subprocess.TimeoutExpired:
-            server.process.kill()
-        server.output.close()
 
 
 def is_as_alone(visitor: Visitor, pair: Pair) -> bool:
@@ -308,28 +302,8 @@ def cancel_often(browser, server: Server, count: int) -> list[float]:
     return found
 
 
-def leave_at_work(browser, server: Server) -> float:
-    """Close the last browser while it compares; seconds until the worker has nothing to do."""
-    page = open_page(browser, server, "/compare")
-    press(page, "compare_start")
-    page.get_by_text(re.compile(r"call \d+ of")).first.wait_for()
-    page.context.close()
-    time.sleep(FREE_GOAL_S)
-    fresh = open_page(browser, server, "/step_through")
-    noted = fresh.locator(".st-key-worker_note").get_by_text("In use").count()
-    started = time.perf_counter()
-    press(fresh, "start")
-    fresh.locator(".st-key-status", has_text="tokens").first.wait_for()
-    waited = time.perf_counter() - started
-    fresh.context.close()
-    return float("inf") if noted else waited
-
-
 def measure(count: int, cancels: int) -> tuple[list[Visitor], dict]:
     """The whole trial."""
-    executable = find_chromium()
-    if executable is None:
-        raise DraftscopeError("No Chromium on this machine: run 'apt-get install -y chromium' and try again.")
     prompts = [prompt.text for prompt in choose_prompts(None, count)]
     visitors = [
         Visitor(number, name, Sampling(temperature, seed=number), prompts[number], reloads=number % 3 == 1)
@@ -337,15 +311,26 @@ def measure(count: int, cancels: int) -> tuple[list[Visitor], dict]:
     ]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        with running_server(folder) as server, launched_chromium(executable) as browser:
-            until(lambda: _answers(browser, server), "the app is up", 120.0)
+        with closing(Server(folder)) as server, launched_chromium() as browser:
+            until(lambda: comes_up(server.url, server.process), "the app is up", 120.0)
             warm_up(browser, server, folder)
             before_mb = server.memory_mb()
             figures = decode_together(browser, server, visitors, folder)
             figures["cancelled_s"] = cancel_often(browser, server, cancels)
             for visitor in visitors:
                 visitor.page.context.close()
-            figures["free_s"] = leave_at_work(browser, server)
+            page = open_page(browser, server, "/compare")  # the last browser is closed while it compares
+            press(page, "compare_start")
+            page.get_by_text(re.compile(r"call \d+ of")).first.wait_for()
+            page.context.close()
+            time.sleep(FREE_GOAL_S)
+            fresh = open_page(browser, server, "/step_through")
+            noted = fresh.locator(".st-key-worker_note").get_by_text("In use").count()
+            started = time.perf_counter()
+            press(fresh, "start")
+            fresh.locator(".st-key-status", has_text="tokens").first.wait_for()
+            figures["free_s"] = float("inf") if noted else time.perf_counter() - started
+            fresh.context.close()
             time.sleep(FORGOTTEN_S)
             figures |= {"before_mb": before_mb, "after_mb": server.memory_mb(), "jobs": server.ended()}
     return visitors, figures
@@ -369,17 +354,6 @@ def checks_of(visitors: list[Visitor], same: dict[int, bool], figures: dict, can
         f"free {FREE_GOAL_S:.0f} s after the last browser": figures["free_s"] != float("inf"),
         f"memory back within {MEMORY_GOAL_MB:.0f} MB": figures["after_mb"] - figures["before_mb"] <= MEMORY_GOAL_MB,
     }
-
-
-def _answers(browser, server: Server) -> bool:
-    page = browser.new_page()
-    try:
-        answer = page.goto(f"{server.url}/_stcore/health")
-        return answer is not None and answer.ok
-    except PlaywrightError:  # it is not up yet
-        return False
-    finally:
-        page.close()
 
 
 def main() -> int:

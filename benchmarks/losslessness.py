@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.enumeration import SAMPLED, Path, Tables, all_drafts, bias, block_law
-from benchmarks.exact_cases import DRAFTERS_BY_SIZE, all_tables
+from benchmarks.enumeration import DRAFTERS_BY_SIZE, SAMPLED, Path, Tables, all_drafts, all_tables, bias, block_law
 from decoding.common.errors import run_main
 from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures
@@ -111,41 +110,6 @@ def summarise(results: list[Result]) -> tuple[list[dict], list[str]]:
     return figures, problems
 
 
-def print_figures(figures: list[dict]) -> None:
-    """A row per drafter, a column per verifier: the largest bias; refused pairs in brackets."""
-    rows: dict[str, dict[str, str]] = defaultdict(dict)
-    for f in figures:
-        shown = f"{f['bias']:.0e}" if f["bias"] else "0"
-        rows[f["drafter"]][f["verifier"]] = shown if f["allowed"] else f"[{shown}]"
-    print_table(("drafter", *VERIFIERS), [(name, *(cells[v] for v in VERIFIERS)) for name, cells in rows.items()])
-
-
-def enumerate_all(args) -> int:
-    """The exact part."""
-    started = time.perf_counter()
-    todo = list(cases(args.quick))
-    with ProcessPoolExecutor(os.cpu_count()) as workers:
-        # Large cases first, so that no worker is left with one at the end.
-        todo.sort(key=lambda case: -_weight(case))
-        results = list(workers.map(examine, todo))
-    figures, problems = summarise(results)
-    print("largest error of the joint law of the emitted tokens; in brackets: refused\n")
-    print_figures(figures)
-    allowed = [f["bias"] for f in figures if f["allowed"]]
-    refused = [f["bias"] for f in figures if not f["allowed"]]
-    drafts = sum(result.runs for result in results)
-    print(f"\n{len(todo)} drafters on tables, {drafts:,} drafts with a verifier, every draw of each")
-    print(f"allowed pairs: {len(allowed)}, largest bias {max(allowed):.1e}, goal at most {EXACT:.0e}")
-    print(f"refused pairs: {len(refused)}, smallest bias {min(refused):.1e}, goal above {BIASED:.0e}")
-    chains = [result.identity for result in results if result.identity is not None]
-    print(f"on a chain, solvers against naive and traversal against block: differ by {max(chains):.1e} at most")
-    for problem in problems:
-        print(f"FAILED: {problem}")
-    print("FAILED" if problems else "every goal reached", f"in {time.perf_counter() - started:.0f} s")
-    save_figures(args, "losslessness", {"pairs": figures, "problems": problems}, torch.device("cpu"))
-    return 1 if problems else 0
-
-
 def _weight(case: Case) -> int:
     settings = case.drafter.settings()
     return case.size ** (settings.get("paths", 1) * (settings.get("length", 0) + settings.get("branch", 0)))
@@ -159,7 +123,29 @@ def main() -> int:
         from benchmarks.transform_test import test_embedded
 
         return test_embedded(args)
-    return enumerate_all(args)
+    started = time.perf_counter()
+    todo = sorted(cases(args.quick), key=_weight, reverse=True)  # so that no worker is left with a large one at the end
+    with ProcessPoolExecutor(os.cpu_count()) as workers:
+        results = list(workers.map(examine, todo))
+    figures, problems = summarise(results)
+    print("largest error of the joint law of the emitted tokens; in brackets: refused\n")
+    rows: dict[str, dict[str, str]] = defaultdict(dict)
+    for f in figures:
+        shown = f"{f['bias']:.0e}" if f["bias"] else "0"
+        rows[f["drafter"]][f["verifier"]] = shown if f["allowed"] else f"[{shown}]"
+    print_table(("drafter", *VERIFIERS), [(name, *(cells[v] for v in VERIFIERS)) for name, cells in rows.items()])
+    allowed, refused = ([f["bias"] for f in figures if f["allowed"] == kind] for kind in (True, False))
+    drafts = sum(result.runs for result in results)
+    print(f"\n{len(todo)} drafters on tables, {drafts:,} drafts with a verifier, every draw of each")
+    print(f"allowed pairs: {len(allowed)}, largest bias {max(allowed):.1e}, goal at most {EXACT:.0e}")
+    print(f"refused pairs: {len(refused)}, smallest bias {min(refused):.1e}, goal above {BIASED:.0e}")
+    chains = [result.identity for result in results if result.identity is not None]
+    print(f"on a chain, solvers against naive and traversal against block: differ by {max(chains):.1e} at most")
+    for problem in problems:
+        print(f"FAILED: {problem}")
+    print("FAILED" if problems else "every goal reached", f"in {time.perf_counter() - started:.0f} s")
+    save_figures(args, "losslessness", {"pairs": figures, "problems": problems}, torch.device("cpu"))
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

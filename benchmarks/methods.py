@@ -8,7 +8,7 @@ of the machine cancels.
 import time
 from dataclasses import replace
 
-from decoding.common.errors import PromptError, run_main
+from decoding.common.errors import run_main
 from decoding.common.prompts import load_prompts
 from decoding.compare.comparison import Comparison, Contestant, Result, compare
 from decoding.compare.contestants import format_contestant, parse_contestant
@@ -16,8 +16,8 @@ from decoding.experiments.command import (
     add_pair_arguments,
     add_sampling_arguments,
     arguments,
-    choose_prompts,
     encode,
+    encoded_prompts,
     pair_from,
     print_table,
     sampling_from,
@@ -69,10 +69,7 @@ def prompts_from(args, pair: Pair) -> list[tuple[str, list[int]]]:
     if args.prompt:
         named = {f"{p.kind}/{p.name}": p.text for p in load_prompts()}
         return [(args.prompt[:40], encode(pair, named.get(args.prompt, args.prompt)))]
-    chosen = choose_prompts(args.prompts, 2 if args.quick else 12)
-    if not chosen:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
-    return [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in chosen]
+    return encoded_prompts(pair, args.prompts, 2 if args.quick else 12)
 
 
 def ratios(results: list[Result], base: list[Result]) -> Spread | None:

@@ -103,16 +103,6 @@ def mutants(folder: Path, count: int, seed: int) -> list[Mutant]:
     return [mutant for _, mutant in sorted(found.values(), key=lambda each: each[0])[:count]]
 
 
-def mutated(source: str, mutant: Mutant) -> str:
-    """A file's source with the mutant in it."""
-    node = list(operators(ast.parse(source)))[mutant.place][1]
-    lines = source.encode().splitlines(keepends=True)
-    start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
-    end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
-    whole = source.encode()
-    return (whole[:start] + f"({mutant.after})".encode() + whole[end:]).decode()
-
-
 def learn(home: Path) -> None:
     """Run the quick tests once with branch coverage by test; leaves `.coverage` and `tests.xml` in a folder."""
     (home / "coveragerc").write_text(
@@ -125,32 +115,6 @@ def learn(home: Path) -> None:
         *("--cov-report=", f"--junitxml={home / 'tests.xml'}"),
     ]
     subprocess.run(command, cwd=ROOT, check=False)
-
-
-def coverage_of(home: Path) -> tuple[float, int, dict[tuple[str, int], set[str]]]:
-    """Percent of lines and branches covered, branches missed, and the tests that cover each line of each file."""
-    import coverage
-
-    measured = coverage.Coverage(data_file=home / ".coverage", config_file=str(home / "coveragerc"))
-    measured.load()
-    report = home / "report.json"
-    measured.json_report(outfile=str(report))
-    totals = json.loads(report.read_text())["totals"]
-    tests: dict[tuple[str, int], set[str]] = {}
-    data = measured.get_data()
-    for file in data.measured_files():
-        for line, contexts in data.contexts_by_lineno(file).items():
-            tests[file, line] = {each.rpartition("|")[0] for each in contexts if each}
-    return totals["percent_covered"], totals["missing_branches"], tests
-
-
-def seconds_of(home: Path) -> dict[str, float]:
-    """How long each test took, by its name in coverage."""
-    found = {}
-    for case in ElementTree.parse(home / "tests.xml").iter("testcase"):
-        path, name = case.get("classname", "").replace(".", "/"), case.get("name", "")
-        found[f"{path}.py::{name}"] = float(case.get("time", 0))
-    return found
 
 
 def in_turn(covering: set[str], seconds: dict[str, float]) -> tuple[list[str], list[str]]:
@@ -170,7 +134,11 @@ def judge(mutant: Mutant, covering: tuple[list[str], list[str]], copy: Path) -> 
     file = copy / mutant.file
     sound = file.read_text(encoding="utf-8")
     try:
-        file.write_text(mutated(sound, mutant), encoding="utf-8")
+        node, whole = list(operators(ast.parse(sound)))[mutant.place][1], sound.encode()
+        lines = whole.splitlines(keepends=True)
+        start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+        end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
+        file.write_bytes(whole[:start] + f"({mutant.after})".encode() + whole[end:])
         for tests in filter(None, covering):
             if failed := _failed(tests, copy):
                 return Outcome(mutant, "caught", failed)
@@ -194,8 +162,21 @@ def measure(count: int, seed: int, home: Path) -> tuple[list[Outcome], float, in
     """The outcome of each mutant, percent of lines and branches covered, and branches missed."""
     if not (home / "tests.xml").exists():
         learn(home)
-    percent, missed, covering = coverage_of(home)
-    seconds = seconds_of(home)
+    import coverage
+
+    measured = coverage.Coverage(data_file=home / ".coverage", config_file=str(home / "coveragerc"))
+    measured.load()
+    measured.json_report(outfile=str(home / "report.json"))
+    totals = json.loads((home / "report.json").read_text())["totals"]
+    covering: dict[tuple[str, int], set[str]] = {}  # tests by file and line
+    data = measured.get_data()
+    for file in data.measured_files():
+        for line, contexts in data.contexts_by_lineno(file).items():
+            covering[file, line] = {each.rpartition("|")[0] for each in contexts if each}
+    seconds = {}  # that each test took, by its name in coverage
+    for case in ElementTree.parse(home / "tests.xml").iter("testcase"):
+        path = case.get("classname", "").replace(".", "/")
+        seconds[f"{path}.py::{case.get('name', '')}"] = float(case.get("time", 0))
     with tempfile.TemporaryDirectory() as place:
         copies = [Path(place) / str(number) for number in range(PROCESSES)]
         for copy in copies:
@@ -214,7 +195,7 @@ def measure(count: int, seed: int, home: Path) -> tuple[list[Outcome], float, in
 
         with ThreadPoolExecutor(PROCESSES) as pool:
             outcomes = list(pool.map(one, mutants(ROOT / "decoding", count, seed)))
-    return outcomes, percent, missed
+    return outcomes, totals["percent_covered"], totals["missing_branches"]
 
 
 def main() -> int:

@@ -81,7 +81,8 @@ def opened(name: str, home: Path, draws: Random) -> Outcome:
     sound, damaged = home / f"sound-{model}", home / "damaged" / "model"
     if not sound.exists():
         sound_folder(sound, model)
-    _clear(damaged.parent)
+    shutil.rmtree(damaged.parent, ignore_errors=True)
+    damaged.parent.mkdir(parents=True)
     shutil.copytree(sound, damaged)
     kind.damage(damaged, draws)
     places = {each: str(damaged if role in (each, "both") else sound) for each in ("target", "draft")}
@@ -139,29 +140,6 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _clear(folder: Path) -> None:
-    """An empty folder, whatever was there."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-
-
-def print_kinds(found: list[Outcome], home: Path) -> None:
-    """Every way with what became of it; of sentences that differ in names and numbers alone, one."""
-    for name in KINDS:
-        of_kind = [outcome for outcome in found if outcome.kind == name]
-        if not of_kind:
-            continue
-        print(f"{name}: {len(of_kind)}")
-        said = set()
-        for outcome in of_kind:
-            sentence = outcome.sentence.replace(f"{home}/", "")
-            alike = (outcome.what, re.sub(r"[\d'\".]+|sound-\w+", "", sentence))
-            if alike not in said:
-                said.add(alike)
-                note = f"  <-- {outcome.wrong}" if outcome.wrong else ""
-                print(f"    {outcome.what:8} {outcome.model}, {outcome.role}: {sentence}{note}".rstrip(": "))
-
-
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--folders", type=int, metavar="N", help=f"folders to open (default {FOLDERS})")
@@ -177,7 +155,18 @@ def main() -> int:
             found = [opened(args.kind, home, Random(f"{args.seed} {number}")) for number in range(count)]
         else:
             found = list(outcomes(count, args.seed, home))
-        print_kinds(found, home)
+    said = set()  # of sentences that differ in names and numbers alone, one is told
+    for name in KINDS:
+        of_kind = [outcome for outcome in found if outcome.kind == name]
+        if of_kind:
+            print(f"{name}: {len(of_kind)}")
+        for outcome in of_kind:
+            sentence = outcome.sentence.replace(f"{home}/", "")
+            alike = (name, outcome.what, re.sub(r"[\d'\".]+|sound-\w+", "", sentence))
+            if alike not in said:
+                said.add(alike)
+                note = f"  <-- {outcome.wrong}" if outcome.wrong else ""
+                print(f"    {outcome.what:8} {outcome.model}, {outcome.role}: {sentence}{note}".rstrip(": "))
     counts = {what: sum(outcome.what == what for outcome in found) for what in (REFUSED, OPENED)}
     wrong = [outcome for outcome in found if outcome.wrong]
     escaped = sum(outcome.wrong == "escaped" for outcome in found)

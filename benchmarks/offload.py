@@ -8,20 +8,21 @@ weight files before every pass, as memory too small for them would.
 
 import os
 import time
+from dataclasses import replace
 
 from benchmarks.methods import TUNED
-from decoding.common.errors import PromptError, require, run_main
+from decoding.common.errors import require, run_main
 from decoding.compare.comparison import Comparison, Contestant, compare
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.experiments.command import (
     add_pair_arguments,
     arguments,
-    choose_prompts,
-    encode,
+    encoded_prompts,
+    pair_settings,
     print_table,
     save_figures,
 )
-from decoding.models.pair import Pair, PairSettings, load_pair
+from decoding.models.pair import Pair, load_pair
 from decoding.models.presets import choose_device, choose_dtype, model_folder, model_shape
 from decoding.trace.metrics import RunMetrics, spread
 
@@ -37,18 +38,6 @@ CONTESTANTS = {
     ),
     "EAGLE-2 beam": "eagle2",
 }
-
-
-def settings_from(args) -> PairSettings:
-    """The pair that the arguments name, with a limit on the memory for the target's weights."""
-    common = {"target": args.target, "draft": args.draft, "device": args.device, "dtype": args.dtype}
-    common |= {"context_length": args.context_length, "split": args.split, "chat": args.chat}
-    if args.max_memory_gib is not None:
-        return PairSettings(**common, max_memory_gib=args.max_memory_gib)
-    settings, shape = PairSettings(**common), model_shape(args.target, "target")
-    require(shape is not None, f"The size of {args.target} is not known before it is loaded: give --max-memory-gib.")
-    dtype = choose_dtype(settings, choose_device(args.device))
-    return PairSettings(**common, max_memory_gib=SHARE_ON_DEVICE * shape.weight_bytes(dtype) / 2**30)
 
 
 def bytes_off_device(pair: Pair) -> int:
@@ -154,12 +143,16 @@ def main() -> int:
     parser.add_argument("--max-new-tokens", type=int)
     args = parser.parse_args()
     started = time.perf_counter()
-    pair = load_pair(settings_from(args))
+    settings = pair_settings(args)
+    if settings.max_memory_gib is None:
+        shape = model_shape(args.target, "target")
+        known = shape is not None
+        require(known, f"The size of {args.target} is not known before it is loaded: give --max-memory-gib.")
+        weights = shape.weight_bytes(choose_dtype(settings, choose_device(args.device)))
+        settings = replace(settings, max_memory_gib=SHARE_ON_DEVICE * weights / 2**30)
+    pair = load_pair(settings)
     where = "from disk" if forget_files(pair) else "from CPU memory"
-    chosen = choose_prompts(args.prompts, 1 if args.quick else 6)
-    if not chosen:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
-    prompts = [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in chosen]
+    prompts = encoded_prompts(pair, args.prompts, 1 if args.quick else 6)
     length, repeats = args.max_new_tokens or (24 if args.quick else 96), 2 if args.quick else 3
     comparison = compare(pair, contestants_from(args.methods), prompts, length, repeats, warmup=1)
     figures = [figures_of(comparison, index, 0) for index in range(len(comparison.contestants))]

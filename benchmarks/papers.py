@@ -9,25 +9,14 @@ import json
 import time
 from pathlib import Path
 
-import pandas as pd
-
 from decoding.common.errors import ExperimentError, run_main
 from decoding.experiments.command import print_table
-from decoding.experiments.estimates import FEWEST, Estimate
+from decoding.experiments.estimates import FEWEST
 from decoding.experiments.experiment import all_experiments
 from decoding.experiments.rows import all_rows
 from decoding.papers import EXHIBITS
 from decoding.papers.exhibit import Exhibit, Way
 from decoding.papers.judge import Outcome, claim_words, judge, words_of
-
-
-def parser() -> argparse.ArgumentParser:
-    """The arguments of the command."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__.splitlines()[0])
-    made.add_argument("only", nargs="*", metavar="EXHIBIT", help="such as dynatree/table-1, or dynatree (default: all)")
-    made.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are kept)")
-    made.add_argument("--manifest", type=Path, metavar="FILE", help="write what was run, on what and when")
-    return made
 
 
 def chosen(only: list[str]) -> list[Exhibit]:
@@ -56,21 +45,17 @@ def show(outcome: Outcome) -> None:
     header = ["way", *([exhibit.axis or "at"] if exhibit.by else []), "runs"]
     for figure in exhibit.figures:
         header += [figure.words, "paper"]
-    print_table(header, [_row(outcome, way, value) for way in exhibit.ways for value in _places(outcome, way)])
+    once = {True: outcome.values[:1], False: outcome.values}  # a way that is the same everywhere is told once
+    print_table(header, [_row(outcome, way, value) for way in exhibit.ways for value in once[way.flat]])
     for each in outcome.judged:
-        gain = "" if each.gain is None else f" {_gain_words(each.gain)}"
+        gain = ""
+        if (found := each.gain) is not None:
+            few = found.prompts < FEWEST
+            gain = (
+                f" {found.value:+.1%} ({f'n = {found.prompts}' if few else f'{found.low:+.1%} to {found.high:+.1%}'})"
+            )
         paper = "" if each.paper is None else f", paper {each.paper:+.1%}"
         print(f"  {claim_words(each)}: {each.verdict}{gain}{paper}" + (f". {each.reason}" if each.reason else ""))
-
-
-def _gain_words(gain: Estimate) -> str:
-    few = gain.prompts < FEWEST
-    return f"{gain.value:+.1%} ({f'n = {gain.prompts}' if few else f'{gain.low:+.1%} to {gain.high:+.1%}'})"
-
-
-def _places(outcome: Outcome, way: Way) -> tuple[object, ...]:
-    """Values on the axis at which a way is told: once where it is the same at all."""
-    return outcome.values[:1] if way.flat else outcome.values
 
 
 def _row(outcome: Outcome, way: Way, value: object) -> list[object]:
@@ -109,13 +94,16 @@ def manifest(outcomes: list[Outcome]) -> dict:
 
 
 def main() -> int:
-    args = parser().parse_args()
-    folders = args.rows or all_experiments()
-    rows: pd.DataFrame = all_rows(folders)
-    if len(rows):
-        rows = rows.drop_duplicates(
-            ["experiment", "pair", "machine", "key"]
-        )  # two grids may have a reference in common
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "only", nargs="*", metavar="EXHIBIT", help="such as dynatree/table-1, or dynatree (default: all)"
+    )
+    parser.add_argument("--rows", type=Path, nargs="+", metavar="DIR", help="experiments (default: all that are kept)")
+    parser.add_argument("--manifest", type=Path, metavar="FILE", help="write what was run, on what and when")
+    args = parser.parse_args()
+    rows = all_rows(args.rows or all_experiments())
+    if len(rows):  # two grids may have a reference in common
+        rows = rows.drop_duplicates(["experiment", "pair", "machine", "key"])
     outcomes = [judge(exhibit, rows) for exhibit in chosen(args.only)]
     for outcome in outcomes:
         show(outcome)

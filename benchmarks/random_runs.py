@@ -27,8 +27,7 @@ from pathlib import Path
 import torch
 import transformers
 
-from benchmarks.random_cases import PAIRS, draw_case
-from benchmarks.random_player import Player
+from benchmarks.random_player import PAIRS, Player, draw_case
 from benchmarks.tiny_models import PairPlan, load_tiny_pair
 from decoding.common.errors import DraftscopeError, run_main
 from decoding.experiments.command import arguments, print_table, save_figures

@@ -42,7 +42,18 @@ def section(results: dict[str, list[dict]]) -> str:
     for name, heading in TABLES.items():
         blocks.append(f"### {heading}")
         for record in results.get(name, ()):
-            blocks += _contestants(record)
+            setup = record.get("setup") or record["pair"]
+            blocks.append(f"{setup}.{' ' + WIDENED if 'widened' in setup.lower() else ''}")
+            # What holds a table, by heading: the record itself, or its parts.
+            parts = {name: part for name, part in record.items() if isinstance(part, dict) and "figures" in part}
+            for title, part in ({"": record} if "figures" in record else parts).items():
+                figures = part["figures"]
+                blocks += ([f"**{title}**"] if title else []) + [_table(figures)]
+                looping, tokens = (sum(f[key] for f in figures) for key in ("looping_tokens", "tokens"))
+                if looping:
+                    blocks.append(f"{looping:,} of {tokens:,} tokens were in loops and are left out.")
+                blocks.append("\n".join(f"* {line}" for line in part["goals"]))
+            blocks.append(f"{_source(record)}.")
         if name not in results:
             blocks.append(f"This is {_not_measured(name)}.")
     lines = []
@@ -56,46 +67,19 @@ def _not_measured(name: str) -> str:
     return f"not measured yet: run `python -m benchmarks.{name} --save`{' on a CUDA machine' if name == 'gpu' else ''}"
 
 
-def _contestants(record: dict) -> list[str]:
-    """Setup, tables with their goals, and source of one result."""
-    setup = record.get("setup") or record["pair"]
-    blocks = [f"{setup}.{' ' + WIDENED if 'widened' in setup.lower() else ''}"]
-    for heading, part in _parts(record).items():
-        figures = part["figures"]
-        blocks += ([f"**{heading}**"] if heading else []) + [_table(figures)]
-        looping, tokens = (sum(f[key] for f in figures) for key in ("looping_tokens", "tokens"))
-        if looping:
-            blocks.append(f"{looping:,} of {tokens:,} tokens were in loops and are left out.")
-        blocks.append("\n".join(f"* {line}" for line in part["goals"]))
-    return [*blocks, f"{_source(record)}."]
-
-
-def _parts(record: dict) -> dict[str, dict]:
-    """What holds a table, by heading: the record itself, or its parts."""
-    if "figures" in record:
-        return {"": record}
-    return {name: part for name, part in record.items() if isinstance(part, dict) and "figures" in part}
-
-
 def _table(figures: list[dict]) -> str:
-    rows = [_row(f) for f in figures]
+    rows = []
+    for f in figures:
+        label, speed = f["label"].replace("|", "\\|"), f.get("throughput")
+        cells = ["not measured", *[""] * (len(HEADER) - 2)]
+        if speed is not None:
+            ratios = [f.get(f"ratio_to_{base}") for base in BASES]
+            cells = [f"{speed['median']:.1f}", f"{speed['low']:.1f} to {speed['high']:.1f}"]
+            cells += [f"{ratio['median']:.2f}" if ratio else "" for ratio in ratios]
+            cells.append(f"{f['tokens_per_iteration']:.2f}")
+        rows.append((label, *cells))
     align = ["---", *["---:"] * (len(HEADER) - 1)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (HEADER, align, *rows))
-
-
-def _row(figures: dict) -> tuple[str, ...]:
-    label = figures["label"].replace("|", "\\|")
-    if "throughput" not in figures:
-        return (label, "not measured", *[""] * (len(HEADER) - 2))
-    speed = figures["throughput"]
-    ratios = [figures.get(f"ratio_to_{base}") for base in BASES]
-    return (
-        label,
-        f"{speed['median']:.1f}",
-        f"{speed['low']:.1f} to {speed['high']:.1f}",
-        *(f"{ratio['median']:.2f}" if ratio else "" for ratio in ratios),
-        f"{figures['tokens_per_iteration']:.2f}",
-    )
 
 
 def _source(record: dict) -> str:

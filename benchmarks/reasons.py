@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -106,14 +107,6 @@ class TableSource:
         return torch.from_numpy(np.stack(laws))
 
 
-class Words:
-    """Texts of token ids."""
-
-    def text(self, token: int) -> str:
-        """`t7` of 7."""
-        return f"t{token}"
-
-
 @dataclass
 class Found:
     """What came of the checks.
@@ -186,6 +179,7 @@ def recorded_run(drafter: Drafter, seed: int, random: np.random.Generator) -> It
     verifier = VERIFIERS[str(random.choice(fitting(drafter.law, sampling)))]()
     draws, state, text = GeneratorDraws(seed), drafter.start([1]), (1,)
     room, stop = int(random.integers(1, 30)), {0}
+    words = SimpleNamespace(text=lambda token: f"t{token}")
     for index in range(ITERATIONS):
         source = TableSource(tables, text, room - 1)
         step = Step(index, len(text), False, 0.0, method=Method("", "", "", "", drafter, verifier), source=source)
@@ -197,7 +191,7 @@ def recorded_run(drafter: Drafter, seed: int, random: np.random.Generator) -> It
         step.committed, step.kept, step.final_kind = path
         step.kv_target, step.times = NO_ROWS, NO_TIMES
         state, step.history = drafter.observe(draft.state, step.outcome())
-        trace = write_iteration(step, Words(), sampling, "full", full_rows=False)
+        trace = write_iteration(step, words, sampling, "full", full_rows=False)
         yield trace, lambda path, text=text: tables.laws(text + path), verifier.name, room - 1
         text, room = (*text, *step.committed), room - len(step.committed)
         if room <= 0 or step.committed[-1] in stop:
@@ -284,28 +278,21 @@ def _false_chances(trace: IterationTrace, laws, verifier: str) -> Iterator[str]:
 def _false_verdicts(trace: IterationTrace, laws, verifier: str) -> Iterator[str]:
     """Verdicts and reasons that do not follow from the target's probabilities and the numbers drawn."""
     verified = [trace.nodes[node] for node in trace.flatten_order]
-    if verifier == "greedy":
-        told = _greedy(trace, laws)
+    if verifier == "greedy":  # the target's favourite at each place decides, up to the end of the text
+        paths, told, walked = node_paths(trace), {0: ("root", "root")}, {0}
+        for node in verified[1:]:
+            if node.parent_id not in walked:
+                told[node.node_id] = "not_reached", "ancestor_lost"
+            elif int(laws(paths[node.node_id][:-1])[1].argmax()) != node.token_id:
+                told[node.node_id] = "rejected", "not_favourite"
+            else:
+                walked.add(node.node_id)
+                told[node.node_id] = _committed(trace, node.depth, "favourite")
     else:
         told = _bottom_up(trace, verifier) if verifier in BOTTOM_UP else _top_down(trace, laws, verifier)
     for node in verified:
         if (node.verdict, node.reason) != told[node.node_id]:
             yield f"node {node.node_id} ({verifier}): {node.verdict} {node.reason}, true is {told[node.node_id]}"
-
-
-def _greedy(trace: IterationTrace, laws) -> Mapping[int, tuple[str, str]]:
-    """The target's favourite at each place decides, up to the end of the text."""
-    paths, told, walked = node_paths(trace), {0: ("root", "root")}, {0}
-    for node in (trace.nodes[place] for place in trace.flatten_order[1:]):
-        path = paths[node.node_id]
-        if node.parent_id not in walked:
-            told[node.node_id] = "not_reached", "ancestor_lost"
-        elif int(laws(path[:-1])[1].argmax()) != node.token_id:
-            told[node.node_id] = "rejected", "not_favourite"
-        else:
-            walked.add(node.node_id)
-            told[node.node_id] = _committed(trace, node.depth, "favourite")
-    return told
 
 
 def _committed(trace: IterationTrace, depth: int, reason: str) -> tuple[str, str]:
@@ -331,8 +318,11 @@ def _top_down(trace: IterationTrace, laws, verifier: str) -> Mapping[int, tuple[
             failed.add(step.child_id)
         else:
             chosen[at] = step.token_id
-            if verifier == "nss" and step.token_id != _inverted(laws(paths[at])[1], trace.sampling, step.drawn):
-                raise AssertionError(f"token {step.token_id} was not drawn by {step.drawn}")
+            if verifier == "nss":
+                sums = _at_temperature(laws(paths[at])[1], trace.sampling).cumsum()
+                uniform = step.drawn if trace.sampling.temperature else 0.5  # any number draws what is certain
+                if step.token_id != int(np.searchsorted(sums, uniform * sums[-1], side="right")):
+                    raise AssertionError(f"token {step.token_id} was not drawn by {step.drawn}")
             if step.child_id is not None:
                 at = step.child_id
                 path.append(at)
@@ -418,14 +408,6 @@ def _at_temperature(law: np.ndarray, sampling: Sampling) -> np.ndarray:
     if sampling.temperature == 0:
         return (np.arange(len(law)) == law.argmax()).astype(float)
     return _softmax(np.log(law) / sampling.temperature)
-
-
-def _inverted(law: np.ndarray, sampling: Sampling, uniform: float) -> int:
-    """The token of a uniform number at a temperature."""
-    if sampling.temperature == 0:
-        return int(law.argmax())
-    sums = _at_temperature(law, sampling).cumsum()
-    return int(np.searchsorted(sums, uniform * sums[-1], side="right"))
 
 
 def _rates(random: np.random.Generator) -> str:

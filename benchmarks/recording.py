@@ -30,8 +30,7 @@ def tokens_per_second(pair: Pair, prompt_ids: list[int], record: str, length: in
         prompt_ids,
         limits=Limits(max_new_tokens=length, record=record),
     )
-    for _ in session:
-        pass
+    list(session)
     return session.new_tokens / (time.perf_counter() - started)
 
 

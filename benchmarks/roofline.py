@@ -1,6 +1,5 @@
 """Bytes and operations of a pass against the measured ceilings of the device: how near its limit an engine is."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -13,6 +12,7 @@ from decoding.engines.base import Visibility
 from decoding.experiments.command import print_table
 from decoding.methods.method import Method
 from decoding.models.pair import Model, Pair, tree_forward
+from decoding.papers.measured.mask_order import timed
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import PHASES
 
@@ -63,17 +63,7 @@ def measure_ceilings(device: torch.device, dtype: torch.dtype) -> Ceilings:
 
 def median_s(call: Callable[[], object], device: torch.device, repeats: int = REPEATS) -> float:
     """Median seconds of a call, waiting for the device before and after; the first calls are left out."""
-    seconds = []
-    for index in range(repeats + 3):
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        started = time.perf_counter()
-        call()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        if index >= 3:
-            seconds.append(time.perf_counter() - started)
-    return median(seconds)
+    return median([timed(call, device) for _ in range(repeats + 3)][3:])
 
 
 def streamed_weights(model: Model) -> tuple[int, int]:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.random_pair import random_pair
-from decoding.common.errors import PromptError, require, run_main
+from decoding.common.errors import require, run_main
 from decoding.common.settings import setting
 from decoding.drafters.base import Drafter, Growing
 from decoding.experiments.command import (
@@ -30,9 +31,41 @@ from decoding.experiments.command import (
     save_figures,
 )
 from decoding.methods.method import Method
-from decoding.models.pair import Pair
+from decoding.models.pair import Pair, load_pair
+from decoding.models.presets import EMBEDDED_FOLDER, PairSettings
 from decoding.session.session import DecodeSession, Limits
 from decoding.tree.draft import Draft
+
+LAYERS, DRAFT_LAYERS = 4, 1
+# Embeddings that outweigh the layers let the draft, the target's first layers, agree with the target: paths are
+# accepted to their ends, which is the dearest case for the cache.
+EMBEDDING_GAIN = 50.0
+
+
+def random_pair(folder: Path, context: int, device: str = "auto", dtype: str = "auto") -> Pair:
+    """Write a target as wide as the embedded one, and its first layers as the draft; load both.
+
+    Args:
+        folder: where the two models are written.
+        context: most tokens of prompt and output together.
+    """
+    torch.manual_seed(0)
+    target, draft = _model(LAYERS, context), _model(DRAFT_LAYERS, context)
+    target.get_input_embeddings().weight.data.mul_(EMBEDDING_GAIN)
+    draft.load_state_dict(target.state_dict(), strict=False)  # the target's further layers find no place
+    for name, model in (("target", target), ("draft", draft)):
+        model.save_pretrained(folder / name)
+        AutoTokenizer.from_pretrained(EMBEDDED_FOLDER / "target").save_pretrained(folder / name)
+    return load_pair(
+        PairSettings(str(folder / "target"), str(folder / "draft"), device=device, dtype=dtype, context_length=context)
+    )
+
+
+def _model(layers: int, context: int) -> torch.nn.Module:
+    config = AutoConfig.from_pretrained(EMBEDDED_FOLDER / "target")
+    config.num_hidden_layers, config.max_position_embeddings = layers, context
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
 
 GOAL = 0.10
 NODES, DEPTH, CONTEXT = 64, 8, 512  # where an axis is not what grows
@@ -152,8 +185,6 @@ def growth(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, float
 def long_prompt(pair: Pair, folder: Path | None, length: int) -> list[int]:
     """So many tokens of the prompts, one after another, over and over."""
     ids = [token for prompt in choose_prompts(folder, 1000) for token in encode(pair, prompt.text)]
-    if not ids:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
     return (ids * (length // len(ids) + 1))[:length]
 
 
@@ -163,16 +194,6 @@ def along_contexts(pair: Pair, folder: Path | None, sizes: Sequence[int], iterat
     sizes = sorted({min(size, pair.context - spare) for size in sizes})
     prompt = long_prompt(pair, folder, sizes[-1])
     return [measure(size, begin(pair, chains(), prompt[:size], spare), iterations) for size in sizes]
-
-
-def along_lengths(pair: Pair, prompt: list[int], sizes: Sequence[int], iterations: int) -> list[Point]:
-    """One output, measured where it has `size` tokens."""
-    session, points = begin(pair, chains(), prompt, max(sizes) + room(iterations)), []
-    for size in sizes:
-        while session.new_tokens < size:
-            session.step()
-        points.append(measure(size, session, iterations))
-    return points
 
 
 def measure_axes(pair: Pair, args, iterations: int) -> dict[str, list[Point]]:
@@ -190,8 +211,14 @@ def measure_axes(pair: Pair, args, iterations: int) -> dict[str, list[Point]]:
             measure(d, begin(pair, chains(depth=d), prompt, room(iterations, d)), iterations) for d in some(DEPTHS)
         ],
         "context": along_contexts(pair, args.prompts, some(CONTEXTS), iterations),
-        "length of the output": along_lengths(pair, prompt, some(LENGTHS[:5] if args.quick else LENGTHS), iterations),
+        "length of the output": [],
     }
+    lengths = some(LENGTHS[:5] if args.quick else LENGTHS)
+    session = begin(pair, chains(), prompt, max(lengths) + room(iterations))
+    for size in lengths:  # one output, measured where it has so many tokens
+        while session.new_tokens < size:
+            session.step()
+        axes["length of the output"].append(measure(size, session, iterations))
     with tempfile.TemporaryDirectory() as folder:
         wide = random_pair(Path(folder), max(LONG_CONTEXTS) + room(iterations), pair.target.device.type, args.dtype)
         axes["context, random weights"] = along_contexts(wide, args.prompts, some(LONG_CONTEXTS), iterations)

@@ -1,30 +1,284 @@
 """The neural selector against the best static (K, L1, L2) and against traversal: Tables 4 to 7 in kind.
 
-From stored selectors, on prompts that neither they nor their static rivals have seen. Block efficiency is exact over
-the verifier at roots along the target's own text; modelled throughput divides it by the time of Eq. 11 with passes
-priced by their rows as measured here; measured throughput decodes, all ways interleaved, at equal seeds. Text that
-repeats itself is left out. Means are over the samplings that the selectors have seen but greedy decoding, intervals are
-those of the bootstrap over prompts; orderings are judged by paired ratios.
+From stored selectors, on prompts that neither they nor their static rivals have seen. The text is written by the target
+under the sampling that is judged; at each root super-trees are drawn, and the expected tokens of every action under
+every verifier are exact on them: only texts, roots and trees are sampled. Modelled throughput divides block efficiency
+by the time of Eq. 11 with passes priced by their rows as measured here; measured throughput decodes, all ways
+interleaved, at equal seeds. Text that repeats itself is left out. Means are over the samplings that the selectors have
+seen but greedy decoding, intervals are those of the bootstrap over prompts; orderings are judged by paired ratios.
 """
 
+import os
 import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from multiprocessing import get_context
 
 import numpy as np
+import torch
 
-from benchmarks.selector_roots import TREES, WAYS, labelled_roots, totals_of
-from benchmarks.selector_tables import exact_figures, level_table, measured_figures, ratio_table
-from benchmarks.talf_tables import Claims
+from benchmarks.talf import Claims
 from decoding.common.errors import PromptError, SettingsError, run_main
 from decoding.compare.comparison import Contestant, compare
 from decoding.costs.measuring import latency_model
-from decoding.experiments.command import add_pair_arguments, arguments, choose_prompts, encode, pair_from, save_figures
+from decoding.experiments.command import (
+    add_pair_arguments,
+    arguments,
+    encoded_prompts,
+    pair_from,
+    print_table,
+    save_figures,
+)
+from decoding.experiments.estimates import Estimate, estimate
 from decoding.methods.methods import METHODS
-from decoding.models.pair import Pair, pair_identity
+from decoding.models.pair import Pair, PairSettings, load_pair, pair_identity
+from decoding.papers.delayed import SELECTOR
+from decoding.papers.delayed import VERIFIERS as PAPER_VERIFIERS
 from decoding.sampling.sampling import Sampling
-from decoding.selector.store import SelectorCard, find_selector, require_fit, selectors_for
+from decoding.selector.actions import ACTIONS, Action, LatencyModel, Way
+from decoding.selector.network import Scaler
+from decoding.selector.store import SelectorCard, Static, find_selector, load_network, require_fit, selectors_for
 from decoding.session.session import unrecorded
 from decoding.trace.metrics import RunMetrics
 from decoding.training.selector_labels import VERIFIER_NAMES
+from decoding.training.selector_learner import Examples, examples
+from decoding.training.selector_roots import RootPlan, Roots, label_text, written
+from decoding.verifiers import VERIFIERS
+
+TREES, KHISTI_TREES = 4, 1
+# How a tree's shape is found, and what the tables call it.
+WAYS = {
+    "selector": "selector",
+    "choice": "selector, the time it takes left out",
+    "static": "best static",
+    "static_most": "best static, most tokens",
+    "root": "best (K, L) from the root",
+    "root_most": "best (K, L) from the root, most tokens",
+}
+STATIC_FIELDS = {
+    "static": "action",
+    "static_most": "most_tokens",
+    "root": "root_action",
+    "root_most": "root_most_tokens",
+}
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the roots of each prompt under each sampling, all `[samplings, prompts]`.
+
+    Attributes:
+        roots: counted; those in text that repeats itself are not.
+        tokens, seconds: expected tokens and modelled time by verifier and way.
+    """
+
+    roots: np.ndarray
+    tokens: Mapping[tuple[str, str], np.ndarray]
+    seconds: Mapping[tuple[str, str], np.ndarray]
+
+    def block_efficiency(self, key: tuple[str, str], prompts: np.ndarray) -> float:
+        """Tokens per pass over some prompts, mean over samplings."""
+        return float(np.mean(self.tokens[key][:, prompts].sum(1) / self.roots[:, prompts].sum(1)))
+
+    def rate(self, key: tuple[str, str], prompts: np.ndarray) -> float:
+        """Modelled tokens per second over some prompts, mean over samplings."""
+        return float(np.mean(self.tokens[key][:, prompts].sum(1) / self.seconds[key][:, prompts].sum(1)))
+
+
+@lru_cache(maxsize=1)
+def _pair(settings: PairSettings) -> Pair:
+    torch.set_num_threads(1)
+    pair = load_pair(settings)
+    return pair.with_engine("library") if pair.target.info.engine == "static" else pair
+
+
+def _roots(job: tuple[PairSettings, RootPlan, list[int], int]) -> Roots:
+    """The labelled roots behind one prompt under one sampling."""
+    settings, plan, prompt, number = job
+    pair = _pair(settings)
+    with torch.inference_mode():
+        return label_text(
+            pair, written(pair, prompt, plan, number), len(prompt), plan, number, 1000 * number + plan.seed
+        )
+
+
+def labelled_roots(
+    settings: PairSettings,
+    prompts: Sequence[list[int]],
+    samplings: Sequence[Sampling],
+    roots: int,
+    verifiers: Sequence[str],
+    processes: int | None = None,
+) -> list[list[Roots]]:
+    """Roots behind every prompt under every sampling, `[samplings][prompts]`."""
+    plans = [
+        RootPlan(
+            roots=roots, trees=TREES, khisti_trees=KHISTI_TREES, khisti_every=1, samplings=(each,),
+            verifiers=tuple(verifiers), seed=7,
+        )
+        for each in samplings
+    ]  # fmt: skip
+    jobs = [(settings, plan, prompt, number) for plan in plans for number, prompt in enumerate(prompts)]
+    with ProcessPoolExecutor(processes or os.cpu_count(), get_context("spawn")) as workers:
+        found = list(workers.map(_roots, jobs))
+    return [found[start : start + len(prompts)] for start in range(0, len(found), len(prompts))]
+
+
+def totals_of(
+    found: list[list[Roots]],
+    cards: Mapping[str, SelectorCard],
+    samplings: Sequence[Sampling],
+    latency: LatencyModel,
+    way: Way,
+) -> Totals:
+    """What every way comes to on labelled roots, for each of some selectors by verifier."""
+    shape = (len(found), len(found[0]))
+    roots = np.zeros(shape)
+    keys = [(name, how) for name in cards for how in WAYS]
+    tokens, seconds = ({key: np.zeros(shape) for key in keys} for _ in range(2))
+    networks = {name: (load_network(card), Scaler(card.mean, card.spread)) for name, card in cards.items()}
+    for row, (sampling, texts) in enumerate(zip(samplings, found, strict=True)):
+        for column, text in enumerate(texts):
+            roots[row, column] = (~text.in_loop).sum()
+            if not roots[row, column]:
+                continue
+            for name, card in cards.items():
+                made = examples(text, name, (sampling,), latency, way)
+                static = card.static(sampling.temperature, sampling.top_p)
+                for how in WAYS:
+                    counted = _worth(made, how, static, *networks[name])
+                    tokens[name, how][row, column], seconds[name, how][row, column] = counted
+    return Totals(roots, tokens, seconds)
+
+
+@torch.inference_mode()
+def _worth(made: Examples, how: str, static: Static, network, scaler: Scaler) -> tuple[float, float]:
+    """Expected tokens and modelled seconds at the roots of a text, summed."""
+    if how in ("selector", "choice"):
+        chosen = network(scaler.scaled(made.features)).argmax(-1)
+        taken = made.seconds if how == "selector" else made.static_s
+    else:
+        action: Action = getattr(static, STATIC_FIELDS[how])
+        chosen, taken = torch.full((len(made),), ACTIONS.index(action)), made.static_s
+    place = chosen[:, None]
+    return float(made.expected.gather(1, place).sum()), float(taken.gather(1, place).sum())
+
+
+# Averages of the paper: Table 4 and 5 (ratios over the baseline), Table 6 and 7 (tokens per pass, tokens per second).
+PAPER_RATIOS = {
+    "khisti": (1.19, 1.16), "naive_tree": (1.09, 1.30), "nss": (1.11, 1.26), "specinfer": (1.10, 1.23),
+    "spectr": (1.10, 1.23),
+}  # fmt: skip
+PAPER_LEVELS = {**SELECTOR, "traversal": PAPER_VERIFIERS["traversal"][1:]}
+DRAWS = 1000
+ALONE = "modelled, its own time left out"
+OT = tuple(PAPER_RATIOS)
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One figure of every verifier and way, as a function of the prompts that it is taken over.
+
+    Attributes:
+        words: what it is. of: `(key, prompts) -> value`. keys: that there are. prompts: how many.
+    """
+
+    words: str
+    of: object
+    keys: tuple[Key, ...]
+    prompts: int
+
+    def level(self, key: Key) -> Estimate:
+        """The figure with its interval."""
+        return estimate(range(self.prompts), partial(self.of, key), DRAWS)
+
+    def gain(self, better: Key, worse: Key) -> Estimate:
+        """By how much, as a share, one exceeds the other on the same prompts."""
+        return estimate(range(self.prompts), lambda rows: self.of(better, rows) / self.of(worse, rows) - 1, DRAWS)
+
+
+def exact_figures(totals: Totals) -> tuple[Figures, Figures]:
+    """Block efficiency, exact over the verifier, and modelled throughput."""
+    keys, prompts = tuple(totals.tokens), totals.roots.shape[1]
+    return (
+        Figures("tokens per pass, exact over the verifier", totals.block_efficiency, keys, prompts),
+        Figures("modelled tokens per second", totals.rate, keys, prompts),
+    )
+
+
+def measured_figures(speeds: dict[Key, np.ndarray]) -> Figures:
+    """Measured throughput from tokens per second `[samplings, prompts]`: geometric means over both."""
+    logs = {key: np.log(values) for key, values in speeds.items()}
+    count = next(iter(speeds.values())).shape[1]
+
+    def of(key: Key, prompts: np.ndarray) -> float:
+        return float(np.exp(logs[key][:, prompts].mean()))
+
+    return Figures("measured tokens per second", of, tuple(speeds), count)
+
+
+def ratio_table(figures: Sequence[Figures], base: str, claims: Claims) -> dict:
+    """Tables 4 and 5: how much the selector adds to each verifier."""
+    print(f"\nTables 4 and 5: the selector over {WAYS[base]}, as a ratio (Traversal is ours: the paper has none)")
+    names = [name for name, how in figures[0].keys if how == "selector"]
+    rows, found = [], {}
+    for name in names:
+        cells = []
+        for each in figures:
+            worse = (name, f"{base}_most" if each is figures[0] else base)
+            if worse not in each.keys or (name, "selector") not in each.keys:
+                cells.append("-")
+                continue
+            gain = each.gain((name, "selector"), worse)
+            cells.append(_ratio(gain))
+            found[f"{name}: {each.words}"] = vars(gain)
+            if name in PAPER_RATIOS:
+                paper = PAPER_RATIOS[name][0 if each is figures[0] else 1] - 1
+                words = f"{VERIFIERS[name].label}: selector over {WAYS[worse[1]]}, {each.words}"
+                claims.add(words, f"{paper:+.2f}", gain)
+        paper_cells = [f"{value:.2f}" for value in PAPER_RATIOS.get(name, ())] or ["-", "-"]
+        alone = figures[1].gain((name, "choice"), (name, base))
+        found[f"{name}: {ALONE}"] = vars(alone)
+        rows.append((VERIFIERS[name].label, cells[0], paper_cells[0], *cells[1:], paper_cells[1], _ratio(alone)))
+    print_table(("verifier", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper", ALONE), rows)
+    return found
+
+
+def _ratio(gain: Estimate) -> str:
+    return f"{1 + gain.value:.3f} ({1 + gain.low:.3f} to {1 + gain.high:.3f})"
+
+
+def level_table(figures: Sequence[Figures], claims: Claims) -> dict:
+    """Tables 6 and 7: the OT verifiers with the selector against traversal."""
+    print("\nTables 6 and 7: every verifier with every way to shape the tree")
+    rows, found = [], {}
+    for key in figures[0].keys:
+        name, how = key
+        cells = [str(each.level(key)) if key in each.keys else "-" for each in figures]
+        paper = PAPER_LEVELS.get(name) if how == ("root" if name == "traversal" else "selector") else None
+        rows.append((f"{VERIFIERS[name].label}, {WAYS[how]}", cells[0], f"{paper[0]:.2f}" if paper else "",
+                     *cells[1:], f"{paper[1]:.2f}" if paper else ""))  # fmt: skip
+        found[f"{name}, {how}"] = {e.words: vars(e.level(key)) for e in figures if key in e.keys}
+    print_table(("way", figures[0].words, "paper", *(each.words for each in figures[1:]), "paper"), rows)
+    for place, each in enumerate(figures):
+        base = ("traversal", "root_most" if place == 0 else "root")
+        if base not in each.keys:
+            base = ("traversal", "static")
+        for name in OT:
+            if (name, "selector") not in each.keys or base not in each.keys:
+                continue
+            column = min(place, 1)
+            apart = PAPER_LEVELS[name][column] / PAPER_LEVELS["traversal"][column] - 1
+            pair = ((name, "selector"), base)
+            better, worse = pair if apart > 0 else pair[::-1]
+            words = " over ".join(f"{VERIFIERS[n].label}, {WAYS[how]}" for n, how in (better, worse))
+            paper = apart if apart > 0 else 1 / (1 + apart) - 1
+            claims.add(f"{words}, {each.words}", f"{paper:+.2f}", each.gain(better, worse))
+    return found
+
 
 QUICK = ("specinfer", "traversal")
 MEASURED_AT = (0.6, 1.0)  # temperatures at which ways are decoded for real
@@ -104,10 +358,7 @@ def main() -> int:
     pair = pair_from(args)
     cards = stored(pair, args.selectors, args.quick)
     samplings = samplings_of(cards, args.quick)
-    chosen = choose_prompts(args.prompts, args.count or (3 if args.quick else 12))
-    if not chosen:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
-    prompts = [(f"{prompt.kind}/{prompt.name}", encode(pair, prompt.text)) for prompt in chosen]
+    prompts = encoded_prompts(pair, args.prompts, args.count or (3 if args.quick else 12))
     roots, tokens = args.roots or (1 if args.quick else 3), args.tokens or (16 if args.quick else 48)
     latency = latency_model(pair, unrecorded)
     way = next(iter(cards.values())).way

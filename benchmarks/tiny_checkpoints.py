@@ -128,7 +128,11 @@ def tiny_config(model_type: str, vocab_size: int, **changes: Any) -> PreTrainedC
 def _settings(config_class: type, vocab_size: int) -> dict[str, Any]:
     defaults = _defaults(config_class)
     names = {field.name for field in dataclasses.fields(config_class)}
-    settings = {name: value for name, value in SIZES.items() if name in names and not _is_off(name, defaults)}
+    settings = {
+        name: value
+        for name, value in SIZES.items()
+        if name in names and (name not in OPTIONAL or defaults.get(name, 0) is not None)
+    }  # families leave these out by default
     if "kv_lora_rank" in names and "num_key_value_heads" in names:
         settings["num_key_value_heads"] = HEADS  # one latent for all heads: none are shared
     for name in names:
@@ -137,7 +141,13 @@ def _settings(config_class: type, vocab_size: int) -> dict[str, Any]:
             settings[name] = 1
     settings |= {"eos_token_id": 0} if "eos_token_id" in names else {}
     settings |= {"vocab_size": vocab_size} if "vocab_size" in names else {}
-    settings |= _layer_lists(defaults, names)
+    # Lists with an entry per layer have as many kinds of layers as the family has by default.
+    count = next((defaults[name] for name in LAYER_COUNTS if defaults.get(name)), None)
+    for name in names:
+        value = defaults.get(name)
+        if isinstance(value, list) and len(value) == count:
+            kinds = list(dict.fromkeys(value))
+            settings[name] = [kinds[layer % len(kinds)] for layer in range(LAYERS)]
     for part in getattr(config_class, "sub_configs", {}):
         made = defaults.get(part)
         if part in names and dataclasses.is_dataclass(made):
@@ -151,23 +161,6 @@ def _defaults(config_class: type) -> dict[str, Any]:
         return dict(vars(config_class()))
     except (ValueError, TypeError, AttributeError, StrictDataclassError):
         return {}
-
-
-def _is_off(name: str, defaults: dict[str, Any]) -> bool:
-    """Whether a family leaves out by default what a setting sizes."""
-    return name in defaults and defaults[name] is None and name in OPTIONAL
-
-
-def _layer_lists(defaults: dict[str, Any], names: set[str]) -> dict[str, list]:
-    """Lists with an entry per layer, with as many kinds of layers as the family has by default."""
-    count = next((defaults[name] for name in LAYER_COUNTS if defaults.get(name)), None)
-    lists = {}
-    for name in names:
-        value = defaults.get(name)
-        if isinstance(value, list) and len(value) == count:
-            kinds = list(dict.fromkeys(value))
-            lists[name] = [kinds[layer % len(kinds)] for layer in range(LAYERS)]
-    return lists
 
 
 def write_pair(folder: Path, model_type: str, seed: int = 0, **changes: Any) -> tuple[Path, Path]:

@@ -16,7 +16,6 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     GenerationConfig,
-    PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
 
@@ -188,20 +187,18 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _new_model(plan: PairPlan, vocab: int) -> Any:
-    model = AutoModelForCausalLM.from_config(_config(plan, vocab), dtype=torch.float32).eval()
-    model.generation_config = GenerationConfig(eos_token_id=END)
-    return model
-
-
-def _config(plan: PairPlan, vocab: int) -> PreTrainedConfig:
     kind, count = plan.architecture, plan.context
     ids = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": None, "tie_word_embeddings": False}
     if kind in ARCHITECTURES:
         sizes = {"vocab_size": vocab, "max_position_embeddings": count, **ARCHITECTURES[kind](count)}
-        return AutoConfig.for_model(kind, **ids, **sizes)
-    names = {field.name for field in fields(CONFIG_MAPPING[kind])}
-    reaching = {name: count for name in names if SIZES.get(name) == CONTEXT}
-    return tiny_config(kind, vocab, **reaching, **{name: value for name, value in ids.items() if name in names})
+        config = AutoConfig.for_model(kind, **ids, **sizes)
+    else:
+        names = {field.name for field in fields(CONFIG_MAPPING[kind])}
+        changes = {name: count for name in names if SIZES.get(name) == CONTEXT}
+        config = tiny_config(kind, vocab, **changes, **{name: value for name, value in ids.items() if name in names})
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model.generation_config = GenerationConfig(eos_token_id=END)
+    return model
 
 
 def _randomise(model: Any, generator: torch.Generator) -> None:

@@ -11,7 +11,7 @@ from decoding.common.errors import DraftscopeError
 from decoding.diff import compare_runs, diff_lines
 from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.metrics import measure_run
-from decoding.trace.records import IterationTrace, RunTrace, node_paths
+from decoding.trace.records import RunTrace, node_paths
 from viz.branches.diff import compare_trees, fork_measures, fork_summary, measures_html
 from viz.charts import run as charts
 from viz.charts.description import chart_sentence, chart_table
@@ -47,7 +47,11 @@ def draw_everything(run: RunTrace, beside: RunTrace) -> None:
     for place in _some(len(run.iterations), MOST_ITERATIONS):
         figures += _draw_iteration(run, place)
         if place < len(beside.iterations):
-            _draw_beside(run.iterations[place], beside.iterations[place])
+            first, second = run.iterations[place], beside.iterations[place]
+            for pair in ((first, second), (second, first)):
+                measures_html(fork_measures(*pair)).encode()
+                fork_summary(*pair).encode()
+                compare_trees(*pair).marks("A", "B")
         _ask_rows(run, place)
     for figure in figures:
         (chart_sentence(figure) + table_html(chart_table(figure))).encode()
@@ -89,7 +93,13 @@ def _draw_iteration(run: RunTrace, place: int) -> Iterator[go.Figure]:
     outline_html(tree_outline(iteration)).encode()
     "".join(map(table_html, tables(iteration))).encode()
     if iteration.nodes:
-        _explain(iteration)
+        said = [why_final(iteration)]
+        for node in _some(len(iteration.nodes), MOST_NODES):
+            said += [why_verdict(iteration, node), why_not_expanded(iteration, node), why_pruned(iteration, node)]
+            tokens = [token for token, _, _ in (*iteration.draft_top(node)[-2:], *iteration.target_top(node)[:2])]
+            said += [why_absent(iteration, node, token) for token in tokens]
+            json.dumps(residuals(iteration, node), allow_nan=False)
+        " ".join(said).encode()
         told = hindsight(run, place, ranks_along(run))
         if told is not None:
             yield ranks_figure([RankBar(each.text, each.rank, each.exact, "possible", "") for each in told.followed])
@@ -101,24 +111,6 @@ def _draw_iteration(run: RunTrace, place: int) -> Iterator[go.Figure]:
     yield mask_figure(iteration)
     yield charts.phase_times_figure(iteration)
     yield charts.run_strip_figure(run, place)
-
-
-def _explain(iteration: IterationTrace) -> None:
-    """Why each node is as it is, and why other tokens are not there."""
-    said = [why_final(iteration)]
-    for node in _some(len(iteration.nodes), MOST_NODES):
-        said += [why_verdict(iteration, node), why_not_expanded(iteration, node), why_pruned(iteration, node)]
-        tokens = [token for token, _, _ in (*iteration.draft_top(node)[-2:], *iteration.target_top(node)[:2])]
-        said += [why_absent(iteration, node, token) for token in tokens]
-        json.dumps(residuals(iteration, node), allow_nan=False)
-    " ".join(said).encode()
-
-
-def _draw_beside(first: IterationTrace, second: IterationTrace) -> None:
-    for pair in ((first, second), (second, first)):
-        measures_html(fork_measures(*pair)).encode()
-        fork_summary(*pair).encode()
-        compare_trees(*pair).marks("A", "B")
 
 
 def _ask_rows(run: RunTrace, place: int) -> None:

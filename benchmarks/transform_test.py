@@ -21,15 +21,89 @@ import torch
 from scipy.special import chdtrc
 from torch import Tensor
 
-from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
 from benchmarks.offline_trees import KeptLaws, MemoRows, MemoSource
-from decoding.drafters.base import ProbabilitySource
+from decoding import drafters
+from decoding.drafters.base import Drafter, ProbabilitySource
+from decoding.engines.base import Visibility
 from decoding.experiments.command import choose_prompts, print_table, save_figures
-from decoding.models.pair import Pair, embedded_pair
+from decoding.methods.method import fitting
+from decoding.models.pair import Model, Pair, embedded_pair, tree_forward
 from decoding.sampling.draws import GeneratorDraws
+from decoding.sampling.sampling import Sampling
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
 from decoding.verifiers.base import Verification, VerifiedTree
+
+SAMPLINGS = {
+    "T 0.6": Sampling(temperature=0.6),
+    "T 1": Sampling(temperature=1.0),
+    "T 1, top-p 0.9": Sampling(temperature=1.0, top_p=0.9),
+}
+# By the name they have in METHODS.
+DRAFTERS: dict[str, Drafter] = {
+    "autoregressive": drafters.NoDrafter(),
+    "linear": drafters.LinearDrafter(length=4),
+    "linear, sampled": drafters.LinearDrafter(length=4, sampled=True),
+    "fixed_tree": drafters.FixedTreeDrafter(max_depth=2, branching=2, prune_probability=0.01, branch_first_level=True),
+    "dynatree": drafters.DynaTreeDrafter(
+        base_depth=1,
+        max_depth=2,
+        stop_probability=0.01,
+        deep_probability=0.05,
+        prune_probability=0.01,
+        branch_first_level=True,
+        history=False,
+    ),
+    "dyspec": drafters.DySpecDrafter(node_budget=8, max_depth=4),
+    "dyspec_threshold": drafters.DySpecThresholdDrafter(threshold=0.5, node_budget=8, max_depth=3),
+    "specinfer": drafters.SpecInferWidthsDrafter(widths="2,2,1"),
+    "specinfer, top-k": drafters.SpecInferWidthsDrafter(widths="3,2", sampled=False),
+    "sequoia": drafters.SequoiaDrafter(node_budget=8, max_depth=3, acceptance="0.5,0.3,0.1"),
+    "opt_tree": drafters.OptTreeDrafter(node_budget=8, gain_threshold=0.0, max_depth=3),
+    "eagle2": drafters.Eagle2Drafter(node_budget=8, beam_width=3, max_depth=3),
+    "hardware_aware": drafters.HardwareAwareDrafter(
+        node_budget=8, max_depth=4, verify_ms="1:3 9:4", level_ms="0.3", odds="1 1"
+    ),
+    "specexec": drafters.SpecExecDrafter(node_budget=8, batch=3, max_depth=4),
+    "salf": drafters.SalfDrafter(node_budget=8, batch=3, gain_threshold=0.3, max_depth=4),
+    "iid_paths": drafters.IIDPathsDrafter(paths=3, length=3),
+    "delayed": drafters.DelayedDrafter(paths=3, trunk=1, branch=2),
+}
+MOST_TOKENS = 5  # no block of these trees is longer
+QUICK = ("sequoia", "eagle2", "delayed")  # one for each law of a tree
+# Refused pairs whose bias must be noticed, so that silence about the allowed ones means something.
+REFUSED = (("sequoia", "specinfer"), ("eagle2", "naive_tree"))
+
+FEWEST_TOKENS, MOST_PROMPT_TOKENS = 8, 512
+
+
+def verifiers_for(drafter: str, sampling: Sampling) -> list[str]:
+    """Verifiers that a drafter is tested with: all that are allowed, and those whose bias is to be noticed."""
+    return [*fitting(DRAFTERS[drafter].law, sampling), *(verifier for name, verifier in REFUSED if name == drafter)]
+
+
+@torch.inference_mode()
+def telling_prefix(pair: Pair, text: str) -> list[int]:
+    """Tokens of a text up to where a method has most to get wrong, at least `FEWEST_TOKENS` if there are so many.
+
+    Where both models agree nothing is rejected, and where they have nothing in common everything is; where the draft
+    is flat, nearly every draw is a new token and the ways to draw and to test hardly differ. With d the total variation
+    between the two laws, the prefix has the largest d (1 - d) sum draft^2.
+    """
+    tokens = pair.vocabulary.encode(text)[:MOST_PROMPT_TOKENS]
+    target, draft = _laws(pair.target, tokens), _laws(pair.draft, tokens)
+    distance = (target - draft).abs().sum(-1) / 2
+    score = distance * (1 - distance) * draft.square().sum(-1)
+    first = min(FEWEST_TOKENS, len(tokens)) - 1
+    return tokens[: first + int(score[first:].argmax()) + 1]
+
+
+def _laws(model: Model, tokens: list[int]) -> Tensor:
+    """Law after every token, `[len(tokens), vocab_size]`."""
+    count = len(tokens)
+    cache, mask = model.engine.new_cache(count), Visibility.causal(0, count)
+    return torch.softmax(tree_forward(model, cache, tokens, np.arange(count), mask), -1)
+
 
 BINS = 64
 GOAL = 1e-4  # for the smallest p-value after Bonferroni's correction
@@ -102,9 +176,7 @@ def p_values(spans: np.ndarray, generator: np.random.Generator) -> list[float]:
     return found
 
 
-@lru_cache
-def _pair() -> Pair:
-    return embedded_pair()
+_pair = lru_cache(embedded_pair)
 
 
 @torch.inference_mode()
@@ -190,23 +262,6 @@ def print_figures(figures: list[dict]) -> None:
     print_table(("drafter", *shown), [(name, *(row[v] for v in shown)) for name, row in cells.items()])
 
 
-def print_report(figures: list[dict], problems: list[str], totals: dict) -> None:
-    """The table, what the goals ask for, and what is wrong."""
-    print("smallest p-value over positions and samplings, not corrected; in brackets: refused\n")
-    print_figures(figures)
-    allowed = [f for f in figures if f["allowed"]]
-    worst = min(allowed, key=lambda f: min(f["p_values"]))
-    print(f"\n{totals['contexts']:,} distinct contexts of both models together")
-    print(f"{totals['tests']} tests of {totals['outputs']:,} outputs each in {BINS} bins; p-values below are corrected")
-    print(f"allowed: {len(allowed)} combinations, goal at least {GOAL:.0e}, smallest {worst['corrected']:.2g}")
-    print(f"         {where(worst)}")
-    for f in figures:
-        if not f["allowed"]:
-            print(f"refused: goal below {GOAL:.0e}, {f['corrected']:.0e}: {where(f)}")
-    for problem in problems:
-        print(f"FAILED: {problem}")
-
-
 def tasks_for(args) -> list[Task]:
     """The work, one task per prompt."""
     names, prompts = (QUICK, 4) if args.quick else (tuple(DRAFTERS), 32)
@@ -236,7 +291,19 @@ def test_embedded(args) -> int:
         "tests": sum(len(f["p_values"]) for f in figures),
         "bins": BINS,
     }
-    print_report(figures, problems, totals)
+    print("smallest p-value over positions and samplings, not corrected; in brackets: refused\n")
+    print_figures(figures)
+    allowed = [f for f in figures if f["allowed"]]
+    worst = min(allowed, key=lambda f: min(f["p_values"]))
+    print(f"\n{totals['contexts']:,} distinct contexts of both models together")
+    print(f"{totals['tests']} tests of {totals['outputs']:,} outputs each in {BINS} bins; p-values below are corrected")
+    print(f"allowed: {len(allowed)} combinations, goal at least {GOAL:.0e}, smallest {worst['corrected']:.2g}")
+    print(f"         {where(worst)}")
+    for f in figures:
+        if not f["allowed"]:
+            print(f"refused: goal below {GOAL:.0e}, {f['corrected']:.0e}: {where(f)}")
+    for problem in problems:
+        print(f"FAILED: {problem}")
     print("FAILED" if problems else "every goal reached", f"in {time.perf_counter() - started:.0f} s")
     record = {**totals, "problems": problems, "combinations": figures}
     save_figures(args, "losslessness_embedded", record, torch.device("cpu"))

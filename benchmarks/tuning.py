@@ -33,9 +33,7 @@ LARGE_BUDGETS = (63, 95, 127)
 ROUNDS = ((1.0, 1, 32), (0.34, 2, 64), (0.12, 4, 128))
 
 
-def chains() -> list[str]:
-    """Linear chains of several lengths."""
-    return [f"linear:length={length}" for length in (1, 2, 3, 4, 5, 6, 8)]
+CHAINS = [f"linear:length={length}" for length in (1, 2, 3, 4, 5, 6, 8)]
 
 
 def trees() -> list[str]:
@@ -78,14 +76,14 @@ def large_trees() -> list[str]:
     ]
 
 
-def tuning_prompts(pair: Pair, count: int = 4) -> list[tuple[str, list[int]]]:
+def tuning_prompts(pair: Pair) -> list[tuple[str, list[int]]]:
     """The last prompts of each kind, which the benchmarks do not reach."""
     by_kind: dict[str, list] = {}
     for prompt in load_prompts():
         if prompt.kind in EMBEDDED_KINDS:
             by_kind.setdefault(prompt.kind, []).append(prompt)
     last = [prompts[-1] for prompts in by_kind.values()]
-    return [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in last][:count]
+    return [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in last[:4]]
 
 
 def tune(
@@ -144,7 +142,7 @@ def main() -> int:
     pair, sampling = pair_from(args), sampling_from(args)
     figures = {}
     fitting = [*trees(), *large_trees()] if pair.target.device.type == "cuda" else trees()
-    for kind, candidates in (("chain", chains()), ("tree", fitting)):
+    for kind, candidates in (("chain", CHAINS), ("tree", fitting)):
         found = tune(pair, candidates[:: 8 if args.quick else 1], sampling)
         figures[kind] = [{"contestant": text, "ratio_to_autoregressive": ratio} for text, ratio in found]
         print(f"\nbest {kind}s on {', '.join(name for name, _ in tuning_prompts(pair))}")

@@ -8,6 +8,7 @@ depend on them.
 import math
 import statistics
 import time
+from itertools import product
 
 import numpy as np
 import torch
@@ -56,13 +57,6 @@ class RandomSource:
         return torch.randn(self._vocabulary, generator=self._generator)
 
 
-def make_tree(drafter: Drafter, vocabulary: int, seed: int) -> tuple[Draft, torch.Tensor]:
-    """A drafted tree and the target's logits on it, `[num_rows, vocab_size]`."""
-    source = RandomSource(vocabulary, seed)
-    draft = drafter.draft(None, source, 0, GeneratorDraws(seed))
-    return draft, torch.stack([source.logits(int(node)) for node in draft.order])
-
-
 def duration(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tuple[float, float]:
     """Median time of a whole verification, laws included, and of the exact probabilities of all nodes besides."""
     walks, exact = [], []
@@ -100,8 +94,11 @@ def main() -> int:
     torch.manual_seed(0)
     repeats, figures, rows = (3 if args.quick else 15), {}, {name: [] for name in VERIFIERS}
     for vocabulary in VOCABULARIES:
-        trees = {drafter: [make_tree(drafter, vocabulary, seed) for seed in range(1 if args.quick else 3)]
-                 for drafter in (IID, WITHOUT_REPLACEMENT)}  # fmt: skip
+        trees: dict[Drafter, list[tuple[Draft, torch.Tensor]]] = {IID: [], WITHOUT_REPLACEMENT: []}
+        for (drafter, made), seed in product(trees.items(), range(1 if args.quick else 3)):
+            source = RandomSource(vocabulary, seed)
+            draft = drafter.draft(None, source, 0, GeneratorDraws(seed))
+            made.append((draft, torch.stack([source.logits(int(node)) for node in draft.order])))
         figures[f"target pass, {vocabulary}"] = target_pass_ms(vocabulary, repeats)
         for name, kind in VERIFIERS.items():
             drafter = IID if "iid" in kind.lossless_for else WITHOUT_REPLACEMENT

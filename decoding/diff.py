@@ -120,8 +120,12 @@ def compare_runs(first: RunTrace, second: RunTrace) -> RunDiff:
     ids = first.output_ids, second.output_ids
     same = next((i for i, (a, b) in enumerate(zip(*ids, strict=False)) if a != b), min(map(len, ids)))
     parting = None if ids[0] == ids[1] else Parting(same, _token_at(first, same), _token_at(second, same))
-    pairs = list(_same_beginnings(first, second, same)) if first.prompt_ids == second.prompt_ids else []
-    trees = [compare_iterations(a, b) for a, b in pairs]
+    others = {each.prefix_length: each for each in second.iterations} if first.prompt_ids == second.prompt_ids else {}
+    trees = []
+    for iteration in first.iterations:
+        other, behind = others.get(iteration.prefix_length), iteration.prefix_length - len(first.prompt_ids)
+        if other is not None and behind <= same and iteration.nodes and other.nodes:
+            trees.append(compare_iterations(iteration, other))
     return RunDiff(
         labels=(first.label, second.label),
         differences=tuple(_differences(first, second)),
@@ -129,7 +133,10 @@ def compare_runs(first: RunTrace, second: RunTrace) -> RunDiff:
         same_tokens=same,
         compared=len(trees),
         trees=tuple(tree for tree in trees if not tree.empty),
-        totals=tuple(_totals(first, second)),
+        totals=tuple(
+            Total(words, mine, other, unit)
+            for (words, unit, mine), (_, _, other) in zip(_numbers(first), _numbers(second), strict=True)
+        ),
     )
 
 
@@ -144,16 +151,6 @@ def compare_iterations(first: IterationTrace, second: IterationTrace) -> TreeDif
         only_second=tuple(node for path, node in other.items() if path not in mine),
         verdicts=tuple((a, b) for a, b in both if first.nodes[a].verdict != second.nodes[b].verdict),
     )
-
-
-def _same_beginnings(first: RunTrace, second: RunTrace, same: int) -> Iterator[tuple[IterationTrace, IterationTrace]]:
-    """Iterations of both runs that stand behind the same text and have their trees."""
-    others = {each.prefix_length: each for each in second.iterations}
-    for iteration in first.iterations:
-        other = others.get(iteration.prefix_length)
-        behind = iteration.prefix_length - len(first.prompt_ids)
-        if other is not None and behind <= same and iteration.nodes and other.nodes:
-            yield iteration, other
 
 
 def _token_at(run: RunTrace, position: int) -> OutputToken | None:
@@ -189,11 +186,6 @@ def _changed(group: str, first: Mapping[str, Value], second: Mapping[str, Value]
             yield Difference(group, name, first.get(name), second.get(name))
 
 
-def _totals(first: RunTrace, second: RunTrace) -> Iterator[Total]:
-    for (words, unit, mine), (_, _, other) in zip(_numbers(first), _numbers(second), strict=True):
-        yield Total(words, mine, other, unit)
-
-
 def _numbers(run: RunTrace) -> Iterator[tuple[str, str, float | None]]:
     """Words, unit and value of what a run took, counted and measured."""
     its, totals = run.iterations, run.totals
@@ -220,7 +212,13 @@ def diff_lines(diff: RunDiff, first: str = "A", second: str = "B", every: bool =
     lines += [parting_words(diff), ""]
     lines += ["Asked and given", *(_indented(difference_words(diff)) or ["  the same in every respect"]), ""]
     lines += ["Trees", *_indented(tree_words(diff, every)), ""]
-    return [*lines, "Totals", *_indented(_columns(total_rows(diff)))]
+    rows = [("", "A", "B")]
+    for total in diff.totals:
+        if total.first is not None or total.second is not None:
+            rows.append((total.words, _number(total.first, total.unit), _number(total.second, total.unit)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    columns = [f"{a.ljust(widths[0])}  {b.rjust(widths[1])}  {c.rjust(widths[2])}" for a, b, c in rows]
+    return [*lines, "Totals", *_indented(columns)]
 
 
 def parting_words(diff: RunDiff) -> str:
@@ -261,15 +259,6 @@ def tree_words(diff: RunDiff, every: bool = False) -> list[str]:
     return [*lines, f"and {_count(left, 'more iteration')}"] if left else lines
 
 
-def total_rows(diff: RunDiff) -> list[tuple[str, str, str]]:
-    """Rows of words, A and B; those that neither run has are left out."""
-    rows = [("", "A", "B")]
-    for total in diff.totals:
-        if total.first is not None or total.second is not None:
-            rows.append((total.words, _number(total.first, total.unit), _number(total.second, total.unit)))
-    return rows
-
-
 def shown(value: Value) -> str:
     """A value or a text on one line, cut where it is long."""
     if value is None:
@@ -291,7 +280,12 @@ def _tree_lines(tree: TreeDifference, every: bool) -> Iterator[str]:
             listed = _listed(nodes, partial(_path_words, iteration), every)
             yield f"  {_count(len(nodes), 'node')} only in {name}: {listed}"
     if tree.verdicts:
-        listed = _listed(tree.verdicts, partial(_verdicts, tree), every)
+
+        def words(nodes: tuple[int, int]) -> str:
+            verdicts = first.nodes[nodes[0]].verdict, second.nodes[nodes[1]].verdict
+            return f"{_path_words(first, nodes[0])} {' | '.join(verdicts).replace('_', ' ')}"
+
+        listed = _listed(tree.verdicts, words, every)
         yield f"  {_count(len(tree.verdicts), 'other verdict')}: {listed}"
 
 
@@ -300,11 +294,6 @@ def _listed(found: Sequence, words: Callable[..., str], every: bool) -> str:
     kept = found if every else found[:SHOWN_NODES]
     more = len(found) - len(kept)
     return ", ".join(map(words, kept)) + (f" and {more} more" if more else "")
-
-
-def _verdicts(tree: TreeDifference, nodes: tuple[int, int]) -> str:
-    first, second = (each.nodes[node].verdict for each, node in zip((tree.first, tree.second), nodes, strict=True))
-    return f"{_path_words(tree.first, nodes[0])} {_words(first)} | {_words(second)}"
 
 
 def _path_words(iteration: IterationTrace, node: int) -> str:
@@ -317,10 +306,6 @@ def _token(token: OutputToken | None) -> str:
     if token is None:
         return "ended"
     return f"{token.text!r} (iteration {token.iteration + 1}, {token.provenance})"
-
-
-def _words(verdict: str) -> str:
-    return verdict.replace("_", " ")
 
 
 def _number(value: float | None, unit: str) -> str:
@@ -336,11 +321,6 @@ def _count(count: int, word: str) -> str:
 
 def _indented(lines: Sequence[str]) -> list[str]:
     return [f"  {line}" for line in lines]
-
-
-def _columns(rows: Sequence[tuple[str, str, str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return [f"{a.ljust(widths[0])}  {b.rjust(widths[1])}  {c.rjust(widths[2])}" for a, b, c in rows]
 
 
 def main(arguments: list[str] | None = None) -> int:

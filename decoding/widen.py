@@ -110,21 +110,14 @@ class Widening:
             f"copies of the embedded {narrow.role} ({hidden} wide, {heads} heads, "
             f"{narrow.config['num_hidden_layers']} layers); choose one of {', '.join(LIKES)}.",
         )
-        self.config = self._config(dtype)
-        with torch.device("meta"):
-            wide = GPTNeoXForCausalLM(GPTNeoXConfig.from_dict(self.config))
-        self.shapes = {name: weight.shape for name, weight in wide.state_dict().items()}
-
-    def _config(self, dtype: str) -> dict[str, Any]:
-        narrow, shape = self.narrow, self.shape
         origin = {
             "model": f"embedded {narrow.role}",
             "sha256": narrow.sha256,
-            "copies": self.copies,
+            "copies": copies,
             "layers": narrow.config["num_hidden_layers"],
             "vocab_size": narrow.config["vocab_size"],
         }
-        return narrow.config | {
+        self.config: dict[str, Any] = narrow.config | {
             "hidden_size": shape.hidden_size,
             "num_hidden_layers": shape.layers,
             "num_attention_heads": shape.heads,
@@ -135,6 +128,10 @@ class Widening:
             "dtype": dtype,
             WIDENED_FROM: origin,
         }
+        self._padded = padded > 0
+        with torch.device("meta"):
+            wide = GPTNeoXForCausalLM(GPTNeoXConfig.from_dict(self.config))
+        self.shapes = {name: weight.shape for name, weight in wide.state_dict().items()}
 
     def tensor(self, name: str) -> Tensor:
         """One weight of the wide model, by its name in `shapes`."""
@@ -188,10 +185,6 @@ class Widening:
             )
         return row
 
-    @property
-    def _padded(self) -> bool:
-        return self.shape.vocab_size > self.narrow.config["vocab_size"]
-
     def shards(self) -> list[list[str]]:
         """Names of the weights, file by file, each file at most `MAX_SHARD_BYTES` unless one weight is larger."""
         shards: list[list[str]] = []
@@ -230,9 +223,7 @@ def widened_pair_folders(
     """The folders `widened-...` of a pair below `out`; each is written unless it already holds just that model.
 
     Args:
-        like: a key of `LIKES`.
-        dtype: what the weights are stored in.
-        device: where the weights are widened.
+        like: a key of `LIKES`. dtype: what the weights are stored in. device: where they are widened.
         report: takes lines of progress.
 
     Raises:
@@ -245,7 +236,13 @@ def widened_pair_folders(
     models = [Widening(load_narrow(role, device), shape, dtype) for role, shape in LIKES[like].items()]
     try:
         missing = [model for model in models if not _is_there(model, out / model.shape.folder)]
-        _check_disk(out, sum(model.weight_bytes() + SMALL_FILES_BYTES for model in missing))
+        need = sum(model.weight_bytes() + SMALL_FILES_BYTES for model in missing)
+        free = shutil.disk_usage(next(each for each in (out.resolve(), *out.resolve().parents) if each.exists())).free
+        if need > free:
+            raise PairError(
+                f"The widened pair needs {need / 1e9:.1f} GB and the disk of {out} has {free / 1e9:.1f} GB free: free "
+                "some space, choose another folder or a 16-bit dtype."
+            )
         for model in missing:
             _write(model, out / model.shape.folder, report)
     except (OSError, SafetensorError) as error:
@@ -262,16 +259,6 @@ def _is_there(model: Widening, folder: Path) -> bool:
     if config.is_file() and config.read_bytes() == _json(model.config):
         return True
     raise PairError(f"{folder} holds something else or was left half written: delete it or choose another folder.")
-
-
-def _check_disk(out: Path, need: int) -> None:
-    there = next(folder for folder in (out.resolve(), *out.resolve().parents) if folder.exists())
-    free = shutil.disk_usage(there).free
-    if need > free:
-        raise PairError(
-            f"The widened pair needs {need / 1e9:.1f} GB and the disk of {out} has {free / 1e9:.1f} GB free: free some "
-            "space, choose another folder or a 16-bit dtype."
-        )
 
 
 def _write(model: Widening, folder: Path, report: Callable[[str], None]) -> None:

@@ -118,7 +118,7 @@ def hint() -> None:
 
 def results(outcome: Outcome) -> None:
     """Figures of the last comparison in five views."""
-    from decoding.compare.scoreboard import score
+    from decoding.compare.comparison import score
     from pages.ui.compare.outputs import draw_outputs, draw_trees
     from pages.ui.compare.results import draw_acceptance, draw_overview, draw_time
 

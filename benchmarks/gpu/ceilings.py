@@ -6,9 +6,8 @@ from functools import partial
 
 import torch
 
-from benchmarks.gpu.measuring import BANDWIDTH_GOAL, STEPS
+from benchmarks.gpu.measuring import BANDWIDTH_GOAL, STEPS, loaded_pair, prompt_of
 from benchmarks.gpu.report import Report, Step
-from benchmarks.gpu.widened import loaded_pair, prompt_of
 from benchmarks.roofline import Ceilings, measure_ceilings, median_s, pass_rows, phase_rows, print_roofline
 from decoding.compare.contestants import parse_contestant
 from decoding.models.pair import Pair

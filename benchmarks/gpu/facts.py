@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +22,7 @@ from benchmarks.roofline import median_s
 from decoding.common.files import ROOT
 from decoding.engines.static import Transfers
 from decoding.experiments.command import print_table
+from decoding.papers.measured.mask_order import timed
 
 # What models and benchmarks need, beside torch. The app and its figures need more, and are not run here.
 NEEDED = (
@@ -129,7 +129,7 @@ def attention(report: Report) -> None:
                     return scaled_dot_product_attention(*tensors)
 
             try:
-                first_ms = 1000 * _once_s(call, report.device)
+                first_ms = 1000 * timed(call, report.device)
                 error = (call().float() - expected).abs().max().item()
                 usual_ms = 1000 * median_s(call, report.device)
             except RuntimeError as problem:
@@ -183,16 +183,6 @@ def _backend(backend: SDPBackend | None, cudnn: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
-
-
-def _once_s(call, device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    started = time.perf_counter()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - started
 
 
 def tests(report: Report) -> None:

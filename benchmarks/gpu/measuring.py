@@ -1,19 +1,20 @@
 """What is measured on a GPU with the papers' shapes, and held against goals: ratios, bytes and operations."""
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.budget import Budget
+from benchmarks.gpu.report import Budget, Report
 from benchmarks.methods import figures_of, print_figures, ratios
 from benchmarks.roofline import measure_ceilings, pass_cost, pass_rows, phase_rows, print_roofline
-from benchmarks.tuning import chains, large_trees, suited, trees, tune
+from benchmarks.tuning import CHAINS, large_trees, suited, trees, tune
 from decoding.common.errors import DraftscopeError, PairError
 from decoding.common.settings import STATIC_HOST
 from decoding.compare.comparison import Comparison, Contestant, compare, measured_call
@@ -21,11 +22,42 @@ from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
 from decoding.engines.base import FORWARD_ERRORS
 from decoding.engines.graphs import Graphs
-from decoding.experiments.command import choose_prompts, encode, engine_lines, save_figures
-from decoding.models.pair import Pair, PairSettings, load_pair
+from decoding.experiments.command import choose_prompts, encode, encoded_prompts, engine_lines, save_figures
+from decoding.models.pair import Pair, PairSettings, embedded_pair, load_pair, release
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import Limits
 from decoding.widen import widened_pair_folders
+
+CONTEXT = 2048
+
+
+@contextlib.contextmanager
+def loaded_pair(report: Report) -> Iterator[Pair]:
+    """The pair, its engines told; gone with the files that it was written to."""
+    if not report.cuda:
+        pair = embedded_pair("cpu").with_engine("static")
+        yield pair
+        release(pair)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = report.args.folder or Path(temporary)
+        begun = time.perf_counter()
+        widened_pair_folders(report.args.like, folder, report.args.dtype, "cuda")
+        widened = time.perf_counter()
+        pair = widened_pair(report.args.like, folder, report.args.dtype, CONTEXT)
+        seconds = {"widen_s": widened - begun, "load_s": time.perf_counter() - widened}
+        report.figures["pair"] = {"name": pair.info.name, **seconds, "engines": engine_lines(pair)}
+        for line, model in zip(engine_lines(pair), (pair.info.target, pair.info.draft), strict=True):
+            report.judge("works" if model.engine == "static" else "wrong", line)  # CUDA has a static engine
+        report.works(f"{pair.info.name}: widened in {seconds['widen_s']:.0f} s, loaded in {seconds['load_s']:.0f} s")
+        yield pair
+        release(pair)
+
+
+def prompt_of(report: Report, pair: Pair) -> list[int]:
+    """Token ids of a sample prompt."""
+    return encode(pair, choose_prompts(report.args.prompts, 1)[0].text)
+
 
 BASELINES = {
     "autoregressive, captured": "autoregressive@static",
@@ -83,7 +115,7 @@ def contestants_for(
 
 def tuned_for(pair: Pair, sampling: Sampling, engine: str, every: int, budget: Budget) -> dict[str, str]:
     """The best chain and the best tree of this machine, found on other prompts; the first where none can be found."""
-    best, parts = {}, (("linear, tuned", chains()), ("tree, tuned", [*large_trees(), *trees()[::3]]))
+    best, parts = {}, (("linear, tuned", CHAINS), ("tree, tuned", [*large_trees(), *trees()[::3]]))
     for left, (kind, candidates) in zip((0.2, 1.0), parts, strict=True):
         best[kind] = candidates[0]
         try:
@@ -333,8 +365,7 @@ def measure_all(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         pair = widened_pair(args.like, args.folder or Path(temporary) / "pair", args.dtype, 1024 + length)
         print("\n".join(engine_lines(pair)))
-        chosen = choose_prompts(args.prompts, 2 if args.quick else args.num_prompts)
-        prompts = [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in chosen]
+        prompts = encoded_prompts(pair, args.prompts, 2 if args.quick else args.num_prompts)
         figures: dict = {"pair": pair.info.name}
         for done, label in enumerate(samplings):
             sampling, mine = SAMPLINGS[label], budget.share(0.85 / (len(samplings) - done))

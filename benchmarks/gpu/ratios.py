@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from benchmarks.gpu.measuring import contestants_for, graphs_of, measure
+from benchmarks.gpu.measuring import contestants_for, graphs_of, loaded_pair, measure
 from benchmarks.gpu.measuring import report as tell_figures
 from benchmarks.gpu.report import Kind, Report, Step
-from benchmarks.gpu.widened import loaded_pair
 from decoding.compare.comparison import Comparison
 from decoding.compare.identity import HALF_PRECISION_MARGIN
 from decoding.engines.graphs import Graphs
-from decoding.experiments.command import choose_prompts, encode
+from decoding.experiments.command import encoded_prompts
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 
@@ -54,7 +53,7 @@ def ratios(report: Report, pair: Pair, known: Known, prompts: int, repeats: int,
     if not report.cuda and prompts > 1:
         return
     tokens = TOKENS if report.cuda else FEW_TOKENS
-    chosen = [(f"{p.kind}/{p.name}", encode(pair, p.text)) for p in choose_prompts(report.args.prompts, prompts)]
+    chosen = encoded_prompts(pair, report.args.prompts, prompts)
     contestants = contestants_for(Sampling(), TUNED | LARGER)
     known.asked = tuple(contestant.label for contestant in contestants)
     budget = report.budget.share(share)

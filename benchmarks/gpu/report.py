@@ -8,13 +8,37 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from functools import partialmethod
 from typing import Any, Literal
 
 import torch
 
-from benchmarks.budget import Budget
-from decoding.experiments.command import typed_command, write_json
-from decoding.experiments.experiment import RESULTS
+from decoding.experiments.command import save_figures, typed_command
+
+
+class Budget:
+    """Seconds from now on.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic):
+        self._clock, self._end = clock, clock() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left, 0 at least."""
+        return max(self._end - self._clock(), 0.0)
+
+    def spent(self) -> bool:
+        """Whether none is left."""
+        return not self.left_s
+
+    def share(self, part: float) -> "Budget":
+        """A budget of a share of what is left."""
+        return Budget(part * self.left_s, self._clock)
+
 
 Kind = Literal["wrong", "slow", "works"]
 MINUTES, LINES = 8.0, 10
@@ -84,17 +108,14 @@ class Report:
         traceback.print_exception(error, file=sys.stdout)
         self.wrong(f"{name}: {first_line(error)}")
 
-    def works(self, sentence: str) -> None:
-        """Note what works."""
-        self._note("works", sentence)
+    def judge(self, kind: Kind, sentence: str) -> None:
+        """Note what fails or gives something else than it should, is slow or was not measured, or works; each once."""
+        sentence = _one_line(sentence)
+        if sentence not in self._found[kind]:
+            self._found[kind].append(sentence)
+            print(f"{kind}: {sentence}", flush=True)
 
-    def slow(self, sentence: str) -> None:
-        """Note what is slower than it should be, or was not measured."""
-        self._note("slow", sentence)
-
-    def wrong(self, sentence: str) -> None:
-        """Note what fails or gives something else than it should."""
-        self._note("wrong", sentence)
+    works, slow, wrong = partialmethod(judge, "works"), partialmethod(judge, "slow"), partialmethod(judge, "wrong")
 
     def forget(self, noted: Iterable[tuple[Kind, str]]) -> None:
         """Leave sentences that others replace out of the ten lines, but none of what is wrong."""
@@ -102,24 +123,13 @@ class Report:
             if kind != "wrong" and (told := _one_line(sentence)) in self._found[kind]:
                 self._found[kind].remove(told)
 
-    def judge(self, kind: Kind, sentence: str) -> None:
-        """Note a sentence of a kind that was found out."""
-        self._note(kind, sentence)
-
     def keep(self) -> None:
         """Write what is known so far where `--json` or `--save` asks for it; failing to is a finding too."""
         try:
-            self._write()
+            figures = {"part": self.part, **self.figures, "lines": self.lines()}
+            save_figures(self.args, f"first-contact-{self.part}", figures, self.device)
         except KEEP_ERRORS as error:
             self.wrong(f"the figures could not be kept: {first_line(error)}")
-
-    def _write(self) -> None:
-        figures = {"part": self.part, **self.figures, "lines": self.lines()}
-        name = f"first-contact-{self.part}"
-        write_json(self.args.json, name, figures, self.device)
-        if self.args.save:
-            RESULTS.mkdir(exist_ok=True)
-            write_json(RESULTS / f"{name}-{self.device.type}.json", name, figures, self.device)
 
     def lines(self) -> list[str]:
         """At most ten: what is wrong first, then what is slow, then what works; the last says how many had no room."""
@@ -132,12 +142,6 @@ class Report:
                 kept[kind] += min(len(sentences) - kept[kind], LINES - 1 - sum(kept.values()))
         listed = [f"{kind + ':':6} {each}" for kind in found for each in found[kind][: kept[kind]]]
         return listed if len(listed) == total else [*listed, f"{total - len(listed)} more findings stand above"]
-
-    def _note(self, kind: Kind, sentence: str) -> None:
-        sentence = _one_line(sentence)
-        if sentence not in self._found[kind]:
-            self._found[kind].append(sentence)
-            print(f"{kind}: {sentence}", flush=True)
 
     def _print_lines(self) -> None:
         print(f"\n--- {self.part}: {typed_command()}")

@@ -9,8 +9,8 @@ import torch
 from torch.profiler import DeviceType, ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.gpu.measuring import loaded_pair
 from benchmarks.gpu.report import Report, Step
-from benchmarks.gpu.widened import loaded_pair
 from benchmarks.roofline import median_s
 from decoding.costs.measuring import binary_tree
 from decoding.engines.base import Visibility

@@ -128,8 +128,7 @@ def pairs(report: Report) -> None:
     release(second)
     del second
     filled = _take_freed(report.device)
-    for _ in staying:
-        pass
+    list(staying)
     again = _text(first)
     touched = _touched(filled)
     report.figures["pairs"] = {"tokens": len(expected), "touched": touched}
@@ -146,8 +145,7 @@ def _session(pair: Pair) -> DecodeSession:
 
 def _text(pair: Pair) -> list[int]:
     session = _session(pair)
-    for _ in session:
-        pass
+    list(session)
     return session.tokens
 
 

@@ -1,7 +1,10 @@
-"""Several ways to decode the same prompts, interleaved in one run: warm-up, repeats, identity, medians."""
+"""Several ways to decode the same prompts, interleaved in one run: warm-up, repeats, identity; and each one's score.
+
+A score is a median over the repeats, with ratios, loops and identity.
+"""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,7 +18,7 @@ from decoding.methods.method import Method
 from decoding.models.pair import Pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits, check_prompt, prepared
-from decoding.trace.metrics import RunMetrics, measure_run, measure_timeline, tokens_before_loop
+from decoding.trace.metrics import RunMetrics, Spread, measure_run, measure_timeline, spread, tokens_before_loop
 from decoding.trace.records import IterationTrace, RunTrace
 
 # Calls for one figure: in the first a pass of a new size runs as it is, in the second it becomes a CUDA graph.
@@ -92,7 +95,13 @@ class Comparison:
 
         A window of attention is another law: it is compared with decoding token by token with the same window.
         """
-        return _reference_of(self.contestants, contestant, self.reference)
+        engine = self.contestants[contestant].engine
+        if engine is None or streamed_rows(engine) is None:
+            return self.reference
+        for place, each in enumerate(self.contestants):
+            if each.engine and same_engine(each.engine, engine) and each.method.name == "autoregressive":
+                return place
+        return None
 
     def of(self, contestant: int) -> list[Result]:
         """Measured calls of one contestant."""
@@ -126,11 +135,8 @@ def compare(
     pairs = [pair.with_engine(contestant.engine) if contestant.engine else pair for contestant in contestants]
     for done, (c, p, repeat) in enumerate(plan):
         if progress:
-            progress(
-                done,
-                len(plan),
-                f"{contestants[c].label}: {prompts[p][0]}" + ("" if repeat is not None else " (warm-up)"),
-            )
+            warming = "" if repeat is not None else " (warm-up)"
+            progress(done, len(plan), f"{contestants[c].label}: {prompts[p][0]}{warming}")
         limits = Limits(max_new_tokens=max_new_tokens, record="summary")
         call = partial(measured_call, pairs[c], contestants[c], prompts[p][1], limits, sampling, cancelled)
         try:
@@ -141,11 +147,16 @@ def compare(
             break
         if repeat is not None:
             results.append(replace(result, contestant=c, prompt=p, repeat=repeat))
-    reference = _reference(contestants)
-    sampling = sampling or Sampling()
-    differences = _differences(pair, contestants, prompts, results, reference) if sampling.greedy else ()
-    names = tuple(name for name, _ in prompts)
-    return Comparison(tuple(contestants), names, tuple(results), differences, reference, sampling)
+    plain = (place for place, c in enumerate(contestants) if c.method and c.method.name == "autoregressive")
+    found = Comparison(
+        tuple(contestants),
+        tuple(name for name, _ in prompts),
+        tuple(results),
+        (),
+        next(plain, 0),
+        sampling or Sampling(),
+    )
+    return replace(found, differences=_differences(pair, found, prompts)) if found.sampling.greedy else found
 
 
 def trees_on_prefix(
@@ -203,43 +214,15 @@ def measured_call(
 def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampling, cancelled) -> Result:
     if contestant.baseline:
         try:
-            call = run_baseline(
-                pair,
-                contestant.baseline,
-                prompt_ids,
-                limits.max_new_tokens,
-                limits.ignore_end_of_text,
-                cancelled,
-                sampling,
-            )
+            ends = limits.max_new_tokens, limits.ignore_end_of_text
+            call = run_baseline(pair, contestant.baseline, prompt_ids, *ends, cancelled, sampling)
         except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
             return _failed(f"{contestant.label} refused this pair: {error}")
-        loop_free = tokens_before_loop(call.output_ids)
-        return Result(
-            contestant=0,
-            prompt=0,
-            repeat=0,
-            output_ids=call.output_ids,
-            loop_free_tokens=loop_free,
-            metrics=measure_timeline(call.timeline, call.peak_memory_bytes),
-            loop_free=measure_timeline(call.timeline.until(loop_free), call.peak_memory_bytes),
-            run=None,
-        )
-    run, output_ids = _run_method(pair, contestant, prompt_ids, limits, sampling, cancelled)
-    loop_free = tokens_before_loop(output_ids)
-    return Result(0, 0, 0, output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
-
-
-def _failed(sentence: str) -> Result:
-    return Result(0, 0, 0, (), 0, None, None, None, sentence)
-
-
-def _run_method(pair, contestant, prompt_ids, limits, sampling, cancelled) -> tuple[RunTrace, tuple[int, ...]]:
-    """One call of ours, timed from the outside: the clock runs from the call to each iteration's end.
-
-    It stands while others have a turn between two iterations.
-    """
+        loop_free, peak = tokens_before_loop(call.output_ids), call.peak_memory_bytes
+        whole, part = (measure_timeline(each, peak) for each in (call.timeline, call.timeline.until(loop_free)))
+        return Result(0, 0, 0, call.output_ids, loop_free, whole, part, run=None)
     method = prepared(contestant.method, pair, sampling or Sampling())  # may measure for seconds what it has to know
+    # Timed from the outside: the clock runs from the call to each iteration's end, and stands while others have a turn.
     started = time.perf_counter()
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
     ends = []
@@ -255,37 +238,125 @@ def _run_method(pair, contestant, prompt_ids, limits, sampling, cancelled) -> tu
         for i, (iteration, end) in enumerate(zip(run.iterations, ends, strict=True))
     )
     totals = replace(run.totals, wall_s=ends[-1], ttft_s=ends[0])
-    return replace(run, label=contestant.label, iterations=iterations, totals=totals), run.output_ids
+    run = replace(run, label=contestant.label, iterations=iterations, totals=totals)
+    loop_free = tokens_before_loop(run.output_ids)
+    return Result(0, 0, 0, run.output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)
 
 
-def _reference(contestants: Sequence[Contestant]) -> int:
-    for index, contestant in enumerate(contestants):
-        if contestant.method and contestant.method.name == "autoregressive":
-            return index
-    return 0
+def _failed(sentence: str) -> Result:
+    return Result(0, 0, 0, (), 0, None, None, None, sentence)
 
 
-def _reference_of(contestants: Sequence[Contestant], index: int, reference: int) -> int | None:
-    engine = contestants[index].engine
-    if engine is None or streamed_rows(engine) is None:
-        return reference
-    alike = [place for place, each in enumerate(contestants) if each.engine and same_engine(each.engine, engine)]
-    return next((place for place in alike if contestants[place].method.name == "autoregressive"), None)
-
-
-def _differences(
-    pair: Pair, contestants: Sequence[Contestant], prompts, results: list[Result], reference: int
-) -> tuple[tuple[int, int, Difference], ...]:
+def _differences(pair: Pair, comparison: Comparison, prompts) -> tuple[tuple[int, int, Difference], ...]:
     """(contestant, prompt, first difference) wherever an output is not that of its reference."""
-    outputs = {(each.contestant, each.prompt): each.output_ids for each in results if not each.failure}
-    references = [_reference_of(contestants, number, reference) for number in range(len(contestants))]
-    different = [(c, p) for (c, p), output in outputs.items() if output != outputs.get((references[c], p), output)]
+    contestants = comparison.contestants
+    outputs = {(each.contestant, each.prompt): each.output_ids for each in comparison.results if not each.failure}
+    references = [comparison.reference_of(number) for number in range(len(contestants))]
     judges: dict[str | None, MarginJudge] = {}
     found = []
-    for c, p in different:
-        engine = contestants[c].engine if references[c] != reference else None
+    for (c, p), output in outputs.items():
+        expected = outputs.get((references[c], p), output)
+        if output == expected:
+            continue
+        engine = contestants[c].engine if references[c] != comparison.reference else None
         if engine not in judges:
             judges[engine] = MarginJudge(pair.with_engine(engine).target if engine else pair.target)
-        expected = outputs[references[c], p]
-        found.append((c, p, explain_difference(pair, prompts[p][1], outputs[c, p], expected, judges[engine])))
+        found.append((c, p, explain_difference(pair, prompts[p][1], output, expected, judges[engine])))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One contestant on one prompt.
+
+    Attributes:
+        calls: figures by repeat; empty if nothing was measured (or everything lies in a loop).
+        typical: the repeat whose throughput is the median (the lower one of two).
+        run: the trace of that repeat, cut where the figures end; None for an outside baseline.
+        new_tokens, loop_tokens: tokens of one output, and how many of them come after text began to repeat itself.
+        over_autoregressive, over_hf: throughput over that of autoregressive and of Hugging Face `generate`, taken per
+            repeat so that drift of the machine cancels.
+        same_output: whether the output is that of the reference; None without one, for itself, and for sampled output.
+        difference: where it first parts from the reference.
+        failure: one sentence if it could not be run.
+    """
+
+    contestant: Contestant
+    calls: Mapping[int, RunMetrics]
+    typical: RunMetrics | None
+    run: RunTrace | None
+    output_ids: tuple[int, ...]
+    new_tokens: int
+    loop_tokens: int
+    over_autoregressive: Spread | None
+    over_hf: Spread | None
+    same_output: bool | None
+    difference: Difference | None
+    failure: str | None
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are figures."""
+        return self.typical is not None
+
+    def spread_of(self, name: str) -> Spread | None:
+        """Median and quartiles over the repeats of one of the figures, None where there are none."""
+        values = [getattr(call, name) for call in self.calls.values()]
+        return spread(values) if values and all(value is not None for value in values) else None
+
+
+def score(comparison: Comparison, loop_free: bool = True, prompt: int = 0) -> tuple[Score, ...]:
+    """Every contestant's figures on one prompt, in the comparison's order; by default without looping iterations."""
+    scores = tuple(_score(comparison, index, loop_free, prompt) for index in range(len(comparison.contestants)))
+    autoregressive = next(
+        (s for s in scores if s.contestant.method and s.contestant.method.name == "autoregressive"), None
+    )
+    hf_generate = next((s for s in scores if s.contestant.baseline == "hf_generate"), None)
+    return tuple(
+        replace(s, over_autoregressive=_ratio(s, autoregressive), over_hf=_ratio(s, hf_generate)) for s in scores
+    )
+
+
+def without_prefill(measured: Score, plain: Score) -> float | None:
+    """Speed over that of `plain` with the prefills of both left out, median over the repeats."""
+    found = _ratio(measured, plain, "decode_throughput")
+    return found.median if found else None
+
+
+def _score(comparison: Comparison, index: int, loop_free: bool, prompt: int) -> Score:
+    contestant = comparison.contestants[index]
+    results = [result for result in comparison.of(index) if result.prompt == prompt]
+    usable = [(result, result.loop_free if loop_free else result.metrics) for result in results]
+    usable = [(result, metrics) for result, metrics in usable if metrics is not None]
+    ordered = sorted(usable, key=lambda pair: pair[1].throughput)
+    middle = ordered[(len(ordered) - 1) // 2] if ordered else (results[0] if results else None, None)
+    result, typical = middle
+    run = result.run if result and typical else None
+    difference = next((d for c, p, d in comparison.differences if (c, p) == (index, prompt)), None)
+    reference, same_output = comparison.reference_of(index), None
+    if result and not result.failure and reference not in (None, index) and comparison.sampling.greedy:
+        expected = [r for r in comparison.of(reference) if r.prompt == prompt and not r.failure]
+        same_output = difference is None if expected else None
+    output = result.output_ids if result else ()
+    return Score(
+        contestant=contestant,
+        calls={result.repeat: metrics for result, metrics in usable},
+        typical=typical,
+        run=run and replace(run, iterations=run.iterations[: typical.iterations]),
+        output_ids=output,
+        new_tokens=len(output),
+        loop_tokens=len(output) - result.loop_free_tokens if result else 0,
+        over_autoregressive=None,
+        over_hf=None,
+        same_output=same_output,
+        difference=difference,
+        failure=next((r.failure for r in results if r.failure), None),
+    )
+
+
+def _ratio(mine: Score, other: Score | None, name: str = "throughput") -> Spread | None:
+    if other is None:
+        return None
+    pairs = [(getattr(call, name), getattr(other.calls.get(at), name, None)) for at, call in mine.calls.items()]
+    ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
+    return spread(ratios) if ratios else None

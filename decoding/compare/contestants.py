@@ -28,13 +28,20 @@ def parse_contestant(text: str) -> Contestant:
         return Contestant(BASELINES[name], baseline=name)
     method = METHODS.get(name) or PRESETS.get(name)
     if method is None:
-        raise SettingsError(_unknown(name))
+        near = get_close_matches(name, [*METHODS, *BASELINES, *PRESETS], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose {', '.join([*METHODS, *BASELINES])} or a preset."
+        raise SettingsError(f"There is no method {name!r}: {hint}")
     parts = listed.split(",") if listed else []
     # A verifier may have settings of its own, wherever in the line it is named.
     pieces = [[piece.strip() for piece in part.partition("=")] for part in parts]
     verifier = next((value for key, _, value in pieces if key == "verifier" and value), None)
     settled = method.with_settings(verifier=verifier)
-    changes = dict(_assignment(settled, part, text) for part in parts)
+    defaults, changes = settled.all_settings(), {}
+    for part in parts:
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        require(bool(key and equals and value), f"{part.strip()!r} in {text!r} is no setting: write setting=value.")
+        require(key in defaults, f"{settled.label} has no setting {key!r}; it has {', '.join(defaults)}.")
+        changes[key] = _read(key, value, defaults[key])
     changed = method.with_settings(**changes) if changes else method
     label = contestant_label(changed)
     return Contestant(f"{label} ({engine})" if at else label, method=changed, engine=engine or None)
@@ -75,15 +82,6 @@ def _base_name(method: Method) -> str:
     return method.label if preset is not None and preset.name == method.name else method.name
 
 
-def _assignment(method: Method, part: str, text: str) -> tuple[str, Setting]:
-    name, equals, value = (piece.strip() for piece in part.partition("="))
-    require(bool(name and equals and value), f"{part.strip()!r} in {text!r} is no setting: write setting=value.")
-    defaults = method.all_settings()
-    known = ", ".join(defaults)
-    require(name in defaults, f"{method.label} has no setting {name!r}; it has {known}.")
-    return name, _read(name, value, defaults[name])
-
-
 def _read(name: str, value: str, default: Setting) -> Setting:
     """A value in the type of its default."""
     if isinstance(default, str):
@@ -100,10 +98,3 @@ def _read(name: str, value: str, default: Setting) -> Setting:
 
 def _write(value: Setting) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _unknown(name: str) -> str:
-    names = [*METHODS, *BASELINES, *PRESETS]
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose {', '.join([*METHODS, *BASELINES])} or a preset."
-    return f"There is no method {name!r}: {hint}"

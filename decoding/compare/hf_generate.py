@@ -25,9 +25,8 @@ class _Stopwatch:
     def __init__(self, device: torch.device, samples: bool, cancelled=None):
         self.seconds: list[float] = []
         self.tokens: list[int] = []
-        self._total = None
-        self._cancelled = cancelled
-        self._devices, self._samples = [device] if device.type == "cuda" else [], samples
+        self._total, self._cancelled, self._samples = None, cancelled, samples
+        self._devices = [device] if device.type == "cuda" else []
         self.started = time.perf_counter()
 
     def put(self, tokens: torch.Tensor) -> None:
@@ -55,7 +54,6 @@ class BaselineRun:
         peak_memory_bytes: on CUDA, None elsewhere and where other work was there too.
     """
 
-    baseline: Baseline
     output_ids: tuple[int, ...]
     timeline: Timeline
     peak_memory_bytes: int | None
@@ -109,4 +107,4 @@ def run_baseline(
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" and alone else None
     # An assistant may bring tokens past the limit to the streamer; what was returned is what counts.
     tokens = tuple(min(count, len(new)) for count in stopwatch.tokens)
-    return BaselineRun(baseline, new, Timeline(tuple(stopwatch.seconds), tokens), peak)
+    return BaselineRun(new, Timeline(tuple(stopwatch.seconds), tokens), peak)

@@ -76,9 +76,10 @@ class MarginJudge:
         if self._windowed is not None:
             count, engine = len(tokens), self._windowed
             seen = engine.mask(Visibility(0, np.tri(count, dtype=bool)))
-            top = engine.run(engine.new_cache(count), np.array(tokens), np.arange(count), seen, 1)[0].topk(2).values
-            return float(top[0] - top[1])
-        logits = self._network(input_ids=torch.tensor([tokens], device=self._device), logits_to_keep=1).logits[0, -1]
+            logits = engine.run(engine.new_cache(count), np.array(tokens), np.arange(count), seen, 1)[0]
+        else:
+            ids = torch.tensor([tokens], device=self._device)
+            logits = self._network(input_ids=ids, logits_to_keep=1).logits[0, -1]
         top = logits.topk(2).values
         return float(top[0] - top[1])
 

@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
@@ -15,9 +16,9 @@ import torch
 from decoding.common.errors import PromptError
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts
 from decoding.engines.clock import describe_hardware
+from decoding.experiments.crews import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
-from decoding.experiments.plan import in_turn
-from decoding.experiments.worker import code_version
+from decoding.experiments.plan import encode, in_turn
 from decoding.models.pair import Pair, PairSettings, load_pair
 from decoding.models.presets import EMBEDDED
 from decoding.sampling.sampling import Sampling
@@ -58,19 +59,14 @@ def sampling_from(args: argparse.Namespace) -> Sampling:
     return Sampling(args.temperature, args.top_p, args.draft_temperature, args.seed)
 
 
+def pair_settings(args: argparse.Namespace) -> PairSettings:
+    """What the arguments say of a pair."""
+    return PairSettings(**{each.name: getattr(args, each.name) for each in fields(PairSettings) if each.name in args})
+
+
 def pair_from(args: argparse.Namespace) -> Pair:
     """Load the pair that the arguments name, and say on stderr which engines run it and why."""
-    pair = load_pair(
-        PairSettings(
-            target=args.target,
-            draft=args.draft,
-            device=args.device,
-            dtype=args.dtype,
-            context_length=args.context_length,
-            split=args.split,
-            chat=args.chat,
-        )
-    )
+    pair = load_pair(pair_settings(args))
     print("\n".join(engine_lines(pair)), file=sys.stderr)
     return pair
 
@@ -81,21 +77,21 @@ def engine_lines(pair: Pair) -> list[str]:
     return [f"{model.name}: engine {model.engine} ({model.engine_reason})" for model in models]
 
 
-def encode(pair: Pair, text: str) -> list[int]:
-    """Token ids of a prompt, through the chat template where the pair was loaded with it."""
-    return pair.vocabulary.encode_chat(text) if pair.vocabulary.chat else pair.vocabulary.encode(text)
-
-
-def choose_prompts(folder: Path | None, count: int, kinds: Sequence[str] | None = EMBEDDED_KINDS) -> list[Prompt]:
+def choose_prompts(folder: Path | None, count: int) -> list[Prompt]:
     """`count` prompts, one kind after another in turn; all kinds where a folder is given.
 
     Raises:
         PromptError: there are none.
     """
-    chosen = in_turn(load_prompts(folder), () if folder is not None or kinds is None else kinds)[:count]
+    chosen = in_turn(load_prompts(folder), () if folder is not None else EMBEDDED_KINDS)[:count]
     if not chosen:
         raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
     return chosen
+
+
+def encoded_prompts(pair: Pair, folder: Path | None, count: int) -> list[tuple[str, list[int]]]:
+    """The same as `(kind/name, token ids)`."""
+    return [(f"{prompt.kind}/{prompt.name}", encode(pair, prompt.text)) for prompt in choose_prompts(folder, count)]
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

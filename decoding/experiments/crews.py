@@ -1,32 +1,131 @@
 """Who makes the runs of an experiment: this process with its pair, a process for each of several devices, or Ray.
 
-A crew plans a grid (which takes a tokenizer and the identity of the pair), and makes blocks, each on one device.
+A crew plans a grid (which takes a tokenizer and the identity of the pair), and makes blocks, each on one device: every
+run is a row with what it ran on, and every method is warmed up first.
 """
 
+import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from importlib.metadata import version
+from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 import torch
 
 from decoding.common.errors import DraftscopeError, ExperimentError, require
+from decoding.common.files import ROOT
 from decoding.common.interruption import CancelledError
 from decoding.common.prompts import Prompt
+from decoding.compare.comparison import Result, measured_call, warm_call
+from decoding.compare.contestants import format_contestant
+from decoding.costs.measuring import machine_words
 from decoding.experiments.grid import Grid
-from decoding.experiments.plan import Block
-from decoding.experiments.rows import Row
-from decoding.experiments.worker import OwnCrew, Todo
-from decoding.models.pair import load_pair
+from decoding.experiments.plan import Block, Run, blocks
+from decoding.experiments.rows import LOOP_FREE, MEASURED, Row
+from decoding.models.pair import Pair, load_pair, pair_identity
 from decoding.models.presets import PairSettings
+from decoding.session.session import Limits
+from decoding.trace.metrics import RunMetrics
+from decoding.trace.records import PHASES
 
+WARM_UP_TOKENS = 8
 LOOK_S = 0.2  # between two looks whether somebody wants to stop
 LOCAL = "local"  # where Ray is to start on this machine
+
+
+def code_version() -> str | None:
+    """Commit of the code, with `-dirty` where anything but results differs from it; None where none is known.
+
+    Without git or outside a checkout it is what the environment variable `DRAFTSCOPE_COMMIT` says.
+    """
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return os.environ.get("DRAFTSCOPE_COMMIT")
+    return commit + ("-dirty" if _git("status", "--porcelain", "--", ".", ":!decoding/experiments/results") else "")
+
+
+def _git(*words: str) -> str | None:
+    try:
+        answer = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None
+
+
+def row_of(block: Block, run: Run, result: Result, started: float) -> dict[str, Any]:
+    """The columns that a run has of its own, beside those that are the same for all runs of a crew.
+
+    Args:
+        started: seconds since 1970.
+    """
+    conditions, contestant = block.conditions, run.contestant
+    method, sampling = contestant.method, conditions.sampling
+    return {
+        "key": run.key,
+        "block": block.name,
+        "reference": run.reference,
+        "method": contestant.baseline or method.name,
+        "label": contestant.label,
+        "line": format_contestant(contestant),
+        "settings": json.dumps({} if method is None else method.settings(), sort_keys=True),
+        "prompt_set": conditions.prompt_set,
+        "kind": conditions.prompt.kind,
+        "prompt": conditions.prompt.name,
+        "cut": conditions.cut,
+        "prompt_tokens": len(conditions.ids),
+        "asked_tokens": conditions.new_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "draft_temperature": sampling.draft_temperature,
+        "seed": sampling.seed,
+        "repeat": conditions.repeat,
+        "started": datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds"),
+        "failure": result.failure,
+        "loop_free_tokens": result.loop_free_tokens,
+        "output_ids": list(result.output_ids),
+        **_figures(result.metrics, ""),
+        **_figures(result.loop_free, LOOP_FREE),
+        **_series(result),
+    }
+
+
+def _figures(metrics: RunMetrics | None, prefix: str) -> dict[str, Any]:
+    if metrics is None:
+        return {}
+    phases = metrics.phase_s or {}
+    found = {name: getattr(metrics, name) for name in MEASURED if hasattr(metrics, name)}
+    return {prefix + name: value for name, value in (found | {f"{p}_s": phases.get(p) for p in PHASES}).items()}
+
+
+def _series(result: Result) -> dict[str, Any]:
+    if result.metrics is None:
+        return {}
+    timeline, iterations = result.metrics.timeline, None if result.run is None else result.run.iterations
+    ended_us = [round(1e6 * seconds) for seconds in timeline.seconds]
+    return {
+        "accepted_lengths": result.metrics.accepted_lengths and list(result.metrics.accepted_lengths),
+        "drafted_nodes": iterations and [each.drafted for each in iterations],
+        "committed_tokens": list(timeline.tokens),
+        "pass_us": [end - before for before, end in pairwise((0, *ended_us))],
+    }
+
+
+@dataclass(frozen=True)
+class Todo:
+    """A block with the runs of it that are not kept yet."""
+
+    block: Block
+    missing: tuple[Run, ...]
 
 
 class Crew(Protocol):
@@ -41,6 +140,50 @@ class Crew(Protocol):
         Raises:
             CancelledError: somebody asked to stop.
         """
+
+
+class OwnCrew:
+    """This process, with a pair that is loaded, and which ways to decode have been warmed up with it.
+
+    Args:
+        experiment: name of the grid, which stands in every row.
+    """
+
+    def __init__(self, pair: Pair, experiment: str):
+        target = pair.target.info
+        self._pair, self._warm = pair, set()
+        self._common = {
+            "experiment": experiment,
+            "pair": pair.info.name,
+            "target": target.name,
+            "draft": pair.info.draft.name,
+            "device": target.device,
+            "dtype": target.dtype,
+            "engine": target.engine,
+            "machine": machine_words(pair),
+            "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers")),
+            "commit": code_version(),
+        }
+
+    def plan(self, grid: Grid, prompts: Sequence[Prompt]) -> list[Block]:
+        """See `Crew`."""
+        return list(blocks(grid, self._pair, pair_identity(self._pair), prompts))
+
+    def rows(self, todos: Iterable[Todo], stopped: Callable[[], bool]) -> Iterator[Row]:
+        """See `Crew`."""
+        for todo, run in ((each, run) for each in todos for run in each.missing):
+            if stopped():
+                raise CancelledError
+            started, conditions, contestant = time.time(), todo.block.conditions, run.contestant
+            limits = Limits(conditions.new_tokens, conditions.ignore_end_of_text, record="summary")
+            pair = self._pair.with_engine(contestant.engine) if contestant.engine else self._pair
+            ids, sampling = list(conditions.ids), conditions.sampling
+            call = partial(measured_call, pair, contestant, ids, sampling=sampling, cancelled=stopped)
+            kind = (contestant.baseline or contestant.method.name, contestant.engine)
+            if kind not in self._warm:
+                call(limits=replace(limits, max_new_tokens=min(WARM_UP_TOKENS, limits.max_new_tokens)))
+                self._warm.add(kind)
+            yield self._common | row_of(todo.block, run, warm_call(pair, partial(call, limits=limits)), started)
 
 
 def devices_here(settings: PairSettings) -> tuple[str, ...]:
@@ -100,7 +243,7 @@ class DeviceCrew:
     def _next(self, connection: Connection, left: Iterator[Todo], busy: set[Connection]) -> None:
         todo = next(left, None)
         if todo is not None:
-            connection.send(("rows", todo.block, todo.missing))
+            connection.send(("rows", todo))
             busy.add(connection)
 
 
@@ -132,7 +275,7 @@ def _serve(connection: Connection, settings: PairSettings, device: str, threads:
             if asked == "plan":
                 connection.send(("plan", crew.plan(*words)))
                 continue
-            for row in crew.rows([Todo(*words)], lambda: False):
+            for row in crew.rows(words, lambda: False):
                 connection.send(("row", row))
             connection.send(("done", None))
     except DraftscopeError as error:

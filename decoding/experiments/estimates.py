@@ -6,7 +6,6 @@ axes(runs)                             # {"settings.max_depth": (3, 4, 5), ...}
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import sqrt
 
 import numpy as np
@@ -35,6 +34,11 @@ class Estimate:
     def __str__(self) -> str:
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
+    def times(self, factor: float) -> "Estimate":
+        """The same in another unit, or the other way round."""
+        value, *ends = (0 + factor * each for each in (self.value, self.low, self.high))  # 0 + turns -0 into 0
+        return Estimate(value, min(ends), max(ends), self.prompts)
+
     @property
     def sign(self) -> int:
         """1 or -1 where the whole interval lies on that side of 0, else 0."""
@@ -53,7 +57,11 @@ def estimate(prompts: Sequence, figure: Callable[[np.ndarray], float] | None = N
         value, drawn = numbers.mean(), numbers[chosen].mean(1)
     else:
         value, drawn = figure(np.arange(count)), np.array([figure(row) for row in chosen])
-    return _estimate(value, drawn, count)
+    # Share of the draws beyond each end: the expanded percentile interval (Hesterberg, 2015). Means of drawn prompts
+    # spread less than means of as many prompts do, the fewer there are the more.
+    tail = float(ndtr(-sqrt(count / (count - 1)) * stdtrit(count - 1, 0.975))) if count > 1 else 0.025
+    low, high = np.percentile(drawn, (100 * tail, 100 * (1 - tail)))
+    return Estimate(float(value), float(low), float(high), count)
 
 
 def ratio_gain(better: np.ndarray, worse: np.ndarray) -> Estimate:
@@ -70,21 +78,6 @@ def ratio_gain(better: np.ndarray, worse: np.ndarray) -> Estimate:
 def _chosen(count: int, draws: int) -> np.ndarray:
     """Prompts drawn with replacement, `[draws, count]`."""
     return np.random.default_rng(SEED).integers(count, size=(draws, count))
-
-
-def _estimate(value: float, drawn: np.ndarray, count: int) -> Estimate:
-    tail = _tail(count)
-    low, high = np.percentile(drawn, (100 * tail, 100 * (1 - tail)))
-    return Estimate(float(value), float(low), float(high), count)
-
-
-@lru_cache
-def _tail(count: int) -> float:
-    """Share of the draws beyond each end of a 95% interval: the expanded percentile interval (Hesterberg, 2015).
-
-    Means of drawn prompts spread less than means of as many prompts do, the fewer there are the more.
-    """
-    return float(ndtr(-sqrt(count / (count - 1)) * stdtrit(count - 1, 0.975))) if count > 1 else 0.025
 
 
 def middle(prompts: Sequence[float]) -> Estimate:
@@ -138,7 +131,16 @@ def swept(rows: pd.DataFrame) -> pd.DataFrame:
     """
     runs = prepared(rows)
     runs = runs[~runs["reference"].astype(bool)].copy()
-    runs["way"] = runs["line"].map(_ways(runs))
+    numbers = runs.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
+    places = {line: set(found) for line, found in numbers.groupby(runs["line"])}
+    ways = {}
+    for (
+        line,
+        where,
+    ) in places.items():  # with the fitted verifier and without are one way where they never ran on the same
+        plain = without_fitted(line)
+        ways[line] = plain if plain != line and plain in places and not (places[plain] & where) else line
+    runs["way"] = runs["line"].map(ways)
     runs[BASE] = runs["line"].str.partition(":")[0] if len(runs) else runs["line"]
     return runs
 
@@ -165,7 +167,10 @@ def axes(runs: pd.DataFrame) -> dict[str, tuple]:
     names = [name for name in runs.columns if name.startswith(PREFIX)]
     within = runs.groupby([BASE, *SAMPLING], dropna=False)[names].nunique() if names else pd.DataFrame()
     found = [BASE, *(name for name in names if (within[name] > 1).any()), *CONDITIONS, "kind"]
-    values = {name: tuple(sorted(runs[name].dropna().unique().tolist(), key=_sortable)) for name in found}
+    values = {
+        name: tuple(sorted(runs[name].dropna().unique().tolist(), key=lambda value: (isinstance(value, str), value)))
+        for name in found
+    }
     return {name: each for name, each in values.items() if len(each) > 1}
 
 
@@ -181,29 +186,14 @@ def cells(runs: pd.DataFrame, by: Sequence[str], column: str, intervals: bool = 
         return pd.DataFrame(columns=wanted)
     made = []
     for values, group in known.groupby(list(by), sort=True):
-        of_prompts = _by_prompt(group, column)
+        count = len(group)
+        if group["repeat"].nunique() > 1:
+            group = group.groupby(["way", *PROMPT, *CONDITIONS], dropna=False)[column].median().reset_index()
+        of_prompts = group.groupby(PROMPT, dropna=False)[column].mean().to_numpy()
         found = estimate(of_prompts) if intervals and len(of_prompts) >= FEWEST else None
         low, high = (found.low, found.high) if found is not None else (None, None)
-        made.append((*values, of_prompts.mean(), low, high, len(of_prompts), len(group)))
+        made.append((*values, of_prompts.mean(), low, high, len(of_prompts), count))
     return pd.DataFrame(made, columns=wanted)
-
-
-def _by_prompt(runs: pd.DataFrame, column: str) -> np.ndarray:
-    """A figure of every prompt: the mean over all that varies, of repeats the median."""
-    if runs["repeat"].nunique() > 1:
-        runs = runs.groupby(["way", *PROMPT, *CONDITIONS], dropna=False)[column].median().reset_index()
-    return runs.groupby(PROMPT, dropna=False)[column].mean().to_numpy()
-
-
-def _ways(runs: pd.DataFrame) -> dict[str, str]:
-    """What each line is under any sampling: without the fitted verifier, where the two never ran on the same."""
-    numbers = runs.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
-    places = {line: set(found) for line, found in numbers.groupby(runs["line"])}
-    found = {}
-    for line, where in places.items():
-        plain = without_fitted(line)
-        found[line] = plain if plain != line and plain in places and not (places[plain] & where) else line
-    return found
 
 
 def without_fitted(line: str) -> str:
@@ -211,10 +201,6 @@ def without_fitted(line: str) -> str:
     name, colon, listed = line.partition(":")
     kept = [part for part in listed.split(",") if part and part != FITTED]
     return name + (colon + ",".join(kept) if kept else "")
-
-
-def _sortable(value: object) -> tuple[bool, object]:
-    return isinstance(value, str), value
 
 
 RANKING_DRAWS = 2000
@@ -246,13 +232,21 @@ def ranked(rows: pd.DataFrame, column: str, higher: bool = True) -> list[Ranked]
         rows: as `swept` gives them, of one experiment.
         column: of the figure. higher: whether more of it is better.
     """
-    by_prompt = _values_by_prompt(rows, column)
+    known = rows[rows[column].notna()]
+    if known.empty:
+        return []
+    places = known.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup()
+    known = known.assign(place=places, prompt_number=known.groupby(PROMPT, dropna=False).ngroup())
+    # The median over repeats: a busy machine stretches a time now and then.
+    table = known.pivot_table(index=["prompt_number", "place"], columns="way", values=column, aggfunc="median")
+    by_prompt = table.dropna().groupby(level="prompt_number").mean()
     if by_prompt.empty:
         return []
     values = by_prompt.to_numpy()
     better = values if higher else -values
     order, chances = np.argsort(-better.mean(0), kind="stable"), _chances(better)
-    labels = _labels(rows)
+    own_first = rows.assign(other=rows["line"] != rows["way"]).sort_values("other", kind="stable")
+    labels = own_first.drop_duplicates("way").set_index("way")["label"]
     return [
         Ranked(way := by_prompt.columns[place], labels[way], estimate(values[:, place]), float(chances[place]))
         for place in order
@@ -286,32 +280,12 @@ def best_words(found: list[Ranked], words: str, scale: float = 1.0, digits: int 
     return f"{best.label}: {words} {value} ({low} to {high}), {sure}{beside}."
 
 
-def _values_by_prompt(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-    """The figure of every prompt (rows) and way (columns), over conditions under which all ways have one."""
-    known = rows[rows[column].notna()]
-    if known.empty:
-        return pd.DataFrame()
-    known = known.assign(
-        place=known.groupby([*PROMPT, *CONDITIONS], dropna=False).ngroup(),
-        prompt_number=known.groupby(PROMPT, dropna=False).ngroup(),
-    )
-    # The median over repeats: a busy machine stretches a time now and then.
-    table = known.pivot_table(index=["prompt_number", "place"], columns="way", values=column, aggfunc="median")
-    return table.dropna().groupby(level="prompt_number").mean()
-
-
 def _chances(better: np.ndarray) -> np.ndarray:
     """Share of draws of the rows in which the mean of a column is the highest; columns that are alike share."""
     count = len(better)
-    drawn = np.random.default_rng(SEED).integers(count, size=(RANKING_DRAWS, count))
+    drawn = _chosen(count, RANKING_DRAWS)
     times = np.apply_along_axis(np.bincount, 1, drawn, minlength=count)
     means = times @ better / count
     top = means.max(1, keepdims=True)
     winners = means >= top - ALIKE * np.abs(top)
     return (winners / winners.sum(1, keepdims=True)).mean(0)
-
-
-def _labels(rows: pd.DataFrame) -> dict[str, str]:
-    """What the screen calls each way: the label of the contestant whose line it is, where that was run."""
-    own_first = rows.assign(other=rows["line"] != rows["way"]).sort_values("other", kind="stable")
-    return dict(own_first.drop_duplicates("way").set_index("way")["label"])

@@ -12,6 +12,7 @@ Nothing here needs torch but a run that is decoded again:
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -173,8 +174,10 @@ class FollowedExperiment(Followed):
 
     def rows(self) -> pd.DataFrame:
         """All rows so far, each run once; the same object for as long as none has come."""
-        files = {file: _stamp(file) for file in sorted((self.folder / FOLDER).glob(PARTS))}
-        there = {(file, stamp) for file, stamp in files.items() if stamp is not None}
+        there = set()
+        for file in (self.folder / FOLDER).glob(PARTS):
+            with suppress(OSError):  # another process has just put it into a larger one
+                there.add((file, file.stat().st_mtime_ns))
         if self._frame is not None and there == set(self._tables):
             return self._frame
         tables = {key: self._tables.get(key) or _read(key[0]) for key in sorted(there)}
@@ -186,13 +189,6 @@ class FollowedExperiment(Followed):
         else:
             self._frame = pa.schema([SCHEMA.field(name) for name in COLUMNS]).empty_table().to_pandas()
         return self._frame
-
-
-def _stamp(file: Path) -> int | None:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return None
 
 
 def _read(file: Path) -> pa.Table | str | None:
@@ -233,6 +229,7 @@ def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tupl
         DraftscopeError: its prompt or something trained that it used cannot be had here.
     """
     from decoding.compare.contestants import parse_contestant
+    from decoding.experiments.plan import encode
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
 
@@ -244,9 +241,7 @@ def begin_again(pair: "Pair", row: Mapping[str, Any], limits: "Limits") -> "tupl
     if contestant.method is None:
         raise ExperimentError(f"{row['label']} is an outside loop without trees: there is nothing to step through.")
     prompt = prompt_of(row)
-    vocabulary = pair.vocabulary
-    ids = vocabulary.encode_chat(prompt.text) if vocabulary.chat else vocabulary.encode(prompt.text)
-    ids = ids[: int(row["cut"])] if row["cut"] else ids
+    ids = encode(pair, prompt.text)[: int(row["cut"]) or None]
     if len(ids) != row["prompt_tokens"]:
         raise ExperimentError(
             f"The prompt {prompt.kind}/{prompt.name} has {len(ids)} tokens here and had {row['prompt_tokens']} in the "

@@ -22,7 +22,7 @@ vary = { max_depth = [3, 4, 5], branching = [2, 3], prune_probability = [0.03, 0
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
@@ -144,9 +144,7 @@ def _variant(axis: Axis, changes: Mapping[str, Setting], sampling: Sampling) -> 
     if base.method is None:
         expect(not changes, f"{axis.method} has no settings that could vary.")
         return base
-    settled = base.method.with_settings(**({"verifier": changes["verifier"]} if "verifier" in changes else {}))
-    known = settled.all_settings()
-    method = base.method.with_settings(**{name: _as_default(name, value, known) for name, value in changes.items()})
+    method = base.method.with_settings(**_typed(base.method, changes)[0])
     if "verifier=" not in axis.method and "verifier" not in changes:
         method = fitted(method, sampling)
     method.check(sampling)
@@ -157,15 +155,16 @@ def _variant(axis: Axis, changes: Mapping[str, Setting], sampling: Sampling) -> 
 def _is_known(axis: Axis, changes: Mapping[str, Setting]) -> bool:
     """Whether the method, the settings and the kinds of their values are known: then they contradict one another."""
     try:
-        base = parse_contestant(axis.method).method
-        known = base.with_settings(
-            **({"verifier": changes["verifier"]} if "verifier" in changes else {})
-        ).all_settings()
-        for name, value in changes.items():
-            _as_default(name, value, known)
+        _, known = _typed(parse_contestant(axis.method).method, changes)
     except SettingsError:
         return False
-    return set(changes) <= set(known)
+    return changes.keys() <= known
+
+
+def _typed(method: Method, changes: Mapping[str, Setting]) -> tuple[dict[str, Setting], set[str]]:
+    """Changes in the types of their settings, and the settings that there are; a verifier may have some of its own."""
+    known = method.with_settings(verifier=changes.get("verifier")).all_settings()
+    return {name: _as_default(name, value, known) for name, value in changes.items()}, set(known)
 
 
 def _as_default(name: str, value: Any, known: Mapping[str, Setting]) -> Setting:
@@ -231,11 +230,6 @@ def grid_from(content: Mapping[str, Any], name: str) -> Grid:
         new_tokens=_numbers(content.get("new_tokens", [64]), "new_tokens", least=1),
         pair=content.get("pair", {}),
     )
-    _check(grid)
-    return grid
-
-
-def _check(grid: Grid) -> None:
     expect(bool(grid.methods), "The grid names no methods: add a table [[methods]].")
     expect(bool(grid.samplings), "The grid names no sampling: give at least a temperature, 0 for greedy decoding.")
     expect(isinstance(grid.name, str) and bool(grid.name.strip()), "name is the name of the grid, a text.")
@@ -253,6 +247,7 @@ def _check(grid: Grid) -> None:
         raise ExperimentError(left_out[0])  # nothing could be run
     runs = lines * len(grid.new_tokens) * len(grid.prompts.max_tokens) * grid.repeats
     expect(runs <= MOST_RUNS, f"The grid has {runs:,} runs for each prompt: at most {MOST_RUNS:,} can be kept apart.")
+    return grid
 
 
 def _axis(entry: Mapping[str, Any]) -> Axis:
@@ -329,7 +324,8 @@ def grid_toml(grid: Grid) -> str:
         named = {name: getattr(sampling, name) for name in SAMPLED}
         parts += ["[[sampling]]", _lines(named | {"seeds": (sampling.seed,)})]
     for axis in grid.methods:
-        parts += ["[[methods]]", "\n".join(_axis_lines(axis)) + "\n"]
+        varied = {f"vary.{name}": values for name, values in axis.vary.items()}
+        parts += ["[[methods]]", _lines({"method": axis.method, **varied})]
     if grid.pair:
         parts += ["[pair]", _lines(grid.pair)]
     return "\n".join(parts)
@@ -361,12 +357,6 @@ def kept_grid(folder: Path) -> Grid:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ExperimentError(f"{file} cannot be read ({error}): start the sweep anew, no row is lost.") from None
     return grid_from({**content, "sampling": samplings}, folder.name)
-
-
-def _axis_lines(axis: Axis) -> Iterator[str]:
-    yield f"method = {_written(axis.method)}"
-    for name, values in axis.vary.items():
-        yield f"vary.{name} = {_written(values)}"
 
 
 def _lines(values: Mapping[str, Any]) -> str:

@@ -63,7 +63,19 @@ def prompts_of(choice: PromptChoice) -> list[Prompt]:
         PromptError: the folder holds no prompts.
     """
     if choice.set in DATA_SETS:
-        prompts = _from_hub(choice.set, choice.count)
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+        source = DATA_SETS[choice.set]
+        place = f"{source.config}/{source.split}/0000.parquet"
+        try:
+            file = hf_hub_download(source.repository, place, repo_type="dataset", revision=CONVERTED)
+        except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+            raise ExperimentError(
+                f"The data set {choice.set} ({source.repository}) is not kept on this machine and cannot be fetched "
+                f"({type(error).__name__}): connect to the network, or choose {SAMPLES} or a folder."
+            ) from None
+        prompts = read_texts(Path(file), choice.set, choice.count)
     elif choice.set == SAMPLES:
         prompts = list(load_prompts())
     elif Path(choice.set).expanduser().is_dir():
@@ -87,27 +99,6 @@ def in_turn(prompts: Sequence[Prompt], kinds: Sequence[str] = ()) -> list[Prompt
         if not kinds or prompt.kind in kinds:
             queues.setdefault(prompt.kind, []).append(prompt)
     return [prompt for each in zip_longest(*queues.values()) for prompt in each if prompt is not None]
-
-
-def _from_hub(name: str, count: int | None) -> list[Prompt]:
-    """The first texts of a data set, from the hub or from where it was kept."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    source = DATA_SETS[name]
-    try:
-        file = hf_hub_download(
-            source.repository,
-            f"{source.config}/{source.split}/0000.parquet",
-            repo_type="dataset",
-            revision=CONVERTED,
-        )
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        raise ExperimentError(
-            f"The data set {name} ({source.repository}) is not kept on this machine and cannot be fetched "
-            f"({type(error).__name__}): connect to the network, or choose {SAMPLES} or a folder."
-        ) from None
-    return read_texts(Path(file), name, count)
 
 
 def read_texts(file: Path, name: str, count: int | None) -> list[Prompt]:
@@ -207,14 +198,18 @@ def run_key(pair: Mapping[str, Any], conditions: Conditions, contestant: Contest
     return _digest([pair, conditions.digest, name, settings, contestant.engine])
 
 
+def encode(pair: Pair, text: str) -> list[int]:
+    """Token ids of a prompt, through the chat template where the pair was loaded with it."""
+    return pair.vocabulary.encode_chat(text) if pair.vocabulary.chat else pair.vocabulary.encode(text)
+
+
 def blocks(grid: Grid, pair: Pair, identity: Mapping[str, Any], prompts: Sequence[Prompt]) -> Iterator[Block]:
     """Everything that a grid comes to, block by block; repeats go round the whole grid.
 
     Raises:
         PromptError: a prompt does not fit the context with what is to follow it.
     """
-    encoded = [pair.vocabulary.encode_chat(p.text) if pair.vocabulary.chat else pair.vocabulary.encode(p.text)
-               for p in prompts]  # fmt: skip
+    encoded = [encode(pair, prompt.text) for prompt in prompts]
     everyone = {sampling: contestants(grid, sampling)[0] for sampling in grid.samplings}
     for repeat in range(grid.repeats):
         for prompt, ids in zip(prompts, encoded, strict=True):
@@ -276,7 +271,8 @@ def grid_size(grid: Grid) -> GridSize:
     Raises:
         ExperimentError, PromptError: a prompt, a method or a setting that is not there.
     """
-    prompts = count_prompts(grid.prompts)
+    choice = grid.prompts
+    prompts = choice.count if choice.set in DATA_SETS else len(prompts_of(choice))
     settings = runs = 0
     left_out: list[str] = []
     for sampling in grid.samplings:
@@ -290,14 +286,3 @@ def grid_size(grid: Grid) -> GridSize:
     calls = None if prompts is None else runs * prompts * len(grid.new_tokens)
     tokens = None if prompts is None else runs * prompts * sum(grid.new_tokens)
     return GridSize(settings, prompts, calls, tokens, tuple(dict.fromkeys(left_out)))
-
-
-def count_prompts(choice: PromptChoice) -> int | None:
-    """How many prompts a choice has; of a data set as many as were asked for, None for all of it.
-
-    Raises:
-        ExperimentError, PromptError: there is no such set or folder, or nothing is left of it.
-    """
-    if choice.set in DATA_SETS:
-        return choice.count
-    return len(prompts_of(choice))

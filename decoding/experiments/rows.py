@@ -11,9 +11,10 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -98,11 +99,6 @@ Row = Mapping[str, Any]
 
 def packed(table: pa.Table) -> pa.Table:
     """Rows as they are kept: figures in fewer bits, those before a loop only where there is a loop."""
-    return _only_what_differs(_shortened(table))
-
-
-def _shortened(table: pa.Table) -> pa.Table:
-    """A table with its figures rounded to the bits that are kept."""
     for place, each in enumerate(SCHEMA):
         if each.type == FIGURE:
             column = table.column(each.name)
@@ -110,11 +106,6 @@ def _shortened(table: pa.Table) -> pa.Table:
             rounded = (bits + (1 << (_BITS_LEFT_OUT - 1))) >> _BITS_LEFT_OUT << _BITS_LEFT_OUT
             kept = pa.array(rounded.view(np.float32), FIGURE, mask=column.is_null().to_numpy())
             table = table.set_column(place, each, kept)
-    return table
-
-
-def _only_what_differs(table: pa.Table) -> pa.Table:
-    """A table without the loop-free figures of texts that do not repeat themselves: they are those of the whole."""
     whole = _is_whole(table)
     for name in MEASURED:
         column = table.column(LOOP_FREE + name)
@@ -139,16 +130,6 @@ def _is_whole(table: pa.Table) -> pa.ChunkedArray:
     return pc.fill_null(pc.equal(table.column("loop_free_tokens"), table.column("new_tokens")), False)
 
 
-def read_for(columns: Sequence[str]) -> list[str]:
-    """The columns that `unpacked` needs for some columns."""
-    behind = [name.removeprefix(LOOP_FREE) for name in columns if name.startswith(LOOP_FREE)]
-    more = ["loop_free_tokens", "new_tokens", *(name for name in behind if name in MEASURED)] if behind else []
-    return list(dict.fromkeys([*columns, *more]))
-
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 FOLDER, PARTS = "rows", "part-*.parquet"
 GRID = "grid.json"  # what was asked for last, beside them
 
@@ -172,8 +153,8 @@ class RowStore:
         """
         if not rows:
             return
-        table = pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
-        self._write(table)
+        whole = [{name: row.get(name) for name in SCHEMA.names} for row in rows]
+        self._write(pa.Table.from_pylist(whole, schema=SCHEMA))
 
     def keys(self) -> set[str]:
         """Keys of all runs that are kept.
@@ -196,7 +177,7 @@ class RowStore:
             first.setdefault(key, place)
         return table if len(first) == table.num_rows else table.take(pa.array(first.values(), pa.int64()))
 
-    def frame(self, columns: Sequence[str] | None = None) -> "pd.DataFrame":
+    def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The same as pandas has it, settings in columns of their own: `settings.max_depth`."""
         frame = self.table(columns).to_pandas()
         return with_settings(frame) if "settings" in frame else frame
@@ -245,7 +226,10 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
             version = (parquet.metadata.metadata or {}).get(VERSION_KEY.encode(), b"").decode()
             if version == VERSION:
                 wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
-                table = unpacked(parquet.read(read_for(wanted.names)))
+                behind = [name.removeprefix(LOOP_FREE) for name in wanted.names if name.startswith(LOOP_FREE)]
+                needed = ["loop_free_tokens", "new_tokens", *(name for name in behind if name in MEASURED)]
+                read = list(dict.fromkeys([*wanted.names, *(needed if behind else ())]))
+                table = unpacked(parquet.read(read))
                 return table.select(wanted.names).cast(wanted).replace_schema_metadata(None)
     except (pa.ArrowException, OSError, KeyError, ValueError, UnicodeDecodeError) as error:
         said = str(error).split("\n")[0]
@@ -256,18 +240,14 @@ def read_part(file: Path, columns: list[str] | None = None) -> pa.Table:
     )
 
 
-def with_settings(frame: "pd.DataFrame") -> "pd.DataFrame":
+def with_settings(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame with a column `settings.NAME` for every setting that occurs in its rows."""
-    import pandas as pd
-
     settings = pd.json_normalize([json.loads(text) for text in frame["settings"]]).add_prefix("settings.")
     return pd.concat([frame.reset_index(drop=True), settings], axis=1)
 
 
-def all_rows(folders: Iterable[Path]) -> "pd.DataFrame":
+def all_rows(folders: Iterable[Path]) -> pd.DataFrame:
     """The rows of several experiments below one another."""
-    import pandas as pd
-
     frames = [RowStore(folder).table().to_pandas() for folder in folders]
     frames = [frame for frame in frames if len(frame)]
     return with_settings(pd.concat(frames, ignore_index=True)) if frames else SCHEMA.empty_table().to_pandas()

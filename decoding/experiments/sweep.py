@@ -13,12 +13,11 @@ from pathlib import Path
 
 from decoding.common.errors import DraftscopeError, ExperimentError, run_main
 from decoding.common.interruption import CancelledError
-from decoding.experiments.crews import Crew, DeviceCrew, RayCrew, devices_here
+from decoding.experiments.crews import Crew, DeviceCrew, OwnCrew, RayCrew, Todo, devices_here
 from decoding.experiments.experiment import MODULE, SHIPPED, Experiment, experiments_home
 from decoding.experiments.grid import Grid, Keep, contestants, kept_grid, read_grid
 from decoding.experiments.plan import Block, prompts_of
 from decoding.experiments.rows import SERIES, Row
-from decoding.experiments.worker import OwnCrew, Todo
 from decoding.jobs.job import State, Status
 from decoding.jobs.process import ProgressLine, stop_signals
 from decoding.models.pair import load_pair
@@ -138,16 +137,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def tell(grid: Grid) -> None:
-    """What a grid comes to, and what of it was left out."""
-    found = [contestants(grid, sampling) for sampling in grid.samplings]
-    ways, lengths = sum(len(each) for each, _ in found), len(grid.new_tokens) * len(grid.prompts.max_tokens)
-    print(f"{grid.name}: {ways} ways x {lengths} lengths x {grid.repeats} repeats, "
-          f"{grid.prompts.count or 'all'} prompts of {grid.prompts.set}")  # fmt: skip
-    for said in dict.fromkeys(said for _, left_out in found for said in left_out):
-        print(f"left out: {said}")
-
-
 @contextmanager
 def crew_for(args: argparse.Namespace, grid: Grid) -> Iterator[Crew]:
     """Who makes the runs: Ray, a process for each device, or this process where there is one device."""
@@ -189,7 +178,12 @@ def grid_of(args: argparse.Namespace) -> tuple[Grid, Path]:
 def main() -> int:
     args = parser().parse_args()
     grid, out = grid_of(args)
-    tell(grid)
+    found = [contestants(grid, sampling) for sampling in grid.samplings]
+    ways, lengths = sum(len(each) for each, _ in found), len(grid.new_tokens) * len(grid.prompts.max_tokens)
+    print(f"{grid.name}: {ways} ways x {lengths} lengths x {grid.repeats} repeats, "
+          f"{grid.prompts.count or 'all'} prompts of {grid.prompts.set}")  # fmt: skip
+    for said in dict.fromkeys(said for _, left_out in found for said in left_out):
+        print(f"left out: {said}")
     if args.dry_run:
         return 0
     with stop_signals(Experiment(out)), crew_for(args, grid) as crew:

@@ -2,7 +2,7 @@
 
 exhibit.py    what a table or figure compares, with the paper's own numbers
 judge.py      our numbers for it, with intervals, whether the paper's ordering holds here, and why it does not
-stored.py     what a benchmark has stored for one
+stored.py     what a benchmark has stored for one, and running it from the app
 dynatree.py, dynatree_pruned.py, dyspec.py, delayed.py, salf.py    the exhibits of each paper
 measured/     benchmarks that exhibits are made of
 """

@@ -108,8 +108,9 @@ def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_n
     """One sentence on the way that the paper has ahead, from rows of both on the same machine."""
     one, other = _means(better), _means(worse)
     tokens, taken = one["tokens"] / other["tokens"] - 1, one["pass_s"] / other["pass_s"] - 1
-    parts = [f"{better_name} commits {_more(tokens, 'tokens')} per pass than {worse_name}"]
-    parts.append(f"its passes take {_longer(taken)}")
+    more = _by_share(tokens, "no more tokens", "more tokens", "fewer tokens")
+    parts = [f"{better_name} commits {more} per pass than {worse_name}"]
+    parts.append(f"its passes take {_by_share(taken, 'as long', 'longer', 'less time')}")
     name = max(TIMED, key=lambda phase: one[phase] - other[phase])
     apart = one[name] - other[name]
     if taken > SAME and apart > 0:
@@ -149,16 +150,8 @@ def _means(rows: pd.DataFrame) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in figures.items()}
 
 
-def _more(share: float, what: str) -> str:
-    if abs(share) < SAME:
-        return f"no more {what}"
-    return f"{abs(share):.0%} {'more' if share > 0 else 'fewer'} {what}"
-
-
-def _longer(share: float) -> str:
-    if abs(share) < SAME:
-        return "as long"
-    return f"{abs(share):.0%} {'longer' if share > 0 else 'less time'}"
+def _by_share(share: float, same: str, more: str, less: str) -> str:
+    return same if abs(share) < SAME else f"{abs(share):.0%} {more if share > 0 else less}"
 
 
 Verdict = Literal["holds", "does not hold", "not decided here", "not run"]
@@ -217,22 +210,37 @@ def judge(exhibit: Exhibit, rows: pd.DataFrame) -> Outcome:
     Args:
         rows: of `rows.RowStore.frame`, also of other grids.
     """
-    mine, elsewhere = _one_place(_frame(exhibit, rows))
-    table = {way.words: _of_way(way, mine, exhibit) for way in exhibit.ways}
+    frame, elsewhere = _frame(exhibit, rows), ()
+    if len(frame):  # the pair and machine that has the newest row
+        newest, *others = sources_of(frame)
+        frame, elsewhere = frame[source_of(frame) == newest], tuple(sorted(others))
+    table = {way.words: _of_way(way, frame, exhibit) for way in exhibit.ways}
     flat = {way.words for way in exhibit.ways if way.flat}
     values = _values(exhibit, [found for words, found in table.items() if words not in flat])
-    at = {(words, value): found if words in flat else _at(found, exhibit, value)
-          for words, found in table.items() for value in values}  # fmt: skip
+    at = {}
+    for words, found in table.items():
+        for value in values:
+            everywhere = words in flat or value is None or not len(found)
+            at[words, value] = found if everywhere else found[found[exhibit.by] == value]
     ours = {}
     for key, found in at.items():
         for figure in exhibit.figures if len(found) else ():
             by_prompt = _by_prompt(found, figure)
             if len(by_prompt):
-                ours[key, figure.column] = _scaled(estimate(by_prompt.to_numpy()), figure.scale)
+                ours[key, figure.column] = estimate(by_prompt.to_numpy()).times(figure.scale)
     there = {key for key, _ in ours}
     counted = {key: len(found) for key, found in at.items() if key in there}
-    judged = tuple(_judged(exhibit, each, pair, at) for each in exhibit.orderings for pair in _pairs(each, values))
-    where = _where(pd.concat(table.values())) if counted else ()
+    judged = tuple(
+        _judged(exhibit, each, pair, at)
+        for each in exhibit.orderings
+        for pair in ([(value, value) for value in values] if each.at is None else [each.at])
+    )
+    where: tuple[str, ...] = ()
+    if counted:
+        used = pd.concat(table.values())
+        days = used["started"].str[:10]
+        when = days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
+        where = tuple(sorted((source_of(used) + ", " + when).unique()))
     return Outcome(exhibit, values, ours, counted, judged, where, elsewhere)
 
 
@@ -257,14 +265,6 @@ def _frame(exhibit: Exhibit, rows: pd.DataFrame) -> pd.DataFrame:
         return frame
     unread = [name for name in frame if name in SERIES or name.startswith(LOOP_FREE)]
     return frame.drop(columns=unread).assign(sample=frame.groupby(PROMPT).ngroup())
-
-
-def _one_place(rows: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The rows of the pair and machine that has the newest one, and what others there are."""
-    if not len(rows):
-        return rows, ()
-    newest, *others = sources_of(rows)
-    return rows[source_of(rows) == newest], tuple(sorted(others))
 
 
 @lru_cache(maxsize=64)
@@ -324,22 +324,9 @@ def _values(exhibit: Exhibit, table: list[pd.DataFrame]) -> tuple[object, ...]:
         return (None,)
     there = [rows[exhibit.by].dropna() for rows in table if len(rows)]
     if there:
-        return tuple(sorted(_whole(value) for value in pd.concat(there).unique().tolist()))
+        found = pd.concat(there).unique().tolist()  # a column that misses some values has whole numbers as floats, too
+        return tuple(sorted(int(each) if isinstance(each, float) and each.is_integer() else each for each in found))
     return tuple(sorted({key[1] for way in exhibit.ways for key in way.paper if isinstance(key, tuple)}))
-
-
-def _whole(value: object) -> object:
-    """A whole number as such: a column that misses some values has all as floats."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _pairs(ordering: Ordering, values: tuple[object, ...]) -> list[tuple[object, object]]:
-    """Values on the axis between which a claim is made."""
-    return [ordering.at] if ordering.at is not None else [(value, value) for value in values]
-
-
-def _at(rows: pd.DataFrame, exhibit: Exhibit, value: object) -> pd.DataFrame:
-    return rows if value is None or not len(rows) else rows[rows[exhibit.by] == value]
 
 
 def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
@@ -350,7 +337,10 @@ def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
 
 
 def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object], at: Rows) -> Judged:
-    ordering, values = _as_printed(exhibit, ordering, values)
+    if (_paper_gain(exhibit, ordering, values) or 0) < 0:  # the paper's own numbers say the opposite
+        at_both = None if ordering.at is None else ordering.at[::-1]
+        ordering = replace(ordering, better=ordering.worse, worse=ordering.better, at=at_both)
+        values = values[::-1]
     keys = list(zip((ordering.better, ordering.worse), values, strict=True))
     rows = [at.get(key) for key in keys]
     value = values[0] if ordering.at is None else " against ".join(map(str, values))
@@ -363,7 +353,7 @@ def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object],
     if not len(shared) or not worse[shared].mean():
         return not_run
     gain = ratio_gain(better[shared].to_numpy(), worse[shared].to_numpy())
-    gain = gain if ordering.higher else _turned(gain)
+    gain = gain if ordering.higher else gain.times(-1)
     decided: Verdict = verdict(gain)
     if len(shared) < FEWEST:
         few = f"Measured on {len(shared)} {'sample' if exhibit.stored else 'prompt'}{'s' * (len(shared) > 1)} only."
@@ -373,30 +363,12 @@ def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object],
         said = ""
     elif of_runs and ordering.figure.column in OF_PASSES:
         said = of_time(*rows, ordering.better, ordering.worse)
-    elif of_runs and ordering.figure == PER_PASS and _drafted(rows):
+    elif of_runs and ordering.figure == PER_PASS and pd.concat(rows)[["drafted", "accepted"]].notna().all(axis=None):
         said = of_tokens(*rows, ordering.better, ordering.worse)
     else:
         names = [words if ordering.at is None else f"{words} at {value}" for words, value in keys]
         said = apart(ordering.figure, better[shared].mean(), worse[shared].mean(), *names)
     return Judged(ordering, value, gain, paper, decided, said)
-
-
-def _drafted(rows: list[pd.DataFrame]) -> bool:
-    """Whether of all rows is known what they drafted."""
-    return all(each["drafted"].notna().all() and each["accepted"].notna().all() for each in rows)
-
-
-def _as_printed(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object]) -> tuple[Ordering, tuple]:
-    """A claim and its places, turned round where the paper's own numbers say the opposite."""
-    gain = _paper_gain(exhibit, ordering, values)
-    if gain is None or gain >= 0:
-        return ordering, values
-    at = None if ordering.at is None else ordering.at[::-1]
-    return replace(ordering, better=ordering.worse, worse=ordering.better, at=at), values[::-1]
-
-
-def _turned(gain: Estimate) -> Estimate:
-    return replace(gain, value=0 - gain.value, low=0 - gain.high, high=0 - gain.low)
 
 
 def _paper_gain(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object]) -> float | None:
@@ -407,17 +379,6 @@ def _paper_gain(exhibit: Exhibit, ordering: Ordering, values: tuple[object, obje
         return None
     gain = found[0] / found[1] - 1
     return gain if ordering.higher else -gain
-
-
-def _scaled(found: Estimate, scale: float) -> Estimate:
-    return replace(found, value=found.value * scale, low=found.low * scale, high=found.high * scale)
-
-
-def _where(rows: pd.DataFrame) -> tuple[str, ...]:
-    """Pairs, machines and days, each once."""
-    days = rows["started"].str[:10]
-    when = days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
-    return tuple(sorted((source_of(rows) + ", " + when).unique()))
 
 
 def words_of(figure: Figure, found: Estimate | None) -> str:

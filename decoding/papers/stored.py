@@ -1,17 +1,20 @@
-"""Records that benchmarks keep in `decoding/experiments/results` for an exhibit, as `judge` takes them. Torch-free.
+"""Records that benchmarks keep for an exhibit, as `judge` takes them, and benchmarks run from the app. Torch-free.
 
 A benchmark that feeds one writes `pair` into its `.json` and its records into a `.csv.gz` beside that: each names its
 way in `line` and what was measured in `sample`, has a value on the axis where there is one, and one number per figure.
+They lie in `decoding/experiments/results`, and what was measured from the app in the user's own folder.
 """
 
 import json
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from decoding.common.errors import ExperimentError
 from decoding.experiments.experiment import RESULTS, experiments_home, records_beside
+from decoding.jobs.job import Job, Stand
 
 
 def own_records(benchmark: str) -> Path:
@@ -68,3 +71,45 @@ def _read(file: Path) -> pd.DataFrame:
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
         said = f"{type(error).__name__}: {error}"
         raise ExperimentError(f"{file} is damaged ({said}): delete it and run its benchmark with --save.") from None
+
+
+class Benchmark(Job):
+    """A benchmark run from the app: its folder is that of its figures, and its state is `kept` once they are there."""
+
+    NOUN = "benchmark"
+    ENDED = "Ended before its figures were written: run it again."
+
+    @staticmethod
+    def of(name: str) -> "Benchmark":
+        """The benchmark of a name: `depth_divergence`."""
+        return Benchmark(own_records(name))
+
+    def stand(self) -> Stand:
+        """Where it stands; its process says nothing but what it prints."""
+        found, launched = super().stand(), self.launched()
+        if launched is None or found.state not in ("starting", "failed"):
+            return found
+        if found.running:
+            return replace(found, state="running")
+        figures = self._figures
+        if figures.exists() and figures.stat().st_mtime >= launched.started:
+            return replace(found, state="kept", message="")
+        return replace(found, message=self.last_words() or self.ENDED)
+
+    def run(self) -> None:
+        """Start it.
+
+        Raises:
+            JobError: it is at work, or no process can be started.
+            DiskError: the folder cannot be made.
+        """
+        name = self.path.name
+        self.start(("-m", f"{__package__}.measured.{name}", "--json", str(self._figures)))
+
+    def ask_to_stop(self) -> None:
+        """End it: it hears nothing, and what it measured so far is lost."""
+        self.end()
+
+    @property
+    def _figures(self) -> Path:
+        return self.path / f"{self.path.name}-here.json"

@@ -149,11 +149,8 @@ def in_words(run: RunTrace, rescue: Rescue) -> bool:
     iteration = run.iterations[rescue.iteration]
     siblings = [iteration.nodes[rescue.rejected].text, iteration.nodes[rescue.accepted].text]
     following = [*iteration.committed_texts, iteration.nodes[0].text]
-    return all(map(_is_word, siblings)) and all(_is_word(text) or text in PUNCTUATION for text in following)
-
-
-def _is_word(text: str) -> bool:
-    return len(text.strip()) > 1 and text.strip().isalpha()
+    words = {text for text in (*siblings, *following) if len(text.strip()) > 1 and text.strip().isalpha()}
+    return words.issuperset(siblings) and words.union(PUNCTUATION).issuperset(following)
 
 
 def threshold_moves(run: RunTrace) -> Counter:

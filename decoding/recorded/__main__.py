@@ -27,9 +27,8 @@ from functools import cache, partial
 
 from decoding.analysis.slowdown import DRAFT, REBUILD, TOKENS, VERIFY, slowdown
 from decoding.common.prompts import Prompt, load_prompts
-from decoding.compare.comparison import compare
+from decoding.compare.comparison import compare, score
 from decoding.compare.contestants import parse_contestant
-from decoding.compare.scoreboard import score
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS, PRESETS
 from decoding.models.pair import Pair, embedded_pair

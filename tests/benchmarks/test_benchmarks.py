@@ -8,7 +8,7 @@ import pytest
 
 import decoding.session.cached_models as models_module
 from benchmarks import identity, methods, recording
-from benchmarks.answer_times import full_tree, goal_ms, verdicts
+from benchmarks.forks import full_tree, goal_ms, verdicts
 from benchmarks.interaction import percentile_95
 from decoding.experiments.command import choose_prompts
 from decoding.methods.methods import METHODS

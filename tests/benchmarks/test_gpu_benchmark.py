@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from benchmarks import roofline, tuning
-from benchmarks.budget import Budget
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import measuring as gpu_measuring
+from benchmarks.gpu.report import Budget
 from decoding.common.errors import PairError
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
@@ -96,7 +96,7 @@ def test_ceilings_and_passes_are_measured(pair, monkeypatch):
 
 
 def test_every_candidate_of_the_tuning_is_a_contestant():
-    texts = [*tuning.chains(), *tuning.trees(), *tuning.large_trees()]
+    texts = [*tuning.CHAINS, *tuning.trees(), *tuning.large_trees()]
     for text in texts:
         assert parse_contestant(text).method is not None
     assert len(set(texts)) == len(texts)
@@ -141,7 +141,7 @@ def test_what_cannot_run_is_told_and_left_out(pair, capsys, monkeypatch):
 
 def test_a_time_that_is_over_ends_the_tuning_with_what_is_known(pair, monkeypatch):
     monkeypatch.setattr(tuning, "ROUNDS", ((1.0, 1, 8), (0.5, 1, 8)))
-    assert [name for name, _ in tuning.tune(pair, tuning.chains()[:3], Sampling(), cancelled=lambda: True)] == [
+    assert [name for name, _ in tuning.tune(pair, tuning.CHAINS[:3], Sampling(), cancelled=lambda: True)] == [
         "linear:length=1", "linear:length=2", "linear:length=3"
     ]  # fmt: skip
 
@@ -181,9 +181,9 @@ def test_device_and_host_are_compared_only_on_graphs(pair):
 
 def test_tuning_keeps_the_faster_third(pair, monkeypatch):
     monkeypatch.setattr(tuning, "ROUNDS", ((1.0, 1, 8), (0.5, 1, 8)))
-    found = tuning.tune(pair, tuning.chains()[:4], Sampling())
+    found = tuning.tune(pair, tuning.CHAINS[:4], Sampling())
     assert len(found) == 2 and found[0][1] >= found[1][1] > 0
-    assert {text for text, _ in found} <= set(tuning.chains()[:4])
+    assert {text for text, _ in found} <= set(tuning.CHAINS[:4])
 
 
 def test_a_part_that_fails_is_told_and_the_others_are_kept(pair, monkeypatch, tmp_path, capsys):

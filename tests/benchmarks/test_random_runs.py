@@ -9,8 +9,7 @@ import torch
 
 import decoding.session.cached_models as models_module
 from benchmarks import random_runs
-from benchmarks.random_cases import PAIRS, draw_case
-from benchmarks.random_player import Player
+from benchmarks.random_player import PAIRS, Player, draw_case
 from benchmarks.random_runs import grouped, in_parts, outcomes_of, report, run_numbers, summary
 from benchmarks.tiny_models import NAMES, PairPlan
 from decoding.common.errors import SettingsError

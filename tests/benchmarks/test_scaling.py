@@ -7,8 +7,19 @@ import numpy as np
 import pytest
 
 from benchmarks import scaling
-from benchmarks.random_pair import random_pair
-from benchmarks.scaling import COLUMNS, PHASES, WATCHED, Point, begin, chains, growth, long_prompt, measure, verdicts
+from benchmarks.scaling import (
+    COLUMNS,
+    PHASES,
+    WATCHED,
+    Point,
+    begin,
+    chains,
+    growth,
+    long_prompt,
+    measure,
+    random_pair,
+    verdicts,
+)
 from decoding.common.errors import SettingsError
 from decoding.session.session import DecodeSession, Limits
 

@@ -4,10 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.selector import samplings_of, stored
-from benchmarks.selector_roots import WAYS, totals_of
-from benchmarks.selector_tables import exact_figures, level_table, measured_figures, ratio_table
-from benchmarks.talf_tables import Claims
+from benchmarks.selector import (
+    WAYS,
+    exact_figures,
+    level_table,
+    measured_figures,
+    ratio_table,
+    samplings_of,
+    stored,
+    totals_of,
+)
+from benchmarks.talf import Claims
 from decoding.common.errors import SettingsError
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling

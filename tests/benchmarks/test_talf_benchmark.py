@@ -5,7 +5,22 @@ import pytest
 import torch
 
 from benchmarks.fakes import make_pair
-from benchmarks.talf import method_of, search_of, ways
+from benchmarks.talf import (
+    LOSSES,
+    PAPER_2,
+    PAPER_3,
+    SEARCHES,
+    THRESHOLDS,
+    WIDTHS,
+    Claims,
+    Measured,
+    method_of,
+    search_of,
+    table_2,
+    table_3,
+    table_4,
+    ways,
+)
 from benchmarks.talf_ranks import (
     BINS,
     RANKS,
@@ -16,19 +31,6 @@ from benchmarks.talf_ranks import (
     law_calibration_error,
     rank_names,
     rank_shares,
-)
-from benchmarks.talf_tables import (
-    LOSSES,
-    PAPER_2,
-    PAPER_3,
-    PAPER_4,
-    SEARCHES,
-    WIDTHS,
-    Claims,
-    Measured,
-    table_2,
-    table_3,
-    table_4,
 )
 from decoding.experiments.estimates import Estimate, difference, estimate, middle, verdict
 from decoding.heads.network import HeadConfig, HeadNetwork
@@ -111,7 +113,7 @@ def test_tables_judge_what_the_paper_says(capsys):
         3.73
     )
     claims = Claims()
-    table_4({threshold: measured(tokens, speed) for threshold, (speed, tokens) in PAPER_4.items()}, claims)
+    table_4({threshold: measured(tokens, speed) for threshold, (speed, tokens) in THRESHOLDS.items()}, claims)
     assert [claim.verdict for claim in claims.made] == ["holds"] * 4
     said = capsys.readouterr().out
     assert "Beam search, TALF" in said and "fastest here: threshold 0.5; in the paper: 0.5" in said

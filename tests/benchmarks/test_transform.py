@@ -8,12 +8,26 @@ import pytest
 import torch
 
 import decoding.drafters
-from benchmarks import embedded_cases, offline_trees, transform_test
-from benchmarks.embedded_cases import DRAFTERS, MOST_TOKENS, QUICK, REFUSED, SAMPLINGS, telling_prefix, verifiers_for
+from benchmarks import offline_trees, transform_test
 from benchmarks.enumeration import Tables
 from benchmarks.offline_trees import KeptLaws, MemoRows
 from benchmarks.table_source import TableSource
-from benchmarks.transform_test import Places, Task, judge, p_values, sample, span, transform
+from benchmarks.transform_test import (
+    DRAFTERS,
+    MOST_TOKENS,
+    QUICK,
+    REFUSED,
+    SAMPLINGS,
+    Places,
+    Task,
+    judge,
+    p_values,
+    sample,
+    span,
+    telling_prefix,
+    transform,
+    verifiers_for,
+)
 from decoding.drafters import IIDPathsDrafter, LinearDrafter, SequoiaDrafter
 from decoding.engines.base import Visibility
 from decoding.models.pair import tree_forward
@@ -172,7 +186,7 @@ def test_the_prefix_ends_where_the_draft_is_sure_and_mistaken(monkeypatch, embed
     draft = torch.full((len(tokens), 4), 0.25)
     draft[[2, 10]] = torch.tensor([0.91, 0.03, 0.03, 0.03])  # the first one comes too early
     laws = {id(embedded.draft): draft, id(embedded.target): torch.full((len(tokens), 4), 0.25)}
-    monkeypatch.setattr(embedded_cases, "_laws", lambda model, _: laws[id(model)])
+    monkeypatch.setattr(transform_test, "_laws", lambda model, _: laws[id(model)])
     assert telling_prefix(embedded, text) == tokens[:11]
     laws[id(embedded.target)] = draft.clone()
     laws[id(embedded.target)][12] = torch.tensor([0.4, 0.2, 0.2, 0.2])

@@ -26,7 +26,7 @@ def browser() -> Iterator:
         if os.environ.get("DRAFTSCOPE_REQUIRE_BROWSER") == "1":
             pytest.fail(missing)
         pytest.skip(missing)
-    with launched_chromium(executable) as chromium:
+    with launched_chromium() as chromium:
         yield chromium
 
 

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.compare.comparison import Comparison, Contestant, Result
+from decoding.compare.comparison import Comparison, Contestant, Result, score, without_prefill
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import Difference
-from decoding.compare.scoreboard import score, without_prefill
 from decoding.trace.metrics import Timeline, measure_run, measure_timeline
 from tests.helpers.traces import bonus, run_autoregressive, run_of
 

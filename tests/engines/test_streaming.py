@@ -7,10 +7,9 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaFo
 
 from decoding.common.errors import PairError, SettingsError
 from decoding.common.settings import SINKS, streamed_rows
-from decoding.compare.comparison import compare
+from decoding.compare.comparison import compare, score
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import MarginJudge
-from decoding.compare.scoreboard import score
 from decoding.engines.base import Visibility
 from decoding.engines.choose import make_engine
 from decoding.engines.lean import StreamingEngine

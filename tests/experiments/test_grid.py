@@ -12,7 +12,7 @@ from decoding.experiments import plan as prompt_sets
 from decoding.experiments.crews import OwnCrew
 from decoding.experiments.experiment import GRID, GRIDS
 from decoding.experiments.grid import Axis, Grid, PromptChoice, contestants, grid_from, kept_grid, read_grid, write_grid
-from decoding.experiments.plan import DATA_SETS, count_prompts, grid_size, prompts_of, read_texts
+from decoding.experiments.plan import DATA_SETS, grid_size, prompts_of, read_texts
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
 
@@ -252,11 +252,12 @@ def test_the_size_is_that_of_the_plan(monkeypatch):
 
 
 def test_prompts_are_counted_without_a_network():
-    assert count_prompts(PromptChoice("gsm8k", 5)) == 5 and count_prompts(PromptChoice("pg-19")) is None
-    unknown = grid_size(grid_from({"methods": [{"method": "linear"}], "prompts": {"set": "pg-19"}}, "x"))
-    assert (unknown.settings, unknown.runs, unknown.tokens) == (1, None, None)
+    methods = [{"method": "linear"}]
+    assert grid_size(grid_from({"methods": methods, "prompts": {"set": "gsm8k", "count": 5}}, "x")).prompts == 5
+    unknown = grid_size(grid_from({"methods": methods, "prompts": {"set": "pg-19"}}, "x"))
+    assert (unknown.settings, unknown.prompts, unknown.runs, unknown.tokens) == (1, None, None, None)
     with pytest.raises(ExperimentError, match="There is no set of prompts '/nowhere'"):
-        count_prompts(PromptChoice("/nowhere"))
+        grid_size(grid_from({"methods": methods, "prompts": {"set": "/nowhere"}}, "x"))
 
 
 def test_a_grid_without_sampling_is_refused():

@@ -11,9 +11,9 @@ from streamlit.testing.v1 import AppTest
 
 from benchmarks.methods import contestants_from
 from decoding.common.errors import SettingsError
+from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.compare.identity import Difference
-from decoding.compare.scoreboard import score
 from decoding.trace.metrics import Spread
 from pages.ui.common.errors import sentence
 from pages.ui.compare.outputs import as_csv, as_json, command

@@ -7,8 +7,7 @@ import pytest
 
 from decoding.common.errors import JobError
 from decoding.papers import stored
-from decoding.papers.measured import Benchmark
-from decoding.papers.stored import own_records, stored_records, took
+from decoding.papers.stored import Benchmark, own_records, stored_records, took
 from tests.helpers.processes import StandIn, ended
 
 NAME = "depth_divergence"

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.enumeration import SAMPLED, Tables, all_drafts, bias, block_law
-from benchmarks.exact_cases import all_tables
+from benchmarks.enumeration import SAMPLED, Tables, all_drafts, all_tables, bias, block_law
 from benchmarks.table_source import TableSource, path_tokens
 from decoding.common.errors import SettingsError
 from decoding.drafters import (

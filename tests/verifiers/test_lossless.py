@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.enumeration import SAMPLED, Tables, all_drafts, bias, block_law, emitted_law
-from benchmarks.exact_cases import all_tables
+from benchmarks.enumeration import SAMPLED, Tables, all_drafts, all_tables, bias, block_law, emitted_law
 from decoding.common.errors import SettingsError
 from decoding.drafters import (
     DelayedDrafter,

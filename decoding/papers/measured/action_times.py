@@ -68,19 +68,6 @@ def records_of(row: pd.Series, model: LatencyModel) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def table(records: list[dict[str, Any]]) -> None:
-    """Print means over prompts and shapes by number of nodes."""
-    rows = []
-    for nodes in sorted({each["nodes"] for each in records}):
-        here = [each for each in records if each["nodes"] == nodes]
-        times = [estimate([each["pass_ms"] for each in here if each["line"] == line]) for line in (MEASURED, *WAYS)]
-        shares = [estimate([100 * each["of_measured"] for each in here if each["line"] == way]) for way in WAYS]
-        shapes = ", ".join(sorted({each["action"] for each in here}))
-        rows.append((nodes, *times, *(f"{share.value:.0f}%" for share in shares), shapes))
-    header = ("nodes", "measured, ms", "by rows, ms", "as printed, ms", "by rows", "as printed", "K L1 L2")
-    print_table(header, rows)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
@@ -95,7 +82,14 @@ def main() -> int:
     model = latency_model(pair, unrecorded, args.again)
     records = [record for _, row in rows.iterrows() for record in records_of(row, model)]
     print(f"{pair.info.name} on {machine_words(pair)}, {len(rows)} runs\n")
-    table(records)
+    shown = []
+    for nodes, here in pd.DataFrame(records).groupby("nodes"):
+        of_line = dict(list(here.groupby("line")))
+        times = [estimate(of_line[line]["pass_ms"]) for line in (MEASURED, *WAYS)]
+        shares = [f"{estimate(100 * of_line[way]['of_measured']).value:.0f}%" for way in WAYS]
+        shown.append((nodes, *times, *shares, ", ".join(sorted(here["action"].unique()))))
+    header = ("nodes", "measured, ms", "by rows, ms", "as printed, ms", "by rows", "as printed", "K L1 L2")
+    print_table(header, shown)
     save_records(args, "action_times", pair, records, started)
     return 0
 

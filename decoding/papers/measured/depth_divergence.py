@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
+import pandas as pd
 import torch
 
 from decoding.common.errors import run_main
@@ -143,18 +144,6 @@ def records_of(
     ]
 
 
-def table(records: list[dict[str, Any]]) -> None:
-    """Print means over prompts by depth."""
-    most = f"accepted_of_{DRAWS[-1]}"
-    columns = [(LAWS, "l1_distance"), *((name, most) for name in SOLVERS)]
-    columns = [(line, name) for line, name in columns if any(each["line"] == line for each in records)]
-    rows = []
-    for depth in sorted({each["depth"] for each in records}):
-        here = [each for each in records if each["depth"] == depth]
-        rows.append((depth, *(estimate([e[name] for e in here if e["line"] == line]) for line, name in columns)))
-    print_table(("depth", "L1 distance", *(line for line, _ in columns[1:])), rows)
-
-
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
@@ -174,7 +163,11 @@ def main() -> int:
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {count} roots x {paths} paths, "
           f"{len(samplings)} samplings of the target, draft temperature 1; acceptance at {DRAWS[-1]} draws; exact on "
           "every path, means over prompts\n")  # fmt: skip
-    table(records)
+    columns = [(LAWS, "l1_distance"), *((name, f"accepted_of_{DRAWS[-1]}") for name in solvers)]
+    rows = []
+    for depth, here in pd.DataFrame(records).groupby("depth") if records else ():
+        rows.append((depth, *(estimate(here.loc[here["line"] == line, name]) for line, name in columns)))
+    print_table(("depth", "L1 distance", *solvers), rows)
     save_records(args, "depth_divergence", pair, records, started)
     return 0
 

@@ -9,7 +9,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from statistics import mean
-from typing import Any
+
+import pandas as pd
 
 from decoding.common.errors import run_main
 from decoding.experiments.command import (
@@ -60,18 +61,6 @@ def tests_by_bin(iterations: Iterable[IterationTrace]) -> dict[float, dict[str, 
     }
 
 
-def table(records: list[dict[str, Any]]) -> None:
-    """Print means over prompts by temperature and tenth."""
-    rows = []
-    for line, place in sorted({(each["line"], each["draft_probability"]) for each in records}):
-        here = [each for each in records if (each["line"], each["draft_probability"]) == (line, place)]
-        cells = [estimate([100 * each[name] for each in here]) for name in ("accepted", "target_probability")]
-        low, high = place - 0.5 / BINS, place + 0.5 / BINS
-        rows.append((line, f"{low:.1f} to {high:.1f}", sum(each["tested"] for each in here), *cells))
-    header = ("temperature", "draft probability", "tests", "accepted, %", "target's probability, %")
-    print_table(header, rows)
-
-
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
@@ -92,7 +81,13 @@ def main() -> int:
                 records.append({**named, "draft_probability": place, **found})
     print(f"{pair.info.name}, {pair.target.info.device}, {len(prompts)} prompts x {limits.max_new_tokens} tokens, "
           f"DySpec's trees of 64 at draft temperature {DRAFT_TEMPERATURE}; means over prompts\n")  # fmt: skip
-    table(records)
+    rows = []
+    for (line, place), here in pd.DataFrame(records).groupby(["line", "draft_probability"]) if records else ():
+        bounds = f"{place - 0.5 / BINS:.1f} to {place + 0.5 / BINS:.1f}"
+        shares = [estimate(100 * here[name]) for name in ("accepted", "target_probability")]
+        rows.append((line, bounds, here["tested"].sum(), *shares))
+    header = ("temperature", "draft probability", "tests", "accepted, %", "target's probability, %")
+    print_table(header, rows)
     save_records(args, "draft_acceptance", pair, records, started)
     return 0
 

@@ -9,6 +9,7 @@ every tree are kept for `benchmarks.papers`.
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -87,18 +88,6 @@ def counted(records: Sequence[Record], nodes: int, order: str, prefix: int = 0) 
                      if (each["nodes"], each["line"], each["prefix"]) == (nodes, order, prefix)])  # fmt: skip
 
 
-def real_trees(pair: Pair, nodes: int, count: int, prompts: Sequence[list[int]]) -> list[dict[int, int]]:
-    """Parents of the trees that DySpec drafts at the ends of some prompts."""
-    method, limits = METHODS["dyspec"].with_settings(node_budget=nodes), Limits(64, ignore_end_of_text=True)
-    found = []
-    for number in range(count):
-        session = DecodeSession(pair, method, prompts[number % len(prompts)], limits=limits)
-        for _ in range(1 + number // len(prompts)):
-            iteration = session.step()
-        found.append({node: iteration.nodes[node].parent_id for node in iteration.flatten_order})
-    return found
-
-
 def random_table(sizes: Sequence[int], count: int) -> list[Record]:
     """Table 5's block counts: random trees without a prefix, the first few of every size behind prefixes too."""
     print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, random trees without a prefix, beside Table 5")
@@ -119,12 +108,14 @@ def random_table(sizes: Sequence[int], count: int) -> list[Record]:
 def real_table(pair: Pair, prompts: Sequence[list[int]], sizes: Sequence[int], count: int) -> list[Record]:
     """Figure 9: real trees behind prefixes of several lengths."""
     print(f"\nNon-empty blocks of {PAPER_BLOCK} x {PAPER_BLOCK}, DySpec's trees behind a prefix")
-    records = [
-        record
-        for nodes in sizes
-        for number, parents in enumerate(real_trees(pair, nodes, count, prompts))
-        for record in block_records("real", f"tree {number}", nodes, parents)
-    ]
+    records, limits = [], Limits(64, ignore_end_of_text=True)
+    for nodes, number in product(sizes, range(count)):
+        method = METHODS["dyspec"].with_settings(node_budget=nodes)
+        session = DecodeSession(pair, method, prompts[number % len(prompts)], limits=limits)
+        for _ in range(1 + number // len(prompts)):
+            iteration = session.step()
+        parents = {node: iteration.nodes[node].parent_id for node in iteration.flatten_order}
+        records += block_records("real", f"tree {number}", nodes, parents)
     rows = [(nodes, prefix, *(counted(records, nodes, order, prefix) for order in ORDERS))
             for nodes in sizes for prefix in PREFIXES]  # fmt: skip
     print_table(("nodes", "prefix", *WORDS.values()), rows)
@@ -199,25 +190,6 @@ def timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
     return time.perf_counter() - started
 
 
-def identical_tokens(pair: Pair, prompts: Sequence[list[int]], tokens: int) -> dict:
-    """Whether outputs are the same in every order, and the nodes of the trees they were decoded with."""
-    names, differing, outputs = ("dynatree", "eagle2", "salf", "fixed_tree", "hardware_aware"), 0, 0
-    for name in names:
-        for ids in prompts:
-            texts = []
-            for order in NODE_ORDERS:
-                method = METHODS[name].with_settings(verifier="greedy", node_order=order)
-                session = DecodeSession(pair, method, ids, limits=Limits(tokens, record="none"))
-                for _ in session:
-                    pass
-                texts.append(session.tokens)
-            outputs += len(texts) - 1
-            differing += sum(text != texts[0] for text in texts[1:])
-    print(f"\n{differing} of {outputs} outputs in another order differ from those breadth-first (BFS) "
-          f"({', '.join(names)}; {len(prompts)} prompts x {tokens} tokens)")  # fmt: skip
-    return {"outputs": outputs, "differing": differing, "methods": names, "tokens": tokens}
-
-
 def main() -> int:
     parser = arguments(__doc__.splitlines()[0])
     add_pair_arguments(parser)
@@ -229,9 +201,22 @@ def main() -> int:
     prompts = [encode(pair, prompt.text) for prompt in chosen]
     sizes = (64, 256) if args.quick else SIZES
     records = random_table(sizes, 4 if args.quick else 20)
-    real, count = ((64, 256), 4) if args.quick else ((64, 256, 768, 1024, 2048), 16)
-    records += real_table(pair, prompts, real, count)
-    tokens = identical_tokens(pair, prompts, 32 if args.quick else 128)
+    real, trees = ((64, 256), 4) if args.quick else ((64, 256, 768, 1024, 2048), 16)
+    records += real_table(pair, prompts, real, trees)
+    names, differing, outputs = ("dynatree", "eagle2", "salf", "fixed_tree", "hardware_aware"), 0, 0
+    count = 32 if args.quick else 128
+    for name, ids in product(names, prompts):
+        texts = []
+        for order in NODE_ORDERS:
+            method = METHODS[name].with_settings(verifier="greedy", node_order=order)
+            session = DecodeSession(pair, method, ids, limits=Limits(count, record="none"))
+            list(session)
+            texts.append(session.tokens)
+        outputs += len(texts) - 1
+        differing += sum(text != texts[0] for text in texts[1:])
+    print(f"\n{differing} of {outputs} outputs in another order differ from those breadth-first (BFS) "
+          f"({', '.join(names)}; {len(prompts)} prompts x {count} tokens)")  # fmt: skip
+    tokens = {"outputs": outputs, "differing": differing, "methods": names, "tokens": count}
     if not (args.quick or args.no_kernels):
         records += kernel_table((256, 512, 1024, 2048), (0, 1000), pair.target.device)
     save_records(args, "mask_order", pair, records, started, tokens=tokens)

@@ -8,9 +8,8 @@ from dataclasses import asdict, replace
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
-from decoding.compare.comparison import Contestant
+from decoding.compare.comparison import Contestant, Score, score
 from decoding.compare.contestants import format_contestant
-from decoding.compare.scoreboard import Score, score
 from decoding.sampling.sampling import Sampling
 from decoding.trace.exports import csv_table
 from decoding.trace.metrics import RunMetrics

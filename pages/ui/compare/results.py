@@ -7,8 +7,7 @@ from itertools import product
 
 import streamlit as st
 
-from decoding.compare.comparison import Contestant
-from decoding.compare.scoreboard import Score, without_prefill
+from decoding.compare.comparison import Contestant, Score, without_prefill
 from decoding.trace.metrics import Spread
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown

@@ -22,8 +22,7 @@ from decoding.experiments.experiment import (
 from decoding.jobs.job import Followed, jobs_below
 from decoding.papers import EXHIBITS
 from decoding.papers.exhibit import Exhibit
-from decoding.papers.measured import Benchmark
-from decoding.papers.stored import took
+from decoding.papers.stored import Benchmark, took
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.jobs.page import attempt, draw_end, draw_progress, stop_buttons
 from pages.ui.papers.rows import Kept, stamps_now

@@ -24,7 +24,7 @@ from viz.race.data import reference_lane
 from viz.race.lanes import MOST, Lane, check_lanes, lane_of, lane_of_times
 
 if TYPE_CHECKING:
-    from decoding.compare.scoreboard import Score
+    from decoding.compare.comparison import Score
     from pages.ui.compare.plan import Outcome
 
 
@@ -108,7 +108,7 @@ def race_of(outcome: "Outcome") -> Race:
 
 def lanes_of(outcome: "Outcome") -> tuple[tuple[Lane, ...], dict[int, str], tuple[str, ...]]:
     """Lanes of a comparison, why texts part by lane, and what is said of methods without a lane."""
-    from decoding.compare.scoreboard import score
+    from decoding.compare.comparison import score
 
     scores = score(outcome.comparison, loop_free=False)
     measured = [entry for entry in scores if entry.measured]
@@ -224,7 +224,7 @@ def available() -> dict[str, RunTrace]:
         found.append((f"{run.trace.label} (Step through)", run.trace))
     outcome = st.session_state.get("comparison")
     if outcome is not None:
-        from decoding.compare.scoreboard import score
+        from decoding.compare.comparison import score
 
         scores = score(outcome.comparison, loop_free=False)
         found += [(f"{entry.contestant.label} (Compare)", entry.run) for entry in scores if entry.run is not None]
