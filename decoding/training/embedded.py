@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import TrainingError, run_command
 from decoding.jobs.process import conduct, preparing
-from decoding.training.command import parser_of, training_of
-from decoding.training.fields import FIELDS, LENGTHS
+from decoding.training.command import FIELDS, LENGTHS, parser_of, training_of
 from decoding.training.folder import MODULES, Training, TrainingSettings
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from decoding.models.pair import Model, Pair, pair_identity
 from decoding.training.folder import Training
 from decoding.training.head_losses import Drafted, Text
 from decoding.training.shards import Report, Shards, make_missing, telling
-from decoding.training.text import Texts, WindowPlan, windows_of
+from decoding.training.text import Texts, WindowPlan, run_text, windows_of
 
 ROOTS_TOGETHER = 64  # more of them let every pass attend to more nodes of other roots in vain
 
@@ -32,7 +32,7 @@ ROOTS_TOGETHER = 64  # more of them let every pass attend to more nodes of other
 @torch.inference_mode()
 def text_features(model: Model, tokens: np.ndarray) -> Tensor:
     """The target's feature after each token of a text `[size]`: `[size, hidden_size]`."""
-    return _read(model, model.engine.new_cache(len(tokens)), tokens)[1]
+    return run_text(model, model.engine.new_cache(len(tokens)), tokens)[1]
 
 
 @torch.inference_mode()
@@ -47,7 +47,7 @@ def target_trees(model: Model, tokens: np.ndarray, top_k: int, levels: int) -> D
         levels: of drafted nodes.
     """
     cache = model.engine.new_cache(len(tokens) + levels * ROOTS_TOGETHER * top_k)
-    logits, _ = _read(model, cache, tokens)
+    logits, _ = run_text(model, cache, tokens)
     grown: list[Drafted] = []
     for first in range(1, len(tokens), ROOTS_TOGETHER):
         roots = np.arange(first, min(first + ROOTS_TOGETHER, len(tokens)))
@@ -70,7 +70,7 @@ def children_features(model: Model, tokens: np.ndarray, children: Tensor) -> Ten
     """
     count = children.shape[1]
     cache = model.engine.new_cache(len(tokens) + ROOTS_TOGETHER * count)
-    _read(model, cache, tokens)
+    run_text(model, cache, tokens)
     found = []
     for first in range(1, len(tokens), ROOTS_TOGETHER):
         roots = np.arange(first, min(first + ROOTS_TOGETHER, len(tokens)))
@@ -88,12 +88,6 @@ def _run(
 ) -> tuple[Tensor, Tensor]:
     """Logits and features of nodes, each of which sees the rows marked in `seen` `[nodes, cache.length + nodes]`."""
     return model.engine.run_with_features(cache, ids, positions, model.engine.mask(Visibility(0, seen)), 0)
-
-
-def _read(model: Model, cache: KVCache, tokens: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Logits and features after every token of a text."""
-    mask = model.engine.mask(Visibility.causal(0, len(tokens)))
-    return model.engine.run_with_features(cache, tokens, np.arange(len(tokens)), mask, 0)
 
 
 def _below(model: Model, cache: KVCache, roots: np.ndarray, logits: Tensor, top_k: int, levels: int) -> Drafted:

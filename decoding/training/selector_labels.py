@@ -90,8 +90,7 @@ class SuperTrees:
         for k, lists in known.items():
             if lists:
                 keys = np.array(list(lists))
-                source, place = np.array(places[k]).T
-                found.append((keys[:, 0], keys[:, 1:], source, place))
+                found.append((keys[:, 0], keys[:, 1:], *np.array(places[k]).T))
         return found
 
     @cached_property
@@ -101,8 +100,7 @@ class SuperTrees:
         Bool `[trees, 9, 4, 4, 8]`: point, K, path, depth from 1.
         """
         own = self.first[..., 1:] == np.arange(MOST_PATHS)[:, None]
-        there = np.tri(MOST_PATHS, dtype=bool)[:, :, None]
-        return own[:, :, None] & there
+        return own[:, :, None] & np.tri(MOST_PATHS, dtype=bool)[:, :, None]
 
 
 def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, draws: Draws) -> SuperTrees:
@@ -123,15 +121,9 @@ def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, dra
         if grows:
             trunk[:, depth + 1], made = made[:trees], made[trees:]
         paths[:, points, :, depth - points + 1] = made.reshape(ends.shape)
-    return _super_trees(growing, trunk, paths)
-
-
-def _super_trees(growing: Growing, trunk: np.ndarray, paths: np.ndarray) -> SuperTrees:
-    tree = growing.tree
-    nodes = np.concatenate([ids for ids, _ in growing.rows])
+    tree, nodes = growing.tree, np.concatenate([ids for ids, _ in growing.rows])
     row_of = np.full(tree.size, -1)
     row_of[nodes] = np.arange(len(nodes))
-    first = (paths[:, :, :, None] == paths[:, :, None]).argmax(3)  # [trees, points, path, depth]
     return SuperTrees(
         tree=tree,
         nodes=nodes,
@@ -140,7 +132,7 @@ def _super_trees(growing: Growing, trunk: np.ndarray, paths: np.ndarray) -> Supe
         trunk_tokens=tree.tokens[trunk[:, 1:]],
         rows=row_of[paths[..., :-1]],
         tokens=tree.tokens[paths[..., 1:]],
-        first=first,
+        first=(paths[:, :, :, None] == paths[:, :, None]).argmax(3),
     )
 
 
@@ -154,8 +146,8 @@ def _nss(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _naive_tree(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
-    passes = _ratio(target.gather(1, tokens[:, :1]), draft.gather(1, tokens[:, :1]))
-    picked = target.new_zeros(tokens.shape)
+    first = tokens[:, :1]
+    passes, picked = _ratio(target.gather(1, first), draft.gather(1, first)), target.new_zeros(tokens.shape)
     picked[:, :1] = passes
     return _together(picked, tokens, _positive_part(target - draft, target), 1 - passes[:, 0])
 
@@ -168,7 +160,7 @@ def _spectr(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
     gamma = torch.where(beta > 0, (1 - (1 - beta) ** count) / beta, factor)
     passes = _ratio(target.gather(1, tokens), factor * draft.gather(1, tokens))
     untested = (1 - passes).cumprod(1)
-    before = torch.cat([torch.ones_like(passes[:, :1]), untested[:, :-1]], 1)
+    before = torch.cat([torch.ones_like(beta), untested[:, :-1]], 1)
     return _together(before * passes, tokens, _positive_part(target - gamma * overlap, target), untested[:, -1])
 
 
@@ -242,16 +234,9 @@ def _together(picked: Tensor, tokens: Tensor, residual: Tensor, left: Tensor) ->
 
 
 BRANCHINGS: dict[str, Branching] = {
-    "nss": _nss,
-    "naive_tree": _naive_tree,
-    "spectr": _spectr,
-    "specinfer": _specinfer,
-    "khisti": _khisti,
-}
-
-
-# One selector is trained for each.
-VERIFIER_NAMES: tuple[str, ...] = ("nss", "naive_tree", "spectr", "specinfer", "khisti", "traversal")
+    "nss": _nss, "naive_tree": _naive_tree, "spectr": _spectr, "specinfer": _specinfer, "khisti": _khisti,
+}  # fmt: skip
+VERIFIER_NAMES: tuple[str, ...] = (*BRANCHINGS, "traversal")  # one selector is trained for each
 
 
 @dataclass(frozen=True)
@@ -269,7 +254,7 @@ class RootLaws:
 
     def expected(self, verifier: str) -> np.ndarray:
         """Mean over the super-trees of E[tau + 1 | tree] of each action, `[paths, trunk, branch]` as `ACTIONS`."""
-        tokens = traversal_tokens(self) if verifier == "traversal" else self._top_down_tokens(verifier)
+        tokens = _traversal_tokens(self) if verifier == "traversal" else self._top_down_tokens(verifier)
         return tokens.mean(0)
 
     def at(self, laws: Tensor, rows: np.ndarray, tokens: np.ndarray) -> Tensor:
@@ -304,11 +289,10 @@ def index(like: Tensor, numbers: np.ndarray) -> Tensor:
     return torch.from_numpy(numbers).to(like.device)
 
 
-def traversal_tokens(laws: RootLaws) -> np.ndarray:
+def _traversal_tokens(laws: RootLaws) -> np.ndarray:
     """E[tau + 1 | tree] of every action of every super-tree, `[trees, paths, trunk, branch]`."""
     trunk, kept_on_trunk = _trunk_weights(laws)
-    weights = _path_weights(laws, trunk)
-    value, left = _below_points(laws.trees.first, weights)
+    value, left = _below_points(laws.trees.first, _path_weights(laws, trunk))
     # Behind the branching point the trunk's own nodes are tested, upwards to the root, which is kept for certain.
     behind = np.zeros((len(trunk), POINTS))
     for point in range(1, POINTS):
@@ -322,10 +306,11 @@ def _trunk_weights(laws: RootLaws) -> tuple[np.ndarray, np.ndarray]:
     """Weight of each point of the trunk when first reached, and how likely it is kept after its child's rejection."""
     trees = laws.trees
     rows, tokens = trees.trunk[:, :-1], trees.trunk_tokens
-    target, draft = (laws.at(side, rows, tokens).numpy() for side in (laws.target, laws.draft))
-    weights = np.ones((len(rows), POINTS))
+    target, draft = (laws.at(side, rows, tokens) for side in (laws.target, laws.draft))
+    weights = target.new_ones(len(rows), POINTS)
     for point in range(MOST_LENGTH):
-        weights[:, point + 1] = _child_weight(weights[:, point], target[:, point], draft[:, point])
+        weights[:, point + 1] = _ratio(weights[:, point] * target[:, point], draft[:, point])
+    weights = weights.numpy()
     target, draft = (side[index(side, rows.ravel())] for side in (laws.target, laws.draft))
     kept, _ = _reject(index(target, weights[:, :-1].ravel()), target, draft)
     kept = kept.cpu().numpy().reshape(rows.shape)
@@ -359,7 +344,7 @@ def _path_weights(laws: RootLaws, trunk: np.ndarray) -> np.ndarray:
             place = (nodes[:, 0], nodes[:, 1], entry)
             fresh = below[place] == entry  # an entry that came before finds its subtree tested
             tokens = index(target, trees.tokens[(*place, depth)])[:, None]
-            child = _child_weight(weight, target.gather(1, tokens)[:, 0], draft.gather(1, tokens)[:, 0])
+            child = _ratio(weight * target.gather(1, tokens)[:, 0], draft.gather(1, tokens)[:, 0])
             found[(*(part[fresh] for part in place), depth + 1, 0)] = child.cpu().numpy()[fresh]
             weight, target = _reject(weight, target, draft)
             found[(*nodes.T, depth, rejections + 1)] = weight.cpu().numpy()
@@ -399,14 +384,6 @@ def _below_points(first: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, n
             level.append((value + left * kept * (points + depth + 1), left * (1 - kept)))
         deeper = level
     return deeper[0]
-
-
-def _child_weight(weight, target, draft):
-    """min(1, weight * target / draft), 0 where the draft gives nothing."""
-    if isinstance(weight, Tensor):
-        return torch.where(draft > 0, weight * target / draft, 0.0).clamp(max=1.0)
-    ratio = np.divide(weight * target, draft, out=np.zeros_like(target), where=draft > 0)
-    return np.minimum(ratio, 1.0)
 
 
 def _reject(weight: Tensor, target: Tensor, draft: Tensor) -> tuple[Tensor, Tensor]:

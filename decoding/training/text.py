@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from decoding.common.errors import TrainingError, require
 from decoding.common.prompts import load_prompts
@@ -290,3 +291,9 @@ def continue_texts(
             drawn = np.searchsorted(law, draws[number].random() * law[-1], side="right")
             texts[number].append(int(min(drawn, len(law) - 1)))
         open_texts = [number for number in open_texts if len(texts[number]) < size]
+
+
+def run_text(model: Model, cache: KVCache, tokens: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Logits `[size, vocab_size]` and features `[size, hidden_size]` after every token of a text; fills the cache."""
+    mask = model.engine.mask(Visibility.causal(0, len(tokens)))
+    return model.engine.run_with_features(cache, tokens, np.arange(len(tokens)), mask, 0)

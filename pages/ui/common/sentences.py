@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from decoding.common.settings import SettingInfo, settings_of
-from decoding.training.fields import FIELDS
+from decoding.training.command import FIELDS
 
 # Settings of a call, whose widgets are not a method's.
 CALL_LABELS = {"draft_temperature": "Draft temperature", "top_p": "Top-p", "max_new_tokens": "New tokens at most"}
