@@ -25,7 +25,9 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
+
+import psutil
 
 from decoding.common.errors import JobError
 from decoding.common.files import ROOT, disk_errors, new_folder, write_whole
@@ -144,8 +146,6 @@ class Job:
             asked = (self.path / STOP).stat().st_mtime
         except FileNotFoundError:
             return False
-        import psutil
-
         return asked >= psutil.Process().create_time() - START_SLACK_S
 
     def clear_stop(self) -> None:
@@ -218,14 +218,15 @@ class Job:
         if said is None:
             return ""
         sentence, argument, defect = said.groups()
-        if sentence:
-            return sentence
-        return f"The setting {argument}." if argument else f"It ended with {defect}; its output says where."
+        setting = f"The setting {argument}." if argument else f"It ended with {defect}; its output says where."
+        return sentence or setting
 
     # What a person does with it.
 
     def start(self, command: Sequence[str], kind: str = "", name: str = "") -> None:
         """Start a process for it, which is known here before it has written a word.
+
+        It has a session of its own, so that neither closing the app nor Ctrl+C there ends it.
 
         Args:
             command: words behind the interpreter.
@@ -237,11 +238,20 @@ class Job:
         self._must_rest("started again")
         with new_folder(self.path):
             self.clear_stop()
-            started = time.time()
+            started, words, unbuffered = time.time(), [sys.executable, *command], {"PYTHONUNBUFFERED": "1"}
             with disk_errors(self.path):
                 log = (self.path / OUTPUT).open("ab")
-            with log:
-                process = _start_process(command, log)
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            try:
+                with log:
+                    process = subprocess.Popen(
+                        words, cwd=ROOT, env={**os.environ, **unbuffered}, start_new_session=True, **streams
+                    )
+            except OSError as failed:
+                reason = failed.strerror or failed
+                raise JobError(f"No process could be started ({reason}): end other programs and try again.") from None
+            # Somebody must take note of its end, or it stays in the list of processes for as long as this one lives.
+            threading.Thread(target=process.wait, name=f"process-{process.pid}", daemon=True).start()
             launched = Launch(tuple(command), process.pid, started, kind, name)
             try:
                 write_whole(self.path / LAUNCH, json.dumps(asdict(launched), indent=1).encode())
@@ -282,10 +292,7 @@ class Job:
 
         Raises:
             JobError: another user's process.
-            DiskError: the disk does not take the note.
         """
-        import psutil
-
         standing, launched = self.stand(), self.launched()
         if not standing.running:
             return
@@ -337,8 +344,7 @@ def jobs_below(home: Path, kind: type[J]) -> list[J]:
 def free_folder(home: Path, name: str, otherwise: str = "job", taken: Collection[str] = ()) -> Path:
     """A folder below a home that is not there yet nor `taken`, named by words: `a-name`, `a-name-2`.
 
-    Args:
-        otherwise: its name where no letter of the other can be had.
+    It is called `otherwise` where no letter of the name can be had.
     """
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or otherwise
     numbered = (words if number == 1 else f"{words}-{number}" for number in range(1, 10_000))
@@ -409,8 +415,6 @@ class Followed:
 
 def alive(pid: int, written: float = math.inf) -> bool:
     """Whether the process of this number runs on this machine, one that was there when something was `written`."""
-    import psutil
-
     if pid <= 0:
         return False
     try:
@@ -419,27 +423,3 @@ def alive(pid: int, written: float = math.inf) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= written + CLOCK_SLACK_S
     except psutil.NoSuchProcess:
         return False
-
-
-def _start_process(command: Sequence[str], log: Any) -> subprocess.Popen:
-    """Start Python in a session of its own, so that neither closing the app nor Ctrl+C there ends it.
-
-    Raises:
-        JobError: no process can be started.
-    """
-    try:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as failed:
-        reason = failed.strerror or failed
-        raise JobError(f"No process could be started ({reason}): end other programs and try again.") from None
-    # Somebody must take note of its end, or it stays in the list of processes for as long as this one lives.
-    threading.Thread(target=process.wait, name=f"process-{process.pid}", daemon=True).start()
-    return process

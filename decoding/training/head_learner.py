@@ -238,7 +238,7 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training)
         "learning_rate": args.learning_rate,
         "seed": args.seed,
         "begun_from": begun_from,
-        "head": json.dumps(network.config.to_json()),
+        "head": json.dumps(vars(network.config)),
         "data": json.dumps({**prepared.belongs_to, "windows": windows.windows}),
     }
 
