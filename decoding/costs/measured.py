@@ -14,8 +14,7 @@ from decoding.costs.measuring import Decoder, cost_model, latency_model
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action, LatencyModel
-from decoding.selector.features import Features, Past, features_of
-from decoding.selector.network import Scaler, SelectorNetwork
+from decoding.selector.network import Features, Past, Scaler, SelectorNetwork, features_of
 from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
 
 

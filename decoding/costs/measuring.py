@@ -27,8 +27,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import DraftHead, Model, Pair, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import LatencyModel
-from decoding.selector.features import Past, features_of
-from decoding.selector.network import SelectorConfig, SelectorNetwork
+from decoding.selector.network import Past, SelectorConfig, SelectorNetwork, features_of
 from decoding.trace.records import IterationTrace
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 
 class HeadEngine:
-    """One head on the device of its target.
+    """One head on the device of its target, with a copy of its trained weights.
 
     Args:
-        network: trained weights, which are copied.
         embedding: the target's own, token ids to vectors.
         positions: most positions that a text can have.
     """
@@ -126,11 +125,7 @@ class Head:
 
 
 def make_head(target: "Model", network: HeadNetwork, name: str, label: str, digest: str = "") -> Head:
-    """A head made of weights at hand, such as those of a training; they need not be stored.
-
-    Raises:
-        PairError: the network does not fit the target, or the target has no features.
-    """
+    """A head made of weights at hand, stored or not; `PairError` where they do not fit the target."""
     config, info = network.config, target.info
     embedding = target.network.get_input_embeddings()
     sizes = (info.hidden_size, info.vocab_size, embedding.weight.shape[1])

@@ -111,11 +111,7 @@ def save_head(
     created: str,
     figures: Mapping[str, float],
 ) -> None:
-    """Store a head in a folder such as `RUN/head`, as `Kind.save` does.
-
-    Args:
-        pair: `pair_identity` of the pair it was trained for.
-    """
+    """Store a head, for the target of a `pair_identity`, in a folder such as `RUN/head`, as `Kind.save` does."""
     card = {
         "version": VERSION,
         "loss": loss,

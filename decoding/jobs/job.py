@@ -14,7 +14,6 @@ The process writes its status; anyone may read, and may ask it to stop. Nothing 
 """
 
 import json
-import math
 import os
 import re
 import shutil
@@ -155,11 +154,7 @@ class Job:
     # What anyone may see.
 
     def status(self) -> Status:
-        """What its process wrote last; one that died without a word is told as failed.
-
-        Raises:
-            JobError: the status is damaged.
-        """
+        """What its process wrote last; one that died in silence is told as failed. `JobError` where it is damaged."""
         file = self.path / STATUS
         try:
             known = json.loads(file.read_text(encoding="utf-8"))
@@ -215,25 +210,20 @@ class Job:
             return ""  # the words are those of an earlier process
         last = self.output().rpartition("\n")[2]
         said = re.fullmatch(r"error: (.+)|.*?\berror: argument (.+)|([\w.]*(?:Error|Exception|Interrupt)\b.*)", last)
-        if said is None:
-            return ""
-        sentence, argument, defect = said.groups()
-        setting = f"The setting {argument}." if argument else f"It ended with {defect}; its output says where."
-        return sentence or setting
+        sentence, argument, defect = said.groups() if said else ("", "", "")
+        if argument:
+            return f"The setting {argument}."
+        return f"It ended with {defect}; its output says where." if defect else sentence
 
     # What a person does with it.
 
     def start(self, command: Sequence[str], kind: str = "", name: str = "") -> None:
-        """Start a process for it, which is known here before it has written a word.
+        """Start a process for it, behind the interpreter's name, which is known here before it has written a word.
 
         It has a session of its own, so that neither closing the app nor Ctrl+C there ends it.
 
-        Args:
-            command: words behind the interpreter.
-
         Raises:
             JobError: it is at work, or no process can be started.
-            DiskError: the disk does not take its folder.
         """
         self._must_rest("started again")
         with new_folder(self.path):
@@ -266,11 +256,7 @@ class Job:
         return launched and launched.command
 
     def resume(self) -> None:
-        """Go on with one that stopped or failed; one that had not begun is begun.
-
-        Raises:
-            JobError: it is at work, nothing was begun in its folder, or no process can be started.
-        """
+        """Go on with one that stopped or failed, or begin what had not begun; `JobError` where that cannot be."""
         self._must_rest("resumed")
         command, launched = self.resume_command(), self.launched()
         if command is None:
@@ -288,11 +274,7 @@ class Job:
         return (self.path / STOP).exists()
 
     def end(self) -> None:
-        """End its process at once; what it has not written yet is lost.
-
-        Raises:
-            JobError: another user's process.
-        """
+        """End its process at once; what it has not written yet is lost. `JobError` where it is another user's."""
         standing, launched = self.stand(), self.launched()
         if not standing.running:
             return
@@ -307,11 +289,7 @@ class Job:
         self.write_status(replace(standing.status, state="stopped", message=self.ENDED))
 
     def delete(self) -> None:
-        """Delete it with all that lies in its folder.
-
-        Raises:
-            JobError: it is at work, the folder is none of its kind, or the disk refuses.
-        """
+        """Delete it with its folder; `JobError` where it is at work, no job, or the disk refuses."""
         self._must_rest("deleted")
         if not any((self.path / name).exists() for name in self.MARKS):
             raise JobError(f"{self.path} holds no {self.NOUN}, so nothing is deleted.")
@@ -413,7 +391,7 @@ class Followed:
         return before != self.stand
 
 
-def alive(pid: int, written: float = math.inf) -> bool:
+def alive(pid: int, written: float) -> bool:
     """Whether the process of this number runs on this machine, one that was there when something was `written`."""
     if pid <= 0:
         return False

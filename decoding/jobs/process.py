@@ -70,11 +70,7 @@ def stop_signals(job: Job) -> Iterator[None]:
 
 
 def preparing(job: Job, phase: str, done: int = 0, total: int | None = None, **more: Any) -> None:
-    """Say what comes before the work itself, and how far that is; `more` are fields of the status.
-
-    Raises:
-        StoppedError: somebody asked to stop.
-    """
+    """Say what comes before the work, and how far that is; `more` are fields of the status. Raises `StoppedError`."""
     if job.asked_to_stop():
         raise StoppedError("Stopped while it was prepared, which is kept; go on with --resume.")
     job.write_status(Status("preparing", phase, done, total, **more))

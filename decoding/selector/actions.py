@@ -45,7 +45,7 @@ ACTIONS: tuple[Action, ...] = tuple(
 )
 SHAPE = (MOST_PATHS, MOST_LENGTH + 1, MOST_LENGTH + 1)
 
-# In the order of `features.Features.scalars`.
+# In the order of `network.Features.scalars`.
 SCALARS: tuple[str, ...] = (
     "target_entropy", "draft_entropy", "root_entropy", "target_to_draft", "draft_to_target", "l1_distance", "length",
     "temperature", "top_p", "draft_s", "target_s",

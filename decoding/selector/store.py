@@ -66,7 +66,7 @@ class SelectorCard:
         mean, spread: of each scalar, as `network.Scaler` takes them.
         statics: the samplings it has seen, with the best static action under each.
         latency: `LatencyModel.as_json` of the machine it was trained for.
-        way: how that was counted, one of `latency.WAYS`.
+        way: how that was counted, one of `actions.WAYS`.
         figures: numbers of the training and of held-out roots by name.
         shipped: whether it comes with the program.
     """

@@ -59,11 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings: as typed, else as the training was begun with, else the defaults.
-
-    Raises:
-        TrainingError: there is no corpus.
-    """
+    """All settings: as typed, else as the training was begun with, else the defaults."""
     typed = {name: value for name, value in vars(args).items() if name in DEFAULTS and value not in (None, False)}
     if "minutes" in typed or "steps" in typed:
         begun_with = {**begun_with, "minutes": None, "steps": None}

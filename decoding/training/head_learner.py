@@ -16,18 +16,9 @@ from torch import Tensor
 from decoding.common.errors import require
 from decoding.common.trained_store import rounded
 from decoding.engines.eager import OutputHead
+from decoding.heads import store
 from decoding.heads.head import make_head
 from decoding.heads.network import HeadConfig, HeadNetwork
-from decoding.heads.store import (
-    HEADS,
-    LOSSES,
-    find_head,
-    load_network,
-    read_card,
-    require_fit,
-    save_head,
-    weights_digest,
-)
 from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
@@ -100,7 +91,7 @@ class HeadSettings:
     weights: Weights = field(default_factory=Weights)
 
     def __post_init__(self) -> None:
-        require(self.loss in LOSSES, f"There is no loss {self.loss!r}: choose {', '.join(LOSSES)}.")
+        require(self.loss in store.LOSSES, f"There is no loss {self.loss!r}: choose {', '.join(store.LOSSES)}.")
         require(1 <= self.top_k <= 64, f"top_k must be from 1 to 64, not {self.top_k}.")
         require(1 <= self.batch <= 4096, f"batch must be from 1 to 4096 windows, not {self.batch}.")
         require(0 < self.learning_rate <= 1, f"learning_rate must be above 0 and at most 1, not {self.learning_rate}.")
@@ -144,10 +135,7 @@ class HeadLearner(Learner):
         self.device, self.sides = pair.target.device, target_sides(pair)
         self.network = network.to(self.device).float().train().requires_grad_(True)
         self.optimiser = torch.optim.AdamW(
-            self.network.parameters(),
-            lr=settings.learning_rate,
-            betas=(0.9, 0.95),
-            weight_decay=settings.weight_decay,
+            self.network.parameters(), settings.learning_rate, (0.9, 0.95), weight_decay=settings.weight_decay
         )
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
@@ -228,7 +216,7 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training)
     top_k = args.top_k if args.loss == "talf" else None
     if not args.resume:
         wide = "" if top_k is None else f" (top-{top_k})"
-        training.begin(noted("head", f"{LOSSES[args.loss]} head{wide}", words, vars(args), pair))
+        training.begin(noted("head", f"{store.LOSSES[args.loss]} head{wide}", words, vars(args), pair))
     prepared = prepared_data(training, pair, texts, windows, top_k, args.prepared)
     learner = HeadLearner(pair, network, prepared, settings, HELD_OUT_WIDTH)
     belongs_to = {
@@ -247,9 +235,9 @@ def prepare_head(args: argparse.Namespace, words: list[str], training: Training)
         network.load_state_dict(rounded(network.state_dict()))  # measured as it will be read back
         figures = {"steps": status.done, "trained_s": status.trained_s, **learner.evaluate()}
         figures |= {} if top_k is None else {"top_k": top_k}
-        place = training.path / HEADS.folder
-        save_head(place, network, args.loss, pair_identity(pair), training.settings().created, figures)
-        print(f"{place}: {LOSSES[args.loss]} head, {status.done} steps; draft_head={training.path.name}")
+        place = training.path / store.HEADS.folder
+        store.save_head(place, network, args.loss, pair_identity(pair), training.settings().created, figures)
+        print(f"{place}: {store.LOSSES[args.loss]} head, {status.done} steps; draft_head={training.path.name}")
 
     return work
 
@@ -261,6 +249,9 @@ def first_network(args: argparse.Namespace, pair: Pair) -> tuple[HeadNetwork, st
         config = HeadConfig.of(hidden, pair.logits_size, args.mlp_size or max(1, hidden * 8 // 5))
         return HeadNetwork(config, torch.Generator().manual_seed(args.seed)), ""
     folder = Path(args.start_from)
-    card = read_card(folder, folder.name) if (folder / HEADS.card).exists() else find_head(str(args.start_from))
-    require_fit(card, pair_identity(pair))
-    return load_network(card), weights_digest(card)
+    if (folder / store.HEADS.card).exists():
+        card = store.read_card(folder, folder.name)
+    else:
+        card = store.find_head(str(args.start_from))
+    store.require_fit(card, pair_identity(pair))
+    return store.load_network(card), store.weights_digest(card)

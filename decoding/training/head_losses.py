@@ -182,12 +182,9 @@ class Sides:
 
 
 def eagle_loss(head: HeadNetwork, sides: Sides, text: Text, weights: Weights) -> dict[str, Tensor]:
-    """EAGLE: at every root, features as the target's and the next token's law as the target's.
-
-    The loss and its parts, which are not weighted.
-    """
+    """EAGLE: at every root, features and the next token's law as the target's; the loss, and its parts unweighted."""
     (out,), (label,) = unroll(head, sides.embed, text, None), labels_of(text, None)
-    regression, classification = feature_difference(out, label), cross_entropy(sides.project, out, label)
+    regression, classification = feature_difference(out, label), cross_entropies(sides.project, out, label)[0]
     loss = weights.regression * regression + weights.classification * classification
     return {"loss": loss, "regression": regression.detach(), "classification": classification.detach()}
 
@@ -210,7 +207,7 @@ def talf_loss(head: HeadNetwork, sides: Sides, text: Text, trees: Drafted | None
     Without trees the root alone is left, which makes it EAGLE's classification loss.
     """
     both = zip(unroll(head, sides.embed, text, trees), labels_of(text, trees), strict=True)
-    by_level = [cross_entropy(sides.project, out, label) for out, label in both]
+    by_level = [cross_entropies(sides.project, out, label)[0] for out, label in both]
     levels = {f"classification_{depth}": part.detach() for depth, part in enumerate(by_level, 1)}
     return {"loss": sum(by_level), **levels}
 
@@ -223,16 +220,11 @@ def feature_difference(out: Tensor, labels: Tensor) -> Tensor:
     return (out.float() - labels.detach().float()).abs().mean(-1).sum(-1).mean()
 
 
-def cross_entropy(project: Project, out: Tensor, labels: Tensor) -> Tensor:
+def cross_entropies(project: Project, out: Tensor, labels: Tensor, top: int = 0) -> tuple[Tensor, Tensor]:
     """-sum p log q over the vocabulary, p made of `labels` and q of `out`, both `[batch, roots, nodes, hidden_size]`.
 
-    Summed over the nodes of a root, mean over roots.
+    Summed over the nodes of a root, mean over roots; and the part that the target's `top` likeliest tokens make up.
     """
-    return cross_entropies(project, out, labels, 0)[0]
-
-
-def cross_entropies(project: Project, out: Tensor, labels: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """The cross-entropy, and the part of it that the target's `top` likeliest tokens make up."""
     rows = _SoftLabels.apply(out.flatten(0, -2), labels.detach().flatten(0, -2), project, top)
     whole, likeliest = rows.view(2, *out.shape[:-1]).sum(-1).mean((1, 2))
     return whole, likeliest

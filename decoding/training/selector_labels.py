@@ -154,7 +154,7 @@ def _naive_tree(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
 
 def _spectr(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
     count = tokens.shape[1]
-    factor = division_factors(target, draft, count)[:, None]
+    factor = _division_factors(target, draft, count)
     overlap = (target / factor).minimum(draft)
     beta = overlap.sum(1, keepdim=True)
     gamma = torch.where(beta > 0, (1 - (1 - beta) ** count) / beta, factor)
@@ -164,8 +164,8 @@ def _spectr(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
     return _together(before * passes, tokens, _positive_part(target - gamma * overlap, target), untested[:, -1])
 
 
-def division_factors(target: Tensor, draft: Tensor, draws: int) -> Tensor:
-    """rho* of many nodes, `[num_nodes]`: the upper ends of the bisections, as `spectr.division_factor` gives them.
+def _division_factors(target: Tensor, draft: Tensor, draws: int) -> Tensor:
+    """rho* of many nodes, `[num_nodes, 1]`: the upper ends of the bisections, as `spectr.division_factor` gives them.
 
     beta(rho) = sum min(target / rho, draft) is read from sums over the tokens in the order of target / draft.
     """
@@ -181,7 +181,7 @@ def division_factors(target: Tensor, draft: Tensor, draws: int) -> Tensor:
         beta = below.gather(1, place) / middle + above.gather(1, place)
         rises = 1 - (1 - beta) ** draws > middle * beta
         low, high = torch.where(rises, middle, low), torch.where(rises, high, middle)
-    return high[:, 0]
+    return high
 
 
 def _specinfer(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
@@ -208,11 +208,9 @@ def _specinfer(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
 def _khisti(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
     """Node by node: each round of a tournament is a linear programme of its own."""
     verifier: TopDownVerifier = VERIFIERS["khisti"]()
-    rows = []
-    for p, q, entries in zip(target, draft, tokens.tolist(), strict=True):
-        chances = verifier.solve(p, q, entries).branching()
-        rows.append([chances[token] for token in entries])
-    return target.new_tensor(rows)
+    nodes = zip(target, draft, tokens.tolist(), strict=True)
+    chances = [(verifier.solve(p, q, entries).branching(), entries) for p, q, entries in nodes]
+    return target.new_tensor([[chance[token] for token in entries] for chance, entries in chances])
 
 
 def _ratio(target: Tensor, draft: Tensor) -> Tensor:
@@ -263,13 +261,11 @@ class RootLaws:
 
     def _top_down_tokens(self, verifier: str) -> np.ndarray:
         """Eq. 3 for every action of every super-tree, `[trees, paths, trunk, branch]`."""
-        trees = self.trees
-        trunk, paths = (
-            # Of a node with one entry; every solver but NSS does the same there.
-            (target if verifier == "nss" else _ratio(target, self.at(self.draft, *place))).numpy()
-            for place in ((trees.trunk[:, :-1], trees.trunk_tokens), (trees.rows, trees.tokens))
-            for target in (self.at(self.target, *place),)
-        )
+        trees, alone = self.trees, []
+        for place in ((trees.trunk[:, :-1], trees.trunk_tokens), (trees.rows, trees.tokens)):
+            target = self.at(self.target, *place)  # of a node with one entry; every solver but NSS does the same there
+            alone.append((target if verifier == "nss" else _ratio(target, self.at(self.draft, *place))).numpy())
+        trunk, paths = alone
         # [trees, points, K, path, depth]: the chance of a path's token at a node depends on the first K paths.
         chances = np.repeat(paths[:, :, None], MOST_PATHS, 2)
         for rows, tokens, source, place in trees.lists:
@@ -291,8 +287,18 @@ def index(like: Tensor, numbers: np.ndarray) -> Tensor:
 
 def _traversal_tokens(laws: RootLaws) -> np.ndarray:
     """E[tau + 1 | tree] of every action of every super-tree, `[trees, paths, trunk, branch]`."""
-    trunk, kept_on_trunk = _trunk_weights(laws)
-    value, left = _below_points(laws.trees.first, _path_weights(laws, trunk))
+    trees = laws.trees
+    rows, tokens = trees.trunk[:, :-1], trees.trunk_tokens
+    # Weight of each point of the trunk when first reached, and how likely it is kept after its child's rejection.
+    target, draft = (laws.at(side, rows, tokens) for side in (laws.target, laws.draft))
+    weights = target.new_ones(len(rows), POINTS)
+    for point in range(MOST_LENGTH):
+        weights[:, point + 1] = _ratio(weights[:, point] * target[:, point], draft[:, point])
+    trunk = weights.numpy()
+    target, draft = (side[index(side, rows.ravel())] for side in (laws.target, laws.draft))
+    kept_on_trunk = _reject(index(target, trunk[:, :-1].ravel()), target, draft)[0].cpu().numpy().reshape(rows.shape)
+    kept_on_trunk[:, 0] = 1.0
+    value, left = _below_points(trees.first, _path_weights(laws, trunk))
     # Behind the branching point the trunk's own nodes are tested, upwards to the root, which is kept for certain.
     behind = np.zeros((len(trunk), POINTS))
     for point in range(1, POINTS):
@@ -300,22 +306,6 @@ def _traversal_tokens(laws: RootLaws) -> np.ndarray:
         behind[:, point] = kept * point + (1 - kept) * behind[:, point - 1]
     tokens = value + left * behind[:, :, None, None]
     return tokens.swapaxes(1, 2)
-
-
-def _trunk_weights(laws: RootLaws) -> tuple[np.ndarray, np.ndarray]:
-    """Weight of each point of the trunk when first reached, and how likely it is kept after its child's rejection."""
-    trees = laws.trees
-    rows, tokens = trees.trunk[:, :-1], trees.trunk_tokens
-    target, draft = (laws.at(side, rows, tokens) for side in (laws.target, laws.draft))
-    weights = target.new_ones(len(rows), POINTS)
-    for point in range(MOST_LENGTH):
-        weights[:, point + 1] = _ratio(weights[:, point] * target[:, point], draft[:, point])
-    weights = weights.numpy()
-    target, draft = (side[index(side, rows.ravel())] for side in (laws.target, laws.draft))
-    kept, _ = _reject(index(target, weights[:, :-1].ravel()), target, draft)
-    kept = kept.cpu().numpy().reshape(rows.shape)
-    kept[:, 0] = 1.0
-    return weights, kept
 
 
 def _path_weights(laws: RootLaws, trunk: np.ndarray) -> np.ndarray:
@@ -333,7 +323,10 @@ def _path_weights(laws: RootLaws, trunk: np.ndarray) -> np.ndarray:
         target, draft = laws.target[rows], laws.draft[rows]
         weight = index(target, found[(*nodes.T, depth, 0)])
         for rejections in range(MOST_PATHS):
-            entry = _entry(first, nodes, rejections)  # the path that comes next below each node, -1 where none does
+            # The path that comes next below each node, -1 where none does.
+            through = first[nodes[:, 0], nodes[:, 1]] == nodes[:, 2, None]  # [nodes, path]
+            is_it = through & (through.cumsum(1) == rejections + 1)
+            entry = np.where(is_it.any(1), is_it.argmax(1), -1)
             going_on = entry >= 0
             if not going_on.all():
                 if not going_on.any():
@@ -349,13 +342,6 @@ def _path_weights(laws: RootLaws, trunk: np.ndarray) -> np.ndarray:
             weight, target = _reject(weight, target, draft)
             found[(*nodes.T, depth, rejections + 1)] = weight.cpu().numpy()
     return found
-
-
-def _entry(first: np.ndarray, nodes: np.ndarray, place: int) -> np.ndarray:
-    """The path that is the entry at some place of each node's list, -1 behind its end."""
-    through = first[nodes[:, 0], nodes[:, 1]] == nodes[:, 2, None]  # [nodes, path]
-    is_it = through & (through.cumsum(1) == place + 1)
-    return np.where(is_it.any(1), is_it.argmax(1), -1)
 
 
 def _below_points(first: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,8 +19,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, LatencyModel, Way, same_chain
-from decoding.selector.features import Features
-from decoding.selector.network import Scaler, SelectorConfig, SelectorNetwork
+from decoding.selector.network import Features, Scaler, SelectorConfig, SelectorNetwork
 from decoding.selector.store import Static
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
@@ -106,11 +105,7 @@ class Examples:
 def examples(
     roots: Roots, verifier: str, samplings: Sequence[Sampling], latency: LatencyModel, way: Way
 ) -> Examples:  # fmt: skip
-    """The examples of some roots for one verifier.
-
-    Raises:
-        TrainingError: no root is labelled for it outside of text that repeats itself.
-    """
+    """The examples of some roots for one verifier; `TrainingError` where none is labelled outside of a loop."""
     roots = roots.labelled(verifier)
     if not len(roots):
         raise TrainingError(
@@ -199,7 +194,6 @@ class SelectorLearner(Learner):
     """A selector under training.
 
     Args:
-        trained, held_out: examples to learn from and to measure on.
         samplings: that the examples are numbered by.
         drafted: drafts the held-out prompt with some weights, for `tree`; None: nothing is drafted.
     """
@@ -216,11 +210,10 @@ class SelectorLearner(Learner):
         self._trained, self._held_out, self._drafted = trained, held_out, drafted
         self.scaler = Scaler.of(trained.features.scalars)
         sizes = trained.features.target.shape[1], trained.features.draft_root.shape[1]
+        config = SelectorConfig(*sizes, dropout=settings.dropout, state_dropout=settings.state_dropout)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
-            self.network = SelectorNetwork(
-                SelectorConfig(*sizes, dropout=settings.dropout, state_dropout=settings.state_dropout)
-            )
+            self.network = SelectorNetwork(config)
         # The policy begins where every root is alike; found from a uniform one, that alone takes most of the steps.
         rates = trained.expected.mean(0) / trained.seconds.mean(0)
         with torch.no_grad():
@@ -234,13 +227,11 @@ class SelectorLearner(Learner):
     @cached_property
     def statics(self) -> tuple[Static, ...]:
         """The best static actions of each sampling, on the roots trained on."""
-        found = []
+        found, trained = [], self._trained
         for number, sampling in enumerate(self.samplings):
-            mine = self._trained.sampling == number
-            expected, seconds = (
-                each[mine].double().numpy() for each in (self._trained.expected, self._trained.static_s)
-            )
-            found.append(best_static(expected, seconds, sampling))
+            mine = trained.sampling == number
+            both = (each[mine].double().numpy() for each in (trained.expected, trained.static_s))
+            found.append(best_static(*both, sampling))
         return tuple(found)
 
     def step(self, number: int, share: float) -> Mapping[str, float]:

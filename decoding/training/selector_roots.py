@@ -27,7 +27,7 @@ from decoding.models.pair import Pair, match_vocabulary, pair_identity, tree_for
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 from decoding.selector.actions import ACTIONS
-from decoding.selector.features import divergences
+from decoding.selector.network import divergences
 from decoding.session.session import DecodeSession, Limits
 from decoding.sources.draft import ModelSource
 from decoding.trace.metrics import LoopDetector
@@ -98,7 +98,7 @@ class Roots:
         length: tokens of its context, `[roots]`. in_loop: whether the text had begun to repeat itself there.
         target: feature of the target at the previous token, `[roots, target_size]`.
         draft_previous, draft_root: of the draft at the previous token and at the root, `[roots, draft_size]`.
-        divergences: what `features.divergences` gives, `[roots, samplings, 6]`.
+        divergences: what `divergences` gives, `[roots, samplings, 6]`.
         expected: exact expected tokens by verifier, `[roots, samplings, len(ACTIONS)]`; nan where not labelled.
     """
 
@@ -140,11 +140,7 @@ class RootData(Shards):
         return [self.folder / f"{part}-{number:05d}.npz" for number in range(count)]
 
     def read(self, part: Part) -> Roots:
-        """All roots of a part.
-
-        Raises:
-            TrainingError: a shard is missing or damaged, or no text was long enough for a root.
-        """
+        """All roots of a part; `TrainingError` where a shard is missing or damaged, or there is no root."""
         damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
         every = [self.read_once(file, self._read, damaged) for file in self.shards(part)]
         found = [roots for roots in every if len(roots)]
@@ -172,11 +168,7 @@ def open_data(place: Path | None, pair: Pair, plan: RootPlan, text_identity: str
 
 
 def make_roots(data: RootData, pair: Pair, texts: Texts, report: Report, share: tuple[int, int] = (0, 1)) -> None:
-    """Make the shards that are missing.
-
-    Args:
-        share: which of how many processes this is, each of which makes its own shards.
-    """
+    """Make the shards that are missing; `share`: which of how many processes this is, each of which makes its own."""
 
     def npz(part: Part, number: int) -> bytes:
         buffer = io.BytesIO()
@@ -301,9 +293,9 @@ def _drawn(
     drawn = draw_super_trees(source, tokens[-1], count, draws)
     draws.record.clear()
     tree, nodes = drawn.tree, drawn.nodes
-    positions = len(tokens) - 1 + tree.depths[nodes]
     seen = Visibility(target_cache.length, tree.ancestors[nodes][:, nodes])
-    logits = tree_forward(pair.target, target_cache, tree.tokens[nodes], positions, seen)
+    places = len(tokens) - 1 + tree.depths[nodes]
+    logits = tree_forward(pair.target, target_cache, tree.tokens[nodes], places, seen)
     for cache, length in zip(caches, rows, strict=True):
         cache.rollback(length)
     wide = exact_dtype(logits.device)
