@@ -25,8 +25,7 @@ from decoding.models.pair import Model, Pair, match_vocabulary, pair_identity, t
 from decoding.sampling.draws import Draws, GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 from decoding.selector.actions import ACTIONS, Action, LatencyModel
-from decoding.selector.features import Features, Past, features_of
-from decoding.selector.network import Scaler, SelectorNetwork
+from decoding.selector.network import Features, Past, Scaler, SelectorNetwork, features_of
 from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
 
 RANKS = 16

@@ -35,8 +35,7 @@ from decoding.methods.methods import METHODS
 from decoding.models.pair import DraftHead, Model, Pair, pair_identity, tree_forward
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import LatencyModel
-from decoding.selector.features import Past, features_of
-from decoding.selector.network import SelectorConfig, SelectorNetwork
+from decoding.selector.network import Past, SelectorConfig, SelectorNetwork, features_of
 
 T = TypeVar("T")
 ELSEWHERE = "name another cache folder in XDG_CACHE_HOME"

@@ -15,7 +15,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.engines.lean import linear
 from decoding.heads.network import HeadNetwork
-from decoding.heads.store import HEADS, HeadCard, find_head, load_network, require_fit, weights_digest
+from decoding.heads.store import HEADS, find_head, load_network, require_fit, weights_digest
 from decoding.trace.records import ModelInfo
 
 if TYPE_CHECKING:
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 
 class HeadEngine:
-    """One head on the device of its target.
+    """One head on the device of its target, with a copy of its trained weights.
 
     Args:
-        network: trained weights, which are copied.
         embedding: the target's own, token ids to vectors.
         positions: most positions that a text can have.
     """
@@ -55,7 +54,6 @@ class HeadEngine:
         """One pass over tokens of a tree or of a text; their rows are appended to the cache.
 
         Args:
-            token_ids, positions: `[num_queries]`.
             seen: who sees whom, `[num_queries, cache.length + num_queries]`.
             features: of each token's parent, true or predicted, `[num_queries, hidden_size]`.
 
@@ -105,11 +103,6 @@ class Head:
         """Where its passes run."""
         return self.engine.device
 
-    @property
-    def released(self) -> bool:
-        """Whether its target was released."""
-        return self.target.released
-
     def logits(self, features: Tensor) -> Tensor:
         """Raw logits `[num_rows, vocab_size]` that the target's output head makes of features."""
         return self.target.engine.project(features).to(self.device)
@@ -120,13 +113,10 @@ class Head:
             self.read(cache, features, tokens[:-1])
 
     def read(self, cache: KVCache, features: FeatureRows, tokens: list[int]) -> Tensor:
-        """Run the tokens of a text that the cache lacks, at least one, with the target's features of their parents.
+        """Run the tokens of a text that the cache lacks, at least one; returns their predicted features.
 
         Args:
             features: true ones of every token but the last, or more.
-
-        Returns:
-            Predicted features of these tokens, `[num_missing, hidden_size]`.
         """
         start, end = cache.length, len(tokens) - 1
         seen = Visibility(start, np.tri(end - start, dtype=bool))
@@ -135,11 +125,7 @@ class Head:
 
 
 def make_head(target: "Model", network: HeadNetwork, name: str, label: str, digest: str = "") -> Head:
-    """A head made of weights at hand, such as those of a training; they need not be stored.
-
-    Raises:
-        PairError: the network does not fit the target, or the target has no features.
-    """
+    """A head made of weights at hand, stored or not; `PairError` where they do not fit the target."""
     config, info = network.config, target.info
     embedding = target.network.get_input_embeddings()
     sizes = (info.hidden_size, info.vocab_size, embedding.weight.shape[1])
@@ -176,23 +162,18 @@ def with_draft(pair: "Pair", name: str) -> "Pair":
         SettingsError: there is no head of that name.
         PairError: it is damaged or belongs to another target, or the target has no features.
     """
+    from decoding.models.pair import pair_identity
+
     if not name:
         return pair.with_head(None)
     if pair.head is not None and pair.head.name == name:
         return pair
-    card = find_head(name)
+    card, known = find_head(name), pair.target.heads
     stamp = (card.folder, HEADS.stamp(card.folder))
-    known = pair.target.heads
     if stamp not in known:
-        made = _loaded(pair, card)
+        require_fit(card, pair_identity(pair.with_head(None)))
+        made = make_head(pair.target, load_network(card), card.name, card.label, weights_digest(card))
         for other in [each for each in known if each[0] == card.folder]:
             del known[other]  # trained again since
         known[stamp] = made
     return pair.with_head(replace(known[stamp], target=pair.target))
-
-
-def _loaded(pair: "Pair", card: HeadCard) -> Head:
-    from decoding.models.pair import pair_identity
-
-    require_fit(card, pair_identity(pair.with_head(None)))
-    return make_head(pair.target, load_network(card), card.name, card.label, weights_digest(card))

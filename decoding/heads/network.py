@@ -7,8 +7,7 @@ x[i+1], and the target's output head makes of it the distribution of x[i+2] (Li 
 """
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +29,7 @@ class HeadConfig:
         vocab_size: of the target's logits.
         num_heads: attention heads; `hidden_size / num_heads` must be even.
         mlp_size: inner size of the gated MLP.
-        rope_theta: base of the rotary positions.
-        norm_eps: what the norms add to the mean square.
+        rope_theta: base of the rotary positions. norm_eps: what the norms add to the mean square.
     """
 
     hidden_size: int
@@ -61,16 +59,6 @@ class HeadConfig:
         """Size of one attention head."""
         return self.hidden_size // self.num_heads
 
-    @property
-    def parameters(self) -> int:
-        """Number of weights that are the head's own."""
-        size = self.hidden_size
-        return 2 * size * size + 4 * size * size + 3 * size * self.mlp_size + 4 * size
-
-    def to_json(self) -> dict[str, Any]:
-        """The settings by name, as `HeadConfig(**...)` takes them."""
-        return asdict(self)
-
     @staticmethod
     def of(hidden_size: int, vocab_size: int, mlp_size: int | None = None) -> "HeadConfig":
         """A shape that suits a target: attention heads of 64 to 128 where they fit, an MLP of twice the hidden size."""
@@ -95,27 +83,30 @@ class HeadNetwork(nn.Module):
         super().__init__()
         self.config = config
         size, mlp = config.hidden_size, config.mlp_size
-        self.embedding_norm = _norm(config)
+        self.embedding_norm = nn.RMSNorm(size, eps=config.norm_eps)
         self.fc = _linear(2 * size, size)
         self.feature_gain = nn.Parameter(torch.empty(size))
-        self.attention_norm = _norm(config)
+        self.attention_norm = nn.RMSNorm(size, eps=config.norm_eps)
         self.qkv = _linear(size, 3 * size)
         self.attention_out = _linear(size, size)
-        self.mlp_norm = _norm(config)
+        self.mlp_norm = nn.RMSNorm(size, eps=config.norm_eps)
         self.gate_up = _linear(size, 2 * mlp)
         self.down = _linear(mlp, size)
-        if generator is not None:
-            self.initialise(generator)
-
-    @torch.no_grad()
-    def initialise(self, generator: torch.Generator) -> None:
-        """Draw fresh weights: the feature passes through at first, and the layer adds little to it."""
-        for norm in (self.embedding_norm, self.attention_norm, self.mlp_norm):
-            norm.weight.fill_(1.0)
-        self.feature_gain.fill_(1.0)
-        for product, gain in ((self.qkv, 1.0), (self.gate_up, 1.0), (self.attention_out, 0.5), (self.down, 0.5)):
-            _draw(product.weight, gain, generator)
-        _draw(self.fc.weight, 0.5, generator)
+        if generator is None:
+            return
+        # The feature passes through at first, and the layer adds little to it.
+        products = (self.qkv, self.gate_up, self.attention_out, self.down, self.fc)
+        with torch.no_grad():
+            for gain in (
+                self.embedding_norm.weight,
+                self.attention_norm.weight,
+                self.mlp_norm.weight,
+                self.feature_gain,
+            ):
+                gain.fill_(1.0)
+            for product, scale in zip(products, (1.0, 1.0, 0.5, 0.5, 0.5), strict=True):
+                drawn = torch.randn(product.weight.shape, generator=generator)
+                product.weight.copy_(drawn * scale * product.weight.shape[1] ** -0.5)
 
     def forward(
         self, embedded: Tensor, features: Tensor, positions: Tensor, mask: Tensor, past: Past | None = None
@@ -158,18 +149,9 @@ class HeadNetwork(nn.Module):
         return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 
-def _norm(config: HeadConfig) -> nn.RMSNorm:
-    return nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
-
-
 def _linear(inputs: int, outputs: int) -> nn.Linear:
     """A product without bias whose weights are not drawn: drawing would take from PyTorch's hidden generator."""
     return skip_init(nn.Linear, inputs, outputs, bias=False)
-
-
-def _draw(weight: Tensor, gain: float, generator: torch.Generator) -> None:
-    drawn = torch.randn(weight.shape, generator=generator) * gain * weight.shape[1] ** -0.5
-    weight.copy_(drawn)
 
 
 def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

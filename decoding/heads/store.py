@@ -75,12 +75,7 @@ def all_heads() -> list[HeadCard]:
 
 
 def find_head(name: str) -> HeadCard:
-    """The stored head of a name.
-
-    Raises:
-        SettingsError: there is none.
-        PairError: it is damaged.
-    """
+    """The stored head of a name; `SettingsError` where there is none, `PairError` where it is damaged."""
     return HEADS.find(name, SHIPPED, read_card)
 
 
@@ -116,33 +111,20 @@ def save_head(
     created: str,
     figures: Mapping[str, float],
 ) -> None:
-    """Store a head; a head that was there is replaced, each file whole.
-
-    Args:
-        folder: such as `RUN/head`; made if need be.
-        pair: `pair_identity` of the pair it was trained for.
-
-    Raises:
-        TrainingError: the weights are no numbers.
-        DiskError: the disk does not take them.
-    """
+    """Store a head, for the target of a `pair_identity`, in a folder such as `RUN/head`, as `Kind.save` does."""
     card = {
         "version": VERSION,
         "loss": loss,
         "created": created,
         "pair": dict(pair),
-        "config": network.config.to_json(),
+        "config": vars(network.config),
         "figures": dict(figures),
     }
     HEADS.save(folder, network.state_dict(), card)
 
 
 def read_card(folder: Path, name: str) -> HeadCard:
-    """What `head.json` in a folder says.
-
-    Raises:
-        PairError: it is damaged.
-    """
+    """What `head.json` in a folder says; `PairError` where it is damaged."""
 
     def card_of(content: Mapping[str, Any]) -> HeadCard:
         check_models(content["pair"], ("target",))
@@ -166,11 +148,7 @@ def read_card(folder: Path, name: str) -> HeadCard:
 
 
 def load_network(card: HeadCard) -> "HeadNetwork":
-    """The trained network of a head, float32 on the CPU.
-
-    Raises:
-        PairError: its weights are damaged or are not those that its card tells of.
-    """
+    """The trained network of a head, as `Kind.load` gives it."""
     from decoding.heads.network import HeadConfig, HeadNetwork
 
     return HEADS.load(card.folder, lambda: HeadNetwork(HeadConfig(**card.config)))

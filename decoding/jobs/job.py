@@ -14,7 +14,6 @@ The process writes its status; anyone may read, and may ask it to stop. Nothing 
 """
 
 import json
-import math
 import os
 import re
 import shutil
@@ -25,7 +24,9 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
+
+import psutil
 
 from decoding.common.errors import JobError
 from decoding.common.files import ROOT, disk_errors, new_folder, write_whole
@@ -144,8 +145,6 @@ class Job:
             asked = (self.path / STOP).stat().st_mtime
         except FileNotFoundError:
             return False
-        import psutil
-
         return asked >= psutil.Process().create_time() - START_SLACK_S
 
     def clear_stop(self) -> None:
@@ -155,11 +154,7 @@ class Job:
     # What anyone may see.
 
     def status(self) -> Status:
-        """What its process wrote last; one that died without a word is told as failed.
-
-        Raises:
-            JobError: the status is damaged.
-        """
+        """What its process wrote last; one that died in silence is told as failed. `JobError` where it is damaged."""
         file = self.path / STATUS
         try:
             known = json.loads(file.read_text(encoding="utf-8"))
@@ -215,33 +210,38 @@ class Job:
             return ""  # the words are those of an earlier process
         last = self.output().rpartition("\n")[2]
         said = re.fullmatch(r"error: (.+)|.*?\berror: argument (.+)|([\w.]*(?:Error|Exception|Interrupt)\b.*)", last)
-        if said is None:
-            return ""
-        sentence, argument, defect = said.groups()
-        if sentence:
-            return sentence
-        return f"The setting {argument}." if argument else f"It ended with {defect}; its output says where."
+        sentence, argument, defect = said.groups() if said else ("", "", "")
+        if argument:
+            return f"The setting {argument}."
+        return f"It ended with {defect}; its output says where." if defect else sentence
 
     # What a person does with it.
 
     def start(self, command: Sequence[str], kind: str = "", name: str = "") -> None:
-        """Start a process for it, which is known here before it has written a word.
+        """Start a process for it, behind the interpreter's name, which is known here before it has written a word.
 
-        Args:
-            command: words behind the interpreter.
+        It has a session of its own, so that neither closing the app nor Ctrl+C there ends it.
 
         Raises:
             JobError: it is at work, or no process can be started.
-            DiskError: the disk does not take its folder.
         """
         self._must_rest("started again")
         with new_folder(self.path):
             self.clear_stop()
-            started = time.time()
+            started, words, unbuffered = time.time(), [sys.executable, *command], {"PYTHONUNBUFFERED": "1"}
             with disk_errors(self.path):
                 log = (self.path / OUTPUT).open("ab")
-            with log:
-                process = _start_process(command, log)
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            try:
+                with log:
+                    process = subprocess.Popen(
+                        words, cwd=ROOT, env={**os.environ, **unbuffered}, start_new_session=True, **streams
+                    )
+            except OSError as failed:
+                reason = failed.strerror or failed
+                raise JobError(f"No process could be started ({reason}): end other programs and try again.") from None
+            # Somebody must take note of its end, or it stays in the list of processes for as long as this one lives.
+            threading.Thread(target=process.wait, name=f"process-{process.pid}", daemon=True).start()
             launched = Launch(tuple(command), process.pid, started, kind, name)
             try:
                 write_whole(self.path / LAUNCH, json.dumps(asdict(launched), indent=1).encode())
@@ -256,11 +256,7 @@ class Job:
         return launched and launched.command
 
     def resume(self) -> None:
-        """Go on with one that stopped or failed; one that had not begun is begun.
-
-        Raises:
-            JobError: it is at work, nothing was begun in its folder, or no process can be started.
-        """
+        """Go on with one that stopped or failed, or begin what had not begun; `JobError` where that cannot be."""
         self._must_rest("resumed")
         command, launched = self.resume_command(), self.launched()
         if command is None:
@@ -278,14 +274,7 @@ class Job:
         return (self.path / STOP).exists()
 
     def end(self) -> None:
-        """End its process at once; what it has not written yet is lost.
-
-        Raises:
-            JobError: another user's process.
-            DiskError: the disk does not take the note.
-        """
-        import psutil
-
+        """End its process at once; what it has not written yet is lost. `JobError` where it is another user's."""
         standing, launched = self.stand(), self.launched()
         if not standing.running:
             return
@@ -300,11 +289,7 @@ class Job:
         self.write_status(replace(standing.status, state="stopped", message=self.ENDED))
 
     def delete(self) -> None:
-        """Delete it with all that lies in its folder.
-
-        Raises:
-            JobError: it is at work, the folder is none of its kind, or the disk refuses.
-        """
+        """Delete it with its folder; `JobError` where it is at work, no job, or the disk refuses."""
         self._must_rest("deleted")
         if not any((self.path / name).exists() for name in self.MARKS):
             raise JobError(f"{self.path} holds no {self.NOUN}, so nothing is deleted.")
@@ -337,8 +322,7 @@ def jobs_below(home: Path, kind: type[J]) -> list[J]:
 def free_folder(home: Path, name: str, otherwise: str = "job", taken: Collection[str] = ()) -> Path:
     """A folder below a home that is not there yet nor `taken`, named by words: `a-name`, `a-name-2`.
 
-    Args:
-        otherwise: its name where no letter of the other can be had.
+    It is called `otherwise` where no letter of the name can be had.
     """
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or otherwise
     numbered = (words if number == 1 else f"{words}-{number}" for number in range(1, 10_000))
@@ -407,10 +391,8 @@ class Followed:
         return before != self.stand
 
 
-def alive(pid: int, written: float = math.inf) -> bool:
+def alive(pid: int, written: float) -> bool:
     """Whether the process of this number runs on this machine, one that was there when something was `written`."""
-    import psutil
-
     if pid <= 0:
         return False
     try:
@@ -419,27 +401,3 @@ def alive(pid: int, written: float = math.inf) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= written + CLOCK_SLACK_S
     except psutil.NoSuchProcess:
         return False
-
-
-def _start_process(command: Sequence[str], log: Any) -> subprocess.Popen:
-    """Start Python in a session of its own, so that neither closing the app nor Ctrl+C there ends it.
-
-    Raises:
-        JobError: no process can be started.
-    """
-    try:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as failed:
-        reason = failed.strerror or failed
-        raise JobError(f"No process could be started ({reason}): end other programs and try again.") from None
-    # Somebody must take note of its end, or it stays in the list of processes for as long as this one lives.
-    threading.Thread(target=process.wait, name=f"process-{process.pid}", daemon=True).start()
-    return process

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from decoding.common.errors import REFUSED, DraftscopeError
+from decoding.common.errors import REFUSED, DraftscopeError, is_out_of_memory
 from decoding.jobs.job import Job, Status
 
 FINISHED, ENDED = 0, 1  # exit codes: ENDED is stopped, out of memory or failed
@@ -27,8 +27,6 @@ def conduct(job: Job, prepare: Callable[[], Callable[[], Any]]) -> int:
         prepare: does what comes before the work itself, and gives what does that; `StoppedError` of either is an end
             that was asked for.
     """
-    from decoding.common.errors import is_out_of_memory
-
     code = REFUSED
     with stop_signals(job):
         try:
@@ -72,14 +70,7 @@ def stop_signals(job: Job) -> Iterator[None]:
 
 
 def preparing(job: Job, phase: str, done: int = 0, total: int | None = None, **more: Any) -> None:
-    """Say what comes before the work itself, and how far that is.
-
-    Args:
-        more: fields of the status.
-
-    Raises:
-        StoppedError: somebody asked to stop.
-    """
+    """Say what comes before the work, and how far that is; `more` are fields of the status. Raises `StoppedError`."""
     if job.asked_to_stop():
         raise StoppedError("Stopped while it was prepared, which is kept; go on with --resume.")
     job.write_status(Status("preparing", phase, done, total, **more))
@@ -87,7 +78,9 @@ def preparing(job: Job, phase: str, done: int = 0, total: int | None = None, **m
 
 
 class ProgressLine:
-    """One line on stderr: rewritten on a terminal, elsewhere a new one now and then.
+    """One line on stderr, rewritten on a terminal, elsewhere a new one now and then.
+
+    It tells phase, bar, how much is done, figures and the time left.
 
     Args:
         every_s: seconds between two of them where stderr is no terminal.
@@ -97,8 +90,15 @@ class ProgressLine:
         self._every_s, self._told_s = every_s, float("-inf")
 
     def __call__(self, status: Status, figures: Mapping[str, float] | None = None) -> None:
-        figures = figures or {}
-        line = describe(status, figures)
+        share, left_s, figures = status.share or 0.0, status.left_s, figures or {}
+        bar = ("#" * round(share * BAR)).ljust(BAR, ".")
+        words = [f"{status.phase} [{bar}] {share:.0%}", f"{status.done}"]
+        if status.total is not None:
+            words[1] += f" of {status.total}"
+        words += [f"{name} {value:.4g}" for name, value in figures.items()]
+        if left_s is not None:
+            words.append(f"about {left_s / 60:.0f} min left" if left_s >= 60 else "under a minute left")
+        line = "  ".join(words)
         if sys.stderr.isatty():
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
             return
@@ -106,22 +106,6 @@ class ProgressLine:
         if worth or time.monotonic() - self._told_s >= self._every_s:
             self._told_s = time.monotonic()
             print(line, file=sys.stderr, flush=True)
-
-
-def describe(status: Status, figures: Mapping[str, float]) -> str:
-    """Phase, bar, how much is done, figures and time left in one line."""
-    share = status.share or 0.0
-    count = f"{status.done}" if status.total is None else f"{status.done} of {status.total}"
-    shown = [f"{name} {value:.4g}" for name, value in figures.items()]
-    bar = ("#" * round(share * BAR)).ljust(BAR, ".")
-    return "  ".join(filter(None, [f"{status.phase} [{bar}] {share:.0%}", count, *shown, time_left(status.left_s)]))
-
-
-def time_left(left_s: float | None) -> str:
-    """`about 3 min left`, or nothing while unknown."""
-    if left_s is None:
-        return ""
-    return f"about {left_s / 60:.0f} min left" if left_s >= 60 else "under a minute left"
 
 
 def _note(job: Job, state: str, message: str) -> None:

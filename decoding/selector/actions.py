@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from decoding.common.cost_model import CostCurve, CostModel
+from decoding.common.cost_model import CostModel
 
 MOST_PATHS, MOST_LENGTH = 4, 8
 
@@ -45,22 +45,11 @@ ACTIONS: tuple[Action, ...] = tuple(
 )
 SHAPE = (MOST_PATHS, MOST_LENGTH + 1, MOST_LENGTH + 1)
 
-# In the order of `features.Features.scalars`.
+# In the order of `network.Features.scalars`.
 SCALARS: tuple[str, ...] = (
-    "target_entropy",
-    "draft_entropy",
-    "root_entropy",
-    "target_to_draft",
-    "draft_to_target",
-    "l1_distance",
-    "length",
-    "temperature",
-    "top_p",
-    "draft_s",
-    "target_s",
-)
-
-
+    "target_entropy", "draft_entropy", "root_entropy", "target_to_draft", "draft_to_target", "l1_distance", "length",
+    "temperature", "top_p", "draft_s", "target_s",
+)  # fmt: skip
 Way = Literal["rows", "paper"]
 WAYS: tuple[Way, ...] = ("rows", "paper")
 
@@ -91,27 +80,28 @@ class LatencyModel:
         return np.interp(length, self.lengths, self.target_s)
 
     def action_s(self, lengths: np.ndarray, way: Way = "rows", selecting: bool = False) -> np.ndarray:
-        """Modelled seconds of an iteration with each action, `[len(lengths), len(ACTIONS)]`.
+        """Modelled seconds of an iteration with each action behind contexts, `[len(lengths), len(ACTIONS)]`.
 
         Args:
-            lengths: tokens of the context, `[num_roots]`.
             selecting: with what a selector costs: itself, and a draft pass over the root even where nothing is drafted.
         """
         lengths = np.asarray(lengths, dtype=float)[:, None]
         found = (self._by_rows if way == "rows" else self._by_length)(lengths)
         if selecting:
             idle = np.array([not action.level_widths for action in ACTIONS])
-            root_s = self.draft_pass_s(lengths) + (self._level.seconds(1) - self._level_pass_s if way == "rows" else 0)
+            around_s = self.costs.level.seconds(1) - self.draft_pass_s(self.costs.prefix_length) if way == "rows" else 0
+            root_s = self.draft_pass_s(lengths) + around_s
             found = found + self.selector_s + idle * root_s
         return found
 
     def _by_rows(self, lengths: np.ndarray) -> np.ndarray:
-        levels_s = np.array([self._level.seconds(np.array(a.level_widths)).sum() for a in ACTIONS])
+        levels_s = np.array([self.costs.level.seconds(np.array(a.level_widths)).sum() for a in ACTIONS])
         counts = np.array([len(action.level_widths) for action in ACTIONS])
         nodes = np.array([1 + action.nodes for action in ACTIONS])
         # The curves were taken behind one prefix: passes behind a longer one cost as much more as those of one row.
-        longer_draft_s = self.draft_pass_s(lengths) - self._level_pass_s
-        longer_target_s = self.target_pass_s(lengths) - self.target_pass_s(self.costs.prefix_length)
+        prefix = self.costs.prefix_length
+        longer_draft_s = self.draft_pass_s(lengths) - self.draft_pass_s(prefix)
+        longer_target_s = self.target_pass_s(lengths) - self.target_pass_s(prefix)
         return levels_s + self.costs.verification.seconds(nodes) + counts * longer_draft_s + longer_target_s
 
     def _by_length(self, lengths: np.ndarray) -> np.ndarray:
@@ -122,14 +112,6 @@ class LatencyModel:
             columns.append(drafting + self.target_pass_s(lengths + trunk + paths * branch))
         return np.concatenate(columns, 1)
 
-    @property
-    def _level(self) -> CostCurve:
-        return self.costs.level
-
-    @property
-    def _level_pass_s(self) -> float:
-        return float(self.draft_pass_s(self.costs.prefix_length))
-
     def as_json(self) -> dict[str, Any]:
         """The model as JSON holds it."""
         own = {name: list(getattr(self, name)) for name in ("lengths", "draft_s", "target_s")}
@@ -137,11 +119,7 @@ class LatencyModel:
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> "LatencyModel":
-        """The model that `as_json` wrote.
-
-        Raises:
-            ValueError, KeyError, TypeError: the content is damaged.
-        """
+        """The model that `as_json` wrote; a `ValueError`, `KeyError` or `TypeError` where it is damaged."""
         lengths = tuple(int(length) for length in content["lengths"])
         times = [tuple(float(s) for s in content[name]) for name in ("draft_s", "target_s")]
         if not lengths or list(lengths) != sorted(set(lengths)) or {len(each) for each in times} != {len(lengths)}:

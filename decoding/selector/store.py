@@ -42,18 +42,11 @@ class Static:
 
     def as_json(self) -> dict[str, Any]:
         """The record as JSON holds it."""
-        return {
-            **{name: getattr(self, name) for name in SAMPLED},
-            **{name: list(getattr(self, name)) for name in STATICS},
-        }
+        return {name: list(value) if name in STATICS else value for name, value in vars(self).items()}
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> "Static":
-        """The record that `as_json` wrote.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is damaged.
-        """
+        """The record that `as_json` wrote; a `ValueError`, `KeyError` or `TypeError` where it is damaged."""
         actions = [Action(*map(count_of, content[name])) for name in STATICS]
         if any(action not in ACTIONS for action in actions):
             raise ValueError
@@ -73,7 +66,7 @@ class SelectorCard:
         mean, spread: of each scalar, as `network.Scaler` takes them.
         statics: the samplings it has seen, with the best static action under each.
         latency: `LatencyModel.as_json` of the machine it was trained for.
-        way: how that was counted, one of `latency.WAYS`.
+        way: how that was counted, one of `actions.WAYS`.
         figures: numbers of the training and of held-out roots by name.
         shipped: whether it comes with the program.
     """
@@ -117,12 +110,7 @@ def selectors_for(identity: Mapping[str, Any], verifier: str | None = None) -> l
 
 
 def find_selector(name: str) -> SelectorCard:
-    """The stored selector of a name.
-
-    Raises:
-        SettingsError: there is none.
-        PairError: it is damaged.
-    """
+    """The stored selector of a name; `SettingsError` where there is none, `PairError` where it is damaged."""
     return SELECTORS.find(name, SHIPPED, read_card)
 
 
@@ -134,9 +122,7 @@ def fits(card: SelectorCard, identity: Mapping[str, Any]) -> bool:
 def require_fit(card: SelectorCard, identity: Mapping[str, Any]) -> None:
     """Raise `PairError` where a selector was trained for another pair."""
     if not fits(card, identity):
-        names = [
-            f"{pair['name']} ({pair['target']['name']}, {pair['draft']['name']})" for pair in (card.pair, identity)
-        ]
+        names = [f"{p['name']} ({p['target']['name']}, {p['draft']['name']})" for p in (card.pair, identity)]
         other = "another pair of that name" if names[0] == names[1] else names[0]
         raise PairError(
             f"The selector {card.name} was trained for {other}, and {names[1]} drafts here: load its pair, or leave "
@@ -154,15 +140,10 @@ def require_verifier(name: str, trained_for: str, verifier: str) -> None:
 
 
 def save_selector(folder: Path, network: "SelectorNetwork", content: Mapping[str, Any]) -> None:
-    """Store a selector; one that was there is replaced, each file whole.
+    """Store a selector in a folder such as `RUN/selector`, as `Kind.save` does.
 
     Args:
-        folder: such as `RUN/selector`; made if need be.
         content: the fields of `SelectorCard` from `verifier` to `figures`, without `config`.
-
-    Raises:
-        TrainingError: the weights are no numbers.
-        DiskError: the disk does not take them.
     """
     shape = vars(network.config)
     card = {
@@ -176,11 +157,7 @@ def save_selector(folder: Path, network: "SelectorNetwork", content: Mapping[str
 
 
 def read_card(folder: Path, name: str) -> SelectorCard:
-    """What `selector.json` in a folder says.
-
-    Raises:
-        PairError: it is damaged.
-    """
+    """What `selector.json` in a folder says; `PairError` where it is damaged."""
 
     def card_of(content: Mapping[str, Any]) -> SelectorCard:
         check_models(content["pair"], ("target", "draft"))
@@ -213,11 +190,7 @@ def read_card(folder: Path, name: str) -> SelectorCard:
 
 
 def load_network(card: SelectorCard) -> "SelectorNetwork":
-    """The trained network of a selector, float32 on the CPU, ready to be asked.
-
-    Raises:
-        PairError: its weights are damaged or are not those that its card tells of.
-    """
+    """The trained network of a selector, as `Kind.load` gives it, ready to be asked."""
     from decoding.selector.network import SelectorConfig, SelectorNetwork
 
     config = {**card.config, "hidden": tuple(card.config["hidden"])}

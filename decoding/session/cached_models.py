@@ -14,7 +14,7 @@ from decoding.engines.kv_cache import FeatureRows, KVCache
 from decoding.heads.head import Head
 from decoding.models.pair import Model, Pair, match_vocabulary, tree_forward
 from decoding.sampling.sampling import Sampling
-from decoding.selector.features import Past
+from decoding.selector.network import Past
 from decoding.tree.draft import Draft, TokenTree
 
 

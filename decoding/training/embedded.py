@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import TrainingError, run_command
 from decoding.jobs.process import conduct, preparing
-from decoding.training.command import parser_of, training_of
-from decoding.training.fields import FIELDS, LENGTHS
+from decoding.training.command import FIELDS, LENGTHS, parser_of, training_of
 from decoding.training.folder import MODULES, Training, TrainingSettings
 
 if TYPE_CHECKING:
@@ -60,11 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def merged(args: argparse.Namespace, begun_with: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings: as typed, else as the training was begun with, else the defaults.
-
-    Raises:
-        TrainingError: there is no corpus.
-    """
+    """All settings: as typed, else as the training was begun with, else the defaults."""
     typed = {name: value for name, value in vars(args).items() if name in DEFAULTS and value not in (None, False)}
     if "minutes" in typed or "steps" in typed:
         begun_with = {**begun_with, "minutes": None, "steps": None}

@@ -58,12 +58,7 @@ class Training(Job):
         return self.path / CHECKPOINT
 
     def begin(self, settings: TrainingSettings) -> None:
-        """Make the folder and note what was asked for.
-
-        Raises:
-            TrainingError: another training is there.
-            DiskError: the folder cannot be written.
-        """
+        """Make the folder and note what was asked for; `TrainingError` where another training is there."""
         if (self.path / SETTINGS).exists():
             raise TrainingError(f"{self.path} holds a training already: go on with --resume or choose another --out.")
         with new_folder(self.path):
@@ -74,11 +69,7 @@ class Training(Job):
         write_whole(self.path / SETTINGS, json.dumps(asdict(settings), indent=1).encode())
 
     def settings(self) -> TrainingSettings:
-        """What was asked for.
-
-        Raises:
-            TrainingError: there is no training here, or its settings are damaged.
-        """
+        """What was asked for; `TrainingError` where there is no training, or its settings are damaged."""
         try:
             settings = TrainingSettings(**json.loads((self.path / SETTINGS).read_text(encoding="utf-8")))
             return replace(settings, command=tuple(settings.command))
@@ -122,16 +113,7 @@ class Training(Job):
 
 
 def launch(kind: Kind, arguments: Sequence[str], name: str) -> Training:
-    """Start a training in a folder of its own below `training_home()`.
-
-    Args:
-        arguments: of its command, without `--out`.
-        name: a few words for the lists and for the folder.
-
-    Raises:
-        JobError: no process can be started.
-        DiskError: the folder cannot be made.
-    """
+    """Start a training in a folder of its own below `training_home()`; `arguments` are without `--out`."""
     stem = f"{(name or kind)[:40]}-{datetime.now():%Y-%m-%d-%H%M%S}"
     training = Training(free_folder(training_home(), stem))
     training.start(("-m", MODULES[kind], *arguments, "--out", str(training.path)), kind, name)

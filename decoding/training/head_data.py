@@ -24,7 +24,7 @@ from decoding.models.pair import Model, Pair, pair_identity
 from decoding.training.folder import Training
 from decoding.training.head_losses import Drafted, Text
 from decoding.training.shards import Report, Shards, make_missing, telling
-from decoding.training.text import Texts, WindowPlan, windows_of
+from decoding.training.text import Texts, WindowPlan, run_text, windows_of
 
 ROOTS_TOGETHER = 64  # more of them let every pass attend to more nodes of other roots in vain
 
@@ -32,7 +32,7 @@ ROOTS_TOGETHER = 64  # more of them let every pass attend to more nodes of other
 @torch.inference_mode()
 def text_features(model: Model, tokens: np.ndarray) -> Tensor:
     """The target's feature after each token of a text `[size]`: `[size, hidden_size]`."""
-    return _read(model, model.engine.new_cache(len(tokens)), tokens)[1]
+    return run_text(model, model.engine.new_cache(len(tokens)), tokens)[1]
 
 
 @torch.inference_mode()
@@ -40,37 +40,27 @@ def target_trees(model: Model, tokens: np.ndarray, top_k: int, levels: int) -> D
     """EAGLE-2's beam of width `top_k` below every token of a text but the first, grown with the model's own laws.
 
     A level holds the nodes that the beam expands, best first. Roots are taken together, and the nodes of a level are
-    run in one pass under tree attention.
-
-    Args:
-        tokens: `[1 + roots]`.
-        levels: of drafted nodes.
+    run in one pass under tree attention. `tokens` `[1 + roots]`.
     """
     cache = model.engine.new_cache(len(tokens) + levels * ROOTS_TOGETHER * top_k)
-    logits, _ = _read(model, cache, tokens)
-    grown: list[Drafted] = []
+    logits, _ = run_text(model, cache, tokens)
+    grown = []
     for first in range(1, len(tokens), ROOTS_TOGETHER):
         roots = np.arange(first, min(first + ROOTS_TOGETHER, len(tokens)))
         grown.append(_below(model, cache, roots, logits[first : first + len(roots)], top_k, levels))
         cache.rollback(len(tokens))
-    parts = [[getattr(part, name) for part in grown] for name in ("tokens", "parents", "labels")]
-    return Drafted(*(torch.cat(part, 1) for part in parts))
+    return Drafted(*(torch.cat(part, 1) for part in zip(*grown, strict=True)))
 
 
 @torch.inference_mode()
 def children_features(model: Model, tokens: np.ndarray, children: Tensor) -> Tensor:
-    """The target's features after given children of every token of a text but the first.
+    """The target's features after given children of every token of a text but the first, `[roots, num_children, size]`.
 
-    Args:
-        tokens: `[1 + roots]`.
-        children: int64 `[roots, num_children]`.
-
-    Returns:
-        `[roots, num_children, hidden_size]`.
+    `tokens` `[1 + roots]`, `children` int64 `[roots, num_children]`.
     """
     count = children.shape[1]
     cache = model.engine.new_cache(len(tokens) + ROOTS_TOGETHER * count)
-    _read(model, cache, tokens)
+    run_text(model, cache, tokens)
     found = []
     for first in range(1, len(tokens), ROOTS_TOGETHER):
         roots = np.arange(first, min(first + ROOTS_TOGETHER, len(tokens)))
@@ -90,14 +80,10 @@ def _run(
     return model.engine.run_with_features(cache, ids, positions, model.engine.mask(Visibility(0, seen)), 0)
 
 
-def _read(model: Model, cache: KVCache, tokens: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Logits and features after every token of a text."""
-    mask = model.engine.mask(Visibility.causal(0, len(tokens)))
-    return model.engine.run_with_features(cache, tokens, np.arange(len(tokens)), mask, 0)
-
-
-def _below(model: Model, cache: KVCache, roots: np.ndarray, logits: Tensor, top_k: int, levels: int) -> Drafted:
-    """The trees below some roots whose text the cache holds; `logits` `[roots, vocab_size]` are those after them.
+def _below(
+    model: Model, cache: KVCache, roots: np.ndarray, logits: Tensor, top_k: int, levels: int
+) -> tuple[Tensor, ...]:
+    """The parts of `Drafted` below some roots whose text the cache holds; `logits` are those after them.
 
     `values` are logarithms of path probabilities, `[roots, top_k]`.
     """
@@ -118,7 +104,7 @@ def _below(model: Model, cache: KVCache, roots: np.ndarray, logits: Tensor, top_
             tokens, parents = best.flatten(1).gather(1, places), places // top_k
             flat = (parents.cpu().numpy() + top_k * np.arange(len(roots))[:, None]).flatten()
             above = np.concatenate([above, own], 1)[flat]
-    return Drafted(*(torch.stack(part) for part in zip(*kept, strict=True)))
+    return tuple(torch.stack(part) for part in zip(*kept, strict=True))
 
 
 VERSION = 1
@@ -182,11 +168,7 @@ def open_prepared(place: Path | None, pair: Pair, plan: WindowPlan, text_identit
 
 
 def prepare_text(prepared: Prepared, pair: Pair, texts: Texts, report: Report) -> None:
-    """Prepare the windows and features that are missing.
-
-    Raises:
-        TrainingError: the text is too short, or a feature is too large for 16 bits.
-    """
+    """Prepare the windows and features that are missing; `TrainingError` where the text is too short."""
 
     def made(part: Part, numbers: range) -> dict[str, Tensor]:
         windows = windows_of(pair, texts, prepared.plan, numbers, held_out=part == "held_out")
@@ -224,21 +206,10 @@ def _sixteen_bits(features: Tensor, pair: Pair) -> Tensor:
 def prepared_data(
     training: Training, pair: Pair, texts: Texts, plan: WindowPlan, top_k: int | None, place: Path | None
 ) -> Prepared:
-    """Windows, features and trees, made as far as they are not there yet; the status tells how far it is.
-
-    Args:
-        top_k: width of the trees to train on; None: without trees.
-
-    Raises:
-        StoppedError: somebody asked to stop; what was prepared is kept.
-    """
-    prepared = open_prepared(place, pair, plan, texts.identity)
-
-    def report(what: str) -> Report:
-        return telling(training, f"preparing {what}", pair.target.device)
-
-    prepare_text(prepared, pair, texts, report("text"))
-    prepare_trees(prepared, pair, HELD_OUT_WIDTH, report(f"trees{HELD_OUT_WIDTH}"), parts=("held_out",))
-    if top_k is not None:
-        prepare_trees(prepared, pair, top_k, report(f"trees{top_k}"), parts=("train",))
+    """Windows, features and trees of width `top_k`, made where they are not there; the status tells how far it is."""
+    prepared, device = open_prepared(place, pair, plan, texts.identity), pair.target.device
+    prepare_text(prepared, pair, texts, telling(training, "preparing text", device))
+    wanted: list[tuple[Part, int]] = [("held_out", HELD_OUT_WIDTH)]
+    for part, width in wanted if top_k is None else [*wanted, ("train", top_k)]:
+        prepare_trees(prepared, pair, width, telling(training, f"preparing trees{width}", device), (part,))
     return prepared

@@ -15,8 +15,10 @@ from decoding.common.errors import require
 from decoding.heads.network import HeadNetwork, Past
 
 ROOTS_TOGETHER = 32  # rows of so many roots share a pass's columns: more of them cost attention in vain
+LOGITS_AT_ONCE = 2**20  # a block of rows whose logits stay in the cache of a CPU, and never fill a GPU
 
-Embed = Callable[[Tensor], Tensor]
+LossName = Literal["eagle", "hass", "talf"]
+Embed = Project = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -67,19 +69,16 @@ def following_text(text: Text) -> Drafted:
     return Drafted(tokens, torch.zeros_like(tokens), labels)
 
 
-def root_labels(text: Text) -> Tensor:
-    """The target's features after the roots, `[batch, roots, 1, hidden_size]`."""
-    return text.features[:, 1 : 1 + text.roots, None]
+def labels_of(text: Text, drafted: Drafted | None) -> list[Tensor]:
+    """The target's features after the roots and after every drafted node, in the places of what `unroll` gives."""
+    roots = text.features[:, 1 : 1 + text.roots, None]
+    return [roots, *(drafted.labels.unbind(1) if drafted is not None else ())]
 
 
 def unroll(head: HeadNetwork, embed: Embed, text: Text, drafted: Drafted | None) -> list[Tensor]:
-    """The features that the head gives at the roots and at every drafted node.
+    """The features that the head gives at the roots and, where there are any, at every drafted node.
 
     Gradients flow through the features that are fed back, and into nothing but the head.
-
-    Args:
-        embed: the target's embedding of token ids.
-        drafted: None asks at the roots alone.
 
     Returns:
         `[batch, roots, 1, hidden_size]` of the roots, then `[batch, roots, top_k, hidden_size]` per level.
@@ -108,10 +107,10 @@ class _Levels:
         self.head, self.embed, self.drafted = head, embed, drafted
         batch, _, roots, self.top_k = drafted.tokens.shape
         together = max(size for size in range(1, min(ROOTS_TOGETHER, roots) + 1) if roots % size == 0)
-        self.groups, self.nodes = batch * (roots // together), together * self.top_k
+        self.groups = batch * (roots // together)
         self.seen_text = self._grouped(causal.expand(batch, -1, -1)).repeat_interleave(self.top_k, 1)
         self.past = tuple(part.repeat_interleave(roots // together, 0) for part in text)
-        self.own = torch.eye(self.nodes, dtype=torch.bool, device=causal.device).expand(self.groups, -1, -1)
+        self.own = torch.eye(together * self.top_k, dtype=torch.bool, device=causal.device).expand(self.groups, -1, -1)
         self.above = self.own[:, :, :0]
         self.first = torch.arange(together, device=causal.device).repeat_interleave(self.top_k) * self.top_k
 
@@ -146,12 +145,6 @@ def _shifted(x: Tensor, first: int, roots: int, levels: int) -> Tensor:
     """`[batch, levels, roots, ...]`: the row of level j and root i is row `first + i + j` of `[batch, size, ...]`."""
     parts = [x[:, first + level : first + level + roots] for level in range(levels)]
     return torch.stack(parts, 1) if parts else x[:, None, :roots][:, :0]
-
-
-LossName = Literal["eagle", "hass", "talf"]
-LOGITS_AT_ONCE = 2**20  # a block of rows whose logits stay in the cache of a CPU, and never fill a GPU
-
-Project = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -189,14 +182,9 @@ class Sides:
 
 
 def eagle_loss(head: HeadNetwork, sides: Sides, text: Text, weights: Weights) -> dict[str, Tensor]:
-    """EAGLE: at every root, features as the target's and the next token's law as the target's.
-
-    Returns:
-        `loss`, the weighted sum, and its parts unweighted.
-    """
-    (out,) = unroll(head, sides.embed, text, None)
-    regression = feature_difference(out, root_labels(text))
-    classification = cross_entropy(sides.project, out, root_labels(text))
+    """EAGLE: at every root, features and the next token's law as the target's; the loss, and its parts unweighted."""
+    (out,), (label,) = unroll(head, sides.embed, text, None), labels_of(text, None)
+    regression, classification = feature_difference(out, label), cross_entropies(sides.project, out, label)[0]
     loss = weights.regression * regression + weights.classification * classification
     return {"loss": loss, "regression": regression.detach(), "classification": classification.detach()}
 
@@ -204,33 +192,27 @@ def eagle_loss(head: HeadNetwork, sides: Sides, text: Text, weights: Weights) ->
 def hass_loss(head: HeadNetwork, sides: Sides, text: Text, weights: Weights) -> dict[str, Tensor]:
     """HASS: EAGLE's two terms and top-K distillation at `text.depth` forwards along the text, own features fed back."""
     chain = following_text(text)
-    found = unroll(head, sides.embed, text, chain)
-    labels = [root_labels(text), *chain.labels.unbind(1)]
-    regression = sum(feature_difference(out, label) for out, label in zip(found, labels, strict=True))
-    both = [cross_entropies(sides.project, out, label, weights.top) for out, label in zip(found, labels, strict=True)]
+    levels = list(zip(unroll(head, sides.embed, text, chain), labels_of(text, chain), strict=True))
+    regression = sum(feature_difference(out, label) for out, label in levels)
+    both = [cross_entropies(sides.project, out, label, weights.top) for out, label in levels]
     classification, distillation = (sum(part) for part in zip(*both, strict=True))
-    loss = (
-        weights.regression * regression + weights.classification * classification + weights.distillation * distillation
-    )
-    return {
-        "loss": loss,
-        "regression": regression.detach(),
-        "classification": classification.detach(),
-        "distillation": distillation.detach(),
-    }
+    parts = {"regression": regression, "classification": classification, "distillation": distillation}
+    loss = sum(getattr(weights, name) * part for name, part in parts.items())
+    return {"loss": loss, **{name: part.detach() for name, part in parts.items()}}
 
 
 def talf_loss(head: HeadNetwork, sides: Sides, text: Text, trees: Drafted | None) -> dict[str, Tensor]:
     """TALF (Algorithm 1): cross-entropy at the root and at every node of the target's own tree, features fed back.
 
-    Args:
-        trees: None leaves the root alone, which makes it EAGLE's classification loss.
+    Without trees the root alone is left, which makes it EAGLE's classification loss.
     """
-    found = unroll(head, sides.embed, text, trees)
-    labels = [root_labels(text), *(trees.labels.unbind(1) if trees is not None else ())]
-    by_level = [cross_entropy(sides.project, out, label) for out, label in zip(found, labels, strict=True)]
+    both = zip(unroll(head, sides.embed, text, trees), labels_of(text, trees), strict=True)
+    by_level = [cross_entropies(sides.project, out, label)[0] for out, label in both]
     levels = {f"classification_{depth}": part.detach() for depth, part in enumerate(by_level, 1)}
     return {"loss": sum(by_level), **levels}
+
+
+LOSS_OF = {"eagle": eagle_loss, "hass": hass_loss, "talf": talf_loss}
 
 
 def feature_difference(out: Tensor, labels: Tensor) -> Tensor:
@@ -238,16 +220,11 @@ def feature_difference(out: Tensor, labels: Tensor) -> Tensor:
     return (out.float() - labels.detach().float()).abs().mean(-1).sum(-1).mean()
 
 
-def cross_entropy(project: Project, out: Tensor, labels: Tensor) -> Tensor:
+def cross_entropies(project: Project, out: Tensor, labels: Tensor, top: int = 0) -> tuple[Tensor, Tensor]:
     """-sum p log q over the vocabulary, p made of `labels` and q of `out`, both `[batch, roots, nodes, hidden_size]`.
 
-    Summed over the nodes of a root, mean over roots.
+    Summed over the nodes of a root, mean over roots; and the part that the target's `top` likeliest tokens make up.
     """
-    return cross_entropies(project, out, labels, 0)[0]
-
-
-def cross_entropies(project: Project, out: Tensor, labels: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """The cross-entropy, and the part of it that the target's `top` likeliest tokens make up."""
     rows = _SoftLabels.apply(out.flatten(0, -2), labels.detach().flatten(0, -2), project, top)
     whole, likeliest = rows.view(2, *out.shape[:-1]).sum(-1).mean((1, 2))
     return whole, likeliest

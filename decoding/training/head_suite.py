@@ -57,10 +57,13 @@ def main(arguments: list[str] | None = None) -> int:
     prepared = [] if "--prepared" in further else ["--prepared", str(out / "prepared")]
     common = [*further, *prepared]
 
+    def shape(steps: int, windows: int, learning_rate: float) -> list[str]:
+        return ["--steps", str(steps), "--windows", str(windows), "--learning-rate", str(learning_rate)]
+
     def run() -> int:
-        base = _shape(args.base_steps, args.base_windows, args.base_learning_rate)
+        base = shape(args.base_steps, args.base_windows, args.base_learning_rate)
         code = _train(out / BASE, [*MEMBERS["eagle"], *base, *common])
-        behind = _shape(args.steps, args.windows, args.learning_rate)
+        behind = shape(args.steps, args.windows, args.learning_rate)
         for name, words in MEMBERS.items() if code == FINISHED else ():
             begun = ("--start-from", str(out / BASE / HEADS.folder))
             code = max(code, _train(out / name, [*words, *begun, *behind, *common]))
@@ -69,10 +72,6 @@ def main(arguments: list[str] | None = None) -> int:
         return code
 
     return run_command(run)
-
-
-def _shape(steps: int, windows: int, learning_rate: float) -> list[str]:
-    return ["--steps", str(steps), "--windows", str(windows), "--learning-rate", str(learning_rate)]
 
 
 def _train(folder: Path, words: list[str]) -> int:
@@ -90,12 +89,7 @@ def _train(folder: Path, words: list[str]) -> int:
 
 
 def ship(trained: Path, shipped: Path) -> None:
-    """Copy a stored head, each file whole.
-
-    Raises:
-        TrainingError: there is none.
-        DiskError: the place cannot be written.
-    """
+    """Copy a stored head, each file whole; `TrainingError` where there is none."""
     if not (trained / HEADS.card).exists():
         raise TrainingError(f"{trained} holds no trained head: train it first.")
     for name in (HEADS.weights, HEADS.card):

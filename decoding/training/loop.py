@@ -35,12 +35,10 @@ MOST_TOLD = 80  # characters of a value in a sentence
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A moment of a training.
+    """A moment of a training: steps done and seconds spent in a phase, and the learner's `state`.
 
     Attributes:
         belongs_to: what it can go on with: pair, settings that shape the weights, data; compared as a whole.
-        phase: of the training. step: optimiser steps done in it. trained_s: seconds spent in it.
-        state: of the learner: weights, optimiser, and whatever else its next step depends on.
     """
 
     belongs_to: Mapping[str, Any]
@@ -51,11 +49,7 @@ class Checkpoint:
 
 
 def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> Checkpoint:
-    """Read a checkpoint; only tensors and plain values are read, nothing is run.
-
-    Raises:
-        TrainingError: there is none, it is damaged, or it does not belong to what is asked for, a pair and settings.
-    """
+    """Read a checkpoint, tensors and plain values alone; `TrainingError` where there is none of this training."""
     try:
         known = torch.load(file, map_location="cpu", weights_only=True)
         version = known.pop("version")

@@ -55,8 +55,7 @@ def hidden_states(
 ) -> Tensor:
     """What the output head multiplies, `[rows, window, width]` in `dtype`; the residual stream stays in float32.
 
-    Args:
-        tokens: `[rows, window]`, each row from position 0, or behind what the cache holds.
+    Each row of `tokens` `[rows, window]` begins at position 0, or behind what the cache holds.
     """
     body, heads = network.gpt_neox, network.config.num_attention_heads
     residual = body.embed_in(tokens).float()
@@ -155,23 +154,6 @@ class NetworkShape:
     layers: int
     heads: int
 
-    def config(self, vocabulary: int) -> GPTNeoXConfig:
-        """As transformers takes it."""
-        return GPTNeoXConfig(
-            vocab_size=vocabulary,
-            hidden_size=self.hidden_size,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            intermediate_size=4 * self.hidden_size,
-            max_position_embeddings=CONTEXT,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
-            tie_word_embeddings=True,
-            attention_bias=False,
-            hidden_dropout=0.0,
-            bos_token_id=END_ID,
-            eos_token_id=END_ID,
-        )
-
 
 TARGET = NetworkShape(hidden_size=320, layers=8, heads=4)
 DRAFT = NetworkShape(hidden_size=128, layers=1, heads=2)
@@ -179,18 +161,29 @@ DRAFT = NetworkShape(hidden_size=128, layers=1, heads=2)
 
 def new_network(shape: NetworkShape, vocabulary: int, seed: int) -> GPTNeoXForCausalLM:
     """A network with random weights."""
+    config = GPTNeoXConfig(
+        vocab_size=vocabulary,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.hidden_size,
+        max_position_embeddings=CONTEXT,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+        tie_word_embeddings=True,
+        attention_bias=False,
+        hidden_dropout=0.0,
+        bos_token_id=END_ID,
+        eos_token_id=END_ID,
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return GPTNeoXForCausalLM._from_config(shape.config(vocabulary), attn_implementation="sdpa").float()
+        return GPTNeoXForCausalLM._from_config(config, attn_implementation="sdpa").float()
 
 
 def begin_from(network: GPTNeoXForCausalLM, folder: Path, tokenizer: Any) -> int:
     """Take the weights of a stored network of the same shape; returns how many tokens are spelled alike in both.
 
     A token that the stored tokenizer does not have begins as the mean of the tokens that it spells it with.
-
-    Raises:
-        TrainingError: there is no such network, it is damaged, or its shape is another.
     """
     try:
         weights = load_file(folder / "model.safetensors")
@@ -218,11 +211,7 @@ def begin_from(network: GPTNeoXForCausalLM, folder: Path, tokenizer: Any) -> int
 
 
 def save_network(network: GPTNeoXForCausalLM, tokenizer_folder: Path, folder: Path) -> None:
-    """Write a network in 16 bits with its tokenizer, as `PairSettings` and transformers load it.
-
-    Raises:
-        DiskError: the disk is full, or the place cannot be written.
-    """
+    """Write a network in 16 bits with its tokenizer, as `PairSettings` and transformers load it."""
     weights = network.state_dict()
     shared = weights[EMBEDDING].data_ptr()  # the output head is the embedding, which is stored once
     kept = {name: each for name, each in weights.items() if name == EMBEDDING or each.data_ptr() != shared}
@@ -241,11 +230,7 @@ def save_network(network: GPTNeoXForCausalLM, tokenizer_folder: Path, folder: Pa
 
 
 def load_network(folder: Path) -> GPTNeoXForCausalLM:
-    """A stored network in float32.
-
-    Raises:
-        TrainingError: it is missing or damaged.
-    """
+    """A stored network in float32; `TrainingError` where it is missing or damaged."""
     try:
         return GPTNeoXForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, SafetensorError, ValueError) as error:

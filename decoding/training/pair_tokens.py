@@ -52,11 +52,7 @@ def train_tokenizer(corpus: Texts, size: int = VOCABULARY) -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write `tokenizer.json` and `tokenizer_config.json` into a folder.
-
-    Raises:
-        DiskError: the disk is full, or the place cannot be written.
-    """
+    """Write `tokenizer.json` and `tokenizer_config.json` into a folder."""
     config = {
         "backend": "tokenizers",
         "bos_token": END_OF_TEXT,
@@ -125,13 +121,10 @@ class TokenArrays:
 def prepare(
     folder: Path, read: Callable[[], Texts], vocabulary: int = VOCABULARY, report: Callable[[str], None] = print
 ) -> TokenArrays:
-    """The arrays in a folder, made from a corpus where they are not there yet; kinds that are there are kept.
-
-    Args:
-        read: gives the corpus; is called only where something is missing.
+    """The arrays in a folder, made from the corpus that `read` gives where they are not there yet.
 
     Raises:
-        TrainingError: the arrays there are of another corpus, damaged, or cannot be written; or the corpus is no good.
+        TrainingError: the arrays there are of another corpus, or damaged.
     """
     if not (folder / SUMMARY).exists():
         report("reading the corpus")

@@ -118,9 +118,7 @@ class PairTraining:
 
         Raises:
             StoppedError: somebody asked to stop.
-            TrainingError: the checkpoint is of another training, or a loss is no number; or the phase that is to be
-                done again was never reached.
-            DiskError: the disk is full.
+            TrainingError: the checkpoint is of another training, a loss is no number, or `again` was never reached.
         """
         if again:
             kept = self.folder.path / AGAIN[again]

@@ -52,25 +52,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--data", type=Path, metavar="DIR", help="where labelled roots are kept")
     made.add_argument("--khisti-trees", type=int, default=1, metavar="N", help="trees of a root labelled for Khisti")
     made.add_argument("--khisti-every", type=int, default=3, metavar="N", help="one root in so many is, too")
-    made.add_argument(
-        "--samplings",
-        type=samplings_from,
-        default=SAMPLINGS,
-        metavar="LIST",
-        help="temperature or temperature:top-p, with commas between (default: the paper's and greedy)",
-    )
+    help_of_samplings = "temperature or temperature:top-p, with commas between (default: the paper's and greedy)"
+    made.add_argument("--samplings", type=_samplings, default=SAMPLINGS, metavar="LIST", help=help_of_samplings)
     made.add_argument("--draft-temperature", type=float, default=1.0, help="of the law that trees are drawn from")
     made.add_argument("--only-data", type=_share, metavar="I/N", help="label texts as process I of N, train nothing")
     add_pair_arguments(made)
     return made
 
 
-def samplings_from(text: str) -> tuple[Sampling, ...]:
-    """Samplings as the command takes them: `0,0.6,1:0.9`.
-
-    Raises:
-        argparse.ArgumentTypeError: the text is no such list.
-    """
+def _samplings(text: str) -> tuple[Sampling, ...]:
+    """Samplings as the command takes them: `0,0.6,1:0.9`."""
     try:
         parts = [[float(number) for number in entry.split(":")] for entry in text.split(",")]
         if not all(len(part) in (1, 2) for part in parts):
@@ -95,23 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Label roots, train and store a selector; every error is one sentence on stderr."""
     words = sys.argv[1:] if arguments is None else arguments
     args = parser().parse_args(words)
-    if args.only_data is not None:
-        return run_command(lambda: _only_data(args))
-    if args.verifier != "all":
-        return run_command(lambda: _one(args, words))
-    return run_command(lambda: _all(args, words))
-
-
-def _all(args: argparse.Namespace, words: list[str]) -> int:
-    """One after another, each in a folder of its own; resumed, those that have not begun begin."""
-    for name in VERIFIER_NAMES:
-        out = None if args.out is None else args.out / name
-        begun = out is None or (out / SETTINGS).exists()
-        changes = {"verifier": name, "out": out, "resume": args.resume and begun}
-        code = _one(argparse.Namespace(**{**vars(args), **changes}), _with_verifier(words, name))
-        if code != FINISHED:
-            return code
-    return FINISHED
+    return run_command(lambda: _run(args, words))
 
 
 def _with_verifier(words: list[str], name: str) -> list[str]:
@@ -120,15 +95,23 @@ def _with_verifier(words: list[str], name: str) -> list[str]:
     return [f"--verifier={name}" if word == "--verifier=all" else word for word in changed]
 
 
-def _one(args: argparse.Namespace, words: list[str]) -> int:
-    training = training_of(args.out, args.resume, f"selector-{args.verifier}")
-    return conduct(training, lambda: _prepared(args, words, training))
-
-
-def _only_data(args: argparse.Namespace) -> int:
-    pair, data, texts = _data(args)
-    make_roots(data, pair, texts, telling(None, MAKING, pair.target.device), args.only_data)
-    print(f"{data.folder}: labelled roots")
+def _run(args: argparse.Namespace, words: list[str]) -> int:
+    """Label alone, or train one, or all one after another in folders of their own, those that have not begun anew."""
+    if args.only_data is not None:
+        pair, data, texts = _data(args)
+        make_roots(data, pair, texts, telling(None, MAKING, pair.target.device), args.only_data)
+        print(f"{data.folder}: labelled roots")
+        return FINISHED
+    if args.verifier != "all":
+        training = training_of(args.out, args.resume, f"selector-{args.verifier}")
+        return conduct(training, lambda: _prepared(args, words, training))
+    for name in VERIFIER_NAMES:
+        out = None if args.out is None else args.out / name
+        begun = out is None or (out / SETTINGS).exists()
+        changes = {"verifier": name, "out": out, "resume": args.resume and begun}
+        code = _run(argparse.Namespace(**{**vars(args), **changes}), _with_verifier(words, name))
+        if code != FINISHED:
+            return code
     return FINISHED
 
 
@@ -143,7 +126,15 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
         shown = {**vars(args), "samplings": samplings}
         training.begin(noted("selector", f"Selector for {args.verifier}", words, shown, pair))
     make_roots(data, pair, texts, telling(training, MAKING, pair.target.device))
-    latency = _latency(args, training, pair)
+    kept = None
+    if args.resume and training.checkpoint.exists():
+        kept = load_checkpoint(training.checkpoint).belongs_to.get("latency")
+    # A training that goes on keeps the costs that it began with, which its labels rest on.
+    latency = (
+        latency_model(pair, unrecorded, args.measure_again)
+        if kept is None
+        else LatencyModel.from_json(json.loads(kept))
+    )
     trained, held_out = (
         examples(data.read(part), args.verifier, data.plan.samplings, latency, args.time)
         for part in ("trained", "held_out")
@@ -185,15 +176,6 @@ def _data(args: argparse.Namespace) -> tuple[Pair, RootData, Texts]:
     texts = read_corpus(args.corpus) if args.corpus is not None else sample_texts()
     pair = pair_of(args)
     return pair, open_data(args.data, pair, plan, texts.identity), texts
-
-
-def _latency(args: argparse.Namespace, training: Training, pair: Pair) -> LatencyModel:
-    """What forwards cost; a training that goes on keeps the costs that it began with, which its labels rest on."""
-    if args.resume and training.checkpoint.exists():
-        kept = load_checkpoint(training.checkpoint).belongs_to.get("latency")
-        if kept is not None:
-            return LatencyModel.from_json(json.loads(kept))
-    return latency_model(pair, unrecorded, args.measure_again)
 
 
 if __name__ == "__main__":

@@ -90,8 +90,7 @@ class SuperTrees:
         for k, lists in known.items():
             if lists:
                 keys = np.array(list(lists))
-                source, place = np.array(places[k]).T
-                found.append((keys[:, 0], keys[:, 1:], source, place))
+                found.append((keys[:, 0], keys[:, 1:], *np.array(places[k]).T))
         return found
 
     @cached_property
@@ -101,8 +100,7 @@ class SuperTrees:
         Bool `[trees, 9, 4, 4, 8]`: point, K, path, depth from 1.
         """
         own = self.first[..., 1:] == np.arange(MOST_PATHS)[:, None]
-        there = np.tri(MOST_PATHS, dtype=bool)[:, :, None]
-        return own[:, :, None] & there
+        return own[:, :, None] & np.tri(MOST_PATHS, dtype=bool)[:, :, None]
 
 
 def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, draws: Draws) -> SuperTrees:
@@ -123,15 +121,9 @@ def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, dra
         if grows:
             trunk[:, depth + 1], made = made[:trees], made[trees:]
         paths[:, points, :, depth - points + 1] = made.reshape(ends.shape)
-    return _super_trees(growing, trunk, paths)
-
-
-def _super_trees(growing: Growing, trunk: np.ndarray, paths: np.ndarray) -> SuperTrees:
-    tree = growing.tree
-    nodes = np.concatenate([ids for ids, _ in growing.rows])
+    tree, nodes = growing.tree, np.concatenate([ids for ids, _ in growing.rows])
     row_of = np.full(tree.size, -1)
     row_of[nodes] = np.arange(len(nodes))
-    first = (paths[:, :, :, None] == paths[:, :, None]).argmax(3)  # [trees, points, path, depth]
     return SuperTrees(
         tree=tree,
         nodes=nodes,
@@ -140,7 +132,7 @@ def _super_trees(growing: Growing, trunk: np.ndarray, paths: np.ndarray) -> Supe
         trunk_tokens=tree.tokens[trunk[:, 1:]],
         rows=row_of[paths[..., :-1]],
         tokens=tree.tokens[paths[..., 1:]],
-        first=first,
+        first=(paths[:, :, :, None] == paths[:, :, None]).argmax(3),
     )
 
 
@@ -154,26 +146,26 @@ def _nss(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _naive_tree(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
-    passes = _ratio(target.gather(1, tokens[:, :1]), draft.gather(1, tokens[:, :1]))
-    picked = target.new_zeros(tokens.shape)
+    first = tokens[:, :1]
+    passes, picked = _ratio(target.gather(1, first), draft.gather(1, first)), target.new_zeros(tokens.shape)
     picked[:, :1] = passes
     return _together(picked, tokens, _positive_part(target - draft, target), 1 - passes[:, 0])
 
 
 def _spectr(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
     count = tokens.shape[1]
-    factor = division_factors(target, draft, count)[:, None]
+    factor = _division_factors(target, draft, count)
     overlap = (target / factor).minimum(draft)
     beta = overlap.sum(1, keepdim=True)
     gamma = torch.where(beta > 0, (1 - (1 - beta) ** count) / beta, factor)
     passes = _ratio(target.gather(1, tokens), factor * draft.gather(1, tokens))
     untested = (1 - passes).cumprod(1)
-    before = torch.cat([torch.ones_like(passes[:, :1]), untested[:, :-1]], 1)
+    before = torch.cat([torch.ones_like(beta), untested[:, :-1]], 1)
     return _together(before * passes, tokens, _positive_part(target - gamma * overlap, target), untested[:, -1])
 
 
-def division_factors(target: Tensor, draft: Tensor, draws: int) -> Tensor:
-    """rho* of many nodes, `[num_nodes]`: the upper ends of the bisections, as `spectr.division_factor` gives them.
+def _division_factors(target: Tensor, draft: Tensor, draws: int) -> Tensor:
+    """rho* of many nodes, `[num_nodes, 1]`: the upper ends of the bisections, as `spectr.division_factor` gives them.
 
     beta(rho) = sum min(target / rho, draft) is read from sums over the tokens in the order of target / draft.
     """
@@ -189,7 +181,7 @@ def division_factors(target: Tensor, draft: Tensor, draws: int) -> Tensor:
         beta = below.gather(1, place) / middle + above.gather(1, place)
         rises = 1 - (1 - beta) ** draws > middle * beta
         low, high = torch.where(rises, middle, low), torch.where(rises, high, middle)
-    return high[:, 0]
+    return high
 
 
 def _specinfer(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
@@ -216,11 +208,9 @@ def _specinfer(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
 def _khisti(target: Tensor, draft: Tensor, tokens: Tensor) -> Tensor:
     """Node by node: each round of a tournament is a linear programme of its own."""
     verifier: TopDownVerifier = VERIFIERS["khisti"]()
-    rows = []
-    for p, q, entries in zip(target, draft, tokens.tolist(), strict=True):
-        chances = verifier.solve(p, q, entries).branching()
-        rows.append([chances[token] for token in entries])
-    return target.new_tensor(rows)
+    nodes = zip(target, draft, tokens.tolist(), strict=True)
+    chances = [(verifier.solve(p, q, entries).branching(), entries) for p, q, entries in nodes]
+    return target.new_tensor([[chance[token] for token in entries] for chance, entries in chances])
 
 
 def _ratio(target: Tensor, draft: Tensor) -> Tensor:
@@ -242,16 +232,9 @@ def _together(picked: Tensor, tokens: Tensor, residual: Tensor, left: Tensor) ->
 
 
 BRANCHINGS: dict[str, Branching] = {
-    "nss": _nss,
-    "naive_tree": _naive_tree,
-    "spectr": _spectr,
-    "specinfer": _specinfer,
-    "khisti": _khisti,
-}
-
-
-# One selector is trained for each.
-VERIFIER_NAMES: tuple[str, ...] = ("nss", "naive_tree", "spectr", "specinfer", "khisti", "traversal")
+    "nss": _nss, "naive_tree": _naive_tree, "spectr": _spectr, "specinfer": _specinfer, "khisti": _khisti,
+}  # fmt: skip
+VERIFIER_NAMES: tuple[str, ...] = (*BRANCHINGS, "traversal")  # one selector is trained for each
 
 
 @dataclass(frozen=True)
@@ -269,7 +252,7 @@ class RootLaws:
 
     def expected(self, verifier: str) -> np.ndarray:
         """Mean over the super-trees of E[tau + 1 | tree] of each action, `[paths, trunk, branch]` as `ACTIONS`."""
-        tokens = traversal_tokens(self) if verifier == "traversal" else self._top_down_tokens(verifier)
+        tokens = _traversal_tokens(self) if verifier == "traversal" else self._top_down_tokens(verifier)
         return tokens.mean(0)
 
     def at(self, laws: Tensor, rows: np.ndarray, tokens: np.ndarray) -> Tensor:
@@ -278,13 +261,11 @@ class RootLaws:
 
     def _top_down_tokens(self, verifier: str) -> np.ndarray:
         """Eq. 3 for every action of every super-tree, `[trees, paths, trunk, branch]`."""
-        trees = self.trees
-        trunk, paths = (
-            # Of a node with one entry; every solver but NSS does the same there.
-            (target if verifier == "nss" else _ratio(target, self.at(self.draft, *place))).numpy()
-            for place in ((trees.trunk[:, :-1], trees.trunk_tokens), (trees.rows, trees.tokens))
-            for target in (self.at(self.target, *place),)
-        )
+        trees, alone = self.trees, []
+        for place in ((trees.trunk[:, :-1], trees.trunk_tokens), (trees.rows, trees.tokens)):
+            target = self.at(self.target, *place)  # of a node with one entry; every solver but NSS does the same there
+            alone.append((target if verifier == "nss" else _ratio(target, self.at(self.draft, *place))).numpy())
+        trunk, paths = alone
         # [trees, points, K, path, depth]: the chance of a path's token at a node depends on the first K paths.
         chances = np.repeat(paths[:, :, None], MOST_PATHS, 2)
         for rows, tokens, source, place in trees.lists:
@@ -304,11 +285,20 @@ def index(like: Tensor, numbers: np.ndarray) -> Tensor:
     return torch.from_numpy(numbers).to(like.device)
 
 
-def traversal_tokens(laws: RootLaws) -> np.ndarray:
+def _traversal_tokens(laws: RootLaws) -> np.ndarray:
     """E[tau + 1 | tree] of every action of every super-tree, `[trees, paths, trunk, branch]`."""
-    trunk, kept_on_trunk = _trunk_weights(laws)
-    weights = _path_weights(laws, trunk)
-    value, left = _below_points(laws.trees.first, weights)
+    trees = laws.trees
+    rows, tokens = trees.trunk[:, :-1], trees.trunk_tokens
+    # Weight of each point of the trunk when first reached, and how likely it is kept after its child's rejection.
+    target, draft = (laws.at(side, rows, tokens) for side in (laws.target, laws.draft))
+    weights = target.new_ones(len(rows), POINTS)
+    for point in range(MOST_LENGTH):
+        weights[:, point + 1] = _ratio(weights[:, point] * target[:, point], draft[:, point])
+    trunk = weights.numpy()
+    target, draft = (side[index(side, rows.ravel())] for side in (laws.target, laws.draft))
+    kept_on_trunk = _reject(index(target, trunk[:, :-1].ravel()), target, draft)[0].cpu().numpy().reshape(rows.shape)
+    kept_on_trunk[:, 0] = 1.0
+    value, left = _below_points(trees.first, _path_weights(laws, trunk))
     # Behind the branching point the trunk's own nodes are tested, upwards to the root, which is kept for certain.
     behind = np.zeros((len(trunk), POINTS))
     for point in range(1, POINTS):
@@ -316,21 +306,6 @@ def traversal_tokens(laws: RootLaws) -> np.ndarray:
         behind[:, point] = kept * point + (1 - kept) * behind[:, point - 1]
     tokens = value + left * behind[:, :, None, None]
     return tokens.swapaxes(1, 2)
-
-
-def _trunk_weights(laws: RootLaws) -> tuple[np.ndarray, np.ndarray]:
-    """Weight of each point of the trunk when first reached, and how likely it is kept after its child's rejection."""
-    trees = laws.trees
-    rows, tokens = trees.trunk[:, :-1], trees.trunk_tokens
-    target, draft = (laws.at(side, rows, tokens).numpy() for side in (laws.target, laws.draft))
-    weights = np.ones((len(rows), POINTS))
-    for point in range(MOST_LENGTH):
-        weights[:, point + 1] = _child_weight(weights[:, point], target[:, point], draft[:, point])
-    target, draft = (side[index(side, rows.ravel())] for side in (laws.target, laws.draft))
-    kept, _ = _reject(index(target, weights[:, :-1].ravel()), target, draft)
-    kept = kept.cpu().numpy().reshape(rows.shape)
-    kept[:, 0] = 1.0
-    return weights, kept
 
 
 def _path_weights(laws: RootLaws, trunk: np.ndarray) -> np.ndarray:
@@ -348,7 +323,10 @@ def _path_weights(laws: RootLaws, trunk: np.ndarray) -> np.ndarray:
         target, draft = laws.target[rows], laws.draft[rows]
         weight = index(target, found[(*nodes.T, depth, 0)])
         for rejections in range(MOST_PATHS):
-            entry = _entry(first, nodes, rejections)  # the path that comes next below each node, -1 where none does
+            # The path that comes next below each node, -1 where none does.
+            through = first[nodes[:, 0], nodes[:, 1]] == nodes[:, 2, None]  # [nodes, path]
+            is_it = through & (through.cumsum(1) == rejections + 1)
+            entry = np.where(is_it.any(1), is_it.argmax(1), -1)
             going_on = entry >= 0
             if not going_on.all():
                 if not going_on.any():
@@ -359,18 +337,11 @@ def _path_weights(laws: RootLaws, trunk: np.ndarray) -> np.ndarray:
             place = (nodes[:, 0], nodes[:, 1], entry)
             fresh = below[place] == entry  # an entry that came before finds its subtree tested
             tokens = index(target, trees.tokens[(*place, depth)])[:, None]
-            child = _child_weight(weight, target.gather(1, tokens)[:, 0], draft.gather(1, tokens)[:, 0])
+            child = _ratio(weight * target.gather(1, tokens)[:, 0], draft.gather(1, tokens)[:, 0])
             found[(*(part[fresh] for part in place), depth + 1, 0)] = child.cpu().numpy()[fresh]
             weight, target = _reject(weight, target, draft)
             found[(*nodes.T, depth, rejections + 1)] = weight.cpu().numpy()
     return found
-
-
-def _entry(first: np.ndarray, nodes: np.ndarray, place: int) -> np.ndarray:
-    """The path that is the entry at some place of each node's list, -1 behind its end."""
-    through = first[nodes[:, 0], nodes[:, 1]] == nodes[:, 2, None]  # [nodes, path]
-    is_it = through & (through.cumsum(1) == place + 1)
-    return np.where(is_it.any(1), is_it.argmax(1), -1)
 
 
 def _below_points(first: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -399,14 +370,6 @@ def _below_points(first: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, n
             level.append((value + left * kept * (points + depth + 1), left * (1 - kept)))
         deeper = level
     return deeper[0]
-
-
-def _child_weight(weight, target, draft):
-    """min(1, weight * target / draft), 0 where the draft gives nothing."""
-    if isinstance(weight, Tensor):
-        return torch.where(draft > 0, weight * target / draft, 0.0).clamp(max=1.0)
-    ratio = np.divide(weight * target, draft, out=np.zeros_like(target), where=draft > 0)
-    return np.minimum(ratio, 1.0)
 
 
 def _reject(weight: Tensor, target: Tensor, draft: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,26 +12,32 @@ from torch import Tensor
 
 from decoding.common.errors import TrainingError, require
 from decoding.common.prompts import load_prompts
+from decoding.common.trained_store import rounded
 from decoding.costs.calibration import Chooser
 from decoding.drafters import DelayedDrafter
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, pair_identity
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, LatencyModel, Way, same_chain
-from decoding.selector.features import Features
-from decoding.selector.network import Scaler, SelectorConfig, SelectorNetwork
+from decoding.selector.network import Features, Scaler, SelectorConfig, SelectorNetwork
 from decoding.selector.store import Static
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.records import RunTrace
 from decoding.training.loop import Learner
 from decoding.training.selector_roots import Roots
 
+TOKENS, LONGEST = 16, 96
+TRAINED_NOW = "the selector in training"
+WARM_UP = 20  # steps
+CLIP = 1.0  # largest norm of a gradient
+SHARPNESS = 10.0  # logits of the policy that training begins with, per unit of the logarithm of an action's rate
+LEAST = 0.02  # of the learning rate, at the end
+
 
 def policy_rate(logits: Tensor, expected: Tensor, seconds: Tensor) -> Tensor:
     """Tokens per second of a policy at each root (Eq. 4): expected tokens over expected time, `[num_roots]`.
 
-    Args:
-        logits, expected, seconds: by action, `[num_roots, len(ACTIONS)]` each.
+    All are by action, `[num_roots, len(ACTIONS)]`.
     """
     policy = logits.softmax(-1)
     return (policy * expected).sum(-1) / (policy * seconds).sum(-1)
@@ -53,11 +59,7 @@ def objective(rate: Tensor, base_rate: Tensor, penalty: float, worst: float) -> 
 
 
 def shared_labels(expected: np.ndarray) -> np.ndarray:
-    """Labels in which actions that draft trees of the same law have the mean of their labels.
-
-    Args:
-        expected: `[..., len(ACTIONS)]`.
-    """
+    """Labels `[..., len(ACTIONS)]` in which actions that draft trees of the same law have the mean of theirs."""
     first = same_chain()
     counts = np.bincount(first, minlength=len(ACTIONS))
     which = np.zeros((len(ACTIONS), len(ACTIONS)))
@@ -68,8 +70,7 @@ def shared_labels(expected: np.ndarray) -> np.ndarray:
 def best_static(expected: np.ndarray, seconds: np.ndarray, sampling: Sampling) -> Static:
     """The actions that are best where every root takes the same: in tokens per second, and in tokens per pass.
 
-    Args:
-        expected, seconds: at the roots of one sampling, `[num_roots, len(ACTIONS)]`.
+    Tokens and time are at the roots of one sampling, `[num_roots, len(ACTIONS)]`.
     """
     tokens, taken = expected.mean(0), seconds.mean(0)
     found = []
@@ -78,17 +79,6 @@ def best_static(expected: np.ndarray, seconds: np.ndarray, sampling: Sampling) -
         # Of actions that are as good the one that takes the least time.
         found.append(ACTIONS[max(places, key=lambda place: (round(float(tokens[place]), 9), -taken[place]))])
     return Static(sampling.temperature, sampling.top_p, sampling.draft_temperature, *found)
-
-
-def total_rate(expected: Tensor, seconds: Tensor, chosen: Tensor) -> float:
-    """Tokens per second over all roots where each takes the action chosen there, `chosen [num_roots]`."""
-    place = chosen[:, None]
-    return float(expected.gather(1, place).sum() / seconds.gather(1, place).sum())
-
-
-def mean_tokens(expected: Tensor, chosen: Tensor) -> float:
-    """Expected tokens per pass over all roots."""
-    return float(expected.gather(1, torch.as_tensor(chosen)[:, None]).mean())
 
 
 @dataclass(frozen=True)
@@ -115,11 +105,7 @@ class Examples:
 def examples(
     roots: Roots, verifier: str, samplings: Sequence[Sampling], latency: LatencyModel, way: Way
 ) -> Examples:  # fmt: skip
-    """The examples of some roots for one verifier.
-
-    Raises:
-        TrainingError: no root is labelled for it outside of text that repeats itself.
-    """
+    """The examples of some roots for one verifier; `TrainingError` where none is labelled outside of a loop."""
     roots = roots.labelled(verifier)
     if not len(roots):
         raise TrainingError(
@@ -146,10 +132,6 @@ def examples(
     )
 
 
-TOKENS, LONGEST = 16, 96
-TRAINED_NOW = "the selector in training"
-
-
 def drafting(
     pair: Pair, verifier: str, latency: LatencyModel, draft_temperature: float
 ) -> "Callable[[SelectorLearner, Mapping[str, Tensor]], RunTrace]":
@@ -160,9 +142,7 @@ def drafting(
     identity = pair_identity(pair)
 
     def drafted(learner: "SelectorLearner", weights: Mapping[str, Tensor]) -> RunTrace:
-        network = SelectorNetwork(learner.network.config)
-        network.load_state_dict(dict(weights))
-        chooser = Chooser(network.eval(), learner.scaler, latency, identity, verifier)
+        chooser = Chooser(learner.with_weights(weights), learner.scaler, latency, identity, verifier)
         method = METHODS["delayed"].with_settings(verifier=verifier)
         method = replace(method, drafter=DelayedDrafter(selector=TRAINED_NOW, chooser=chooser))
         limits = Limits(min(TOKENS, pair.context - len(prompt)), ignore_end_of_text=True, record="full")
@@ -172,12 +152,6 @@ def drafting(
         return session.trace()
 
     return drafted
-
-
-WARM_UP = 20  # steps
-CLIP = 1.0  # largest norm of a gradient
-SHARPNESS = 10.0  # logits of the policy that training begins with, per unit of the logarithm of an action's rate
-LEAST = 0.02  # of the learning rate, at the end
 
 
 @dataclass(frozen=True)
@@ -220,7 +194,6 @@ class SelectorLearner(Learner):
     """A selector under training.
 
     Args:
-        trained, held_out: examples to learn from and to measure on.
         samplings: that the examples are numbered by.
         drafted: drafts the held-out prompt with some weights, for `tree`; None: nothing is drafted.
     """
@@ -237,11 +210,10 @@ class SelectorLearner(Learner):
         self._trained, self._held_out, self._drafted = trained, held_out, drafted
         self.scaler = Scaler.of(trained.features.scalars)
         sizes = trained.features.target.shape[1], trained.features.draft_root.shape[1]
+        config = SelectorConfig(*sizes, dropout=settings.dropout, state_dropout=settings.state_dropout)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
-            self.network = SelectorNetwork(
-                SelectorConfig(*sizes, dropout=settings.dropout, state_dropout=settings.state_dropout)
-            )
+            self.network = SelectorNetwork(config)
         # The policy begins where every root is alike; found from a uniform one, that alone takes most of the steps.
         rates = trained.expected.mean(0) / trained.seconds.mean(0)
         with torch.no_grad():
@@ -255,20 +227,19 @@ class SelectorLearner(Learner):
     @cached_property
     def statics(self) -> tuple[Static, ...]:
         """The best static actions of each sampling, on the roots trained on."""
-        found = []
+        found, trained = [], self._trained
         for number, sampling in enumerate(self.samplings):
-            mine = self._trained.sampling == number
-            expected, seconds = (
-                each[mine].double().numpy() for each in (self._trained.expected, self._trained.static_s)
-            )
-            found.append(best_static(expected, seconds, sampling))
+            mine = trained.sampling == number
+            both = (each[mine].double().numpy() for each in (trained.expected, trained.static_s))
+            found.append(best_static(*both, sampling))
         return tuple(found)
 
     def step(self, number: int, share: float) -> Mapping[str, float]:
-        """See `Learner`: a batch, its loss (Eq. 12), and a step of AdamW."""
+        """A batch, its loss (Eq. 12), and a step of AdamW."""
         settings = self.settings
+        cosine = LEAST + (1 - LEAST) * (1 + math.cos(math.pi * share)) / 2
         for group in self.optimiser.param_groups:
-            group["lr"] = settings.learning_rate * min(1.0, (number + 1) / WARM_UP) * _cosine(share)
+            group["lr"] = settings.learning_rate * min(1.0, (number + 1) / WARM_UP) * cosine
         draws = np.random.default_rng([settings.seed, number])
         rows = torch.from_numpy(draws.integers(len(self._trained), size=settings.batch))
         with torch.random.fork_rng(devices=[]):
@@ -290,8 +261,8 @@ class SelectorLearner(Learner):
         figures = self.figures(self._held_out, self._weights())
         return {f"held_out_{name}": value for name, value in figures.items()}
 
-    def tree(self) -> "RunTrace | None":
-        """See `Learner`."""
+    def tree(self) -> RunTrace | None:
+        """The held-out prompt drafted with the weights as they are."""
         return None if self._drafted is None else self._drafted(self, self._weights())
 
     def state(self) -> Mapping[str, Any]:
@@ -305,9 +276,7 @@ class SelectorLearner(Learner):
 
     def finished_network(self) -> SelectorNetwork:
         """The network with the weights that did best on held-out roots, as it is read back after it was stored."""
-        network = SelectorNetwork(self.network.config)
-        network.load_state_dict(self._finished_weights())
-        return network.eval().requires_grad_(False)
+        return self.with_weights(self._finished_weights()).requires_grad_(False)
 
     def finished_figures(self) -> dict[str, float]:
         """Held-out figures of these weights, which were chosen by them; and how many roots there were."""
@@ -316,25 +285,29 @@ class SelectorLearner(Learner):
         found = self.figures(self._held_out, self._finished_weights())
         return roots | {f"held_out_{name}": value for name, value in found.items()}
 
-    def _finished_weights(self) -> dict[str, Tensor]:
-        from decoding.common.trained_store import rounded
+    def with_weights(self, weights: Mapping[str, Tensor]) -> SelectorNetwork:
+        """A network with some weights, ready to be asked."""
+        network = SelectorNetwork(self.network.config)
+        network.load_state_dict(dict(weights))
+        return network.eval()
 
+    def _finished_weights(self) -> dict[str, Tensor]:
         self._look()
         return rounded(self._best_weights)
 
     @torch.no_grad()
     def figures(self, on: Examples, weights: Mapping[str, Tensor]) -> dict[str, float]:
         """Tokens per pass and modelled rate of some weights and of the best static actions, means over samplings."""
-        network = SelectorNetwork(self.network.config)
-        network.load_state_dict(dict(weights))
-        chosen = network.eval()(self.scaler.scaled(on.features)).argmax(-1)
+        chosen = self.with_weights(weights)(self.scaler.scaled(on.features)).argmax(-1)
         rows: list[tuple[float, ...]] = []
         for number, static in enumerate(self.statics):
             mine = on.sampling == number
-            expected, fixed = on.expected[mine], torch.full((int(mine.sum()),), ACTIONS.index(static.action))
-            rates = total_rate(expected, on.seconds[mine], chosen[mine]), total_rate(expected, on.static_s[mine], fixed)
-            tokens = mean_tokens(expected, chosen[mine]), mean_tokens(expected, fixed)
-            rows.append((*tokens, rates[0] / rates[1]))
+            fixed = torch.full((int(mine.sum()), 1), ACTIONS.index(static.action))
+            ways = ((chosen[mine][:, None], on.seconds), (fixed, on.static_s))
+            tokens = [on.expected[mine].gather(1, place) for place, _ in ways]
+            rates = [float(each.sum() / seconds[mine].gather(1, place).sum())
+                     for each, (place, seconds) in zip(tokens, ways, strict=True)]  # fmt: skip
+            rows.append((*(float(each.mean()) for each in tokens), rates[0] / rates[1]))
         means = np.array(rows).mean(0).tolist()
         names = ("tokens_per_pass", "tokens_per_pass_static", "rate_over_static")
         return dict(zip(names, means, strict=True))
@@ -357,7 +330,3 @@ class SelectorLearner(Learner):
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: weight.detach().clone() for name, weight in self.network.state_dict().items()}
-
-
-def _cosine(share: float) -> float:
-    return LEAST + (1 - LEAST) * (1 + math.cos(math.pi * share)) / 2

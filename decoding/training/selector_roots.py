@@ -27,19 +27,22 @@ from decoding.models.pair import Pair, match_vocabulary, pair_identity, tree_for
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 from decoding.selector.actions import ACTIONS
-from decoding.selector.features import divergences
+from decoding.selector.network import divergences
 from decoding.session.cached_models import ModelSource
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import LoopDetector
 from decoding.training.selector_labels import DEEPEST, ROWS, VERIFIER_NAMES, RootLaws, SuperTrees, draw_super_trees
 from decoding.training.shards import Report, Shards, make_missing
-from decoding.training.text import Texts, WindowPlan, windows_of
+from decoding.training.text import Texts, WindowPlan, run_text, windows_of
 
 VERSION = 1
 
 Part = Literal["trained", "held_out"]
 PARTS: tuple[Part, ...] = ("held_out", "trained")
 
+NUMBERS = ("text", "length", "in_loop", "target", "draft_previous", "draft_root", "divergences")
+SHORTEST, LONGEST = 16, 192  # tokens of the beginning of a text
+MOST_ROW_BYTES = 2**28  # both laws of all nodes: super-trees that take more are looked at one by one
 # The samplings of the paper, and greedy decoding; only the target's law is changed by them.
 SAMPLINGS: tuple[Sampling, ...] = (
     *(Sampling(temperature) for temperature in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)),
@@ -95,7 +98,7 @@ class Roots:
         length: tokens of its context, `[roots]`. in_loop: whether the text had begun to repeat itself there.
         target: feature of the target at the previous token, `[roots, target_size]`.
         draft_previous, draft_root: of the draft at the previous token and at the root, `[roots, draft_size]`.
-        divergences: what `features.divergences` gives, `[roots, samplings, 6]`.
+        divergences: what `divergences` gives, `[roots, samplings, 6]`.
         expected: exact expected tokens by verifier, `[roots, samplings, len(ACTIONS)]`; nan where not labelled.
     """
 
@@ -114,16 +117,13 @@ class Roots:
     def labelled(self, verifier: str) -> "Roots":
         """The roots that are labelled for a verifier, outside of text that repeats itself."""
         there = ~self.in_loop & ~np.isnan(self.expected[verifier]).any((1, 2))
-        own = {name: getattr(self, name)[there] for name in NUMBERS}
-        return Roots(**own, expected={name: tokens[there] for name, tokens in self.expected.items()})
+        expected = {name: tokens[there] for name, tokens in self.expected.items()}
+        return Roots(**{name: getattr(self, name)[there] for name in NUMBERS}, expected=expected)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything by name, as a shard holds it."""
-        own = {name: getattr(self, name) for name in NUMBERS}
-        return {**own, **{f"expected_{name}": tokens for name, tokens in self.expected.items()}}
-
-
-NUMBERS = ("text", "length", "in_loop", "target", "draft_previous", "draft_root", "divergences")
+        expected = {f"expected_{name}": tokens for name, tokens in self.expected.items()}
+        return {name: getattr(self, name) for name in NUMBERS} | expected
 
 
 class RootData(Shards):
@@ -140,11 +140,7 @@ class RootData(Shards):
         return [self.folder / f"{part}-{number:05d}.npz" for number in range(count)]
 
     def read(self, part: Part) -> Roots:
-        """All roots of a part.
-
-        Raises:
-            TrainingError: a shard is missing or damaged, or no text was long enough for a root.
-        """
+        """All roots of a part; `TrainingError` where a shard is missing or damaged, or there is no root."""
         damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
         every = [self.read_once(file, self._read, damaged) for file in self.shards(part)]
         found = [roots for roots in every if len(roots)]
@@ -172,11 +168,7 @@ def open_data(place: Path | None, pair: Pair, plan: RootPlan, text_identity: str
 
 
 def make_roots(data: RootData, pair: Pair, texts: Texts, report: Report, share: tuple[int, int] = (0, 1)) -> None:
-    """Make the shards that are missing.
-
-    Args:
-        share: which of how many processes this is, each of which makes its own shards.
-    """
+    """Make the shards that are missing; `share`: which of how many processes this is, each of which makes its own."""
 
     def npz(part: Part, number: int) -> bytes:
         buffer = io.BytesIO()
@@ -189,36 +181,25 @@ def make_roots(data: RootData, pair: Pair, texts: Texts, report: Report, share: 
     make_missing(files, report)
 
 
-SHORTEST, LONGEST = 16, 192  # tokens of the beginning of a text
-MOST_ROW_BYTES = 2**28  # both laws of all nodes: super-trees that take more are looked at one by one
-
-
 @torch.inference_mode()
 def roots_of(pair: Pair, texts: Texts, plan: RootPlan, part: Part, number: int) -> Roots:
-    """The roots of one text, a function of plan, part and number alone.
-
-    Raises:
-        TrainingError: the corpus is too short.
-    """
-    begun = beginning(pair, texts, plan, part, number)
-    tokens = written(pair, begun, plan, number)
-    seed = np.random.SeedSequence([plan.seed, int(part == "held_out"), number, 3]).generate_state(1)[0]
-    return label_text(pair, tokens, len(begun), plan, number, int(seed))
-
-
-def beginning(pair: Pair, texts: Texts, plan: RootPlan, part: Part, number: int) -> list[int]:
-    """How a text begins: a prompt, or some words from a random place of the corpus."""
+    """The roots of one text, which begins as a prompt or the corpus does: a function of plan, part and number alone."""
     held_out = part == "held_out"
+    longest = max(2, min(pair.context, pair.target.positions) - DEEPEST - 1)  # so that something can be drafted behind
     if texts.prompts:
         kinds = texts.held_out if held_out else texts.trained
         names = sorted(kinds)
         documents = kinds[names[number % len(names)]]
-        return pair.vocabulary.encode(documents[number // len(names) % len(documents)])[: _longest(pair)]
-    size = min(LONGEST, _longest(pair))
-    windows = WindowPlan(roots=size - 1, depth=1, continued=0.0, seed=plan.seed)
-    tokens = windows_of(pair, texts, windows, [number], held_out=held_out)[0].tolist()
-    draws = np.random.default_rng([plan.seed, int(held_out), number, 2])
-    return tokens[: int(draws.integers(min(SHORTEST, size), size + 1))]
+        begun = pair.vocabulary.encode(documents[number // len(names) % len(documents)])[:longest]
+    else:  # some words from a random place of the corpus
+        size = min(LONGEST, longest)
+        windows = WindowPlan(roots=size - 1, depth=1, continued=0.0, seed=plan.seed)
+        begun = windows_of(pair, texts, windows, [number], held_out=held_out)[0].tolist()
+        draws = np.random.default_rng([plan.seed, int(held_out), number, 2])
+        begun = begun[: int(draws.integers(min(SHORTEST, size), size + 1))]
+    tokens = written(pair, begun, plan, number)
+    seed = np.random.SeedSequence([plan.seed, int(held_out), number, 3]).generate_state(1)[0]
+    return label_text(pair, tokens, len(begun), plan, number, int(seed))
 
 
 def written(pair: Pair, begun: list[int], plan: RootPlan, number: int) -> list[int]:
@@ -237,23 +218,17 @@ def written(pair: Pair, begun: list[int], plan: RootPlan, number: int) -> list[i
 
 
 def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number: int, seed: int) -> Roots:
-    """Features and labels at the roots of a text: its first `first` tokens, and every `plan.spacing` more.
-
-    Args:
-        number: of the text.
-        seed: of the draws.
-    """
+    """Features and labels at the roots of text `number`: its first `first` tokens, and every `plan.spacing` more."""
     places = [end for end in range(first, len(tokens) + 1, plan.spacing) if end >= 2][: plan.roots]
     most = min(pair.context, pair.target.positions) - DEEPEST
     places = [end for end in places if end <= most and tokens[end - 1] not in pair.vocabulary.stop_ids]
     caches = [model.engine.new_cache(len(tokens) + 1280) for model in (pair.target, pair.draft)]
-    causal = Visibility.causal(0, len(tokens))
-    read = []
-    for model, cache in zip((pair.target, pair.draft), caches, strict=True):
-        mask, positions = model.engine.mask(causal), np.arange(len(tokens))
-        read.append(model.engine.run_with_features(cache, np.array(tokens), positions, mask, 0))
-    (target_logits, target_features), (draft_logits, draft_features) = read
-    draft_laws = _draft_laws(pair, draft_logits, plan.draft_temperature)
+    (target_logits, target_features), (draft_logits, draft_features) = (
+        run_text(model, cache, np.array(tokens)) for model, cache in zip((pair.target, pair.draft), caches, strict=True)
+    )
+    # The laws that draft tokens are drawn from, as `ModelSource` gives them.
+    draft_laws = torch.softmax(match_vocabulary(draft_logits, pair.logits_size).float() / plan.draft_temperature, -1)
+    draft_laws = draft_laws.to(pair.target.device)
     found: dict[int, tuple[np.ndarray, dict[str, np.ndarray]]] = {}
     for end in reversed(places):  # the rows of the text behind a root are dropped
         for cache in caches:
@@ -318,9 +293,9 @@ def _drawn(
     drawn = draw_super_trees(source, tokens[-1], count, draws)
     draws.record.clear()
     tree, nodes = drawn.tree, drawn.nodes
-    positions = len(tokens) - 1 + tree.depths[nodes]
     seen = Visibility(target_cache.length, tree.ancestors[nodes][:, nodes])
-    logits = tree_forward(pair.target, target_cache, tree.tokens[nodes], positions, seen)
+    places = len(tokens) - 1 + tree.depths[nodes]
+    logits = tree_forward(pair.target, target_cache, tree.tokens[nodes], places, seen)
     for cache, length in zip(caches, rows, strict=True):
         cache.rollback(length)
     wide = exact_dtype(logits.device)
@@ -340,13 +315,3 @@ def target_laws(logits: Tensor, samplings: Sequence[Sampling]) -> Iterator[Tenso
             kept = known.masked_fill(known.cumsum(-1) - known >= sampling.top_p, 0.0)
             probs = torch.zeros_like(probs).scatter_(-1, order, kept / kept.sum(-1, keepdim=True))
         yield probs
-
-
-def _draft_laws(pair: Pair, logits: Tensor, temperature: float) -> Tensor:
-    """The laws that draft tokens are drawn from, as `ModelSource` gives them."""
-    return torch.softmax(match_vocabulary(logits, pair.logits_size).float() / temperature, -1).to(pair.target.device)
-
-
-def _longest(pair: Pair) -> int:
-    """Tokens that a text may begin with so that something can be drafted behind it."""
-    return max(2, min(pair.context, pair.target.positions) - DEEPEST - 1)

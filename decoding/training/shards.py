@@ -45,12 +45,7 @@ class Shards:
 
     @classmethod
     def open(cls, place: Path | None, plan: Any, belongs_to: Mapping[str, Any]) -> Self:
-        """The data in a place, by default one below the user's trainings; begun where there is none.
-
-        Raises:
-            TrainingError: what is there was prepared for something else.
-            DiskError: the folder cannot be written.
-        """
+        """The data in a place, by default one below the user's trainings; `TrainingError` where other data is there."""
         fixed = {**belongs_to, **dict.fromkeys(cls.GROWS)}
         digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
         folder = place or training_home() / cls.HOME / digest
@@ -74,11 +69,7 @@ class Shards:
         return cls(folder, plan, belongs_to)
 
     def read_once(self, file: Path, read: Callable[[Path], Any], damaged: tuple[type[Exception], ...]) -> Any:
-        """What is read of a shard; `damaged` is raised of one that is.
-
-        Raises:
-            TrainingError: the shard is missing or damaged.
-        """
+        """What is read of a shard; `TrainingError` where it is missing, or `damaged` is raised."""
         if file not in self._known:
             try:
                 self._known[file] = read(file)
@@ -90,11 +81,7 @@ class Shards:
 
 
 def make_missing(files: Mapping[Path, Callable[[], bytes]], report: Report) -> None:
-    """Make the shards that are not there yet; what `report` raises ends it, and what was made is kept.
-
-    Raises:
-        DiskError: the disk is full.
-    """
+    """Make the shards that are not there yet; what `report` raises ends it, and what was made is kept."""
     for done, (file, make) in enumerate(files.items()):
         if not file.exists():
             report(done, len(files))

@@ -13,12 +13,13 @@ import json
 import re
 import sysconfig
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from decoding.common.errors import TrainingError, require
 from decoding.common.prompts import load_prompts
@@ -57,10 +58,7 @@ class Texts:
 
 
 def read_corpus(folder: Path, *, python_source: bool = False) -> Texts:
-    """Read every `.txt` and `.txt.gz` of a folder.
-
-    Args:
-        python_source: add the standard library of the Python that runs as a kind `python`.
+    """Read every `.txt` and `.txt.gz` of a folder, and the standard library of this Python where that is asked for.
 
     Raises:
         TrainingError: no such folder, no text file in it, or a file that is empty, damaged, too short or no UTF-8 text.
@@ -107,11 +105,7 @@ def sample_texts() -> Texts:
 
 
 def read_text(file: Path) -> str:
-    """The text of a file, with `\\n` at the end of its lines.
-
-    Raises:
-        TrainingError: it is empty, damaged, too short, unreadable or no UTF-8 text.
-    """
+    """The text of a file, with `\\n` at the end of its lines; `TrainingError` where there is no good text in it."""
     try:
         data = gzip.decompress(file.read_bytes()) if file.name.endswith(".gz") else file.read_bytes()
         text = data.decode("utf-8-sig")
@@ -163,16 +157,13 @@ def _held_apart(whole: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
             trained.append(text)
             left -= len(text)
             continue
-        cut = 0 if left <= size * SLACK else _cut(text, left, max(1, left - round(size * SLACK)))
+        # At a paragraph, else at a line, else at a space, else where it falls.
+        earliest = max(1, left - round(size * SLACK))
+        places = (text.rfind(mark, earliest, left) for mark in ("\n\n", "\n", " "))
+        cut = 0 if left <= size * SLACK else next((place for place in places if place > 0), left)
         pieces = [text[:cut].rstrip("\n")] if cut else []
         return (*trained, *pieces), (text[cut:].strip("\n"), *whole[number + 1 :])
     return tuple(trained), ()
-
-
-def _cut(text: str, latest: int, earliest: int) -> int:
-    """Where to part a document: at a paragraph, else at a line, else at a space, else where it falls."""
-    found: Iterable[int] = (text.rfind(mark, earliest, latest) for mark in ("\n\n", "\n", " "))
-    return next((place for place in found if place > 0), latest)
 
 
 @dataclass(frozen=True)
@@ -290,3 +281,9 @@ def continue_texts(
             drawn = np.searchsorted(law, draws[number].random() * law[-1], side="right")
             texts[number].append(int(min(drawn, len(law) - 1)))
         open_texts = [number for number in open_texts if len(texts[number]) < size]
+
+
+def run_text(model: Model, cache: KVCache, tokens: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Logits `[size, vocab_size]` and features `[size, hidden_size]` after every token of a text; fills the cache."""
+    mask = model.engine.mask(Visibility.causal(0, len(tokens)))
+    return model.engine.run_with_features(cache, tokens, np.arange(len(tokens)), mask, 0)

@@ -269,6 +269,6 @@ def test_released_pairs_take_their_heads_along():
     pair = with_network(pair, random_network(pair))
     session, _ = decoded(pair, method_of("linear"), max_new_tokens=4)
     release(pair)
-    assert pair.head.released
+    assert pair.head.target.released
     with pytest.raises(PairError, match="released from memory"):
         session.rewind(0)

@@ -55,7 +55,8 @@ def test_first_weights_come_from_the_generator_alone():
     one, other = (HeadNetwork(CONFIG, torch.Generator().manual_seed(5)).state_dict() for _ in range(2))
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert sum(weight.numel() for weight in one.values()) == CONFIG.parameters
+    size, mlp = CONFIG.hidden_size, CONFIG.mlp_size
+    assert sum(weight.numel() for weight in one.values()) == 6 * size * size + 3 * size * mlp + 4 * size
     assert not any(("embed" in name and "norm" not in name) or "head" in name for name in one), "both are the target's"
 
 
@@ -78,7 +79,7 @@ def test_gradients_reach_every_weight_and_nothing_else(network):
 )
 def test_a_shape_that_cannot_be_is_refused(wrong, words):
     with pytest.raises(SettingsError, match=words):
-        HeadConfig(**{**CONFIG.to_json(), **wrong})
+        HeadConfig(**{**vars(CONFIG), **wrong})
 
 
 @pytest.mark.parametrize(("hidden", "heads"), [(320, 4), (64, 1), (768, 8), (4096, 64), (2, 1)])

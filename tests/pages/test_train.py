@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from decoding.jobs.job import LAUNCH, STATUS, Job, Launch, Status
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import save_run
-from decoding.training.fields import FIELDS, VERIFIERS
+from decoding.training.command import FIELDS, VERIFIERS
 from decoding.training.folder import MODULES, FollowedTraining, trainings
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
 from pages.ui.jobs.page import progress_words

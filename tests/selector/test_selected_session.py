@@ -19,7 +19,7 @@ from decoding.replay.stored_rows import RowsMissing
 from decoding.replay.stored_state import standing_before
 from decoding.sampling.sampling import Sampling
 from decoding.selector.actions import ACTIONS, Action
-from decoding.selector.features import divergences
+from decoding.selector.network import divergences
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.verifiers import SpecInferVerifier, TraversalVerifier

@@ -16,7 +16,7 @@ from decoding.training.head_losses import (
     eagle_loss,
     following_text,
     hass_loss,
-    root_labels,
+    labels_of,
     talf_loss,
     unroll,
 )
@@ -244,4 +244,4 @@ def test_labels_of_the_text_are_those_of_the_tokens_behind_it(text):
     assert chain.tokens.shape == (BATCH, DEPTH - 1, ROOTS, 1)
     assert torch.equal(chain.tokens[0, 0, :, 0], text.tokens[0, 2 : 2 + ROOTS])
     assert torch.equal(chain.labels[0, 1, :, 0], text.features[0, 3 : 3 + ROOTS])
-    assert torch.equal(root_labels(text)[1, :, 0], text.features[1, 1 : 1 + ROOTS])
+    assert torch.equal(labels_of(text, None)[0][1, :, 0], text.features[1, 1 : 1 + ROOTS])

@@ -25,7 +25,7 @@ from decoding.common.errors import (
     is_torch_missing,
 )
 from decoding.common.settings import SettingInfo, settings_of
-from decoding.training.fields import FIELDS
+from decoding.training.command import FIELDS
 
 OUT_OF_MEMORY = (
     "The device ran out of memory: shorten the prompt, lower node_budget or max_new_tokens, or load a smaller pair."

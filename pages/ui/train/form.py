@@ -10,7 +10,7 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError, TrainingError
 from decoding.heads.store import LOSSES, all_heads
 from decoding.models.presets import EMBEDDED, PairSettings
-from decoding.training.fields import CORPUS, FIELDS, LENGTHS, VERIFIERS, Field
+from decoding.training.command import CORPUS, FIELDS, LENGTHS, VERIFIERS, Field
 from decoding.training.folder import MODULES, FollowedTraining, Kind, launch
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there, why_not
 from pages.ui.common.models import manager
