@@ -17,6 +17,7 @@ from viz.theme import (
     SERIES_SYMBOLS,
     palette,
     pattern,
+    say,
     style,
     with_alpha,
 )
@@ -57,10 +58,7 @@ def cost_figure(target: CostLine | None, draft: CostLine | None, dark: bool = Fa
         figure.update_xaxes(title_text=nodes, row=1, col=column)
         figure.update_yaxes(title_text=f"{name} (ms)", rangemode="tozero", row=1, col=column)
     if target is None or draft is None:
-        figure.add_annotation(
-            text="Nothing is measured yet: load a pair, or press Measure now.", showarrow=False,
-            xref="paper", yref="paper", x=0.5, y=0.5,
-        )  # fmt: skip
+        say(figure, "Nothing is measured yet: load a pair, or press Measure now.")
     figure.update_layout(height=HEIGHT, showlegend=False)
     style(figure, dark).update_xaxes(minor_showgrid=False, zeroline=False)
     return figure.update_layout(margin={"l": 52, "r": 12, "t": 12, "b": 46})
@@ -149,10 +147,7 @@ def tried_settings_figure(tried: Sequence[Tried], current: str | None = None, da
             marker={"size": 20, "symbol": "circle-open", "color": palette(dark).select, "line": {"width": 2.5}},
         )  # fmt: skip
     if not tried:
-        figure.add_annotation(
-            text="Move a setting to try it: every run leaves a point here.", showarrow=False,
-            xref="paper", yref="paper", x=0.5, y=0.5,
-        )  # fmt: skip
+        say(figure, "Move a setting to try it: every run leaves a point here.")
     figure.update_layout(height=340, showlegend=len(groups) > 1 or framed is not None)
     style(figure, dark).update_xaxes(title_text="accepted share of drafted nodes (%)")
     return figure.update_yaxes(title_text="tokens / s")
@@ -195,37 +190,35 @@ class TokenCost:
 
 def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
     """Tokens per second: medians as bars, quartiles as whiskers; dotted lines carry the baselines' medians down."""
-    figure = go.Figure()
-    colors = palette(dark)
+    figure, colors = go.Figure(), palette(dark)
+    labels, most = names([bar.label for bar in bars]), max((bar.high for bar in bars), default=1.0)
     figure.add_bar(
-        x=[bar.median for bar in bars], y=names([bar.label for bar in bars]), orientation="h",
-        marker={"color": [GREY if bar.baseline else SERIES[0] for bar in bars],
-                "pattern": {"shape": ["/" if bar.baseline else "" for bar in bars], **PATTERN}},
-        error_x={"type": "data", "symmetric": False, "array": [bar.high - bar.median for bar in bars],
-                 "arrayminus": [bar.median - bar.low for bar in bars], "color": colors.text, "thickness": 1.5,
-                 "width": 4},
-        customdata=[[bar.low, bar.high] for bar in bars],
+        **_medians(bars, 1, dark), y=labels, orientation="h", customdata=[[bar.low, bar.high] for bar in bars],
         hovertemplate="%{y}: %{x:.1f} tokens/s (quartiles %{customdata[0]:.1f} to %{customdata[1]:.1f})<extra></extra>",
     )  # fmt: skip
-    most = max((bar.high for bar in bars), default=1.0)
-    for bar, name in zip(bars, names([bar.label for bar in bars]), strict=True):
+    figure.update_traces(marker_pattern={"shape": ["/" if bar.baseline else "" for bar in bars], **PATTERN})
+    words = {"showarrow": False, "xanchor": "left", "bgcolor": with_alpha(colors.surface, 0.75), "borderpad": 1}
+    for bar, name in zip(bars, labels, strict=True):
         # Words stand behind the whisker, where neither bar nor whisker can lie over them.
-        figure.add_annotation(
-            x=bar.high,
-            y=name,
-            text=bar.shown,
-            showarrow=False,
-            xanchor="left",
-            xshift=8,
-            bgcolor=with_alpha(colors.surface, 0.75),
-            borderpad=1,
-        )
+        figure.add_annotation(x=bar.high, y=name, text=bar.shown, xshift=8, **words)
         if bar.baseline:
             figure.add_vline(x=bar.median, line={"color": colors.muted, "dash": "dot", "width": 1})
     figure.update_layout(height=chart_height(len(bars)), showlegend=False, bargap=0.35)
     style(figure, dark).update_xaxes(title_text="tokens / s (median, quartiles)", range=[0, most * 1.42])
     figure.update_layout(margin_t=4)
     return _rows(figure)
+
+
+def _medians(bars: Sequence[Bar], scale: float, dark: bool) -> dict:
+    """Medians as lying bars with their quartiles as whiskers."""
+    whiskers = {"type": "data", "symmetric": False, "color": palette(dark).text, "thickness": 1.5, "width": 4}
+    above = [scale * (bar.high - bar.median) for bar in bars]
+    below = [scale * (bar.median - bar.low) for bar in bars]
+    return {
+        "x": [scale * bar.median for bar in bars],
+        "marker": {"color": [GREY if bar.baseline else SERIES[0] for bar in bars]},
+        "error_x": whiskers | {"array": above, "arrayminus": below},
+    }
 
 
 def token_cost_figure(costs: Sequence[TokenCost], dark: bool = False) -> go.Figure:
@@ -255,12 +248,8 @@ def latency_figure(first: Sequence[Bar], later: Sequence[Bar], dark: bool = Fals
     figure = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.08)
     for column, bars in enumerate((first, later), start=1):
         figure.add_bar(
-            x=[1e3 * bar.median for bar in bars], y=names([bar.label for bar in bars]), orientation="h",
-            row=1, col=column, marker={"color": [GREY if bar.baseline else SERIES[0] for bar in bars]},
-            error_x={"type": "data", "symmetric": False, "array": [1e3 * (bar.high - bar.median) for bar in bars],
-                     "arrayminus": [1e3 * (bar.median - bar.low) for bar in bars], "color": palette(dark).text,
-                     "thickness": 1.5, "width": 4},
-            hovertemplate="%{y}: %{x:.2f} ms<extra></extra>",
+            **_medians(bars, 1e3, dark), y=names([bar.label for bar in bars]), orientation="h",
+            row=1, col=column, hovertemplate="%{y}: %{x:.2f} ms<extra></extra>",
         )  # fmt: skip
     figure.update_layout(height=chart_height(len(first)), showlegend=False, bargap=0.35)
     style(figure, dark)
@@ -295,15 +284,12 @@ def chart_height(rows: int) -> int:
 
 def names(labels: Sequence[str]) -> list[str]:
     """Labels as axis ticks: escaped, broken into two lines where they are long."""
-    return [_two_lines(label) for label in labels]
-
-
-def _two_lines(label: str) -> str:
-    if len(label) <= WIDEST_LABEL:
-        return escaped(label)
-    cut = label.rfind(" ", 0, WIDEST_LABEL + 1)
-    cut = cut if cut > 0 else WIDEST_LABEL
-    return f"{escaped(label[:cut])}<br>{escaped(label[cut:].strip())}"
+    broken = []
+    for label in labels:
+        cut = max(label.rfind(" ", 0, WIDEST_LABEL + 1), 0) or WIDEST_LABEL
+        lines = (label[:cut], label[cut:].strip()) if len(label) > WIDEST_LABEL else (label,)
+        broken.append("<br>".join(map(escaped, lines)))
+    return broken
 
 
 def _rows(figure: go.Figure) -> go.Figure:

@@ -184,12 +184,9 @@ def _step(iteration: IterationTrace, drafts: bool) -> Step:
 
 def check_lanes(lanes: Sequence[Lane]) -> None:
     """Raise `SettingsError` unless two to four calls on the same prompt stand beside one another."""
-    count = len(lanes)
-    require(
-        count >= FEWEST, f"A race needs at least {FEWEST} runs and there {'is 1' if count else 'is none'}: add one."
-    )
+    count, there = len(lanes), "is 1" if lanes else "is none"
+    require(count >= FEWEST, f"A race needs at least {FEWEST} runs and there {there}: add one.")
     require(count <= MOST, f"A race takes at most {MOST} runs and there are {count}: take some out.")
-    other = next((lane for lane in lanes if lane.prompt_ids != lanes[0].prompt_ids), None)
-    if other is not None:
-        first = lanes[0].label
-        require(False, f"{other.label} continues another prompt than {first}: choose runs of one prompt.")
+    for lane in lanes:
+        same = lane.prompt_ids == lanes[0].prompt_ids
+        require(same, f"{lane.label} continues another prompt than {lanes[0].label}: choose runs of one prompt.")
