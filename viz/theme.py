@@ -38,29 +38,19 @@ MARKS: dict[str, Mark] = {
     "fold": Mark(GREY, "fold", "square-open", "dot", "folded nodes"),
 }
 
-PHASE_COLORS: dict[str, str] = {
-    "draft": "#BD8200",
-    "prune": "#8D8D8D",
-    "mask": "#9684B8",
-    "verify": "#0072B2",
-    "select": "#CC79A7",
-    "commit": "#009E73",
-    "rebuild": "#D55E00",
-    "adapt": "#A6761D",
-    "other": "#6B7280",
+# Colour, words and pattern of a bar: with the pattern phases can be told apart in grey.
+_PHASES: dict[str, tuple[str, str, str]] = {
+    "draft": ("#BD8200", "draft", ""),
+    "prune": ("#8D8D8D", "prune", "x"),
+    "mask": ("#9684B8", "flatten & mask", "."),
+    "verify": ("#0072B2", "verify", "/"),
+    "select": ("#CC79A7", "select", "-"),
+    "commit": ("#009E73", "commit & KV", ""),
+    "rebuild": ("#D55E00", "rebuild KV", "\\"),
+    "adapt": ("#A6761D", "history", "|"),
+    "other": ("#6B7280", "other", "+"),
 }
-
-PHASE_WORDS: dict[str, str] = {
-    "draft": "draft",
-    "prune": "prune",
-    "mask": "flatten & mask",
-    "verify": "verify",
-    "select": "select",
-    "commit": "commit & KV",
-    "rebuild": "rebuild KV",
-    "adapt": "history",
-    "other": "other",
-}
+PHASE_COLORS, PHASE_WORDS, PHASE_PATTERNS = ({name: look[i] for name, look in _PHASES.items()} for i in range(3))
 
 SERIES: tuple[str, ...] = ("#0072B2", "#BD8200", "#009E73", "#CC79A7", "#D55E00", "#4795C1", "#A6761D", "#8A93A6")
 SERIES_DASHES: tuple[str, ...] = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")

@@ -7,10 +7,10 @@ from itertools import pairwise
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from viz.charts.run import PHASE_PATTERNS
 from viz.theme import (
     GREY,
     PHASE_COLORS,
+    PHASE_PATTERNS,
     PHASE_WORDS,
     SERIES,
     SERIES_DASHES,
@@ -103,7 +103,7 @@ class Tried:
     label: str
     throughput: float
     acceptance: float
-    group: str = ""
+    group: str
     details: str = ""
 
 
@@ -125,32 +125,6 @@ def acceptance_figure(rows: Sequence[Acceptance], dark: bool = False) -> go.Figu
     figure.update_layout(barmode="group", height=130 + 52 * max(len(rows), 1))
     style(figure, dark).update_xaxes(title_text="accepted drafted tokens (%)", rangemode="tozero")
     return figure.update_yaxes(autorange="reversed", showgrid=False, ticks="")
-
-
-def tried_settings_figure(tried: Sequence[Tried], current: str | None = None, dark: bool = False) -> go.Figure:
-    """Throughput against acceptance of every tried setting; groups differ in colour and symbol, one is framed."""
-    figure = go.Figure()
-    groups = list(dict.fromkeys(entry.group for entry in tried))
-    for place, group in enumerate(groups):
-        members = [entry for entry in tried if entry.group == group]
-        figure.add_scatter(
-            x=[100 * entry.acceptance for entry in members], y=[entry.throughput for entry in members], mode="markers",
-            name=escaped(group) or "tried", customdata=[entry.label for entry in members],
-            hovertext=[f"{escaped(entry.label)}<br>{escaped(entry.details)}" for entry in members],
-            hovertemplate="%{hovertext}<br>%{y:.1f} tokens/s, %{x:.1f}% accepted<extra></extra>",
-            marker={"size": 10, "color": SERIES[place % 8], "symbol": SERIES_SYMBOLS[place % 8]},
-        )  # fmt: skip
-    framed = next((entry for entry in tried if entry.label == current), None)
-    if framed is not None:
-        figure.add_scatter(
-            x=[100 * framed.acceptance], y=[framed.throughput], mode="markers", name="current", hoverinfo="skip",
-            marker={"size": 20, "symbol": "circle-open", "color": palette(dark).select, "line": {"width": 2.5}},
-        )  # fmt: skip
-    if not tried:
-        say(figure, "Move a setting to try it: every run leaves a point here.")
-    figure.update_layout(height=340, showlegend=len(groups) > 1 or framed is not None)
-    style(figure, dark).update_xaxes(title_text="accepted share of drafted nodes (%)")
-    return figure.update_yaxes(title_text="tokens / s")
 
 
 BAR_PX = 38
@@ -310,23 +284,37 @@ ITERATION, WHOLE = "one iteration on this prefix", "whole generation"
 
 
 def tuning_figure(tried: Sequence[Tried], current: str, pinned: str, dark: bool = False) -> go.Figure:
-    """Throughput over acceptance; `current` and `pinned` are labels of iteration points."""
+    """Throughput over acceptance of every tried setting; `current` and `pinned`, labels of iterations, are framed."""
+    figure = go.Figure()
     # Iterations first: the symbol goes by the order of the groups and must not change when points come and go.
     ordered = sorted(tried, key=lambda entry: entry.group == WHOLE)
-    figure = tried_settings_figure(ordered, current, dark)
-    framed = next((entry for entry in ordered if entry.label == pinned and entry.group == ITERATION), None)
-    if framed is not None:
+    for place, group in enumerate(dict.fromkeys(entry.group for entry in ordered)):
+        members = [entry for entry in ordered if entry.group == group]
         figure.add_scatter(
-            x=[100 * framed.acceptance], y=[framed.throughput], mode="markers", name="pinned", hoverinfo="skip",
-            marker={"size": 16, "symbol": "square-open", "color": palette(dark).text, "line": {"width": 1.5}},
+            x=[100 * entry.acceptance for entry in members], y=[entry.throughput for entry in members], mode="markers",
+            name=escaped(group), customdata=[entry.label for entry in members],
+            hovertext=[f"{escaped(entry.label)}<br>{escaped(entry.details)}" for entry in members],
+            hovertemplate="%{hovertext}<br>%{y:.1f} tokens/s, %{x:.1f}% accepted<extra></extra>",
+            marker={"size": 10, "color": SERIES[place % 8], "symbol": SERIES_SYMBOLS[place % 8]},
         )  # fmt: skip
+    iterations = [entry for entry in ordered if entry.group == ITERATION]
+    for label, entries, name, size, symbol, color, width in (
+        (current, ordered, "current", 20, "circle-open", palette(dark).select, 2.5),
+        (pinned, iterations, "pinned", 16, "square-open", palette(dark).text, 1.5),
+    ):
+        framed = next((entry for entry in entries if entry.label == label), None)
+        if framed is not None:
+            figure.add_scatter(
+                x=[100 * framed.acceptance], y=[framed.throughput], mode="markers", name=name, hoverinfo="skip",
+                marker={"size": size, "symbol": symbol, "color": color, "line": {"width": width}},
+            )  # fmt: skip
+    if not tried:
+        say(figure, "Move a setting to try it: every run leaves a point here.")
+    legend = {"y": 1.02, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False}
+    figure.update_layout(height=340, showlegend=bool(ordered))
+    style(figure, dark).update_layout(legend=legend, margin={"l": 56, "r": 16, "t": 30, "b": 40})
     # Few points make a wide room: from zero on, a small difference looks small.
     most = max((100 * entry.acceptance for entry in ordered), default=0.0)
     fastest = max((entry.throughput for entry in ordered), default=0.0)
-    figure.update_layout(
-        showlegend=bool(ordered),
-        legend={"y": 1.02, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False},
-        margin={"l": 56, "r": 16, "t": 30, "b": 40},
-    )
-    figure.update_xaxes(range=[-2, max(most * 1.12, 20)])
-    return figure.update_yaxes(range=[0, max(fastest * 1.15, 1)])
+    figure.update_xaxes(title_text="accepted share of drafted nodes (%)", range=[-2, max(most * 1.12, 20)])
+    return figure.update_yaxes(title_text="tokens / s", range=[0, max(fastest * 1.15, 1)])

@@ -11,6 +11,7 @@ from viz.explain.iteration import phase_seconds
 from viz.theme import (
     MARKS,
     PHASE_COLORS,
+    PHASE_PATTERNS,
     PHASE_WORDS,
     SERIES,
     SERIES_DASHES,
@@ -23,18 +24,6 @@ from viz.theme import (
 )
 from viz.tokens import escaped
 
-# Bars get a pattern beside their colour, so that phases can be told apart in grey.
-PHASE_PATTERNS = {
-    "draft": "",
-    "prune": "x",
-    "mask": ".",
-    "verify": "/",
-    "select": "-",
-    "commit": "",
-    "rebuild": "\\",
-    "adapt": "|",
-    "other": "+",
-}
 FINAL_PATTERNS = {"accepted": "", "recovered": "/", "bonus": ".", "fallback": "x"}
 
 

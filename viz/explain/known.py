@@ -204,23 +204,17 @@ class Forced:
         return node_id in self._put_in or parent in self._only or parent in self._removed
 
     def words(self, node_id: int, usual: str) -> str:
-        """Why a forced node has its verdict; `usual` is what would be said had nobody interfered."""
-        node = self._iteration.nodes[node_id]
-        said = self._verdict_words(node, usual)
-        put_in = node_id in self._put_in and node.verdict != "not_verified"
-        return f"Forced into the tree: {_lower(said)}" if put_in else said
+        """Why a forced node that was verified has its verdict; `usual` is what would be said without interference."""
+        said = self._verdict_words(self._iteration.nodes[node_id], usual)
+        return f"Forced into the tree: {_lower(said)}" if node_id in self._put_in else said
 
     def _verdict_words(self, node: NodeTrace, usual: str) -> str:
         gives = number(target_shown(node))
         only, removed = self._only.get(node.parent_id), self._removed.get(node.parent_id, ())
-        if node.verdict == "not_verified":
-            return usual
-        if node.token_id in removed:
-            told = f"Forced to fail: the verifier was told that the target gives this token 0, not {gives}"
-            return f"{told}." if node.reason == "forced_fail" else f"{told}; {_lower(usual)}"
-        if node.token_id == only:
-            told = f"Forced to pass: the verifier was told that the target gives this token 1, not {gives}"
-            return f"{told}." if node.reason == "forced_pass" else f"{told}; {_lower(usual)}"
+        if node.token_id in removed or node.token_id == only:
+            end, share = ("fail", 0) if node.token_id in removed else ("pass", 1)
+            told = f"Forced to {end}: the verifier was told that the target gives this token {share}, not {gives}"
+            return f"{told}." if node.reason == f"forced_{end}" else f"{told}; {_lower(usual)}"
         if node.verdict not in ("accepted", "rejected"):
             return usual
         if only is not None:

@@ -24,7 +24,6 @@ class Step:
         phases: measured seconds by phase in the order in which they passed, what none claims as `other`; the pass that
             reads the prompt is `prefill`. Empty for a call that reports none.
         accepted: how many of its tokens were drafted.
-        target_passes: forward passes of the target, None where they are not reported.
     """
 
     start_s: float
@@ -33,7 +32,6 @@ class Step:
     tokens: tuple[tuple[str, str], ...]
     phases: tuple[tuple[str, float], ...] = ()
     accepted: int = 0
-    target_passes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,6 @@ def _step(iteration: IterationTrace, drafts: bool) -> Step:
         tokens=tuple((span.text, span.provenance if drafts else OWN) for span in spans),
         phases=tuple((name, value) for name, value in seconds.items() if value > 0),
         accepted=min(len(iteration.accepted), len(spans)),
-        target_passes=iteration.target_passes,
     )
 
 
