@@ -91,6 +91,7 @@ def what_changed(
 
 
 NAMES = ("A", "B")
+NAMES_HTML = tuple(f'<span class="fork-name fork-{name.lower()}">{name}</span>' for name in NAMES)
 NO_TIME = "no model ran, no time"
 CONTEXT_TOKENS = 10
 # What each measure is, by its words.
@@ -246,16 +247,14 @@ def continuation_html(texts: Continuations) -> str:
     before = html.escape("".join(visible(text) for text in texts.before))
     left_out = max(texts.shared - LONGEST_SHARED, 0)
     lines = []
-    for name, spans in zip(NAMES, (texts.first, texts.second), strict=True):
+    for name, spans in zip(NAMES_HTML, (texts.first, texts.second), strict=True):
         shared = _spans_html(spans[left_out : texts.shared])
         own = _spans_html(spans[texts.shared : texts.shared + LONGEST_OWN])
         parted = own if texts.same else f'<span class="parted">{own}</span>'
         more = "…" if len(spans) > texts.shared + LONGEST_OWN else ""
         said = "" if left_out else f'<span class="said">{before}</span>'
-        lines.append(
-            f'<div class="fork-line">{_name_html(name)}'
-            f'<span class="fork-text">…{said}{shared}{parted}{more}</span></div>'
-        )
+        text = f'<span class="fork-text">…{said}{shared}{parted}{more}</span>'
+        lines.append(f'<div class="fork-line">{name}{text}</div>')
     return "".join(lines)
 
 
@@ -267,8 +266,8 @@ def measures_html(measures: Sequence[Measure]) -> str:
         for each in measures
     )
     rows = (
-        (_name_html(NAMES[0]), [each.first for each in measures]),
-        (_name_html(NAMES[1]), [each.second for each in measures]),
+        (NAMES_HTML[0], [each.first for each in measures]),
+        (NAMES_HTML[1], [each.second for each in measures]),
         ("difference", [each.difference for each in measures]),
     )
     body = "".join(
@@ -276,10 +275,6 @@ def measures_html(measures: Sequence[Measure]) -> str:
         for head, values in rows
     )
     return f'<table class="fork-table"><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _name_html(name: str) -> str:
-    return f'<span class="fork-name fork-{name.lower()}">{name}</span>'
 
 
 def _spans_html(spans: Sequence[Span]) -> str:

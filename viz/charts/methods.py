@@ -51,8 +51,24 @@ def cost_figure(target: CostLine | None, draft: CostLine | None, dark: bool = Fa
     )
     for column, (line, name, nodes, color) in enumerate(panels, start=1):
         if line is not None:
-            for trace in _traces(line, name, color, column - 1, dark):
-                figure.add_trace(trace, row=1, col=column)
+            # The line first, so that the points lie over it.
+            figure.add_scatter(
+                x=list(range(1, len(line.line) + 1)), y=line.line, mode="lines", name=f"{name}, read off",
+                line={"color": color, "width": 1.5, "dash": SERIES_DASHES[column - 1]}, row=1, col=column,
+                hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, read off the line<extra></extra>",
+            )  # fmt: skip
+            above = [max(high - median, 0.0) for high, median in zip(line.highs, line.medians, strict=True)]
+            below = [max(median - low, 0.0) for low, median in zip(line.lows, line.medians, strict=True)]
+            whiskers = {"type": "data", "symmetric": False, "color": palette(dark).text, "thickness": 1.2, "width": 4}
+            point = {"color": color, "size": 8, "symbol": SERIES_SYMBOLS[column - 1]}
+            figure.add_scatter(
+                x=line.sizes, y=line.medians, mode="markers", name=f"{name}, measured", row=1, col=column,
+                marker=point | {"line": {"color": palette(dark).surface, "width": 1}},
+                error_y=whiskers | {"array": above, "arrayminus": below},
+                customdata=list(zip(line.lows, line.highs, strict=True)),
+                hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, quartiles %{{customdata[0]:.3~g}} to "
+                              "%{customdata[1]:.3~g} ms<extra></extra>",
+            )  # fmt: skip
             ticks = [str(size) for size in line.sizes]
             figure.update_xaxes(type="log", tickvals=line.sizes, ticktext=ticks, tickangle=0, row=1, col=column)
         figure.update_xaxes(title_text=nodes, row=1, col=column)
@@ -62,28 +78,6 @@ def cost_figure(target: CostLine | None, draft: CostLine | None, dark: bool = Fa
     figure.update_layout(height=HEIGHT, showlegend=False)
     style(figure, dark).update_xaxes(minor_showgrid=False, zeroline=False)
     return figure.update_layout(margin={"l": 52, "r": 12, "t": 12, "b": 46})
-
-
-def _traces(line: CostLine, name: str, color: str, place: int, dark: bool) -> list[go.Scatter]:
-    """The line first, so that the points lie over it."""
-    read_off = go.Scatter(
-        x=list(range(1, len(line.line) + 1)), y=line.line, mode="lines", name=f"{name}, read off",
-        line={"color": color, "width": 1.5, "dash": SERIES_DASHES[place]},
-        hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, read off the line<extra></extra>",
-    )  # fmt: skip
-    above = [max(high - median, 0.0) for high, median in zip(line.highs, line.medians, strict=True)]
-    below = [max(median - low, 0.0) for low, median in zip(line.lows, line.medians, strict=True)]
-    measured = go.Scatter(
-        x=line.sizes, y=line.medians, mode="markers", name=f"{name}, measured",
-        marker={"color": color, "size": 8, "symbol": SERIES_SYMBOLS[place],
-                "line": {"color": palette(dark).surface, "width": 1}},
-        error_y={"type": "data", "symmetric": False, "array": above, "arrayminus": below,
-                 "color": palette(dark).text, "thickness": 1.2, "width": 4},
-        customdata=list(zip(line.lows, line.highs, strict=True)),
-        hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, quartiles %{{customdata[0]:.3~g}} to "
-                      "%{customdata[1]:.3~g} ms<extra></extra>",
-    )  # fmt: skip
-    return [read_off, measured]
 
 
 @dataclass(frozen=True, slots=True)

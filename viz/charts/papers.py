@@ -20,6 +20,7 @@ FACTOR = 8.0  # further apart than this, on one axis the smaller ones would all 
 ROW_HEIGHT, AROUND, LINES_HEIGHT = 30, 96, 330
 MOST_TICKS, LEAST_GAP = 8, 14  # ticks at most, and between two of them this part of the axis at least
 HERE, PAPER = "here", "paper"
+SECOND = {"row": 1, "col": 2}  # the panel of the paper's numbers, where one axis cannot show both
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def table_figure(marks: Sequence[Mark], words: str, dark: bool = False) -> go.Fi
         figure.add_scatter(
             x=[mark.paper for mark in theirs], y=[escaped(mark.way) for mark in theirs], mode="markers",
             orientation="h", name=PAPER, marker={"symbol": "diamond-open", "size": 11, "color": GREY, "line_width": 2},
-            hovertemplate="%{y}: %{x:.4g} in the paper<extra></extra>", **_place(apart),
+            hovertemplate="%{y}: %{x:.4g} in the paper<extra></extra>", **(SECOND if apart else {}),
         )  # fmt: skip
     if ours:
         figure.add_scatter(
@@ -151,13 +152,8 @@ def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, a
             mode=mode if apart or not ours else "markers", name=f"{name}, {PAPER}" if ours else name, legendgroup=name,
             offsetgroup=name, showlegend=not ours, line={"color": color, "dash": dash, "width": 1.2},
             marker={"symbol": f"{symbol}-open", "size": 9, "color": color, "line": {"width": 1.5}},
-            hovertemplate=f"{name} at %{{x}}: %{{y:.4g}} in the paper<extra></extra>", **_place(apart),
+            hovertemplate=f"{name} at %{{x}}: %{{y:.4g}} in the paper<extra></extra>", **(SECOND if apart else {}),
         )  # fmt: skip
-
-
-def _place(apart: bool) -> dict[str, int]:
-    """Where the paper's numbers are drawn."""
-    return {"row": 1, "col": 2} if apart else {}
 
 
 def _bars(marks: Sequence[Mark], color: str) -> dict:

@@ -107,7 +107,17 @@ def _told_by_draws(known: Known, node: NodeTrace) -> str:
         return matches
     if node.verdict == "not_reached":
         return _why_not_reached(known, node)
-    return _rejected_untested(known, node)
+    # A node that had no test of its own: something else was drawn at its place.
+    choice = known.choice(node.parent_id)
+    if choice is None:
+        return _by_code(node)
+    if choice.token_id == node.token_id:
+        return (
+            "The final token drawn here is this very token, but this verifier looks only at the first path that was "
+            "drawn, so the path ends with it."
+        )
+    text, law = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, node)
+    return f"Not drawn: {text} was, from {law}, which gave it {chance(choice.acceptance_probability)}."
 
 
 def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:
@@ -164,31 +174,16 @@ def _accepted_untested(known: Known, node: NodeTrace) -> str:
     choice = known.choice(node.parent_id)
     if choice is not None and choice.child_id == node.node_id:
         given = chance(choice.acceptance_probability)
-        return f"Drawn from {_law_words(known, node.parent_id)}, which gave it {given}."
+        return f"Drawn from {_law_words(known, node)}, which gave it {given}."
     if known.passed is None:
         return _by_code(node)
     below = known.iteration.nodes[known.passed.child_id]
     return f"{quote(below.text)} (node {below.node_id}) below it passed its test, and that keeps the whole path to it."
 
 
-def _rejected_untested(known: Known, node: NodeTrace) -> str:
-    """A node that had no test of its own: something else was drawn at its place."""
-    choice = known.choice(node.parent_id)
-    if choice is None:
-        return _by_code(node)
-    text = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>"))
-    if choice.token_id == node.token_id:
-        return (
-            "The final token drawn here is this very token, but this verifier looks only at the first path that was "
-            "drawn, so the path ends with it."
-        )
-    law = _law_words(known, node.parent_id)
-    return f"Not drawn: {text} was, from {law}, which gave it {chance(choice.acceptance_probability)}."
-
-
-def _law_words(known: Known, place: int) -> str:
-    """The law that a token is drawn from at a node, after the tests that failed there."""
-    failed = known.before(known.choice(place))
+def _law_words(known: Known, node: NodeTrace) -> str:
+    """The law that a token is drawn from at the place of a node, after the tests that failed there."""
+    failed = known.before(known.choice(node.parent_id))
     if not failed.count:
         return "the target's law"
     if failed.count == 1:
