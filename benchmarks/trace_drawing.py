@@ -72,7 +72,6 @@ def _allowed(ask: Callable[[], object]) -> None:
 
 
 def _run_figures(run: RunTrace) -> Iterator[go.Figure]:
-    charts.times_summary(run)
     yield charts.accepted_length_figure([run])
     yield charts.tokens_over_time([run])
     yield charts.phase_times_over_run(run)

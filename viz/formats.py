@@ -14,12 +14,9 @@ def number(value: float | None, digits: int = 2) -> str:
 
 def chance(probability: float) -> str:
     """A probability in a sentence: never 0 or 1 where it is neither."""
-    if probability in (0.0, 1.0):
-        return f"{probability:.0f}"
-    for digits in (2, 3, 4):
-        if 0 < float(f"{probability:.{digits}f}") < 1:
-            return f"{probability:.{digits}f}"
-    return "less than 0.0001" if probability < 0.5 else "more than 0.9999"
+    if probability not in (0.0, 1.0) and not 0 < float(f"{probability:.4f}") < 1:
+        return "less than 0.0001" if probability < 0.5 else "more than 0.9999"
+    return _inside(probability, 2)
 
 
 def percent(probability: float) -> str:

@@ -8,6 +8,7 @@ bonus token keeps its sky blue and gets an outline that is (`outline`).
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
+from plotly.colors import hex_to_rgb
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +38,28 @@ MARKS: dict[str, Mark] = {
     "fold": Mark(GREY, "fold", "square-open", "dot", "folded nodes"),
 }
 
-PHASE_COLORS: dict[str, str] = {
-    "draft": "#BD8200",
-    "prune": "#8D8D8D",
-    "mask": "#9684B8",
-    "verify": "#0072B2",
-    "select": "#CC79A7",
-    "commit": "#009E73",
-    "rebuild": "#D55E00",
-    "adapt": "#A6761D",
-    "other": "#6B7280",
+# Colour, words and pattern of a bar: with the pattern phases can be told apart in grey.
+_PHASES: dict[str, tuple[str, str, str]] = {
+    "draft": ("#BD8200", "draft", ""),
+    "prune": ("#8D8D8D", "prune", "x"),
+    "mask": ("#9684B8", "flatten & mask", "."),
+    "verify": ("#0072B2", "verify", "/"),
+    "select": ("#CC79A7", "select", "-"),
+    "commit": ("#009E73", "commit & KV", ""),
+    "rebuild": ("#D55E00", "rebuild KV", "\\"),
+    "adapt": ("#A6761D", "history", "|"),
+    "other": ("#6B7280", "other", "+"),
 }
-
-PHASE_WORDS: dict[str, str] = {
-    "draft": "draft",
-    "prune": "prune",
-    "mask": "flatten & mask",
-    "verify": "verify",
-    "select": "select",
-    "commit": "commit & KV",
-    "rebuild": "rebuild KV",
-    "adapt": "history",
-    "other": "other",
-}
+PHASE_COLORS, PHASE_WORDS, PHASE_PATTERNS = ({name: look[i] for name, look in _PHASES.items()} for i in range(3))
 
 SERIES: tuple[str, ...] = ("#0072B2", "#BD8200", "#009E73", "#CC79A7", "#D55E00", "#4795C1", "#A6761D", "#8A93A6")
 SERIES_DASHES: tuple[str, ...] = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
 SERIES_SYMBOLS: tuple[str, ...] = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
+
+
+def say(figure: go.Figure, text: str) -> None:
+    """Write a sentence into the middle of a figure that has nothing to draw."""
+    figure.add_annotation(text=text, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +84,19 @@ def palette(dark: bool) -> Palette:
     return DARK if dark else LIGHT
 
 
-def luminance(color: str) -> float:
-    """Relative luminance of a `#RRGGBB` colour, 0 to 1 (WCAG 2.2)."""
-    shares = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
 def contrast(first: str, second: str) -> float:
     """Contrast ratio of two `#RRGGBB` colours, 1 to 21 (WCAG 2.2)."""
-    low, high = sorted((luminance(first), luminance(second)))
-    return (high + 0.05) / (low + 0.05)
+    luminances = []
+    for color in (first, second):
+        shares = (value / 255 for value in hex_to_rgb(color))
+        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+        luminances.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(luminances) + 0.05) / (min(luminances) + 0.05)
 
 
 def mixed(color: str, other: str, share: float) -> str:
     """`share` of a colour with the rest of another, as CSS `color-mix(in srgb, ...)` does."""
-    pairs = ((int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+    pairs = zip(hex_to_rgb(color), hex_to_rgb(other), strict=True)
     return "#" + "".join(f"{round(share * mine + (1 - share) * its):02X}" for mine, its in pairs)
 
 
@@ -117,7 +110,7 @@ def outline(color: str, dark: bool) -> str:
 
 def with_alpha(color: str, alpha: float) -> str:
     """A `#RRGGBB` colour as `rgba(...)`."""
-    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    red, green, blue = hex_to_rgb(color)
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 

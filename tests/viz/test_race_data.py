@@ -18,7 +18,6 @@ from viz.race.data import (
     identity_words,
     iteration_ticks,
     lane_facts,
-    places,
     race_data,
     readable,
     time_ticks,
@@ -165,7 +164,8 @@ def test_the_difference_names_who_reports_no_phases():
 
 
 def test_places_go_by_tokens_per_second_and_ties_share_one():
-    assert places([PLAIN, TREE, PLAIN]) == [2, 1, 2]
+    lanes = race_data([PLAIN, TREE, PLAIN], "k")["lanes"]
+    assert [lane["place"] for lane in lanes] == [2, 1, 2]
     assert headline([PLAIN, TREE]) == "Tree is first: 8 tokens in 130.0 ms, 1.23× the speed of Plain (160.0 ms)."
     third = lane("Third", ((1, 2), (3, 4), (5, 6), (7, 8)), 0.010, 0.033)
     assert "1.23× the speed of Plain (160.0 ms), 1.09× the speed of Third (142.0 ms)." in headline([PLAIN, third, TREE])

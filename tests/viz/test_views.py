@@ -177,8 +177,8 @@ FIGURES = {
     "acceptance": lambda dark: methods.acceptance_figure(
         [methods.Acceptance("A", 5, 10, 8), methods.Acceptance("B", 0, 0, 0)], dark
     ),
-    "tried": lambda dark: methods.tried_settings_figure(
-        [methods.Tried("a", 10, 0.2, "x"), methods.Tried("b", 12, 0.4, "y")], "b", dark
+    "tried": lambda dark: methods.tuning_figure(
+        [methods.Tried("a", 10, 0.2, methods.WHOLE), methods.Tried("b", 12, 0.4, methods.ITERATION)], "b", "a", dark
     ),
     "cache": lambda dark: cache_figure(traces.sampled_recovered(), dark),
 }
@@ -205,7 +205,6 @@ def test_acceptance_writes_both_denominators_and_none_where_nothing_was_drafted(
 
 
 def test_empty_charts_say_what_fills_them():
-    assert "Move a setting" in methods.tried_settings_figure([]).layout.annotations[0].text
     assert "no history adaptation" in charts.adaptation_figure(PLAIN).layout.annotations[0].text
 
 

@@ -53,7 +53,11 @@ class Change:
 
 def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
     """Match the nodes of two recorded trees by their tokens from the root down; what was forced out is in neither."""
-    mine, others = map(_by_path, (first, second))
+    gone = first.forced_out | {0}, second.forced_out | {0}
+    mine, others = (
+        {path: node for node, path in enumerate(node_paths(each)) if node not in left_out}
+        for each, left_out in zip((first, second), gone, strict=True)
+    )
     length = min(len(first.committed_ids), len(second.committed_ids))
     return TreeDiff(
         only_first=tuple(node for path, node in mine.items() if path not in others),
@@ -61,11 +65,6 @@ def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
         both=tuple((node, others[path]) for path, node in mine.items() if path in others),
         same_text=first.committed_ids[:length] == second.committed_ids[:length],
     )
-
-
-def _by_path(iteration: IterationTrace) -> dict[tuple[int, ...], int]:
-    gone = iteration.forced_out
-    return {path: node for node, path in enumerate(node_paths(iteration)) if node and node not in gone}
 
 
 def what_changed(
@@ -92,6 +91,7 @@ def what_changed(
 
 
 NAMES = ("A", "B")
+NAMES_HTML = tuple(f'<span class="fork-name fork-{name.lower()}">{name}</span>' for name in NAMES)
 NO_TIME = "no model ran, no time"
 CONTEXT_TOKENS = 10
 # What each measure is, by its words.
@@ -160,38 +160,52 @@ def expected_tokens(iteration: IterationTrace) -> float | None:
 def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Measure, ...]:
     """What two iterations did; one that was replayed has no time."""
     diff = compare_trees(first, second)
-    only = len(diff.only_first), len(diff.only_second)
-    measures = [
-        Measure("nodes only here", "counted", str(only[0]), str(only[1]), plural(len(diff.both), "node") + " in both"),
-        _counted("nodes verified", first.verified, second.verified),
-        _counted("depth", first.tree_depth, second.tree_depth),
-        _counted("tokens accepted", len(first.accepted), len(second.accepted)),
-        _counted("tokens committed", len(first.committed_ids), len(second.committed_ids)),
-        _expected(expected_tokens(first), expected_tokens(second)),
-    ]
-    return (*measures, _time(first, second))
+    only = str(len(diff.only_first)), str(len(diff.only_second))
+    counted = (
+        Measure(words, "counted", f"{a:,}", f"{b:,}", difference(b - a))
+        for words, a, b in (
+            ("nodes verified", first.verified, second.verified),
+            ("depth", first.tree_depth, second.tree_depth),
+            ("tokens accepted", len(first.accepted), len(second.accepted)),
+            ("tokens committed", len(first.committed_ids), len(second.committed_ids)),
+        )
+    )
+    expected = expected_tokens(first), expected_tokens(second)
+    more = "" if None in expected else difference(round(expected[1] - expected[0], 2))
+    took, times = "", [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
+    if first.timed and second.timed:
+        took = relative_change(first.times.total_s, second.times.total_s, none="less than 1%")
+        took = "chance: same work" if _work(first) == _work(second) else took
+    return (
+        Measure("nodes only here", "counted", *only, plural(len(diff.both), "node") + " in both"),
+        *counted,
+        Measure("expected tokens", "exact, before any cut", *map(number, expected), more),
+        Measure("time", "measured once", *times, took),
+    )
 
 
 def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
     """What the change did to this iteration, in one sentence; times measured once do not belong in it."""
     diff = compare_trees(first, second)
     tokens = len(second.committed_ids) - len(first.committed_ids)
-    committed = f"{NAMES[1]} committed "
+    nodes, others = second.verified - first.verified, len(diff.only_second)
     if tokens:
-        committed += f"{plural(abs(tokens), 'token')} {'more' if tokens > 0 else 'fewer'}"
+        committed = f"{plural(abs(tokens), 'token')} {'more' if tokens > 0 else 'fewer'}"
     elif diff.same_text:
-        committed += f"the same {plural(len(second.committed_ids), 'token')}"
+        committed = f"the same {plural(len(second.committed_ids), 'token')}"
     else:
-        committed += f"as many tokens ({len(second.committed_ids)}), but others,"
-    return f"{committed} {_with_nodes(second.verified - first.verified, diff)}."
+        committed = f"as many tokens ({len(second.committed_ids)}), but others,"
+    if nodes:
+        tree = f"{plural(abs(nodes), 'node')} {'more' if nodes > 0 else 'fewer'}"
+    else:
+        tree = f"as many nodes, {others} of them others" if others else "the same tree"
+    return f"{NAMES[1]} committed {committed} with {tree}."
 
 
 def same_prefix(first: RunTrace, second: RunTrace, index: int) -> bool:
     """Whether two branches of one run stand on the same text before iteration `index`."""
-    texts = [
-        [token for iteration in run.iterations[:index] for token in iteration.committed_ids] for run in (first, second)
-    ]
-    return texts[0] == texts[1]
+    texts = ([token for each in run.iterations[:index] for token in each.committed_ids] for run in (first, second))
+    return next(texts) == next(texts)
 
 
 def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuations:
@@ -233,16 +247,14 @@ def continuation_html(texts: Continuations) -> str:
     before = html.escape("".join(visible(text) for text in texts.before))
     left_out = max(texts.shared - LONGEST_SHARED, 0)
     lines = []
-    for name, spans in zip(NAMES, (texts.first, texts.second), strict=True):
+    for name, spans in zip(NAMES_HTML, (texts.first, texts.second), strict=True):
         shared = _spans_html(spans[left_out : texts.shared])
         own = _spans_html(spans[texts.shared : texts.shared + LONGEST_OWN])
         parted = own if texts.same else f'<span class="parted">{own}</span>'
         more = "…" if len(spans) > texts.shared + LONGEST_OWN else ""
         said = "" if left_out else f'<span class="said">{before}</span>'
-        lines.append(
-            f'<div class="fork-line">{_name_html(name)}'
-            f'<span class="fork-text">…{said}{shared}{parted}{more}</span></div>'
-        )
+        text = f'<span class="fork-text">…{said}{shared}{parted}{more}</span>'
+        lines.append(f'<div class="fork-line">{name}{text}</div>')
     return "".join(lines)
 
 
@@ -254,8 +266,8 @@ def measures_html(measures: Sequence[Measure]) -> str:
         for each in measures
     )
     rows = (
-        (_name_html(NAMES[0]), [each.first for each in measures]),
-        (_name_html(NAMES[1]), [each.second for each in measures]),
+        (NAMES_HTML[0], [each.first for each in measures]),
+        (NAMES_HTML[1], [each.second for each in measures]),
         ("difference", [each.difference for each in measures]),
     )
     body = "".join(
@@ -263,36 +275,6 @@ def measures_html(measures: Sequence[Measure]) -> str:
         for head, values in rows
     )
     return f'<table class="fork-table"><thead><tr><td></td>{heads}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _name_html(name: str) -> str:
-    return f'<span class="fork-name fork-{name.lower()}">{name}</span>'
-
-
-def _counted(words: str, first: int, second: int) -> Measure:
-    return Measure(words, "counted", f"{first:,}", f"{second:,}", difference(second - first))
-
-
-def _expected(first: float | None, second: float | None) -> Measure:
-    apart = "" if first is None or second is None else difference(round(second - first, 2))
-    return Measure("expected tokens", "exact, before any cut", number(first), number(second), apart)
-
-
-def _time(first: IterationTrace, second: IterationTrace) -> Measure:
-    shown = [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
-    apart = ""
-    if first.timed and second.timed:
-        apart = relative_change(first.times.total_s, second.times.total_s, none="less than 1%")
-        if _work(first) == _work(second):
-            apart = "chance: same work"
-    return Measure("time", "measured once", *shown, apart)
-
-
-def _with_nodes(nodes: int, diff: TreeDiff) -> str:
-    if nodes:
-        return f"with {plural(abs(nodes), 'node')} {'more' if nodes > 0 else 'fewer'}"
-    others = len(diff.only_second)
-    return f"with as many nodes, {others} of them others" if others else "with the same tree"
 
 
 def _spans_html(spans: Sequence[Span]) -> str:

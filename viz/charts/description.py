@@ -28,7 +28,7 @@ def chart_sentence(figure: go.Figure) -> str:
     """What a chart shows and how far its values reach, for those who cannot see it."""
     series, places = _series(figure), _places(figure)
     if not series:
-        return _annotations(figure) or "An empty chart."
+        return " ".join(_plain(note.text or "") for note in figure.layout.annotations) or "An empty chart."
     measures = list(dict.fromkeys(one.measure for one in series if one.measure))
     measured = " and ".join(measures) or "values"
     head = f"{measured[0].upper()}{measured[1:]} by {places or 'place'}"
@@ -38,17 +38,16 @@ def chart_sentence(figure: go.Figure) -> str:
     return f"{head}: {'; '.join(told)}."
 
 
-def chart_table(figure: go.Figure, title: str = "") -> Table:
+def chart_table(figure: go.Figure) -> Table:
     """Every value of a chart: a column per series where they share their places, else a row per value."""
     series, places = _series(figure), _places(figure) or "Place"
     rows_at = list(dict.fromkeys(place for one in series for place in one.at))
-    shared = all(len(set(one.at)) == len(one.at) for one in series) and len(series) * len(rows_at) <= 3 * sum(
-        len(one.at) for one in series
-    )
-    if shared:
+    few = len(series) * len(rows_at) <= 3 * sum(len(one.at) for one in series)
+    if few and all(len(set(one.at)) == len(one.at) for one in series):
         columns = [dict(zip(one.at, one.values, strict=True)) for one in series]
         rows = [(_shown(at), *(_shown(column.get(at)) for column in columns)) for at in rows_at]
-        heads = (places, *(_head(one) for one in series))
+        named = [dict.fromkeys(part for part in (one.name, one.measure) if part) for one in series]
+        heads = (places, *(", ".join(parts) or "Value" for parts in named))
     else:
         rows = [
             (one.name or one.measure, _shown(at), _shown(value))
@@ -57,7 +56,7 @@ def chart_table(figure: go.Figure, title: str = "") -> Table:
         ]
         heads = ("Series", places, " or ".join(dict.fromkeys(one.measure for one in series if one.measure)) or "Value")
     note = f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else ""
-    return Table(title, heads, tuple(rows[:MOST_ROWS]), note)
+    return Table("", heads, tuple(rows[:MOST_ROWS]), note)
 
 
 def _series(figure: go.Figure) -> list[Series]:
@@ -71,10 +70,9 @@ def _series(figure: go.Figure) -> list[Series]:
         if len(at) != len(values) or not len(values):
             continue
         axis = "x" + (trace.xaxis or "x")[1:] if lying else "y" + (trace.yaxis or "y")[1:]
-        measure = _axis_title(figure, axis)
-        found.append(
-            Series(_plain(trace.name or ""), tuple(_item(a) for a in at), tuple(_item(v) for v in values), measure)
-        )
+        # Plain numbers or texts in the place of numpy scalars.
+        at, values = (tuple(one.item() if hasattr(one, "item") else one for one in each) for each in (at, values))
+        found.append(Series(_plain(trace.name or ""), at, values, _axis_title(figure, axis)))
     return found
 
 
@@ -89,10 +87,6 @@ def _axis_title(figure: go.Figure, axis: str) -> str:
     return _plain(layout.title.text or "") if layout is not None else ""
 
 
-def _annotations(figure: go.Figure) -> str:
-    return " ".join(_plain(note.text or "") for note in figure.layout.annotations)
-
-
 def _range(one: Series) -> str:
     name = one.name or "values"
     numbers = [(value, at) for value, at in zip(one.values, one.at, strict=True) if isinstance(value, int | float)]
@@ -105,15 +99,6 @@ def _range(one: Series) -> str:
     if low == high:
         return f"{name} {_shown(low)} throughout"
     return f"{name} from {_shown(low)} (at {_shown(low_at)}) to {_shown(high)} (at {_shown(high_at)})"
-
-
-def _head(one: Series) -> str:
-    return ", ".join(dict.fromkeys(part for part in (one.name, one.measure) if part)) or "Value"
-
-
-def _item(value):
-    """A plain number or text in the place of a numpy scalar."""
-    return value.item() if hasattr(value, "item") else value
 
 
 def _shown(value) -> str:

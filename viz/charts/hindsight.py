@@ -13,7 +13,7 @@ from viz.theme import GREY, MARKS, SERIES, palette, pattern, style, with_alpha
 from viz.tokens import escaped, visible
 
 TAKEN, POSSIBLE = MARKS["accepted"].color, MARKS["bonus"].color
-MOST_TOKENS = 24
+MOST_TOKENS = MOST_BARS = 24
 RANK_TICKS = (1, 2, 3, 5, 10, 20, 50, 100, 1000, 10_000, 100_000)
 
 
@@ -145,10 +145,6 @@ def lost_figure(
     return figure.update_yaxes(title_text="tokens/s lost", rangemode="tozero", nticks=5)
 
 
-HAPPENED = MARKS["accepted"].color
-MOST_BARS = 24
-
-
 def token_law_figure(
     law: Mapping[int, float], happened: int, rolled: Mapping[int, int] | None = None, dark: bool = False
 ) -> go.Figure:
@@ -161,7 +157,7 @@ def token_law_figure(
     tokens = list(range(1, min(last, MOST_BARS) + 1))
     values = [100 * law.get(n, 0.0) for n in tokens]
     figure = go.Figure()
-    for name, mine, color, shape in (("exact", False, SERIES[0], ""), ("exact, what happened", True, HAPPENED, "/")):
+    for name, mine, color, shape in (("exact", False, SERIES[0], ""), ("exact, what happened", True, TAKEN, "/")):
         kept = [(n, value) for n, value in zip(tokens, values, strict=True) if (n == happened) is mine]
         figure.add_bar(
             x=[n for n, _ in kept], y=[value for _, value in kept], name=name, width=0.72,
@@ -217,7 +213,7 @@ def run_luck_figure(
     if current in places:
         figure.add_scatter(
             x=[current + 1], y=[ahead[list(places).index(current)]], mode="markers", name="this iteration",
-            marker={"symbol": "circle", "size": 10, "color": HAPPENED, "line": {"color": color, "width": 1.5}},
+            marker={"symbol": "circle", "size": 10, "color": TAKEN, "line": {"color": color, "width": 1.5}},
             hoverinfo="skip",
         )  # fmt: skip
     style(figure, dark).update_layout(margin={"l": 56, "r": 12, "t": 34, "b": 48})

@@ -7,16 +7,17 @@ from itertools import pairwise
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from viz.charts.run import PHASE_PATTERNS
 from viz.theme import (
     GREY,
     PHASE_COLORS,
+    PHASE_PATTERNS,
     PHASE_WORDS,
     SERIES,
     SERIES_DASHES,
     SERIES_SYMBOLS,
     palette,
     pattern,
+    say,
     style,
     with_alpha,
 )
@@ -50,42 +51,33 @@ def cost_figure(target: CostLine | None, draft: CostLine | None, dark: bool = Fa
     )
     for column, (line, name, nodes, color) in enumerate(panels, start=1):
         if line is not None:
-            for trace in _traces(line, name, color, column - 1, dark):
-                figure.add_trace(trace, row=1, col=column)
+            # The line first, so that the points lie over it.
+            figure.add_scatter(
+                x=list(range(1, len(line.line) + 1)), y=line.line, mode="lines", name=f"{name}, read off",
+                line={"color": color, "width": 1.5, "dash": SERIES_DASHES[column - 1]}, row=1, col=column,
+                hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, read off the line<extra></extra>",
+            )  # fmt: skip
+            above = [max(high - median, 0.0) for high, median in zip(line.highs, line.medians, strict=True)]
+            below = [max(median - low, 0.0) for low, median in zip(line.lows, line.medians, strict=True)]
+            whiskers = {"type": "data", "symmetric": False, "color": palette(dark).text, "thickness": 1.2, "width": 4}
+            point = {"color": color, "size": 8, "symbol": SERIES_SYMBOLS[column - 1]}
+            figure.add_scatter(
+                x=line.sizes, y=line.medians, mode="markers", name=f"{name}, measured", row=1, col=column,
+                marker=point | {"line": {"color": palette(dark).surface, "width": 1}},
+                error_y=whiskers | {"array": above, "arrayminus": below},
+                customdata=list(zip(line.lows, line.highs, strict=True)),
+                hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, quartiles %{{customdata[0]:.3~g}} to "
+                              "%{customdata[1]:.3~g} ms<extra></extra>",
+            )  # fmt: skip
             ticks = [str(size) for size in line.sizes]
             figure.update_xaxes(type="log", tickvals=line.sizes, ticktext=ticks, tickangle=0, row=1, col=column)
         figure.update_xaxes(title_text=nodes, row=1, col=column)
         figure.update_yaxes(title_text=f"{name} (ms)", rangemode="tozero", row=1, col=column)
     if target is None or draft is None:
-        figure.add_annotation(
-            text="Nothing is measured yet: load a pair, or press Measure now.", showarrow=False,
-            xref="paper", yref="paper", x=0.5, y=0.5,
-        )  # fmt: skip
+        say(figure, "Nothing is measured yet: load a pair, or press Measure now.")
     figure.update_layout(height=HEIGHT, showlegend=False)
     style(figure, dark).update_xaxes(minor_showgrid=False, zeroline=False)
     return figure.update_layout(margin={"l": 52, "r": 12, "t": 12, "b": 46})
-
-
-def _traces(line: CostLine, name: str, color: str, place: int, dark: bool) -> list[go.Scatter]:
-    """The line first, so that the points lie over it."""
-    read_off = go.Scatter(
-        x=list(range(1, len(line.line) + 1)), y=line.line, mode="lines", name=f"{name}, read off",
-        line={"color": color, "width": 1.5, "dash": SERIES_DASHES[place]},
-        hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, read off the line<extra></extra>",
-    )  # fmt: skip
-    above = [max(high - median, 0.0) for high, median in zip(line.highs, line.medians, strict=True)]
-    below = [max(median - low, 0.0) for low, median in zip(line.lows, line.medians, strict=True)]
-    measured = go.Scatter(
-        x=line.sizes, y=line.medians, mode="markers", name=f"{name}, measured",
-        marker={"color": color, "size": 8, "symbol": SERIES_SYMBOLS[place],
-                "line": {"color": palette(dark).surface, "width": 1}},
-        error_y={"type": "data", "symmetric": False, "array": above, "arrayminus": below,
-                 "color": palette(dark).text, "thickness": 1.2, "width": 4},
-        customdata=list(zip(line.lows, line.highs, strict=True)),
-        hovertemplate=f"%{{x}} nodes: {name} %{{y:.3~g}} ms, quartiles %{{customdata[0]:.3~g}} to "
-                      "%{customdata[1]:.3~g} ms<extra></extra>",
-    )  # fmt: skip
-    return [read_off, measured]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +97,7 @@ class Tried:
     label: str
     throughput: float
     acceptance: float
-    group: str = ""
+    group: str
     details: str = ""
 
 
@@ -127,35 +119,6 @@ def acceptance_figure(rows: Sequence[Acceptance], dark: bool = False) -> go.Figu
     figure.update_layout(barmode="group", height=130 + 52 * max(len(rows), 1))
     style(figure, dark).update_xaxes(title_text="accepted drafted tokens (%)", rangemode="tozero")
     return figure.update_yaxes(autorange="reversed", showgrid=False, ticks="")
-
-
-def tried_settings_figure(tried: Sequence[Tried], current: str | None = None, dark: bool = False) -> go.Figure:
-    """Throughput against acceptance of every tried setting; groups differ in colour and symbol, one is framed."""
-    figure = go.Figure()
-    groups = list(dict.fromkeys(entry.group for entry in tried))
-    for place, group in enumerate(groups):
-        members = [entry for entry in tried if entry.group == group]
-        figure.add_scatter(
-            x=[100 * entry.acceptance for entry in members], y=[entry.throughput for entry in members], mode="markers",
-            name=escaped(group) or "tried", customdata=[entry.label for entry in members],
-            hovertext=[f"{escaped(entry.label)}<br>{escaped(entry.details)}" for entry in members],
-            hovertemplate="%{hovertext}<br>%{y:.1f} tokens/s, %{x:.1f}% accepted<extra></extra>",
-            marker={"size": 10, "color": SERIES[place % 8], "symbol": SERIES_SYMBOLS[place % 8]},
-        )  # fmt: skip
-    framed = next((entry for entry in tried if entry.label == current), None)
-    if framed is not None:
-        figure.add_scatter(
-            x=[100 * framed.acceptance], y=[framed.throughput], mode="markers", name="current", hoverinfo="skip",
-            marker={"size": 20, "symbol": "circle-open", "color": palette(dark).select, "line": {"width": 2.5}},
-        )  # fmt: skip
-    if not tried:
-        figure.add_annotation(
-            text="Move a setting to try it: every run leaves a point here.", showarrow=False,
-            xref="paper", yref="paper", x=0.5, y=0.5,
-        )  # fmt: skip
-    figure.update_layout(height=340, showlegend=len(groups) > 1 or framed is not None)
-    style(figure, dark).update_xaxes(title_text="accepted share of drafted nodes (%)")
-    return figure.update_yaxes(title_text="tokens / s")
 
 
 BAR_PX = 38
@@ -195,37 +158,35 @@ class TokenCost:
 
 def speed_figure(bars: Sequence[Bar], dark: bool = False) -> go.Figure:
     """Tokens per second: medians as bars, quartiles as whiskers; dotted lines carry the baselines' medians down."""
-    figure = go.Figure()
-    colors = palette(dark)
+    figure, colors = go.Figure(), palette(dark)
+    labels, most = names([bar.label for bar in bars]), max((bar.high for bar in bars), default=1.0)
     figure.add_bar(
-        x=[bar.median for bar in bars], y=names([bar.label for bar in bars]), orientation="h",
-        marker={"color": [GREY if bar.baseline else SERIES[0] for bar in bars],
-                "pattern": {"shape": ["/" if bar.baseline else "" for bar in bars], **PATTERN}},
-        error_x={"type": "data", "symmetric": False, "array": [bar.high - bar.median for bar in bars],
-                 "arrayminus": [bar.median - bar.low for bar in bars], "color": colors.text, "thickness": 1.5,
-                 "width": 4},
-        customdata=[[bar.low, bar.high] for bar in bars],
+        **_medians(bars, 1, dark), y=labels, orientation="h", customdata=[[bar.low, bar.high] for bar in bars],
         hovertemplate="%{y}: %{x:.1f} tokens/s (quartiles %{customdata[0]:.1f} to %{customdata[1]:.1f})<extra></extra>",
     )  # fmt: skip
-    most = max((bar.high for bar in bars), default=1.0)
-    for bar, name in zip(bars, names([bar.label for bar in bars]), strict=True):
+    figure.update_traces(marker_pattern={"shape": ["/" if bar.baseline else "" for bar in bars], **PATTERN})
+    words = {"showarrow": False, "xanchor": "left", "bgcolor": with_alpha(colors.surface, 0.75), "borderpad": 1}
+    for bar, name in zip(bars, labels, strict=True):
         # Words stand behind the whisker, where neither bar nor whisker can lie over them.
-        figure.add_annotation(
-            x=bar.high,
-            y=name,
-            text=bar.shown,
-            showarrow=False,
-            xanchor="left",
-            xshift=8,
-            bgcolor=with_alpha(colors.surface, 0.75),
-            borderpad=1,
-        )
+        figure.add_annotation(x=bar.high, y=name, text=bar.shown, xshift=8, **words)
         if bar.baseline:
             figure.add_vline(x=bar.median, line={"color": colors.muted, "dash": "dot", "width": 1})
     figure.update_layout(height=chart_height(len(bars)), showlegend=False, bargap=0.35)
     style(figure, dark).update_xaxes(title_text="tokens / s (median, quartiles)", range=[0, most * 1.42])
     figure.update_layout(margin_t=4)
     return _rows(figure)
+
+
+def _medians(bars: Sequence[Bar], scale: float, dark: bool) -> dict:
+    """Medians as lying bars with their quartiles as whiskers."""
+    whiskers = {"type": "data", "symmetric": False, "color": palette(dark).text, "thickness": 1.5, "width": 4}
+    above = [scale * (bar.high - bar.median) for bar in bars]
+    below = [scale * (bar.median - bar.low) for bar in bars]
+    return {
+        "x": [scale * bar.median for bar in bars],
+        "marker": {"color": [GREY if bar.baseline else SERIES[0] for bar in bars]},
+        "error_x": whiskers | {"array": above, "arrayminus": below},
+    }
 
 
 def token_cost_figure(costs: Sequence[TokenCost], dark: bool = False) -> go.Figure:
@@ -255,12 +216,8 @@ def latency_figure(first: Sequence[Bar], later: Sequence[Bar], dark: bool = Fals
     figure = make_subplots(rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.08)
     for column, bars in enumerate((first, later), start=1):
         figure.add_bar(
-            x=[1e3 * bar.median for bar in bars], y=names([bar.label for bar in bars]), orientation="h",
-            row=1, col=column, marker={"color": [GREY if bar.baseline else SERIES[0] for bar in bars]},
-            error_x={"type": "data", "symmetric": False, "array": [1e3 * (bar.high - bar.median) for bar in bars],
-                     "arrayminus": [1e3 * (bar.median - bar.low) for bar in bars], "color": palette(dark).text,
-                     "thickness": 1.5, "width": 4},
-            hovertemplate="%{y}: %{x:.2f} ms<extra></extra>",
+            **_medians(bars, 1e3, dark), y=names([bar.label for bar in bars]), orientation="h",
+            row=1, col=column, hovertemplate="%{y}: %{x:.2f} ms<extra></extra>",
         )  # fmt: skip
     figure.update_layout(height=chart_height(len(first)), showlegend=False, bargap=0.35)
     style(figure, dark)
@@ -295,15 +252,12 @@ def chart_height(rows: int) -> int:
 
 def names(labels: Sequence[str]) -> list[str]:
     """Labels as axis ticks: escaped, broken into two lines where they are long."""
-    return [_two_lines(label) for label in labels]
-
-
-def _two_lines(label: str) -> str:
-    if len(label) <= WIDEST_LABEL:
-        return escaped(label)
-    cut = label.rfind(" ", 0, WIDEST_LABEL + 1)
-    cut = cut if cut > 0 else WIDEST_LABEL
-    return f"{escaped(label[:cut])}<br>{escaped(label[cut:].strip())}"
+    broken = []
+    for label in labels:
+        cut = max(label.rfind(" ", 0, WIDEST_LABEL + 1), 0) or WIDEST_LABEL
+        lines = (label[:cut], label[cut:].strip()) if len(label) > WIDEST_LABEL else (label,)
+        broken.append("<br>".join(map(escaped, lines)))
+    return broken
 
 
 def _rows(figure: go.Figure) -> go.Figure:
@@ -324,23 +278,37 @@ ITERATION, WHOLE = "one iteration on this prefix", "whole generation"
 
 
 def tuning_figure(tried: Sequence[Tried], current: str, pinned: str, dark: bool = False) -> go.Figure:
-    """Throughput over acceptance; `current` and `pinned` are labels of iteration points."""
+    """Throughput over acceptance of every tried setting; `current` and `pinned`, labels of iterations, are framed."""
+    figure = go.Figure()
     # Iterations first: the symbol goes by the order of the groups and must not change when points come and go.
     ordered = sorted(tried, key=lambda entry: entry.group == WHOLE)
-    figure = tried_settings_figure(ordered, current, dark)
-    framed = next((entry for entry in ordered if entry.label == pinned and entry.group == ITERATION), None)
-    if framed is not None:
+    for place, group in enumerate(dict.fromkeys(entry.group for entry in ordered)):
+        members = [entry for entry in ordered if entry.group == group]
         figure.add_scatter(
-            x=[100 * framed.acceptance], y=[framed.throughput], mode="markers", name="pinned", hoverinfo="skip",
-            marker={"size": 16, "symbol": "square-open", "color": palette(dark).text, "line": {"width": 1.5}},
+            x=[100 * entry.acceptance for entry in members], y=[entry.throughput for entry in members], mode="markers",
+            name=escaped(group), customdata=[entry.label for entry in members],
+            hovertext=[f"{escaped(entry.label)}<br>{escaped(entry.details)}" for entry in members],
+            hovertemplate="%{hovertext}<br>%{y:.1f} tokens/s, %{x:.1f}% accepted<extra></extra>",
+            marker={"size": 10, "color": SERIES[place % 8], "symbol": SERIES_SYMBOLS[place % 8]},
         )  # fmt: skip
+    iterations = [entry for entry in ordered if entry.group == ITERATION]
+    for label, entries, name, size, symbol, color, width in (
+        (current, ordered, "current", 20, "circle-open", palette(dark).select, 2.5),
+        (pinned, iterations, "pinned", 16, "square-open", palette(dark).text, 1.5),
+    ):
+        framed = next((entry for entry in entries if entry.label == label), None)
+        if framed is not None:
+            figure.add_scatter(
+                x=[100 * framed.acceptance], y=[framed.throughput], mode="markers", name=name, hoverinfo="skip",
+                marker={"size": size, "symbol": symbol, "color": color, "line": {"width": width}},
+            )  # fmt: skip
+    if not tried:
+        say(figure, "Move a setting to try it: every run leaves a point here.")
+    legend = {"y": 1.02, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False}
+    figure.update_layout(height=340, showlegend=bool(ordered))
+    style(figure, dark).update_layout(legend=legend, margin={"l": 56, "r": 16, "t": 30, "b": 40})
     # Few points make a wide room: from zero on, a small difference looks small.
     most = max((100 * entry.acceptance for entry in ordered), default=0.0)
     fastest = max((entry.throughput for entry in ordered), default=0.0)
-    figure.update_layout(
-        showlegend=bool(ordered),
-        legend={"y": 1.02, "yanchor": "bottom", "itemclick": False, "itemdoubleclick": False},
-        margin={"l": 56, "r": 16, "t": 30, "b": 40},
-    )
-    figure.update_xaxes(range=[-2, max(most * 1.12, 20)])
-    return figure.update_yaxes(range=[0, max(fastest * 1.15, 1)])
+    figure.update_xaxes(title_text="accepted share of drafted nodes (%)", range=[-2, max(most * 1.12, 20)])
+    return figure.update_yaxes(title_text="tokens / s", range=[0, max(fastest * 1.15, 1)])

@@ -20,6 +20,7 @@ FACTOR = 8.0  # further apart than this, on one axis the smaller ones would all 
 ROW_HEIGHT, AROUND, LINES_HEIGHT = 30, 96, 330
 MOST_TICKS, LEAST_GAP = 8, 14  # ticks at most, and between two of them this part of the axis at least
 HERE, PAPER = "here", "paper"
+SECOND = {"row": 1, "col": 2}  # the panel of the paper's numbers, where one axis cannot show both
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +62,18 @@ def table_figure(marks: Sequence[Mark], words: str, dark: bool = False) -> go.Fi
     theirs = [mark for mark in marks if mark.paper is not None]
     ours = [mark for mark in marks if mark.ours is not None]
     apart = far_apart(marks)
-    figure = _panels(apart, same_ways=True)
+    figure = make_subplots(1, 1 + apart, shared_yaxes=True, horizontal_spacing=0.04)
     if theirs:
         figure.add_scatter(
             x=[mark.paper for mark in theirs], y=[escaped(mark.way) for mark in theirs], mode="markers",
             orientation="h", name=PAPER, marker={"symbol": "diamond-open", "size": 11, "color": GREY, "line_width": 2},
-            hovertemplate="%{y}: %{x:.4g} in the paper<extra></extra>", **_place(apart),
+            hovertemplate="%{y}: %{x:.4g} in the paper<extra></extra>", **(SECOND if apart else {}),
         )  # fmt: skip
     if ours:
         figure.add_scatter(
             x=[mark.ours for mark in ours], y=[escaped(mark.way) for mark in ours], mode="markers",
-            orientation="h", name=_ours_words(ours), marker={"symbol": "circle", "size": 10, "color": SERIES[0]},
+            orientation="h", marker={"symbol": "circle", "size": 10, "color": SERIES[0]},
+            name=f"{HERE}, 95% interval" if any(mark.low is not None for mark in ours) else HERE,
             error_x=_bars(ours, SERIES[0]), customdata=[_interval(mark) for mark in ours],
             hovertemplate="%{y}: %{x:.4g}%{customdata} here<extra></extra>",
         )  # fmt: skip
@@ -94,7 +96,7 @@ def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = Fals
         words: what is measured, with its unit. axis: what it is measured over.
     """
     apart, named = far_apart(marks), any(isinstance(mark.at, str) for mark in marks)
-    figure = _panels(apart)
+    figure = make_subplots(1, 1 + apart, horizontal_spacing=0.1)
     ways, intervals = list(dict.fromkeys(mark.way for mark in marks)), any(mark.low is not None for mark in marks)
     for number, way in enumerate(ways):
         aside = beside((mark.at for mark in marks), number, len(ways)) if intervals and not named else 0.0
@@ -108,8 +110,12 @@ def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = Fals
         places = list(dict.fromkeys(str(mark.at) for mark in marks))
         figure.update_layout(scattermode="group", scattergap=0.3)
         figure.update_xaxes(categoryorder="array", categoryarray=places, type="category")
-    elif ticks := _ticks({mark.at for mark in marks}):
-        figure.update_xaxes(tickvals=ticks)
+    else:
+        # The places themselves, where they are few and far enough apart to be written below the axis.
+        ticks = sorted({mark.at for mark in marks})
+        gaps = [after - before for before, after in pairwise(ticks)]
+        if gaps and len(ticks) <= MOST_TICKS and min(gaps) * LEAST_GAP >= ticks[-1] - ticks[0]:
+            figure.update_xaxes(tickvals=ticks)
     figure.update_xaxes(title_text=axis)
     figure.update_yaxes(title_text=f"{words}, {HERE}" if apart else words, rangemode="tozero")
     if apart:
@@ -146,25 +152,8 @@ def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, a
             mode=mode if apart or not ours else "markers", name=f"{name}, {PAPER}" if ours else name, legendgroup=name,
             offsetgroup=name, showlegend=not ours, line={"color": color, "dash": dash, "width": 1.2},
             marker={"symbol": f"{symbol}-open", "size": 9, "color": color, "line": {"width": 1.5}},
-            hovertemplate=f"{name} at %{{x}}: %{{y:.4g}} in the paper<extra></extra>", **_place(apart),
+            hovertemplate=f"{name} at %{{x}}: %{{y:.4g}} in the paper<extra></extra>", **(SECOND if apart else {}),
         )  # fmt: skip
-
-
-def _ticks(places: set[float]) -> list[float]:
-    """The places themselves, where they are few and far enough apart to be written below the axis."""
-    ticks = sorted(places)
-    gaps = [after - before for before, after in pairwise(ticks)]
-    return ticks if gaps and len(ticks) <= MOST_TICKS and min(gaps) * LEAST_GAP >= ticks[-1] - ticks[0] else []
-
-
-def _panels(apart: bool, same_ways: bool = False) -> go.Figure:
-    """One panel, or two with an axis each for their values; `same_ways` stand beside the first one alone."""
-    return make_subplots(1, 1 + apart, shared_yaxes=same_ways, horizontal_spacing=0.04 if same_ways else 0.1)
-
-
-def _place(apart: bool) -> dict[str, int]:
-    """Where the paper's numbers are drawn."""
-    return {"row": 1, "col": 2} if apart else {}
 
 
 def _bars(marks: Sequence[Mark], color: str) -> dict:
@@ -174,10 +163,6 @@ def _bars(marks: Sequence[Mark], color: str) -> dict:
         "arrayminus": [0 if mark.low is None else mark.ours - mark.low for mark in marks],
         "width": 4, "thickness": 1.4, "color": color,
     }  # fmt: skip
-
-
-def _ours_words(marks: Sequence[Mark]) -> str:
-    return f"{HERE}, 95% interval" if any(mark.low is not None for mark in marks) else HERE
 
 
 def _interval(mark: Mark) -> str:

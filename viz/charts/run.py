@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 
 from decoding.trace.records import PHASES, IterationTrace, RunTrace
 from viz.explain.iteration import phase_seconds
-from viz.formats import duration, plural
 from viz.theme import (
     MARKS,
     PHASE_COLORS,
+    PHASE_PATTERNS,
     PHASE_WORDS,
     SERIES,
     SERIES_DASHES,
@@ -19,22 +19,11 @@ from viz.theme import (
     outline,
     palette,
     pattern,
+    say,
     style,
 )
 from viz.tokens import escaped
 
-# Bars get a pattern beside their colour, so that phases can be told apart in grey.
-PHASE_PATTERNS = {
-    "draft": "",
-    "prune": "x",
-    "mask": ".",
-    "verify": "/",
-    "select": "-",
-    "commit": "",
-    "rebuild": "\\",
-    "adapt": "|",
-    "other": "+",
-}
 FINAL_PATTERNS = {"accepted": "", "recovered": "/", "bonus": ".", "fallback": "x"}
 
 
@@ -43,7 +32,7 @@ def phase_times_figure(iteration: IterationTrace, dark: bool = False) -> go.Figu
     figure = go.Figure()
     for name, seconds in phase_seconds((iteration,)).items():
         if seconds > 0:
-            figure.add_bar(**_phase_bar(name, [seconds * 1e3], ["this iteration"], orientation="h"))
+            figure.add_bar(**_phase_bar(name, [seconds * 1e3], ["this iteration"], "h"))
     figure.update_layout(barmode="stack", height=180)
     style(figure, dark).update_yaxes(visible=False)
     figure.update_xaxes(title_text="time (ms)")
@@ -58,23 +47,20 @@ def phase_times_over_run(run: RunTrace, dark: bool = False) -> go.Figure:
     for name in (*PHASES, "other"):
         values = [seconds[name] * 1e3 for seconds in each]
         if any(values):
-            figure.add_bar(**_phase_bar(name, numbers, values))
+            figure.add_bar(**_phase_bar(name, numbers, values, "v"))
     figure.update_layout(barmode="stack", bargap=0.08, height=300)
     style(figure, dark).update_xaxes(title_text="iteration")
     return figure.update_yaxes(title_text="time (ms)")
 
 
-def _phase_bar(name: str, x: list, y: list, orientation: str = "v") -> dict:
+def _phase_bar(name: str, x: list, y: list, orientation: str) -> dict:
     value = "%{x:.2f}" if orientation == "h" else "%{y:.2f}"
     return {
         "x": x,
         "y": y,
         "orientation": orientation,
         "name": PHASE_WORDS[name],
-        "marker": {
-            "color": PHASE_COLORS[name],
-            "pattern": pattern(PHASE_PATTERNS[name]),
-        },
+        "marker": {"color": PHASE_COLORS[name], "pattern": pattern(PHASE_PATTERNS[name])},
         "hovertemplate": f"{PHASE_WORDS[name]}: {value} ms<extra></extra>",
     }
 
@@ -100,14 +86,8 @@ def run_strip_figure(run: RunTrace, current: int | None = None, dark: bool = Fal
             )  # fmt: skip
     if current is not None:
         top = accepted[current] + (run.iterations[current].final_kind != "none")
-        figure.add_shape(
-            type="rect",
-            x0=current + 0.5,
-            x1=current + 1.5,
-            y0=0,
-            y1=top + 0.15,
-            line={"color": palette(dark).text, "width": 2},
-        )
+        frame = {"x0": current + 0.5, "x1": current + 1.5, "y0": 0, "y1": top + 0.15}
+        figure.add_shape(type="rect", **frame, line={"color": palette(dark).text, "width": 2})
     # Overlay with explicit bases: stacking would lift a final token where other kinds have no bar.
     figure.update_layout(barmode="overlay", bargap=0.12, height=260)
     style(figure, dark).update_xaxes(title_text="iteration")
@@ -164,10 +144,7 @@ def adaptation_figure(run: RunTrace, dark: bool = False) -> go.Figure:
     told = [i for i in run.iterations if i.history is not None]
     figure = go.Figure()
     if not told:
-        figure.add_annotation(
-            text="This run has no history adaptation: choose a method that adapts.", showarrow=False,
-            xref="paper", yref="paper", x=0.5, y=0.5,
-        )  # fmt: skip
+        say(figure, "This run has no history adaptation: choose a method that adapts.")
         return style(figure, dark).update_layout(height=200).update_xaxes(visible=False).update_yaxes(visible=False)
     numbers = [i.index + 1 for i in told]
     first = told[0].history
@@ -213,13 +190,3 @@ def acceptance_by_depth(run: RunTrace, dark: bool = False) -> go.Figure:
     figure.update_layout(height=280, showlegend=False)
     style(figure, dark).update_xaxes(title_text="depth", dtick=1)
     return figure.update_yaxes(title_text="accepted (% of iterations)", rangemode="tozero")
-
-
-def times_summary(run: RunTrace) -> str:
-    """One line with the mean time of each phase, for a caption under a chart."""
-    count = len(run.iterations)
-    if not count:
-        return "No iteration yet."
-    seconds = phase_seconds(run.iterations)
-    parts = [f"{PHASE_WORDS[name]} {duration(value / count)}" for name, value in seconds.items() if value > 0]
-    return f"Mean of {plural(count, 'iteration')}: " + ", ".join(parts)

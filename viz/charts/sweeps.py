@@ -12,6 +12,7 @@ A point's `customdata` says what it stands for: the values on the axes as the sc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -68,7 +69,16 @@ def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool
         colorbar={"title": {"text": escaped(measure.words), "side": "right"}, "thickness": 10, "outlinewidth": 0},
     )  # fmt: skip
     if table.size <= MOST_NUMBERS:
-        _add_numbers(figure, table, measure, dark)
+        low, high = table.min().min(), table.max().max()
+        for (row, column), value in np.ndenumerate(table.to_numpy(float)):
+            if not np.isnan(value):
+                # Black or white, whichever is easier to read on the colour of the cell.
+                share = (value - low) / (high - low) if high > low else 0.5
+                cell = mixed(SCALES[dark][1][1], SCALES[dark][0][1], share)
+                font = {"color": max(BLACK_OR_WHITE, key=lambda each: contrast(each, cell)), "size": 12}
+                # By their numbers: a name such as 2 would be taken for one.
+                words = f"{value:.{measure.digits}f}"
+                figure.add_annotation(x=column, y=row, text=words, showarrow=False, font=font)
     # Plotly tells clicks on points alone: one that cannot be seen lies on every cell.
     points = [(told(row[x.column]), told(row[y.column]), row) for _, row in cells.iterrows()]
     figure.add_scatter(
@@ -85,22 +95,6 @@ def heat_map(cells: pd.DataFrame, x: Axis, y: Axis, measure: Measure, dark: bool
     )  # fmt: skip
     figure.update_xaxes(title_text=escaped(x.words), type="category", categoryarray=across, showgrid=False)
     return figure.update_yaxes(title_text=escaped(y.words), type="category", categoryarray=up, showgrid=False)
-
-
-def _add_numbers(figure: go.Figure, table: pd.DataFrame, measure: Measure, dark: bool) -> None:
-    """The value of every cell, black or white, whichever is easier to read on its colour."""
-    low, high = table.min().min(), table.max().max()
-    for row in range(len(table)):
-        for column in range(len(table.columns)):
-            value = table.iat[row, column]
-            if pd.isna(value):
-                continue
-            share = (value - low) / (high - low) if high > low else 0.5
-            cell = mixed(SCALES[dark][1][1], SCALES[dark][0][1], share)
-            color = max(BLACK_OR_WHITE, key=lambda each: contrast(each, cell))
-            words = f"{value:.{measure.digits}f}"
-            # By their numbers: a name such as 2 would be taken for one.
-            figure.add_annotation(x=column, y=row, text=words, showarrow=False, font={"color": color, "size": 12})
 
 
 def lines_over(cells: pd.DataFrame, x: Axis, series: Axis | None, measure: Measure, dark: bool = False) -> go.Figure:

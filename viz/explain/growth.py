@@ -42,24 +42,18 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
         drawn = iteration.law != "deterministic"
         return "a chain draws one token from the draft's law" if drawn else "a chain takes the first choice only"
     if node.breadth == "level":
-        return f"{f'the {setting} give' if setting else 'the rule gives'} {_on_a_level(iteration, node)}"
+        # A node that was drawn several times has as many draws below it for each of them.
+        each, times = plural((node.branching or 0) // node.multiplicity, "draw"), node.multiplicity
+        given = f"{each} to each draw of a node of this level, and this one was drawn {times} times"
+        if times == 1 or iteration.law == "deterministic":
+            given = f"{count if iteration.law == 'deterministic' else each} to a node of this level"
+        return f"{f'the {setting} give' if setting else 'the rule gives'} {given}"
     if node.breadth == "fixed":
         named = f" ({setting})" if setting else ""
         return f"every node gets the draft's best {count}{named}"
     if node.breadth == "forced":
         return "a person forced a node in below it"
     return f"{count} {'was' if node.branching == 1 else 'were'} drafted here"
-
-
-def _on_a_level(iteration: IterationTrace, node: NodeTrace) -> str:
-    """What every node of a level gets: children, or draws, which may choose the same token."""
-    if iteration.law == "deterministic":
-        return f"{plural(node.branching or 0, 'child', 'children')} to a node of this level"
-    # A node that was drawn several times has as many draws below it for each of them.
-    each = plural((node.branching or 0) // node.multiplicity, "draw")
-    if node.multiplicity == 1:
-        return f"{each} to a node of this level"
-    return f"{each} to each draw of a node of this level, and this one was drawn {node.multiplicity} times"
 
 
 def growth_words(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
@@ -79,7 +73,10 @@ def growth_words(iteration: IterationTrace, node_id: int, known: Known | None = 
         name = iteration.rule.threshold_setting or "the threshold"
         return f"path probability {path} is below {name}{value_of(iteration, name, ' {}')}"
     if node.growth == "max_depth":
-        return _deepest(iteration, node)
+        # In the rule's own way of counting.
+        name, counted = iteration.rule.depth_setting, ", counted from 0" if iteration.rule.first_depth == 0 else ""
+        limit = value_of(iteration, name, " {}")
+        return f"depth {node.depth} is the deepest level{f' ({name}{limit}{counted})' if limit else ''}"
     if node.growth in ("beam", "outranked", "outdrawn"):
         return _not_among_the_best(node, known or Known(iteration))
     gain = f"gain_threshold{value_of(iteration, 'gain_threshold', ' {}')}"
@@ -139,15 +136,6 @@ def value_of(iteration: IterationTrace, name: str, template: str) -> str:
     return template.format(f"{value:.6g}") + (" in force here" if moved and template == " {}" else "")
 
 
-def _deepest(iteration: IterationTrace, node: NodeTrace) -> str:
-    """The depth limit, in the rule's own way of counting."""
-    name = iteration.rule.depth_setting
-    if not value_of(iteration, name, " {}"):
-        return f"depth {node.depth} is the deepest level"
-    counted = ", counted from 0" if iteration.rule.first_depth == 0 else ""
-    return f"depth {node.depth} is the deepest level ({name}{value_of(iteration, name, ' {}')}{counted})"
-
-
 def _not_among_the_best(node: NodeTrace, known: Known) -> str:
     """How nodes, or draws, of a higher value kept a node from growing."""
     iteration, places = known.iteration, known.places
@@ -181,7 +169,12 @@ class Absences:
         """One or two sentences on why a token was not drafted after a node."""
         iteration, parent = self.iteration, self.iteration.nodes[parent_id]
         if not iteration.drafted:
-            return self._nothing_drafted()
+            words = growth_words(iteration, 0, self._known)
+            return {
+                "not_drafted": "This method drafts nothing: the target writes every token itself.",
+                "unprofitable": "Nothing was drafted here: drafting did not promise more tokens per second than "
+                "decoding without it.",
+            }.get(iteration.nodes[0].growth, f"Nothing was drafted here: {words}.")
         if parent.growth != "expanded":
             where = "the last committed token" if parent_id == 0 else quote(parent.text)
             return f"Nothing was drafted after {where}: {growth_words(iteration, parent_id, self._known)}."
@@ -196,32 +189,19 @@ class Absences:
         """Ids of the nodes drafted after a node by token, the pruned ones included."""
         return {self.iteration.nodes[child].token_id: child for child in self._children.get(parent_id, [])}
 
-    def _nothing_drafted(self) -> str:
-        if self.iteration.nodes[0].growth == "not_drafted":
-            return "This method drafts nothing: the target writes every token itself."
-        if self.iteration.nodes[0].growth == "unprofitable":
-            return "Nothing was drafted here: drafting did not promise more tokens per second than decoding without it."
-        return f"Nothing was drafted here: {growth_words(self.iteration, 0, self._known)}."
-
     def _too_low(self, parent_id: int, draft: DraftRank) -> str:
         """Rules that take the draft's best children of every node: the rank decides, then the budget."""
         width = self.iteration.nodes[parent_id].branching or 0
         if draft.rank is not None and draft.rank <= width:
             budget = value_of(self.iteration, "node_budget", " of {}")
             return f"{_choice(draft)}; it was one of {width}, but the node budget{budget} was used up before its turn."
-        words = breadth_words(self.iteration, self.iteration.nodes[parent_id])
-        return f"{_choice(draft)}; {words}.{self._pruned_anyway(parent_id, draft)}"
-
-    def _pruned_anyway(self, parent_id: int, draft: DraftRank) -> str:
-        """A second hurdle that the token would have met."""
-        limit = self.iteration.settings.get("prune_probability")
+        parent, limit = self.iteration.nodes[parent_id], self.iteration.settings.get("prune_probability")
+        said = f"{_choice(draft)}; {breadth_words(self.iteration, parent)}."
         known = isinstance(limit, int | float) and draft.probability is not None
-        if not known or self.rule.left_out != "improbable":
-            return ""
-        path = self.iteration.nodes[parent_id].path_probability * draft.probability
-        if path >= limit:
-            return ""
-        return f" Its path probability {beside(path, limit)} is below prune_probability {limit:g} as well."
+        if known and self.rule.left_out == "improbable" and parent.path_probability * draft.probability < limit:
+            path = beside(parent.path_probability * draft.probability, limit)
+            said += f" Its path probability {path} is below prune_probability {limit:g} as well."
+        return said
 
     def _no_place(self, parent_id: int, draft: DraftRank) -> str:
         """Rules that give places to the tokens of highest value."""
@@ -269,14 +249,13 @@ class Absences:
             each = f"each takes it with probability {chance(draft.probability)}"
             return f"Not drawn: {made}; {each}, so at least one does with probability {chance(reach)}."
         said = f"Not drawn: {made}, {_chances(draft.probability, children)}."
-        return f"{said} {self._no_more(parent_id, children)}".strip()
+        return f"{said} {self._no_more(self.iteration.nodes[parent_id], children)}".strip()
 
-    def _no_more(self, parent_id: int, children: list) -> str:
+    def _no_more(self, parent: NodeTrace, children: list[NodeTrace]) -> str:
         """Why the drawing without replacement ended at a node."""
         iteration, left = self.iteration, max(1.0 - sum(child.draft_probability for child in children), 0.0)
-        worth = iteration.nodes[parent_id].path_probability * left
-        breadth = iteration.nodes[parent_id].breadth
-        if breadth == "outdrawn":
+        worth = parent.path_probability * left
+        if parent.breadth == "outdrawn":
             more, least = apart(worth, self._known.places.least_draw)
             made = plural(iteration.drafted, "draw")
             return (
@@ -285,13 +264,13 @@ class Absences:
             )
         name = self.rule.threshold_setting
         threshold = iteration.settings.get(name)
-        if breadth == "worth" and isinstance(threshold, int | float):
+        if parent.breadth == "worth" and isinstance(threshold, int | float):
             return f"One more was worth {beside(worth, threshold)}, below {name} {threshold:.3g}."
         return {
             "budget": f"The node budget{value_of(iteration, 'node_budget', ' of {}')} ended the drawing.",
             "shape": f"The shape has {plural(len(children), 'child', 'children')} at this place.",
             "all_drawn": "Every token that the draft gives a probability was drawn.",
-        }.get(breadth, "")
+        }.get(parent.breadth, "")
 
 
 def why_absent(iteration: IterationTrace, parent_id: int, token_id: int) -> str:

@@ -53,13 +53,13 @@ def why_verdict(iteration: IterationTrace, node_id: int, known: Known | None = N
     if node_id in known.cut:
         return f"The verifier accepted it, but it was not committed: {end_words(iteration)} before it."
     forced = node_id in known.forced
-    if not known.sampled:
-        said = _without_draws(known, node)
-    else:
-        told = _told_by_draws(known, node)
-        # What the target gives a token whose verdict was forced is told as what the verifier was not to know.
-        said = told if forced else f"{told} {_preference(iteration, node)}".strip()
-    return _after_end(known, node) + (known.forced.words(node_id, said) if forced else said)
+    said = _told_by_draws(known, node) if known.sampled else _without_draws(known, node)
+    # What the target gives a token whose verdict was forced is told as what the verifier was not to know.
+    if known.sampled and not forced:
+        said = f"{said} {_preference(iteration, node)}".strip()
+    tested = any(step.node_id in known.after_end for step in known.about.get(node_id, ()))
+    late = "After the end of the text and so without effect: " if tested else ""
+    return late + (known.forced.words(node_id, said) if forced else said)
 
 
 def verdict_words(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
@@ -75,12 +75,6 @@ def verdict_words(iteration: IterationTrace, node_id: int, known: Known | None =
 def _by_code(node: NodeTrace) -> str:
     """The reason without numbers, and without any in a record that does not tell it."""
     return REASONS.get(node.reason, f"It was {node.verdict.replace('_', ' ')}.")
-
-
-def _after_end(known: Known, node: NodeTrace) -> str:
-    """What to say first of a node that was tested although the text had ended."""
-    tested = any(step.node_id in known.after_end for step in known.about.get(node.node_id, ()))
-    return "After the end of the text and so without effect: " if tested else ""
 
 
 def _without_draws(known: Known, node: NodeTrace) -> str:
@@ -113,25 +107,34 @@ def _told_by_draws(known: Known, node: NodeTrace) -> str:
         return matches
     if node.verdict == "not_reached":
         return _why_not_reached(known, node)
-    return _rejected_untested(known, node)
+    # A node that had no test of its own: something else was drawn at its place.
+    choice = known.choice(node.parent_id)
+    if choice is None:
+        return _by_code(node)
+    if choice.token_id == node.token_id:
+        return (
+            "The final token drawn here is this very token, but this verifier looks only at the first path that was "
+            "drawn, so the path ends with it."
+        )
+    text, law = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, node)
+    return f"Not drawn: {text} was, from {law}, which gave it {chance(choice.acceptance_probability)}."
 
 
 def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:
     """The tests of one node with the numbers drawn."""
     from_below = any(step.weight is not None for step in tests)
-    kept = "Its path is kept down to here" if from_below else "Accepted"
-    outcome = _outcome(tests[-1], from_below)
+    outcomes = ("the path ends with it", "not kept") if from_below else ("accepted", "rejected")
+    outcome = outcomes[not tests[-1].accepted]
     if len(tests) == 1:
         about = known.iteration, tests[0], known.before(tests[0])
+        limit, drawn = limit_and_drawn(tests[0].acceptance_probability, tests[0].drawn)
         if tests[0].acceptance_probability == 1:
-            why = certain_words(*about)
-            said = "Kept with its whole path" if from_below else "Accepted"
+            why, said = certain_words(*about), "Kept with its whole path" if from_below else "Accepted"
             return f"{said}: its test passes with certainty{', as ' + why if why else ''}."
         if tests[0].acceptance_probability == 0:
             said = f"{'Not kept' if from_below else 'Rejected'}: its test passes with probability 0."
             return f"{said} {impossible_words(*about)}".strip()
-        limit, drawn = limit_and_drawn(tests[0].acceptance_probability, tests[0].drawn)
-        made_of = limit_words(*about)
+        kept, made_of = "Its path is kept down to here" if from_below else "Accepted", limit_words(*about)
         return f"{kept} if the draw is below {limit}{' = ' + made_of if made_of else ''}; it was {drawn}: {outcome}."
     limits, drawn = zip(*(limit_and_drawn(step.acceptance_probability, step.drawn) for step in tests), strict=True)
     limits = limits[:1] if len(set(limits)) == 1 else limits
@@ -139,12 +142,6 @@ def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:
         f"Tested {len(tests)} times, once for each time it was drafted: accepted if the draw is below "
         f"{listed(limits)}; the draws were {listed(drawn)}: {outcome}."
     )
-
-
-def _outcome(step: VerificationStep, from_below: bool) -> str:
-    if not from_below:
-        return "accepted" if step.accepted else "rejected"
-    return "the path ends with it" if step.accepted else "not kept"
 
 
 def _match_words(known: Known, node: NodeTrace) -> str:
@@ -177,31 +174,16 @@ def _accepted_untested(known: Known, node: NodeTrace) -> str:
     choice = known.choice(node.parent_id)
     if choice is not None and choice.child_id == node.node_id:
         given = chance(choice.acceptance_probability)
-        return f"Drawn from {_law_words(known, node.parent_id)}, which gave it {given}."
+        return f"Drawn from {_law_words(known, node)}, which gave it {given}."
     if known.passed is None:
         return _by_code(node)
     below = known.iteration.nodes[known.passed.child_id]
     return f"{quote(below.text)} (node {below.node_id}) below it passed its test, and that keeps the whole path to it."
 
 
-def _rejected_untested(known: Known, node: NodeTrace) -> str:
-    """A node that had no test of its own: something else was drawn at its place."""
-    choice = known.choice(node.parent_id)
-    if choice is None:
-        return _by_code(node)
-    text = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>"))
-    if choice.token_id == node.token_id:
-        return (
-            "The final token drawn here is this very token, but this verifier looks only at the first path that was "
-            "drawn, so the path ends with it."
-        )
-    law = _law_words(known, node.parent_id)
-    return f"Not drawn: {text} was, from {law}, which gave it {chance(choice.acceptance_probability)}."
-
-
-def _law_words(known: Known, place: int) -> str:
-    """The law that a token is drawn from at a node, after the tests that failed there."""
-    failed = known.before(known.choice(place))
+def _law_words(known: Known, node: NodeTrace) -> str:
+    """The law that a token is drawn from at the place of a node, after the tests that failed there."""
+    failed = known.before(known.choice(node.parent_id))
     if not failed.count:
         return "the target's law"
     if failed.count == 1:
@@ -226,9 +208,15 @@ def _preference(iteration: IterationTrace, node: NodeTrace) -> str:
 
 def _why_not_reached(known: Known, node: NodeTrace) -> str:
     """What kept the verifier away from a node: mostly the nearest ancestor where the walk went another way."""
-    if node.reason in ("path_settled", "first_path_only"):
-        return _left_untested(known, node)
     nodes, blocker = known.iteration.nodes, node
+    # What a verifier that tests a node before its ancestors left out need not lie below a node that failed.
+    if node.reason == "path_settled" and known.passed is not None:
+        kept = nodes[known.passed.child_id]
+        return (
+            f"Not tested: {quote(kept.text)} (node {kept.node_id}) passed its test before, and that settled the path."
+        )
+    if node.reason in ("path_settled", "first_path_only"):
+        return _by_code(node)
     while blocker.parent_id > 0 and blocker.parent_id not in known.accepted:
         blocker = nodes[blocker.parent_id]
     where = f"{quote(blocker.text)} (node {blocker.node_id})"
@@ -242,14 +230,6 @@ def _why_not_reached(known: Known, node: NodeTrace) -> str:
         taken = nodes[known.taken[node.parent_id]]
         return f"Its sibling {quote(taken.text)} (node {taken.node_id}) was taken first, so it was not tested."
     return _by_code(node)
-
-
-def _left_untested(known: Known, node: NodeTrace) -> str:
-    """What a verifier that tests a node before its ancestors left out; it need not lie below a node that failed."""
-    if node.reason != "path_settled" or known.passed is None:
-        return _by_code(node)
-    kept = known.iteration.nodes[known.passed.child_id]
-    return f"Not tested: {quote(kept.text)} (node {kept.node_id}) passed its test before, and that settled the path."
 
 
 def residuals(iteration: IterationTrace, place: int, most: int = 5, known: Known | None = None) -> list[dict]:
@@ -281,17 +261,25 @@ FINAL_WORDS = {
 
 def why_final(iteration: IterationTrace) -> str:
     """One sentence on what the final token is and where it came from."""
-    if iteration.final_kind == "none":
-        return _why_cut(iteration)
+    kind, last, lost = iteration.final_kind, iteration.accepted[-1] if iteration.accepted else 0, lost_node(iteration)
+    if kind == "none":
+        if not is_cut(iteration):
+            return "No final token: nothing was committed."
+        after, ended = would_have(iteration), end_words(iteration)
+        said = f"{ended[0].upper()}{ended[1:]}: no final token."
+        return f"{said} Cut off: {after}." if after else said
     if not iteration.drafted:
         return "Nothing was drafted: this is the target's own token, one per pass."
-    last = iteration.accepted[-1] if iteration.accepted else 0
-    lost = lost_node(iteration)
     if lost is not None:
-        return _why_lost(iteration, lost)
-    if iteration.final_kind == "bonus" and any(node.parent_id == last and node.pruned for node in iteration.nodes):
+        began = {"bonus": LEAF, "recovered": "The path ended above a leaf"}.get(kind, "Nothing drafted was accepted")
+        return (
+            f"{began}, but this very token had been drafted there (node {lost.node_id}) and was removed before "
+            f"verification: a loss, as verified it {'could' if is_sampled(iteration) else 'would'} have been accepted, "
+            "and the same pass would hold the token behind it as well."
+        )
+    if kind == "bonus" and any(node.parent_id == last and node.pruned for node in iteration.nodes):
         return f"{LEAF} (what was drafted below it had been pruned): {FREE}"
-    return FINAL_WORDS[iteration.final_kind]
+    return FINAL_WORDS[kind]
 
 
 def lost_node(iteration: IterationTrace) -> NodeTrace | None:
@@ -300,28 +288,6 @@ def lost_node(iteration: IterationTrace) -> NodeTrace | None:
         return None
     last, token = iteration.accepted[-1] if iteration.accepted else 0, iteration.committed_ids[-1]
     return next((n for n in iteration.nodes if n.parent_id == last and n.pruned and n.token_id == token), None)
-
-
-def _why_lost(iteration: IterationTrace, node: NodeTrace) -> str:
-    """The final token had been drafted and was not verified: one that could have been accepted, with another behind."""
-    began = {"bonus": LEAF, "recovered": "The path ended above a leaf"}.get(
-        iteration.final_kind, "Nothing drafted was accepted"
-    )
-    would = "could" if is_sampled(iteration) else "would"
-    return (
-        f"{began}, but this very token had been drafted there (node {node.node_id}) and was removed before "
-        f"verification: a loss, as verified it {would} have been accepted, and the same pass would hold the token "
-        "behind it as well."
-    )
-
-
-def _why_cut(iteration: IterationTrace) -> str:
-    """Where the text ended, and what the verifier would have committed after it."""
-    if not is_cut(iteration):
-        return "No final token: nothing was committed."
-    lost, said = would_have(iteration), end_words(iteration)
-    said = f"{said[0].upper()}{said[1:]}: no final token."
-    return f"{said} Cut off: {lost}." if lost else said
 
 
 def iteration_summary(iteration: IterationTrace) -> str:
@@ -370,16 +336,12 @@ def why_not_faster(run: RunTrace, baseline: RunTrace | None = None) -> str:
     )
     if seconds["rebuild"] > 0.05 * total:
         said += f" The second target pass of rollback + rebuild takes {seconds['rebuild'] / total:.0%}."
-    return said if baseline is None or not baseline.iterations else f"{said} {_against(run, baseline, token_s)}"
-
-
-def _against(run: RunTrace, baseline: RunTrace, token_s: float) -> str:
-    """The comparison with a measured baseline, and how many tokens an iteration would need to break even."""
-    plain_total = sum(i.times.total_s for i in baseline.iterations)
-    plain_tokens = sum(len(i.committed_ids) for i in baseline.iterations) or 1
-    plain_s = plain_total / plain_tokens
-    iteration_s = sum(i.times.total_s for i in run.iterations) / len(run.iterations)
-    return (
-        f"{baseline.label} takes {duration(plain_s)} per token, so this run has {plain_s / token_s:.2f}x its "
-        f"speed; an iteration has to commit {iteration_s / plain_s:.1f} tokens to break even."
-    )
+    if baseline is not None and baseline.iterations:
+        plain_total = sum(i.times.total_s for i in baseline.iterations)
+        plain_s = plain_total / (sum(len(i.committed_ids) for i in baseline.iterations) or 1)
+        iteration_s = sum(i.times.total_s for i in run.iterations) / count
+        said += (
+            f" {baseline.label} takes {duration(plain_s)} per token, so this run has {plain_s / token_s:.2f}x its "
+            f"speed; an iteration has to commit {iteration_s / plain_s:.1f} tokens to break even."
+        )
+    return said

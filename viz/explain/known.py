@@ -10,12 +10,13 @@ Shown is the target's law that the verifier tested against, after temperature an
 without it, and greedy decoding, which needs no law, have the target at temperature 1; then the words say so.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isclose
+from math import inf, isclose
 
-from decoding.trace.records import IterationTrace, NodeTrace, SamplingTrace, VerificationStep
+from decoding.trace.records import IterationTrace, NodeTrace, SamplingTrace, VerificationStep, node_paths
 from viz.explain.draft_rule import Places
 from viz.formats import beside, listed, number
 from viz.tokens import quote
@@ -82,10 +83,8 @@ def preferred(iteration: IterationTrace, place: int) -> float | None:
 
 def law_words(iteration: IterationTrace) -> str:
     """The target's law that is shown, in the words of a label: `temperature 0.8, top-p 0.9`."""
-    sampling = iteration.sampling
-    if iteration.tested_top_probs is None or sampling is None:
-        return "temperature 1"
-    return sampling_words(sampling)
+    known = iteration.tested_top_probs is not None and iteration.sampling is not None
+    return sampling_words(iteration.sampling) if known else "temperature 1"
 
 
 def sampling_words(sampling: SamplingTrace) -> str:
@@ -128,21 +127,16 @@ def limit_words(iteration: IterationTrace, step: VerificationStep, before: Rejec
     Both multi-round verifiers take target / draft at a place's first test. After a rejection SpecInfer takes what is
     left of the target / draft, and without replacement the rejected tokens leave the draft's law too.
     """
-    parts = _parts(iteration, step, before)
-    if parts is None:
-        return ""
-    target, left, draft, rest = parts
-    return f"{'what is left of the target' if left else 'target'} {_small(target)} / draft{rest} {_small(draft)}"
+    target, left, draft, rest = _parts(iteration, step, before)
+    whose = "what is left of the target" if left else "target"
+    return f"{whose} {_small(target)} / draft{rest} {_small(draft)}" if draft else ""
 
 
 def certain_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
     """Why a test cannot fail, empty where the record does not tell."""
-    parts = _parts(iteration, step, before)
-    if parts is None:
-        return ""
-    target, left, draft, rest = parts
+    target, left, draft, rest = _parts(iteration, step, before)
     gives = "what is left of the target gives it" if left else "the target gives it"
-    return f"{gives} {_small(target)}, no less than the draft{rest} with {_small(draft)}"
+    return f"{gives} {_small(target)}, no less than the draft{rest} with {_small(draft)}" if draft else ""
 
 
 def impossible_words(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> str:
@@ -162,31 +156,18 @@ def impossible_words(iteration: IterationTrace, step: VerificationStep, before: 
     return f"{said}: the draft's {_small(draft)}, no less than the target's {_small(target)}, is taken off."
 
 
-def _parts(
-    iteration: IterationTrace, step: VerificationStep, before: Rejections
-) -> tuple[float, bool, float, str] | None:
-    """Numerator, whether it is a residual, denominator and words on it, if they give the recorded probability."""
-    node, passes = iteration.nodes[step.child_id], step.acceptance_probability
-    draft, last = node.draft_probability, before.last
-    if step.weight is not None or not draft:
-        return None
-    if last is None:
-        target = node.tested_probability
-        return (target, False, draft, "") if target is not None and _gives(target, draft, passes) else None
-    left = dict(zip(last.residual_ids, last.residual_probs, strict=True)).get(step.token_id)
-    if left is None:
-        return None
-    rest = 1 - before.drafted
-    if _gives(left, draft, passes):
-        return left, True, draft, ""
-    if rest > 0 and _gives(left, draft / rest, passes):
-        return left, True, draft / rest, " without the rejected"
-    return None
-
-
-def _gives(target: float, draft: float, passes: float) -> bool:
-    """Whether a quotient is the probability of the test that was made."""
-    return isclose(min(1.0, target / draft), passes, rel_tol=AGREES, abs_tol=1e-6)
+def _parts(iteration: IterationTrace, step: VerificationStep, before: Rejections) -> tuple[float, bool, float, str]:
+    """Numerator, whether it is a residual, denominator, words on it; zeros if none gives the recorded probability."""
+    node, last, rest = iteration.nodes[step.child_id], before.last, 1 - before.drafted
+    draft, given = node.draft_probability, node.tested_probability
+    if last is not None:
+        given = dict(zip(last.residual_ids, last.residual_probs, strict=True)).get(step.token_id)
+    if given is not None and step.weight is None and draft:
+        for share, words in ((1.0, ""), (rest, " without the rejected")):
+            passes = min(1.0, given / (draft / share)) if share > 0 else inf
+            if isclose(passes, step.acceptance_probability, rel_tol=AGREES, abs_tol=1e-6):
+                return given, last is not None, draft / share, words
+    return 0.0, False, 0.0, ""
 
 
 def _small(value: float) -> str:
@@ -198,7 +179,7 @@ MOST_NAMED = 8
 
 
 class Forced:
-    """What a person forced in an iteration, by the nodes that it is about."""
+    """What a person forced in an iteration, by the nodes that it is about; every forced path as far as it goes."""
 
     def __init__(self, iteration: IterationTrace):
         self._iteration = iteration
@@ -206,8 +187,16 @@ class Forced:
         # By parent: the only token that the verifier was told the target gives there, and those it takes away.
         self._only: dict[int, int] = {}
         self._removed: dict[int, list[int]] = {}
-        if iteration.forced:
-            self._read()
+        nodes = {path: node for node, path in enumerate(node_paths(iteration))} if iteration.forced else {}
+        for each in iteration.forced:
+            for depth, token in enumerate(each.path):
+                place = nodes.get(tuple(each.path[:depth]))
+                if place is not None and each.kind == "accept":
+                    self._only.setdefault(place, token)
+                elif place is not None and each.kind == "reject" and depth == len(each.path) - 1:
+                    self._removed.setdefault(place, []).append(token)
+            if each.kind == "force_in" and tuple(each.path) in nodes:
+                self._put_in.add(nodes[tuple(each.path)])
 
     def __contains__(self, node_id: int) -> bool:
         """Whether a node was put into the tree, or it or a sibling forced to pass or to fail."""
@@ -215,40 +204,17 @@ class Forced:
         return node_id in self._put_in or parent in self._only or parent in self._removed
 
     def words(self, node_id: int, usual: str) -> str:
-        """Why a forced node has its verdict; `usual` is what would be said had nobody interfered."""
-        node = self._iteration.nodes[node_id]
-        said = self._verdict_words(node, usual)
-        put_in = node_id in self._put_in and node.verdict != "not_verified"
-        return f"Forced into the tree: {_lower(said)}" if put_in else said
-
-    def _read(self) -> None:
-        """Follow every forced path down the tree, as far as it goes there."""
-        children = {(node.parent_id, node.token_id): node.node_id for node in self._iteration.nodes[1:]}
-        for each in self._iteration.forced:
-            place: int | None = 0
-            for depth, token in enumerate(each.path, start=1):
-                if each.kind == "accept":
-                    self._only.setdefault(place, token)
-                elif each.kind == "reject" and depth == len(each.path):
-                    self._removed.setdefault(place, []).append(token)
-                place = children.get((place, token))
-                if place is None:
-                    break
-            else:
-                if each.kind == "force_in":
-                    self._put_in.add(place)
+        """Why a forced node that was verified has its verdict; `usual` is what would be said without interference."""
+        said = self._verdict_words(self._iteration.nodes[node_id], usual)
+        return f"Forced into the tree: {_lower(said)}" if node_id in self._put_in else said
 
     def _verdict_words(self, node: NodeTrace, usual: str) -> str:
         gives = number(target_shown(node))
         only, removed = self._only.get(node.parent_id), self._removed.get(node.parent_id, ())
-        if node.verdict == "not_verified":
-            return usual
-        if node.token_id in removed:
-            told = f"Forced to fail: the verifier was told that the target gives this token 0, not {gives}"
-            return f"{told}." if node.reason == "forced_fail" else f"{told}; {_lower(usual)}"
-        if node.token_id == only:
-            told = f"Forced to pass: the verifier was told that the target gives this token 1, not {gives}"
-            return f"{told}." if node.reason == "forced_pass" else f"{told}; {_lower(usual)}"
+        if node.token_id in removed or node.token_id == only:
+            end, share = ("fail", 0) if node.token_id in removed else ("pass", 1)
+            told = f"Forced to {end}: the verifier was told that the target gives this token {share}, not {gives}"
+            return f"{told}." if node.reason == f"forced_{end}" else f"{told}; {_lower(usual)}"
         if node.verdict not in ("accepted", "rejected"):
             return usual
         if only is not None:
@@ -324,22 +290,18 @@ class Known:
     @cached_property
     def decisions(self) -> Mapping[int, Sequence[VerificationStep]]:
         """Tests, matches and choices by the node below which they were made."""
-        return _grouped(self.iteration.steps, lambda step: step.node_id)
+        return _grouped((step.node_id, step) for step in self.iteration.steps)
 
     @cached_property
     def about(self) -> Mapping[int | None, Sequence[VerificationStep]]:
         """Tests, matches and choices by the child that they are about."""
-        return _grouped(self.iteration.steps, lambda step: step.child_id)
+        return _grouped((step.child_id, step) for step in self.iteration.steps)
 
     @cached_property
     def matches(self) -> Mapping[int, Sequence[VerificationStep]]:
         """Matches between two nodes by either of them."""
-        found: dict[int, list[VerificationStep]] = {}
-        for step in self.iteration.steps:
-            if step.kind == "match" and step.child_id != step.rival_id:
-                for node in (step.child_id, step.rival_id):
-                    found.setdefault(node, []).append(step)
-        return found
+        matches = [s for s in self.iteration.steps if s.kind == "match" and s.child_id != s.rival_id]
+        return _grouped((node, step) for step in matches for node in (step.child_id, step.rival_id))
 
     def choice(self, node_id: int) -> VerificationStep | None:
         """The first choice made below a node."""
@@ -370,9 +332,9 @@ class Known:
         return before
 
 
-def _grouped(steps: Iterable[VerificationStep], key: Callable) -> dict[int | None, list[VerificationStep]]:
-    """Steps in their order, by what `key` gives of each."""
-    found: dict[int | None, list[VerificationStep]] = {}
-    for step in steps:
-        found.setdefault(key(step), []).append(step)
-    return found
+def _grouped(pairs: Iterable[tuple[int | None, VerificationStep]]) -> dict[int | None, list[VerificationStep]]:
+    """Steps in their order by node."""
+    found = defaultdict(list)
+    for node, step in pairs:
+        found[node].append(step)
+    return dict(found)

@@ -7,7 +7,7 @@ trace; whether a setting saves it is only decided by drafting again.
 
 from dataclasses import dataclass, replace
 
-from decoding.trace.records import IterationTrace, NodeTrace, RunTrace, Setting, node_paths
+from decoding.trace.records import IterationTrace, RunTrace, Setting, node_paths
 from viz.explain.iteration import why_final, why_verdict
 from viz.formats import number, plural
 from viz.scope.data import compact_data
@@ -51,8 +51,10 @@ def _fits(iteration: IterationTrace) -> bool:
 
 def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> dict:
     """The tree as it was given to the target, the guessed path framed; nothing the target said is in it."""
-    nodes = tuple(_unverified(node) for node in iteration.nodes)
-    unknown = replace(iteration, nodes=nodes, steps=(), accepted=(), final_kind="none", history=None)
+    said = ("reason", "target_probability", "target_argmax", "target_argmax_text", "target_argmax_probability")
+    hidden = dict.fromkeys((*said, "acceptance_probability"))
+    nodes = (replace(n, verdict="not_verified" if n.node_id else "root", **hidden) for n in iteration.nodes)
+    unknown = replace(iteration, nodes=tuple(nodes), steps=(), accepted=(), final_kind="none", history=None)
     marks = {} if guess is None else {node: "your guess" for node in iteration.path(guess)[1:]}
     data = compact_data(unknown, scene_id=scene_id, marks=marks, selected=guess)
     scene = data["scene"]
@@ -63,22 +65,8 @@ def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> 
     scene |= {"phases": [shown], "summary": QUESTION, "note": plural(iteration.drafted, "node")}
     for node, state in zip(scene["nodes"], states, strict=True):
         node |= {"state": state, "both": node["draft"]}
-    words = {"drafted": "drafted", "pruned": "pruned"}
-    legend = [{"state": state, "words": words[state]} for state in words if state in states]
+    legend = [{"state": state, "words": state} for state in ("drafted", "pruned") if state in states]
     return data | {"phase": shown["key"], "legend": legend}
-
-
-def _unverified(node: NodeTrace) -> NodeTrace:
-    return replace(
-        node,
-        verdict="not_verified" if node.node_id else "root",
-        reason=None,
-        target_probability=None,
-        target_argmax=None,
-        target_argmax_text=None,
-        target_argmax_probability=None,
-        acceptance_probability=None,
-    )
 
 
 def path_words(iteration: IterationTrace, node_id: int) -> str:
@@ -164,7 +152,9 @@ def _missing(iteration: IterationTrace) -> Missing | None:
     if path < limit:
         answer["prune_probability"] = int(path * 100) / 100
         reasons.append(f"the path to it has {number(path, 3)}, and paths below {limit:g} are pruned")
-    offered = tuple(answer) if len(answer) == 2 else (*answer, _decoy(answer))
+    # A second setting that is plausible and does not matter here.
+    decoy = "base_depth" if "prune_probability" in answer else "prune_probability"
+    offered = tuple(answer) if len(answer) == 2 else (*answer, decoy)
     text = iteration.final_text or ""
     words = (
         f"After {quote(parent.text)} the draft gives {quote(text)} {number(probability)}, its choice number {rank}: "
@@ -190,8 +180,3 @@ def _breadth(confidence: float, rank: int, settings) -> tuple[str, Setting, str]
 
 def _only(children: Setting) -> str:
     return f"only {plural(int(children), 'child', 'children')} {'is' if children == 1 else 'are'} tried"
-
-
-def _decoy(answer: dict[str, Setting]) -> str:
-    """A setting that is plausible and does not matter here."""
-    return "base_depth" if "prune_probability" in answer else "prune_probability"

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from decoding.trace.records import IterationTrace, NodeTrace, RunTrace
+from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import phase_seconds, why_verdict
 from viz.formats import duration, number, plural
@@ -74,13 +74,10 @@ def _stop(iteration: IterationTrace, key: str, title: str, node: int | None, pha
     return TourStep(key=key, title=title, words=words, **(place | changed))
 
 
-def _phase_keys(iteration: IterationTrace) -> list[str]:
+def _last_phase(iteration: IterationTrace, *kinds: str) -> str:
+    """Key of the last phase of an iteration whose key begins with one of some words."""
     shown = [Shown((node.node_id,), "node" if node.node_id else "root") for node in iteration.nodes]
-    return [phase.key for phase in phases_of(iteration, shown)]
-
-
-def _last_draft_phase(iteration: IterationTrace) -> str:
-    return [key for key in _phase_keys(iteration) if key.startswith("draft")][-1]
+    return [phase.key for phase in phases_of(iteration, shown) if phase.key.startswith(kinds)][-1]
 
 
 def _draft(iteration: IterationTrace) -> TourStep:
@@ -92,7 +89,7 @@ def _draft(iteration: IterationTrace) -> TourStep:
         f"{quote(iteration.nodes[0].text)}. Its deepest guess is {quote(path)}, to which it gives "
         f"{number(best.path_probability)}."
     )
-    return _stop(iteration, "draft", "Draft", best.node_id, _last_draft_phase(iteration), words)
+    return _stop(iteration, "draft", "Draft", best.node_id, _last_phase(iteration, "draft"), words)
 
 
 def _tree(iteration: IterationTrace) -> TourStep:
@@ -107,8 +104,7 @@ def _tree(iteration: IterationTrace) -> TourStep:
         f"{narrow if sure.branching < unsure.branching else ''}. "
         f"{pruned} of {plural(iteration.drafted, 'node')} lie on paths too unlikely to be checked and are pruned."
     )
-    phase = "prune" if "prune" in _phase_keys(iteration) else _last_draft_phase(iteration)
-    return _stop(iteration, "tree", "Tree", unsure.node_id, phase, words)
+    return _stop(iteration, "tree", "Tree", unsure.node_id, _last_phase(iteration, "draft", "prune"), words)
 
 
 def _mask(story: Story) -> TourStep:
@@ -151,7 +147,7 @@ def _accept(story: Story) -> TourStep:
 
 def _why(story: Story) -> TourStep:
     iteration = story.iteration
-    node: NodeTrace = iteration.nodes[story.rejected]
+    node = iteration.nodes[story.rejected]
     words = (
         f"Click any node and its card says why. {quote(node.text)}, {node.verdict.replace('_', ' ')}: "
         f"{why_verdict(iteration, node.node_id)}"
@@ -170,26 +166,21 @@ def _rollback(story: Story) -> TourStep:
 
 
 def _adapt(run: RunTrace) -> TourStep:
-    moved = [each for each in run.iterations if each.history and dict(each.history.before) != dict(each.history.after)]
-    iteration = max(moved, key=lambda each: (_changes(each), -each.index))
+    moved = [
+        (iteration, {name: value for name, value in history.after.items() if value != history.before[name]})
+        for iteration in run.iterations
+        if (history := iteration.history)
+    ]
+    iteration, changed = max(moved, key=lambda each: (len(each[1]), -each[0].index))
     history = iteration.history
     direction = "bolder" if history.decision == "bolder" else "more careful"
-    changes = ", ".join(
-        f"{name.replace('_', ' ')} {history.before[name]:g} → {value:g}"
-        for name, value in history.after.items()
-        if value != history.before[name]
-    )
+    changes = (f"{name.replace('_', ' ')} {history.before[name]:g} → {value:g}" for name, value in changed.items())
     words = (
         f"Another run: over its last {plural(len(history.window), 'iteration')} {number(history.mean)} of the tree's "
         f"depth was accepted, the aim is {history.target:g} ± {history.dead_band:g}. So drafting becomes {direction}: "
-        f"{changes}."
+        f"{', '.join(changes)}."
     )
     return _stop(iteration, "adapt", "Adapt", None, "history", words, recording=ADAPTING)
-
-
-def _changes(iteration: IterationTrace) -> int:
-    history = iteration.history
-    return sum(value != history.before[name] for name, value in history.after.items())
 
 
 def _what_if(story: Story) -> TourStep:

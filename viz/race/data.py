@@ -1,7 +1,8 @@
 """What a race ends with, in sentences: who was first, whether the texts are the same, what made the difference."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from itertools import accumulate, repeat
+from operator import mul
 
 from viz.formats import duration, plural
 from viz.glossary import explain_term
@@ -12,36 +13,6 @@ from viz.tokens import quote, visible
 # The prompt is mentioned where it moves the ratio of the speeds by this much, a phase from this share of an iteration.
 LEAST_PROMPT_EFFECT = 0.015
 LEAST_SHARE = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The result of a race.
-
-    Attributes:
-        headline: who was first and by how much. doubt: what speaks against the order, empty if nothing does.
-        same: whether greedy texts are token for token the same; None where that is not to be expected.
-        identity: the check in a sentence.
-        why: one or two sentences with what made the difference.
-    """
-
-    headline: str
-    doubt: str
-    same: bool | None
-    identity: str
-    why: str
-
-
-def finish_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> Finish:
-    """All sentences of a race; `explained` tells by lane why a greedy text parts from the reference."""
-    same, identity = identity_words(lanes, explained)
-    return Finish(headline(lanes), doubt_words(lanes), same, identity, difference_words(lanes))
-
-
-def places(lanes: Sequence[Lane]) -> list[int]:
-    """Place of each lane by tokens per second, 1 for the fastest; the order of the finish where lengths are equal."""
-    speeds = [lane.throughput for lane in lanes]
-    return [1 + sum(other > speed for other in speeds) for speed in speeds]
 
 
 def reference_lane(lanes: Sequence[Lane]) -> int:
@@ -61,7 +32,7 @@ def headline(lanes: Sequence[Lane]) -> str:
 
 
 def doubt_words(lanes: Sequence[Lane]) -> str:
-    """What speaks against the order: texts of different lengths, repeats of the first two that overlap."""
+    """What speaks against the order: texts of different lengths, repeats of the first two that overlap; else empty."""
     first, second = sorted(lanes, key=lambda lane: -lane.throughput)[:2]
     said = []
     if len({lane.count for lane in lanes}) > 1:
@@ -72,7 +43,10 @@ def doubt_words(lanes: Sequence[Lane]) -> str:
 
 
 def identity_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> tuple[bool | None, str]:
-    """Whether the texts are the same where they have to be, and where they first part."""
+    """Whether greedy texts are the same, None where that is not to be expected, and the check in a sentence.
+
+    `explained` tells by lane why a text parts from the reference, where that was measured.
+    """
     sampled = [lane for lane in lanes if lane.temperature > 0]
     if sampled:
         how = f"at temperature {sampled[0].temperature:g}"
@@ -91,10 +65,14 @@ def identity_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> tuple
         far = f"all {shortest} tokens" if shortest == longest else f"the {shortest} tokens that all have"
         texts = "Both texts" if len(lanes) == 2 else f"All {len(lanes)} texts"
         return True, f"{texts} are the same, token for token ({far}, greedy)."
-    said = [
-        f"{lanes[i].label} parts from {reference.label}: {explained.get(i) or _difference(lanes[i], reference, place)}"
-        for i, place in parted
-    ]
+    said = []
+    for i, place in parted:
+        texts = ([text for step in lane.steps for text, _ in step.tokens] for lane in (lanes[i], reference))
+        here, there = (quote(every[place]) if place < len(every) else "the end" for every in texts)
+        unmeasured = (
+            f"token {place + 1} is {here} instead of {there}; how undecided the target is there was not measured."
+        )
+        said.append(f"{lanes[i].label} parts from {reference.label}: {explained.get(i) or unmeasured}")
     return False, " ".join(said)
 
 
@@ -109,16 +87,6 @@ def _first_difference(lane: Lane, reference: Lane) -> int | None:
     return common if shorter.ended else None
 
 
-def _difference(lane: Lane, reference: Lane, place: int) -> str:
-    here, there = (_text_at(each, place) for each in (lane, reference))
-    return f"token {place + 1} is {here} instead of {there}; how undecided the target is there was not measured."
-
-
-def _text_at(lane: Lane, place: int) -> str:
-    texts = [text for step in lane.steps for text, _ in step.tokens]
-    return quote(texts[place]) if place < len(texts) else "the end"
-
-
 def difference_words(lanes: Sequence[Lane]) -> str:
     """What made the difference, from counted passes and measured phases alone: the first against plain decoding."""
     order = sorted(lanes, key=lambda lane: -lane.throughput)
@@ -128,11 +96,14 @@ def difference_words(lanes: Sequence[Lane]) -> str:
     ours = next(lane for lane in order if lane is not plain)
     if not ours.has_phases or not plain.has_phases:
         silent = ours if not ours.has_phases else plain
+        times = [duration(lane.end_s / lane.count) for lane in (ours, plain)]
         return (
-            f"{_per_token(ours)}, {_per_token(plain, short=True)}; {silent.label} reports no phases, so the difference "
-            "cannot be divided."
+            f"{ours.label} took {times[0]} per token, {plain.label} {times[1]}; {silent.label} reports no phases, so "
+            "the difference cannot be divided."
         )
-    tokens, length = (of(ours) / of(plain) for of in (_later_tokens, _iteration_s))
+    # Once the prompt had been read: tokens per iteration, and how long one took.
+    later = [sum(len(step.token_ids) for step in lane.later) / len(lane.later) for lane in (ours, plain)]
+    tokens, length = later[0] / later[1], _iteration_s(ours) / _iteration_s(plain)
     said = (
         f"{ours.label} took {plural(len(ours.steps), 'verification pass', 'verification passes')} for "
         f"{plural(ours.count, 'token')} ({_tokens_per_pass(ours):.2f} each), {plain.label} {len(plain.steps)} "
@@ -163,11 +134,6 @@ def _tokens_per_pass(lane: Lane) -> float:
     return lane.count / len(lane.steps)
 
 
-def _later_tokens(lane: Lane) -> float:
-    """Tokens per iteration once the prompt had been read."""
-    return sum(len(step.token_ids) for step in lane.later) / len(lane.later)
-
-
 def _iteration_s(lane: Lane) -> float:
     """Mean time of an iteration once the prompt had been read."""
     return (lane.end_s - lane.later[0].start_s) / len(lane.later)
@@ -183,11 +149,6 @@ def _phases(lane: Lane) -> str:
     told = {name: value for name, value in seconds.items() if value >= LEAST_SHARE * total}
     told["rest"] = total - sum(told.values())
     return ", ".join(f"{name} {duration(value)}" for name, value in told.items() if value >= LEAST_SHARE * total)
-
-
-def _per_token(lane: Lane, short: bool = False) -> str:
-    took = duration(lane.end_s / lane.count)
-    return f"{lane.label} {took}" if short else f"{lane.label} took {took} per token"
 
 
 # Share of the real speed, and what its button says.
@@ -222,35 +183,45 @@ def race_data(lanes: Sequence[Lane], key: str, explained: Mapping[int, str] | No
         SettingsError: these calls cannot race.
     """
     check_lanes(lanes)
-    ranks, last = places(lanes), max(lane.end_s for lane in lanes)
-    present = {name for lane in lanes for step in lane.steps for name, _ in step.phases}
-    finish = finish_words(lanes, explained or {})
+    last, steps = max(lane.end_s for lane in lanes), [step for lane in lanes for step in lane.steps]
+    iterations = max(len(lane.steps) for lane in lanes)
+    lengths = sorted(step.end_s - step.start_s for step in steps)
+    phases = [name for name in PHASE_WORDS if name in {name for step in steps for name, _ in step.phases}]
+    same, identity = identity_words(lanes, explained or {})
     return {
         "key": key,
         "hold": hold,
         "end_s": last,
-        "iterations": max(len(lane.steps) for lane in lanes),
-        "cell_s": long_step_s(lanes),
-        "tallest": max(len(step.tokens) for lane in lanes for step in lane.steps),
+        "iterations": iterations,
+        # Few iterations are longer than a full cell of the strip by iteration.
+        "cell_s": lengths[int(LONG_STEP * (len(lengths) - 1))],
+        "tallest": max(len(step.tokens) for step in steps),
         "speeds": [list(speed) for speed in SPEEDS],
         "speed": default_speed(last),
-        "ticks": {"time": time_ticks(last), "iteration": iteration_ticks(max(len(lane.steps) for lane in lanes))},
+        "ticks": {"time": time_ticks(last), "iteration": iteration_ticks(iterations)},
         "prompt": "".join(readable(text) for text in lanes[0].prompt_texts)[-PROMPT_TAIL:],
         "terms": WORDS
         | {name: explain_term(name) for name in GLOSSARY}
-        | {name: explain_term(PHASE_WORDS[name]) for name in PHASE_WORDS if name in present},
-        "phases": [[name, PHASE_WORDS[name], PHASE_COLORS[name]] for name in PHASE_WORDS if name in present],
-        "lanes": [_lane_data(lane, rank, lanes) for lane, rank in zip(lanes, ranks, strict=True)],
-        "finish": asdict(finish),
+        | {name: explain_term(PHASE_WORDS[name]) for name in phases},
+        "phases": [[name, PHASE_WORDS[name], PHASE_COLORS[name]] for name in phases],
+        "lanes": [_lane_data(lane, lanes) for lane in lanes],
+        "finish": {
+            "headline": headline(lanes),
+            "doubt": doubt_words(lanes),
+            "same": same,
+            "identity": identity,
+            "why": difference_words(lanes),
+        },
     }
 
 
-def _lane_data(lane: Lane, rank: int, lanes: Sequence[Lane]) -> dict:
+def _lane_data(lane: Lane, lanes: Sequence[Lane]) -> dict:
     return {
         "label": lane.label,
         "note": lane.note,
         "settings": lane.settings,
-        "place": rank,
+        # By tokens per second, 1 for the fastest: the order of the finish where lengths are equal.
+        "place": 1 + sum(other.throughput > lane.throughput for other in lanes),
         "end_s": lane.end_s,
         "count": lane.count,
         "facts": lane_facts(lane, lanes),
@@ -275,12 +246,6 @@ def readable(text: str) -> str:
     return "".join(each if each == " " else visible(each) for each in text) if text.strip() else visible(text)
 
 
-def long_step_s(lanes: Sequence[Lane]) -> float:
-    """Seconds of an iteration that few exceed, which are a full cell of the strip by iteration."""
-    seconds = sorted(step.end_s - step.start_s for lane in lanes for step in lane.steps)
-    return seconds[int(LONG_STEP * (len(seconds) - 1))]
-
-
 def default_speed(end_s: float) -> int:
     """Index of the fastest speed at which the replay still takes long enough to be watched."""
     return next((i for i, (share, _) in enumerate(SPEEDS) if end_s / share >= SHORTEST_REPLAY_S), len(SPEEDS) - 1)
@@ -301,9 +266,6 @@ def iteration_ticks(count: int) -> list[tuple[float, str]]:
 
 def _round_step(length: float) -> float:
     """1, 2 or 5 times a power of ten, so that at most `MOST_TICKS` steps fit."""
-    power = 1e-9
-    while True:
-        for factor in (1, 2, 5):
-            if length <= factor * power * MOST_TICKS:
-                return factor * power
-        power *= 10
+    powers = accumulate(repeat(10), mul, initial=1e-9)
+    steps = (factor * power for power in powers for factor in (1, 2, 5))
+    return next(step for step in steps if length <= step * MOST_TICKS)

@@ -24,7 +24,6 @@ class Step:
         phases: measured seconds by phase in the order in which they passed, what none claims as `other`; the pass that
             reads the prompt is `prefill`. Empty for a call that reports none.
         accepted: how many of its tokens were drafted.
-        target_passes: forward passes of the target, None where they are not reported.
     """
 
     start_s: float
@@ -33,7 +32,6 @@ class Step:
     tokens: tuple[tuple[str, str], ...]
     phases: tuple[tuple[str, float], ...] = ()
     accepted: int = 0
-    target_passes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +176,14 @@ def _step(iteration: IterationTrace, drafts: bool) -> Step:
         tokens=tuple((span.text, span.provenance if drafts else OWN) for span in spans),
         phases=tuple((name, value) for name, value in seconds.items() if value > 0),
         accepted=min(len(iteration.accepted), len(spans)),
-        target_passes=iteration.target_passes,
     )
 
 
 def check_lanes(lanes: Sequence[Lane]) -> None:
     """Raise `SettingsError` unless two to four calls on the same prompt stand beside one another."""
-    count = len(lanes)
-    require(
-        count >= FEWEST, f"A race needs at least {FEWEST} runs and there {'is 1' if count else 'is none'}: add one."
-    )
+    count, there = len(lanes), "is 1" if lanes else "is none"
+    require(count >= FEWEST, f"A race needs at least {FEWEST} runs and there {there}: add one.")
     require(count <= MOST, f"A race takes at most {MOST} runs and there are {count}: take some out.")
-    other = next((lane for lane in lanes if lane.prompt_ids != lanes[0].prompt_ids), None)
-    if other is not None:
-        first = lanes[0].label
-        require(False, f"{other.label} continues another prompt than {first}: choose runs of one prompt.")
+    for lane in lanes:
+        same = lane.prompt_ids == lanes[0].prompt_ids
+        require(same, f"{lane.label} continues another prompt than {lanes[0].label}: choose runs of one prompt.")

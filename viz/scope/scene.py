@@ -254,43 +254,27 @@ def _entries(iteration: IterationTrace, keep: set[int], folds: dict) -> list[tup
 
 def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state: str, shown: Shown) -> SceneNode:
     node_id, parent_id, role = entry
+    label, title, draft, both, position = "last token", "last committed token", "", "", ""
+    width, folded, multiplicity = 1.0, 0, 1
     if role == "fold":
-        best = max(iteration.nodes[i].path_probability for i in shown.members)
-        title = f"+{plural(len(shown.members), 'node')}, best path probability {number(best, 3)}"
-        return SceneNode(
-            node_id, parent_id, depth, row, f"+{len(shown.members)}", title, labelled, state, "", "", "", best,
-            len(shown.members), 1,
-        )  # fmt: skip
-    if role == "final":
-        text = iteration.final_text or ""
+        folded = len(shown.members)
+        width = max(iteration.nodes[i].path_probability for i in shown.members)
+        label, title = f"+{folded}", f"+{plural(folded, 'node')}, best path probability {number(width, 3)}"
+    elif role == "final":
+        text, both = iteration.final_text or "", iteration.final_kind
         _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
-        both = f"{iteration.final_kind} {number(value)}" if value is not None else iteration.final_kind
-        title = f"{visible(text)}: {iteration.final_kind} token"
-        return SceneNode(
-            node_id, parent_id, depth, row, visible(text, LABEL_COLUMNS), title, labelled, state, "", both, "",
-            value or 0.0, 0, 1,
-        )  # fmt: skip
-    if not iteration.nodes:
-        return SceneNode(0, -1, 0, row, "last token", "last committed token", True, "root", "", "", "", 1.0, 0, 1)
-    node = iteration.nodes[node_id]
-    draft = number(node.draft_probability) if node.draft_probability is not None else ""
-    both = f"{draft} → {number(target_shown(node))}" if node.target_probability is not None else draft
-    return SceneNode(
-        node_id=node_id,
-        parent_id=parent_id,
-        depth=depth,
-        row=row,
-        label=visible(node.text, LABEL_COLUMNS),
-        title=f"{visible(node.text)}: node {node_id}, path probability {number(node.path_probability, 3)}",
-        labelled=labelled,
-        state=state,
-        draft=draft,
-        both=both,
-        position="" if node.flat_index is None else f"row {node.flat_index}",
-        width=node.path_probability,
-        folded=0,
-        multiplicity=node.multiplicity,
-    )
+        label, title, width = visible(text, LABEL_COLUMNS), f"{visible(text)}: {both} token", value or 0.0
+        both = both if value is None else f"{both} {number(value)}"
+    elif iteration.nodes:
+        node = iteration.nodes[node_id]
+        draft = "" if node.draft_probability is None else number(node.draft_probability)
+        both = draft if node.target_probability is None else f"{draft} → {number(target_shown(node))}"
+        position = "" if node.flat_index is None else f"row {node.flat_index}"
+        width, multiplicity = node.path_probability, node.multiplicity
+        label = visible(node.text, LABEL_COLUMNS)
+        title = f"{visible(node.text)}: node {node_id}, path probability {number(width, 3)}"
+    place, texts = (node_id, parent_id, depth, row), (draft, both, position)
+    return SceneNode(*place, label, title, labelled, state, *texts, width, folded, multiplicity)
 
 
 def _note(iteration: IterationTrace, hidden: int) -> str:

@@ -21,7 +21,7 @@ from decoding.trace.records import RunTrace
 from viz.components import component_script, component_style
 from viz.scope.data import film_data, make_frame, window_around
 
-FOLDER = Path(__file__).parent
+STYLE = Path(__file__).parent / "page.css"
 # What Streamlit hands to components as CSS variables, from .streamlit/config.toml (a test compares them).
 THEME = {
     False: {"text-color": "#0F1513", "background-color": "#FFFFFF", "secondary-background-color": "#F3F5F4",
@@ -77,7 +77,8 @@ def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str
 
 def _page(title: str, body: str, style: str, scripts: Sequence[str], data: dict) -> str:
     scripts = [f"{script}\n" for script in scripts]
-    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
     policy += "; base-uri 'none'; form-action 'none'"
     tags = "".join(f'<script type="module">{script}</script>\n' for script in scripts)
@@ -86,7 +87,7 @@ def _page(title: str, body: str, style: str, scripts: Sequence[str], data: dict)
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)} · Draftscope</title>\n"
-        f"<style>\n{_theme_css()}\n{_file('page.css')}\n{style}\n</style>\n</head>\n<body>\n{body}\n"
+        f"<style>\n{_theme_css()}\n{STYLE.read_text(encoding='utf-8')}\n{style}\n</style>\n</head>\n<body>\n{body}\n"
         "<noscript>This page draws with JavaScript: switch it on for this file.</noscript>\n"
         f'<script type="application/json" id="data">{embedded_json(data)}</script>\n{tags}</body>\n</html>\n'
     )
@@ -107,11 +108,3 @@ def _theme_css() -> str:
     light, dark = variables(THEME[False] | FONTS), variables(THEME[True])
     scheme = ":root { color-scheme: light dark; }"
     return f"{scheme}\n:root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _file(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8")

@@ -42,15 +42,12 @@ def kept_tree_data(
         if node["node_id"] > 0:
             chance = iteration.nodes[node["node_id"]].acceptance_probability
             _write(node, chance, squeezed=scene["rows"] > TWO_LINE_ROWS)
+    texts = [node for node in scene["nodes"] if node["labelled"] or node["folded"]]
     scene["column_chars"] = [
-        max((node["chars"] for node in scene["nodes"] if node["depth"] == depth and _has_text(node)), default=0)
+        max((node["chars"] for node in texts if node["depth"] == depth), default=0)
         for depth in range(len(scene["column_chars"]))
     ]
     return data
-
-
-def _has_text(node: dict) -> bool:
-    return node["labelled"] or node["folded"] > 0
 
 
 def _write(node: dict, chance: float | None, squeezed: bool) -> None:
@@ -114,8 +111,8 @@ def laws_figure(tokens: Sequence[str], panels: Sequence[LawPanel], draft_words: 
             figure.add_trace(trace, row=1, col=column)
         heading = f"<b>{escaped(panel.title)}</b><br>{escaped(panel.subtitle)}"
         figure.add_annotation(
-            text=heading, xref=_axis(column, "x domain"), yref="paper", x=0, y=1, yshift=6, yanchor="bottom",
-            xanchor="left", align="left", showarrow=False, font_size=12,
+            text=heading, xref=f"x{column if column > 1 else ''} domain", yref="paper", x=0, y=1, yshift=6,
+            yanchor="bottom", xanchor="left", align="left", showarrow=False, font_size=12,
         )  # fmt: skip
     style(figure, dark)
     figure.update_layout(
@@ -157,10 +154,6 @@ def _law_traces(panel: LawPanel, rows: Sequence[str], draft_words: str, first: b
             )
         )  # fmt: skip
     return made
-
-
-def _axis(column: int, name: str) -> str:
-    return name.replace("x", f"x{column}", 1) if column > 1 else name
 
 
 def acceptance_by_depth_figure(rates: Sequence[Curve], l1: Curve, dark: bool = False) -> go.Figure:
