@@ -85,7 +85,14 @@ def judgement(
         source: pair and machine; the one with the newest rows where it has none or is None.
         until_s: on `time.monotonic()`; what is not judged by then is None.
     """
-    sources, told = _sources(exhibit, kept)
+    sources: dict[str, pd.DataFrame] = {}  # the newest first
+    if exhibit.stored:
+        told = tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(exhibit.stored))
+    else:
+        name = grid_name(exhibit.grid)
+        mine = [each for each in kept if name in each.names]
+        told = tuple((each.folder, each.stamps) for each in mine)
+        sources = _apart(name, told, mine) if mine else {}
     source = source if source in sources else next(iter(sources), None)
     rows = sources[source] if source is not None else _no_rows()
     known = JUDGED.get((exhibit.key, source))
@@ -109,16 +116,6 @@ def known_outcomes(kept: list[Kept], chosen: Mapping[str, str | None], budget_s:
     until_s = time.monotonic() + budget_s
     found = {each.key: judgement(each, kept, chosen.get(each.key), until_s) for each in EXHIBITS}
     return {key: each.outcome for key, each in found.items() if each is not None}
-
-
-def _sources(exhibit: Exhibit, kept: Iterable[Kept]) -> tuple[dict[str, pd.DataFrame], tuple]:
-    """The rows of an exhibit's grid by source, the newest first, and what tells whether they have changed."""
-    if exhibit.stored:
-        return {}, tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(exhibit.stored))
-    name = grid_name(exhibit.grid)
-    mine = [each for each in kept if name in each.names]
-    told = tuple((each.folder, each.stamps) for each in mine)
-    return (_apart(name, told, mine) if mine else {}), told
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
