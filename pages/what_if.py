@@ -8,7 +8,7 @@ from pages.ui.common.errors import need_torch
 from pages.ui.common.state import Run, current_run, keep_run
 from pages.ui.common.worker import job_error, job_progress, take_result
 from pages.ui.what_if.branches import SLOT, adopt, current_history
-from pages.ui.what_if.change import draw_pending, editor, fork_button, iteration_input, node_buttons
+from pages.ui.what_if.change import draw_pending, draw_toolbar
 from pages.ui.what_if.view import STYLE, draw_history, draw_models_missing, draw_sides, draw_told
 
 
@@ -31,11 +31,7 @@ def workplace() -> None:
     adopt(take_result(SLOT))
     history = current_history()
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
-        iteration_input(history)
-        editor(history)
-        node_buttons(history)
-        st.space("stretch")
-        fork_button(history)
+        draw_toolbar(history)
     with st.container(key="messages"):
         job_progress(SLOT)
         job_error(SLOT)

@@ -11,11 +11,11 @@ from decoding.methods.methods import METHODS
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.records import SamplingTrace
+from decoding.trace.records import SamplingTrace, node_paths
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
 from pages.ui.what_if.branches import KEY, MOST_HELD, Branch, Edit, held, memory_words
-from pages.ui.what_if.change import child_tokens, missing_token, missing_words, path_of, starters
+from pages.ui.what_if.change import child_tokens, missing_token, missing_words, starters
 from pages.ui.widgets.controls import DEFAULT_PROMPT, setting_key
 from tests.helpers import traces
 from tests.pages.apptest import finish, open_page, sentences
@@ -167,11 +167,11 @@ def test_forced_nodes_become_a_branch_that_says_what_it_breaks():
     iteration, rejected = next(found)
     page = open_with(run, iteration.index)
     force(page, "accept", rejected.node_id)
-    assert history_of(page).edits == (Edit("accept", path_of(iteration, rejected.node_id), rejected.text),)
+    assert history_of(page).edits == (Edit("accept", node_paths(iteration)[rejected.node_id], rejected.text),)
     press(page, "what_if_fork")
     history = history_of(page)
     forked = history.iteration(history.b)
-    assert forked.committed_ids[len(path_of(iteration, rejected.node_id)) - 1] == rejected.token_id
+    assert forked.committed_ids[len(node_paths(iteration)[rejected.node_id]) - 1] == rejected.token_id
     assert FORCED in told(page)
     assert FORCED in history.branches[1].line().bias
     assert history.edits == ()
@@ -193,8 +193,8 @@ def test_a_node_is_taken_out_and_the_text_stays_the_targets(page):
     force(page, "out", node)
     press(page, "what_if_fork")
     history = history_of(page)
-    paths = {path_of(history.iteration(1), each.node_id) for each in history.iteration(1).nodes if each.flat_index}
-    assert path_of(iteration, node) not in paths
+    paths = {node_paths(history.iteration(1))[each.node_id] for each in history.iteration(1).nodes if each.flat_index}
+    assert node_paths(iteration)[node] not in paths
     assert history.branches[1].bias == ""
     press(page, "what_if_end_b")
     target = decoded(None, "autoregressive")
@@ -264,9 +264,9 @@ def test_the_end_of_one_side_leaves_the_other_on_an_iteration_that_it_has(page):
 def test_a_missing_token_that_was_pruned_is_called_so():
     cut = traces.pruned()
     child = next(node for node in cut.nodes if node.pruned and node.parent_id == cut.accepted[-1])
-    asked = Edit("force_in", path_of(cut, child.node_id), child.text)
+    asked = Edit("force_in", node_paths(cut)[child.node_id], child.text)
     assert missing_words(cut, asked).endswith("which was drafted but pruned")
-    other = replace(asked, path=(*path_of(cut, child.parent_id), -5))
+    other = replace(asked, path=(*node_paths(cut)[child.parent_id], -5))
     assert missing_words(cut, other).startswith("Put the missing token")
 
 
@@ -435,13 +435,13 @@ def test_a_branch_whose_models_are_gone_says_so(page):
 
 def test_starters_name_what_this_iteration_offers():
     tree = traces.dynatree_recovered()
-    labels = [starter.label for starter in starters(tree, {"node_budget": 64})]
+    labels = [label for label, *_ in starters(tree, {"node_budget": 64})]
     assert labels == [
         "Draft 6 nodes at most, not 13",
         "Put the missing token ‘No’ into the tree",
         "Accept ‘.’, which was rejected",
     ]
-    assert missing_token(tree).path == (*path_of(tree, 3), tree.committed_ids[-1])
+    assert missing_token(tree).path == (*node_paths(tree)[3], tree.committed_ids[-1])
     assert missing_token(traces.bonus()) is None
-    assert starters(traces.autoregressive(), {})[0].label.startswith("Put the missing token")
+    assert starters(traces.autoregressive(), {})[0][0].startswith("Put the missing token")
     assert starters(traces.summary(), {}) == []

@@ -219,25 +219,24 @@ def _rows(scores: tuple[Score, ...], reference: str) -> list[tuple[str, str, str
         row("Against Hugging Face generate", "Tokens/s over that of Hugging Face generate, per repeat.", "high",
             _spread("over_hf", 1, 2, "×")),
         row("Iterations", "Verification passes of the target; for Hugging Face: how often tokens arrived.", "",
-            _typical("iterations", ",")),
+            _typical("iterations")),
         row("Tokens per iteration", "Committed tokens / verification passes (block efficiency).", "high",
-            _typical("tokens_per_iteration", ".2f")),
+            _typical("tokens_per_iteration", "{:.2f}".format)),
         row("Accepted length, mean", "Accepted drafted tokens per iteration; the bonus token is not counted.", "high",
-            _typical("accepted_mean", ".2f")),
+            _typical("accepted_mean", "{:.2f}".format)),
         row("Accepted / drafted", "Accepted drafted tokens over all drafted nodes.", "high",
             _typical("acceptance_drafted", total="drafted")),
         row("Accepted / verified", "Accepted drafted tokens over the nodes given to the target.", "high",
             _typical("acceptance_verified", total="verified")),
-        row("Draft forwards", "Forward passes of the draft model.", "", _typical("draft_forwards", ",")),
+        row("Draft forwards", "Forward passes of the draft model.", "", _typical("draft_forwards")),
         row("Target passes", "Verification passes, and the second passes of rollback + rebuild.", "",
-            _typical("target_passes", ",")),
+            _typical("target_passes")),
         row("TTFT (ms)", "From the call to the first committed tokens, prefill of both models included.", "low",
             _spread("ttft_s", 1e3)),
         row("TPOT (ms)", "(Time of the last token - TTFT) / tokens after those of the first iteration.", "low",
             _spread("tpot_s", 1e3, 2)),
-        row("Peak memory", "See the line under the table.", "",
-            _memory),
-        row("Tokens measured", "Output tokens that the figures above are made of.", "", _typical("new_tokens", ",")),
+        row("Peak memory", "See the line under the table.", "", _typical("peak_memory_bytes", byte_size)),
+        row("Tokens measured", "Output tokens that the figures above are made of.", "", _typical("new_tokens")),
         row("Tokens in loops", "Output tokens after 16 tokens in a row were seen for the second time.", "",
             lambda s: (f"{s.loop_tokens:,} of {s.new_tokens:,}", None)),
         row(f"Same output as {reference}", "Token for token; see Outputs for the first difference.", "",
@@ -258,21 +257,16 @@ def _spread(name: str, factor: float = 1.0, digits: int = 1, sign: str = "") -> 
     return cell
 
 
-def _typical(name: str, form: str = "", total: str = "") -> Callable[[Score], Cell]:
+def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: str = "") -> Callable[[Score], Cell]:
     """A figure of the median repeat; an acceptance as a part of its `total`, so that its denominator is seen."""
 
     def cell(entry: Score) -> Cell:
         call, value = entry.typical, getattr(entry.typical, name)
         if value is None:
             return NOTHING
-        return part_of(call.accepted, getattr(call, total)) if total else format(value, form), value
+        return part_of(call.accepted, getattr(call, total)) if total else words(value), value
 
     return cell
-
-
-def _memory(entry: Score) -> Cell:
-    count = entry.typical.peak_memory_bytes
-    return NOTHING if count is None else (byte_size(count), None)
 
 
 def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:

@@ -75,10 +75,6 @@ class JobPage:
             st.query_params[self.address] = chosen
         return by_key.get(chosen)
 
-    def is_live(self) -> bool:
-        """Whether the view follows what is at work."""
-        return st.session_state.get(f"{self.name}_live", True)
-
     def followed(self, jobs: Sequence[Job], follow: Callable[[Job], F]) -> list[F]:
         """Jobs as they stand; of each only what has changed is read."""
         known: dict[Path, F] = st.session_state.setdefault(f"{self.name}_followed", {})
@@ -112,12 +108,12 @@ class JobPage:
         def keep_view(seen: F, at_work: bool, live: bool) -> None:
             """The one that is looked at; the whole page where a person began it or stilled its view."""
             seen.look()
-            if (seen.stand.running and not at_work) or self.is_live() != live:
+            if (seen.stand.running and not at_work) or st.session_state.get(live_key, True) != live:
                 st.rerun(scope="app")
             draw_one(seen)
 
-        found = look()
-        seen, live = self.looked_at(found), self.is_live()
+        found, live_key = look(), f"{self.name}_live"
+        seen, live = self.looked_at(found), st.session_state.get(live_key, True)
         at_work = seen is not None and seen.stand.running
         left, right = st.columns([1, 3.8], gap="medium")
         with left.container(key=f"{self.name}_list"):

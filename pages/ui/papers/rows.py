@@ -1,5 +1,6 @@
 """The rows that the page Papers shows, each pair on each machine apart, and what they say of an exhibit."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,6 +18,8 @@ from decoding.papers import EXHIBITS, stored
 from decoding.papers.exhibit import Exhibit
 from decoding.papers.judge import Outcome, grid_name, judge
 
+# What was judged last by exhibit and source, with what the rows were known by; shared by all sessions.
+JUDGED: dict[tuple[str, str | None], tuple[tuple, Outcome, ExperimentError | None]] = {}
 SOURCE = "source"  # column: pair and machine, whose rows must not be mixed
 Stamps = tuple[tuple[str, int], ...]  # files with when they were written
 
@@ -73,22 +76,34 @@ def stamps_now() -> tuple[Stamps, ...]:
     return tuple(_stamps(folder / FOLDER, PARTS) for folder in all_experiments())
 
 
-def judgement(exhibit: Exhibit, kept: Iterable[Kept], source: str | None = None) -> Judgement:
+def judgement(
+    exhibit: Exhibit, kept: Iterable[Kept], source: str | None = None, until_s: float = math.inf
+) -> Judgement | None:
     """What the rows of one source say of an exhibit.
 
     Args:
         source: pair and machine; the one with the newest rows where it has none or is None.
+        until_s: on `time.monotonic()`; what is not judged by then is None.
     """
-    sources, told = _sources(exhibit, kept)
+    sources: dict[str, pd.DataFrame] = {}  # the newest first
+    if exhibit.stored:
+        told = tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(exhibit.stored))
+    else:
+        name = grid_name(exhibit.grid)
+        mine = [each for each in kept if name in each.names]
+        told = tuple((each.folder, each.stamps) for each in mine)
+        sources = _apart(name, told, mine) if mine else {}
     source = source if source in sources else next(iter(sources), None)
     rows = sources[source] if source is not None else _no_rows()
-    known = _memory().get((exhibit.key, source))
+    known = JUDGED.get((exhibit.key, source))
     if known is None or known[0] != told:
+        if time.monotonic() >= until_s:
+            return None
         try:
             known = told, judge(exhibit, rows), None
         except ExperimentError as error:
             known = told, Outcome(exhibit, (), {}, {}, (), ()), error
-        _memory()[exhibit.key, source] = known
+        JUDGED[exhibit.key, source] = known
     return Judgement(known[1], tuple(sources), source, rows, known[2])
 
 
@@ -98,25 +113,9 @@ def known_outcomes(kept: list[Kept], chosen: Mapping[str, str | None], budget_s:
     Args:
         chosen: which source is shown, by exhibit.
     """
-    found, until = {}, time.monotonic() + budget_s
-    for exhibit in EXHIBITS:
-        sources, told = _sources(exhibit, kept)
-        asked = chosen.get(exhibit.key)
-        source = asked if asked in sources else next(iter(sources), None)
-        known = _memory().get((exhibit.key, source))
-        if (known is not None and known[0] == told) or time.monotonic() < until:
-            found[exhibit.key] = judgement(exhibit, kept, source).outcome
-    return found
-
-
-def _sources(exhibit: Exhibit, kept: Iterable[Kept]) -> tuple[dict[str, pd.DataFrame], tuple]:
-    """The rows of an exhibit's grid by source, the newest first, and what tells whether they have changed."""
-    if exhibit.stored:
-        return {}, tuple((str(file), file.stat().st_mtime_ns) for file in stored.record_files(exhibit.stored))
-    name = grid_name(exhibit.grid)
-    mine = [each for each in kept if name in each.names]
-    told = tuple((each.folder, each.stamps) for each in mine)
-    return (_apart(name, told, mine) if mine else {}), told
+    until_s = time.monotonic() + budget_s
+    found = {each.key: judgement(each, kept, chosen.get(each.key), until_s) for each in EXHIBITS}
+    return {key: each.outcome for key, each in found.items() if each is not None}
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
@@ -140,12 +139,6 @@ def _read(folder: str, stamps: Stamps, own: bool) -> Kept:
 @st.cache_resource(show_spinner=False)
 def _no_rows() -> pd.DataFrame:
     return all_rows([])
-
-
-@st.cache_resource(show_spinner=False)
-def _memory() -> dict[tuple[str, str | None], tuple[tuple, Outcome, ExperimentError | None]]:
-    """What was judged last by exhibit and source, with what the rows were known by; shared by all sessions."""
-    return {}
 
 
 def _stamps(folder: Path, names: str) -> Stamps:

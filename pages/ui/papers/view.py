@@ -134,7 +134,7 @@ def draw_list(outcomes: Mapping[str, Outcome], running: frozenset[str], chosen: 
         with st.expander(label, key=f"papers_of_{paper}", expanded=paper == opened):
             for exhibit in exhibits:
                 key, outcome = exhibit.key, outcomes.get(exhibit.key)
-                mark, words = summary(outcome), summary_words(outcome)
+                mark, words = summary(outcome)
                 if work_of(exhibit) in running:
                     mark, words = "running", f"Running. {words}"
                 with st.container(key=f"papers_entry_{key.replace('/', '_').replace('.', '_')}", gap=None):
@@ -146,36 +146,27 @@ def draw_list(outcomes: Mapping[str, Outcome], running: frozenset[str], chosen: 
     st.caption(" · ".join(f"{ICONS[name]} {words}" for name, words in LEGEND.items()))
 
 
-def summary(outcome: Outcome | None) -> str:
-    """Whether `all`, `some` or `none` of the orderings hold; `open` where none does and not all of them are decided.
+def summary(outcome: Outcome | None) -> tuple[str, str]:
+    """Whether the orderings hold: a mark, and a sentence.
 
-    `shown` where the paper claims no order, `not run` without rows, `judging` before they are judged.
+    The mark is `all`, `some` or `none` of them; `open` where none does and not all of them are decided, `shown` where
+    the paper claims no order, `not run` without rows, `judging` before they are judged.
 
     Args:
         outcome: None while it is being judged.
     """
     if outcome is None:
-        return "judging"
+        return "judging", "Its rows are being judged."
     if not outcome.run:
-        return "not run"
-    verdicts = {each.verdict for each in outcome.judged}
+        return "not run", "Not run here."
+    verdicts = [each.verdict for each in outcome.judged]
     if not verdicts:
-        return "shown"
-    if "holds" in verdicts:
-        return "some" if len(verdicts) > 1 else "all"
-    return "none" if verdicts == {"does not hold"} else "open"
-
-
-def summary_words(outcome: Outcome | None) -> str:
-    """The same in a sentence."""
-    if outcome is None:
-        return "Its rows are being judged."
-    if not outcome.run:
-        return "Not run here."
-    if not outcome.judged:
-        return "Run here; the paper claims no order."
-    held = sum(each.verdict == "holds" for each in outcome.judged)
-    return f"{held} of {len(outcome.judged)} orderings of the paper hold here."
+        return "shown", "Run here; the paper claims no order."
+    held = verdicts.count("holds")
+    words = f"{held} of {len(verdicts)} orderings of the paper hold here."
+    if held:
+        return "all" if held == len(verdicts) else "some", words
+    return "none" if set(verdicts) == {"does not hold"} else "open", words
 
 
 def axis_words(outcome: Outcome) -> str:

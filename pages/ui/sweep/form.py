@@ -23,7 +23,9 @@ from decoding.trace.records import Setting
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.sweep.sentences import asked_words, base_label, setting_title
+from pages.ui.common.sentences import info_of
+from pages.ui.sweep.sentences import asked_words
+from pages.ui.sweep.sentences import base_label
 from pages.ui.sweep.view import PAGE
 from pages.ui.widgets.contestants import Field, contestant_bar, slots
 from pages.ui.widgets.controls import (
@@ -233,8 +235,8 @@ def _draw_varied(key: str) -> dict[str, list[Setting]]:
         seed(widget, [each for each in first if each in defaults])
         st.session_state[widget] = [each for each in st.session_state[widget] if each in defaults]
         varied = st.multiselect(
-            f"What varies of {escape_markdown(method.label)}", list(defaults), key=widget, format_func=setting_title,
-            persist_state="session", placeholder="Nothing: one run with its settings as they are",
+            f"What varies of {escape_markdown(method.label)}", list(defaults), key=widget, persist_state="session",
+            format_func=lambda each: info_of(each).title, placeholder="Nothing: one run with its settings as they are",
             help="Every combination of the values is run. What does not vary is set behind the method's button above.",
         )  # fmt: skip
         found: dict[str, list[Setting]] = {}
@@ -249,7 +251,7 @@ def _draw_values(method: "Method", key: str, name: str, default: Setting, first:
     """The values of one setting: picked where there are few, else typed."""
     from decoding.verifiers import VERIFIERS
 
-    widget, title = f"{key}_{method.name}_{name}_values", setting_title(name)
+    widget, title = f"{key}_{method.name}_{name}_values", info_of(name).title
     verified = method_as_verified(method.name, key)
     info = verified.infos[name]
     if name == "verifier":
@@ -360,14 +362,13 @@ def _prompts() -> dict[str, Any]:
 
 
 def _samplings(columns: list) -> list[dict[str, Any]]:
-    return samplings_of(
-        _typed(columns[0], "temperature", "Temperature", "0", 0.0, "0 decodes greedily; several with commas."),
-        _typed(columns[1], "top_p", "Top-p", "1", 1.0,
-               "The target's law is cut to its nucleus; not where it is greedy."),
-        _typed(columns[2], "draft_temperature", "Draft temperature", "1", 1.0,
-               "Of the law that draft tokens come from."),
-        _typed(columns[3], "seeds", "Seeds", "0", 0, "Each is a run of its own, under a temperature above 0."),
-    )  # fmt: skip
+    named = (
+        ("temperature", "Temperature", "0", 0.0, "0 decodes greedily; several with commas."),
+        ("top_p", "Top-p", "1", 1.0, "The target's law is cut to its nucleus; not where it is greedy."),
+        ("draft_temperature", "Draft temperature", "1", 1.0, "Of the law that draft tokens come from."),
+        ("seeds", "Seeds", "0", 0, "Each is a run of its own, under a temperature above 0."),
+    )
+    return samplings_of(*(_typed(place, *each) for place, each in zip(columns, named, strict=False)))
 
 
 def _typed(place: Any, name: str, label: str, first: str, like: Setting, help_text: str) -> list[Setting]:

@@ -37,16 +37,11 @@ FIGURES: dict[str, Measure] = {
 LESS_IS_BETTER = frozenset(figure.column for figure in (TPOT, TTFT, PASSES, DRAFT_FORWARDS, MEMORY))
 
 
-def setting_title(name: str) -> str:
-    """A setting as its widget calls it."""
-    return info_of(name).title
-
-
 def axis_of(column: str) -> Axis:
     """What varies, as a chart calls it."""
     if column in CONDITION_WORDS:
         return Axis(column, CONDITION_WORDS[column])
-    return Axis(column, setting_title(column.removeprefix(PREFIX)))
+    return Axis(column, info_of(column.removeprefix(PREFIX)).title)
 
 
 def base_label(base: str) -> str:
@@ -91,7 +86,7 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
         return []
     lines = []
     for axis in asked["methods"]:
-        varied = [f"{setting_title(name)}: {', '.join(map(told, values))}" for name, values in axis["vary"].items()]
+        varied = [f"{info_of(name).title}: {', '.join(map(told, values))}" for name, values in axis["vary"].items()]
         base, colon, listed = axis["method"].partition(":")
         label = base_label(base) + (f" ({listed})" if colon else "")
         lines.append(" · ".join([label, *varied]))

@@ -324,9 +324,8 @@ def _choose(
 
 def _kept(label: str, key: str, options: list[str], first: str, buttons: bool = False) -> str:
     """A choice that falls back where its option is no longer there."""
-    if st.session_state.get(key) not in options:
-        st.session_state[key] = first
-    st.session_state[key] = st.session_state[key]  # said again, or a widget of the same key elsewhere would reset it
+    chosen = st.session_state.get(key)
+    st.session_state[key] = chosen if chosen in options else first  # said again, or another page would reset it
     if buttons:
         return st.segmented_control(
             label, options, key=key, required=True, persist_state="session", label_visibility="collapsed"

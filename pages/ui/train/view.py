@@ -128,51 +128,42 @@ USES = {
 
 
 def _draw_use(followed: FollowedTraining) -> None:
-    """A button that goes where the result of a finished training is used."""
-    name = followed.folder.name
-    if followed.kind == "head":
-        _compare_button("eagle2", draft_head=name)
-    elif followed.kind == "selector":
-        _compare_button("delayed", verifier=str(followed.settings.settings["verifier"]), selector=name)
-    elif st.button(
-        "Load this pair", key="train_load", type="primary", disabled=not torch_there(), icon=":material/memory:",
-        help=why_not("It takes the place of the pair in memory, and every page uses it."),
-    ):  # fmt: skip
-        target, draft = (str(followed.folder / "out" / role) for role in ("target", "draft"))
-        models, settings = manager(), PairSettings(target=target, draft=draft)
-        try:
-            run_now("Loading the trained pair", lambda job: models.load(settings), alone=True)
-        except DraftscopeError as error:
-            show_error(error)
-            return
-        st.switch_page(PAGES["Step through"])
+    """A button that goes where the result of a finished training is used.
 
-
-def _compare_button(method_name: str, verifier: str = "", **result: str) -> None:
-    """A button that puts a method with and without the result, and plain decoding, on the page Compare.
-
-    Args:
-        verifier: of both, where the result serves one alone.
-        result: the setting that names it.
+    A pair is loaded; for others plain decoding and a method with and without the result stand ready on Compare.
     """
-    if not st.button(
+    name = followed.folder.name
+    if followed.kind == "embedded":
+        if st.button(
+            "Load this pair", key="train_load", type="primary", disabled=not torch_there(), icon=":material/memory:",
+            help=why_not("It takes the place of the pair in memory, and every page uses it."),
+        ):  # fmt: skip
+            target, draft = (str(followed.folder / "out" / role) for role in ("target", "draft"))
+            models, settings = manager(), PairSettings(target=target, draft=draft)
+            try:
+                run_now("Loading the trained pair", lambda job: models.load(settings), alone=True)
+            except DraftscopeError as error:
+                show_error(error)
+                return
+            st.switch_page(PAGES["Step through"])
+    elif st.button(
         "Use in Compare", key="train_use", type="primary", disabled=not torch_there(), icon=":material/compare_arrows:",
         help=why_not("Plain decoding, the method as it is and with this result stand ready there."),
     ):  # fmt: skip
-        return
-    from decoding.methods.methods import METHODS
-    from pages.ui.widgets.contestants import COMPARE, add_slot
-    from pages.ui.widgets.controls import set_method
+        from decoding.methods.methods import METHODS
+        from pages.ui.widgets.contestants import COMPARE, add_slot
+        from pages.ui.widgets.controls import set_method
 
-    method = METHODS[method_name]
-    if verifier:
-        method = method.with_settings(verifier=verifier)
-        if not st.session_state.get("sampling_temperature"):
-            st.session_state["sampling_temperature"] = 1.0  # under greedy decoding all verifiers do the same
-    st.session_state["compare_slots"] = []
-    for each in (METHODS["autoregressive"], method, method.with_settings(**result)):
-        set_method(add_slot(COMPARE, each.name), each)
-    st.switch_page(PAGES["Compare"])
+        method, result = METHODS["eagle2"], {"draft_head": name}
+        if followed.kind == "selector":  # it serves one verifier alone
+            verifier = str(followed.settings.settings["verifier"])
+            method, result = METHODS["delayed"].with_settings(verifier=verifier), {"selector": name}
+            if not st.session_state.get("sampling_temperature"):
+                st.session_state["sampling_temperature"] = 1.0  # under greedy decoding all verifiers do the same
+        st.session_state["compare_slots"] = []
+        for each in (METHODS["autoregressive"], method, method.with_settings(**result)):
+            set_method(add_slot(COMPARE, each.name), each)
+        st.switch_page(PAGES["Compare"])
 
 
 def _keep_latest(key: str, options: list) -> None:

@@ -2,7 +2,7 @@
 
     history = current_history()                  # follows the run on screen
     history.show(2, "B", index=4)                # what is looked at
-    start_fork(history, wish)                    # a branch more, shown as B beside the one it comes from
+    start_fork(history, method, sampling, edits) # a branch more, shown as B beside the one it comes from
     start_go_on(history, number, 1)              # one iteration more of a branch, None: to the end
 
 The last two wait a moment for the worker, so that what is drawn next has it already; longer work shows its progress.
@@ -35,10 +35,13 @@ from viz.tokens import visible
 if TYPE_CHECKING:
     from decoding.methods.method import Method
     from decoding.models.pair import Pair
-    from decoding.replay.forks import Change, Fork
+    from decoding.replay.forks import Fork
     from decoding.sampling.sampling import Sampling
 
 
+SLOT = KEY = "what_if"
+ASKED = "what_if_asked"
+MOST_HELD = 4
 Force = Literal["force_in", "force_out", "accept", "reject"]
 FORCE_WORDS: dict[str, str] = {
     "force_in": "add {}",
@@ -60,31 +63,6 @@ class Edit:
     def words(self) -> str:
         """What it does, for the screen."""
         return FORCE_WORDS[self.kind].format(f"‘{visible(self.text, 16)}’")
-
-
-@dataclass(frozen=True)
-class Wish:
-    """A fork as it is asked for: from which branch, at which iteration, with what changed."""
-
-    branch: int
-    index: int
-    method: "Method | None" = None
-    sampling: "Sampling | None" = None
-    edits: tuple[Edit, ...] = ()
-    live: bool = False
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is changed."""
-        return self.method is None and self.sampling is None and not self.edits
-
-    def change(self) -> "Change":
-        """The change as the engine takes it."""
-        from decoding.replay.forks import Change
-        from decoding.trace.edits import Edits
-
-        paths = {kind: tuple(edit.path for edit in self.edits if edit.kind == kind) for kind in FORCE_WORDS}
-        return Change(self.method, self.sampling, Edits(**paths))
 
 
 @dataclass(eq=False)
@@ -129,9 +107,7 @@ class Branch:
         if self.fork is None or self.fork.kind == "live":
             return self.run.can_continue
         session = self.fork.origin.session
-        return (
-            session is not None and not session.pair.target.released and self.run.trace.totals.stopped == "unfinished"
-        )
+        return session is not None and not session.pair.target.released and not self.ended
 
     @property
     def holds_caches(self) -> bool:
@@ -158,9 +134,6 @@ class Branch:
         return Line(self.number, self.parent, self.at, count, self.fork.words, self.fork.kind, note, self.bias)
 
 
-MOST_HELD = 4
-
-
 def mark_used(history: "History", number: int) -> None:
     """Note that a branch was decoded; beyond `MOST_HELD` those used longest ago let go of their caches.
 
@@ -185,21 +158,13 @@ def memory_words(history: "History") -> str:
     kept = held(history)
     if not kept:
         return f"At most {MOST_HELD} branches keep a KV cache."
-    shown = byte_size(sum(cache_bytes(branch) for branch in kept))
-    said = f"{plural(len(kept), 'branch keeps its', 'branches keep their')} KV cache ({shown})"
+    held_bytes = 0
+    for branch in kept:
+        last = branch.run.trace.iterations[-1]
+        for cache in filter(None, (last.kv_target, last.kv_draft)):
+            held_bytes += (cache.rows_before + len(cache.kept_from)) * cache.bytes_per_row
+    said = f"{plural(len(kept), 'branch keeps its', 'branches keep their')} KV cache ({byte_size(held_bytes)})"
     return f"{said}, at most {MOST_HELD} do." if len(kept) < MOST_HELD else f"{said}, older ones let go of it."
-
-
-def cache_bytes(branch: Branch) -> int:
-    """Bytes of the rows that both caches of a branch hold."""
-    last = branch.run.trace.iterations[-1]
-    caches = (cache for cache in (last.kv_target, last.kv_draft) if cache is not None)
-    return sum((cache.rows_before + len(cache.kept_from)) * cache.bytes_per_row for cache in caches)
-
-
-SLOT = "what_if"
-KEY = "what_if"
-ASKED = "what_if_asked"
 
 
 @dataclass(frozen=True)
@@ -348,70 +313,61 @@ def ask_what_if(index: int, node: int | None) -> None:
     st.session_state[ASKED] = (index, node)
 
 
-def start_fork(history: History, wish: Wish) -> None:
-    """Make a fork in the worker; a short wait, so that what is drawn next has it already."""
-    start_job(SLOT, "Forking", lambda job: make_fork(history, wish, job), keeps=(KEY,))
+def start_fork(history: History, method: "Method | None", sampling: "Sampling | None", edits: tuple[Edit, ...]) -> None:
+    """Make a fork of the branch and at the iteration looked at in the worker, and show it as B beside that branch.
+
+    Where neither recorded logits nor a model can answer, or the change does not fit, the page says so.
+    """
+    from decoding.replay.forks import Change, fork, fork_again
+    from decoding.trace.edits import Edits
+
+    paths = {kind: tuple(edit.path for edit in edits if edit.kind == kind) for kind in FORCE_WORDS}
+    parent, index, live = history.base, history.index, True if st.session_state.get("what_if_live") else None
+
+    def make(job: Job) -> None:
+        change = Change(method, sampling, Edits(**paths))
+        if parent.fork is None:
+            made = fork(parent.run.trace, parent.run.session, index, change, live=live)
+        else:
+            made = fork_again(parent.as_it_is(), index, change, live=live)
+        if job.cancelled:
+            return
+        history.count += 1
+        branch = Branch(history.count, Run(made.trace, "forked", made.session), parent.number, made)
+        history.branches = {**history.branches, branch.number: branch}  # a page may be going through the old one
+        history.b, history.index = history.count, index
+        history.nodes.pop("B", None)
+        history.edits, history.edited, history.deleted = (), None, None
+        mark_used(history, branch.number)
+
+    start_job(SLOT, "Forking", make, keeps=(KEY,))
 
 
 def start_go_on(history: History, number: int, iterations: int | None) -> None:
-    """Decode further in the worker."""
-    title = "Next iteration" if iterations == 1 else "Decoding to the end"
-    start_job(SLOT, title, lambda job: go_on_with(history, number, iterations, job), keeps=(KEY,))
+    """Decode further on a branch in the worker; look at its last iteration, or at the last that both sides can have."""
 
+    def go_on_with(job: Job) -> None:
+        branch = history.branches[number]
+        if branch.fork is None:
+            decode_more(branch.run, iterations, job)
+        else:
+            from decoding.replay.forks import go_on
 
-def make_fork(history: History, wish: Wish, job: Job) -> None:
-    """Make a branch and show it as B, beside the one it comes from. Call it in the worker.
+            def proceed(done: int, total: int) -> bool:
+                job.report(done, total, f"{done} of at most {total} tokens")
+                return job.go_on()
 
-    Raises:
-        DraftscopeError: neither stored rows nor a model can answer, or the change does not fit.
-    """
-    from decoding.replay.forks import fork, fork_again
+            branch.fork = go_on(branch.as_it_is(), iterations, proceed)
+            branch.run.trace, branch.run.session = branch.fork.trace, branch.fork.session
+            mark_used(history, number)
+        ended = [other for other in history.shown() if other.ended]
+        history.look_at(min(len(each.run.trace.iterations) for each in (branch, *ended)) - 1)
 
-    parent, live = history.branches[wish.branch], True if wish.live else None
-    if parent.fork is None:
-        made = fork(parent.run.trace, parent.run.session, wish.index, wish.change(), live=live)
-    else:
-        made = fork_again(parent.as_it_is(), wish.index, wish.change(), live=live)
-    if job.cancelled:
-        return
-    history.count += 1
-    branch = Branch(history.count, Run(made.trace, "forked", made.session), wish.branch, made)
-    history.branches = {**history.branches, branch.number: branch}  # a page may be going through the old one
-    history.b, history.index = history.count, wish.index
-    history.nodes.pop("B", None)
-    history.edits, history.edited, history.deleted = (), None, None
-    mark_used(history, branch.number)
-
-
-def go_on_with(history: History, number: int, iterations: int | None, job: Job) -> None:
-    """Decode further on a branch and look at its last iteration, or at the last that both sides can have.
-
-    Call it in the worker.
-    """
-    branch = history.branches[number]
-    if branch.fork is None:
-        decode_more(branch.run, iterations, job)
-    else:
-        from decoding.replay.forks import go_on
-
-        def proceed(done: int, total: int) -> bool:
-            job.report(done, total, f"{done} of at most {total} tokens")
-            return job.go_on()
-
-        branch.fork = go_on(branch.as_it_is(), iterations, proceed)
-        branch.run.trace, branch.run.session = branch.fork.trace, branch.fork.session
-        mark_used(history, number)
-    ended = [other for other in history.shown() if other.ended]
-    history.look_at(min(len(each.run.trace.iterations) for each in (branch, *ended)) - 1)
-
-
-def start_again(trace: RunTrace) -> None:
-    """Decode a run anew in the worker, so that its models and rows are there; the page takes it when it is done."""
-    start_job(SLOT, "Decoding this run again", lambda job: decode_again(trace, job))
+    start_job(SLOT, "Next iteration" if iterations == 1 else "Decoding to the end", go_on_with, keeps=(KEY,))
 
 
 def decode_again(trace: RunTrace, job: Job) -> Run:
-    """The same prompt, method and sampling decoded here, as many iterations as the record has.
+    """The same prompt, method and sampling decoded here, as many iterations as the record has; call it in the worker.
 
     Raises:
         DraftscopeError: another pair is in memory, or the settings are unknown to this version.

@@ -1,15 +1,20 @@
 """What one changes on What if: iteration, method, settings, forced nodes; the Fork button; changes to begin with."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from decoding.common.errors import SettingsError
-from decoding.trace.records import IterationTrace, NodeTrace, Setting
-from pages.ui.common.errors import escape_markdown, guarded, info_of
+from decoding.trace.records import IterationTrace
+from decoding.trace.records import NodeTrace
+from decoding.trace.records import Setting
+from decoding.trace.records import node_paths
+from pages.ui.common.errors import escape_markdown
+from pages.ui.common.errors import guarded
+from pages.ui.common.errors import info_of
 from pages.ui.common.worker import is_busy
-from pages.ui.what_if.branches import SLOT, Edit, Force, History, Wish, start_fork
+from pages.ui.what_if.branches import SLOT, Edit, Force, History, start_fork
 from pages.ui.widgets.controls import (
     SAMPLING,
     as_widget_holds,
@@ -31,15 +36,16 @@ if TYPE_CHECKING:
 
 
 METHOD, SAMPLED = "what_if_method", "what_if_sampling"
-EDITOR = "what_if_editor"
+EDITOR, CHILD = "what_if_editor", "what_if_child_open"
+MOST_CHILDREN = 24
 HELP = (
     "Pick an iteration, change a setting or click a node in tree A and force it, then press **Fork**: "
     "the same text goes on another way, as branch B."
 )
 
 
-def iteration_input(history: History) -> None:
-    """Which iteration is looked at in both branches."""
+def draw_toolbar(history: History) -> None:
+    """Which iteration is looked at in both branches, what changes in it, and the button that makes the fork."""
     st.session_state["what_if_iteration"] = history.index + 1
     st.markdown("Iteration", width="content")
     st.number_input(
@@ -53,6 +59,10 @@ def iteration_input(history: History) -> None:
         width=124,
     )
     st.markdown(f"of {history.last + 1}", width="content")
+    editor(history)
+    node_buttons(history)
+    st.space("stretch")
+    fork_button(history)
 
 
 def editor(history: History) -> None:
@@ -102,69 +112,40 @@ def reset_editor(history: History) -> None:
     seed_editor(history)
 
 
-def edited_method(history: History) -> "Method | None":
-    """The method in the widgets if it is not that of branch A, None where nothing is changed.
+def changed_settings(history: History) -> "tuple[Method | None, Sampling | None, str]":
+    """Method and sampling in the widgets, each None where it is that of branch A, and what contradicts in them.
 
-    Raises:
-        SettingsError: the settings contradict one another, or the verifier would bias the output.
+    Where a widget of the sampling was left as it was, the value of branch A counts, in the widget's range or not.
     """
     if history.edited != history.base.number:
-        return None
+        return None, None, ""
     from decoding.methods.methods import METHODS
-
-    sampling, base = _sampling(history), base_method(history)
-    method = METHODS[st.session_state[METHOD]]
-    method = method.with_settings(verifier=chosen_verifier(method, METHOD, sampling))
-    values = picked_settings(method, METHOD)
-    method = method.with_settings(**{name: value for name, value in values.items() if name != "verifier"})
-    method.check(sampling)
-    same = method.name == base.name and method.settings() == base.settings()
-    return None if same else method
-
-
-def edited_sampling(history: History) -> "Sampling | None":
-    """The sampling in the widgets if it is not that of branch A."""
-    if history.edited != history.base.number:
-        return None
-    from decoding.replay.stored_state import sampling_of
-
-    sampling = _sampling(history)
-    return None if sampling == sampling_of(history.base.run.trace) else sampling
-
-
-def _sampling(history: History) -> "Sampling":
-    """What the fork samples with: where a widget was left as it was, the value of branch A, in its range or not."""
     from decoding.replay.stored_state import sampling_of
 
     own, picked = sampling_of(history.base.run.trace), picked_sampling(SAMPLED)
-    return replace(
-        own,
-        **{
-            name: getattr(picked, name)
-            for name in SAMPLING
-            if getattr(picked, name) != as_widget_holds(name, getattr(own, name))
-        },
-    )
-
-
-def wish_of(history: History) -> Wish:
-    """The fork as it stands in the widgets; raises `SettingsError` where they contradict one another."""
-    live = bool(st.session_state.get("what_if_live"))
-    return Wish(
-        history.base.number, history.index, edited_method(history), edited_sampling(history), history.edits, live
-    )
+    values = {name: getattr(picked, name) for name in SAMPLING}
+    moved = {name: value for name, value in values.items() if value != as_widget_holds(name, getattr(own, name))}
+    base, method = base_method(history), METHODS[st.session_state[METHOD]]
+    try:
+        sampling = replace(own, **moved)
+        method = method.with_settings(verifier=chosen_verifier(method, METHOD, sampling))
+        values = picked_settings(method, METHOD)
+        method = method.with_settings(**{name: value for name, value in values.items() if name != "verifier"})
+        method.check(sampling)
+    except SettingsError as error:
+        return None, None, str(error)
+    same = method.name == base.name and method.settings() == base.settings()
+    return None if same else method, None if sampling == own else sampling, ""
 
 
 def editor_words(history: History) -> str:
     """What is changed against branch A: `N_max 64 → 16 · seed 0 → 3`; empty where nothing is."""
     if history.unknown:
         return ""
-    trace = history.base.run.trace
-    try:
-        method, sampling = edited_method(history), edited_sampling(history)
-    except SettingsError:
+    trace, parts = history.base.run.trace, []
+    method, sampling, contradiction = changed_settings(history)
+    if contradiction:
         return "Settings contradict"
-    parts = []
     if method is not None and method.name != trace.method:
         parts.append(method.label)
     elif method is not None:
@@ -182,41 +163,59 @@ def editor_words(history: History) -> str:
 
 def fork_button(history: History) -> None:
     """Make the fork."""
-    contradiction = history.unknown
-    try:
-        empty = bool(contradiction) or wish_of(history).empty
-    except SettingsError as error:
-        empty, contradiction = True, str(error)
-    missing = history.iteration(history.a) is None
+    method, sampling, contradiction = changed_settings(history)
+    refusal = history.unknown or contradiction
+    empty = bool(refusal) or (method is None and sampling is None and not history.edits)
+
+    def press() -> None:  # before the page is drawn, so a quick fork is drawn at once
+        method, sampling, contradiction = changed_settings(history)
+        if not contradiction:  # which is said beside the widgets
+            st.session_state[EDITOR] = st.session_state[CHILD] = False
+            start_fork(history, method, sampling, history.edits)
+
+    nothing = "Change something first: settings, or a node of tree A."
     st.button(
         "Fork",
         key="what_if_fork",
         type="primary",
         icon=":material/call_split:",
-        disabled=empty or missing or is_busy(SLOT),
-        on_click=press_fork,
-        args=(history,),
-        help=escape_markdown(
-            contradiction
-            or ("Change something first: settings, or a node of tree A." if empty else "Make a branch with this change")
-        ),
+        disabled=empty or history.iteration(history.a) is None or is_busy(SLOT),
+        on_click=press,
+        help=escape_markdown(refusal or (nothing if empty else "Make a branch with this change")),
     )
 
 
-def press_fork(history: History) -> None:
-    """Start the fork; callbacks run before the page is drawn, so a quick fork is drawn at once."""
-    try:
-        wish = wish_of(history)
-    except SettingsError:  # said beside the widgets
-        return
-    st.session_state[EDITOR] = st.session_state[CHILD] = False
-    start_fork(history, wish)
-
-
 def draw_pending(history: History) -> None:
-    """What the next fork will change, or how to begin; beside it whether the models run where they need not."""
+    """What the next fork will change and a button that takes it back; else how to begin, or what is wrong.
+
+    Beside it whether the models run where they need not.
+    """
+
+    def clear() -> None:
+        history.edits = ()
+        reset_editor(history)
+
     with st.container(key="what_if_pending", horizontal=True, vertical_alignment="center", gap="small"):
-        pending_words(history)
+        contradiction = changed_settings(history)[-1]
+        refused = history.unknown or contradiction
+        words = [*filter(None, [editor_words(history)]), *(edit.words for edit in history.edits)]
+        if history.unknown:
+            said = f"This run can be looked at, not changed. {escape_markdown(history.unknown)}"
+        elif contradiction:
+            said = f":red[{escape_markdown(contradiction)}]"
+        elif words:
+            source = "the run" if history.base.fork is None else f"branch {history.base.number}"
+            said = f"From iteration {history.index + 1} of {source} on: **{escape_markdown(' · '.join(words))}**"
+        elif history.deleted is not None:
+            said = f"Deleted: {history.deleted.words}. Until the next fork this can be undone."
+        else:
+            said = HELP
+        st.markdown(said, width="content")
+        undo = {"type": "tertiary", "icon": ":material/undo:"}
+        if words and not refused:
+            st.button("Take it back", key="what_if_clear", on_click=clear, **undo)
+        elif history.deleted is not None and not refused:
+            st.button("Undo", key="what_if_undo", on_click=history.bring_back, disabled=is_busy(SLOT), **undo)
         st.space("stretch")
         st.toggle(
             "Run the models",
@@ -227,49 +226,21 @@ def draw_pending(history: History) -> None:
         )
 
 
-def pending_words(history: History) -> None:
-    """What the next fork will change and a button that takes it back; else how to begin, or what is wrong."""
-    if said := history.unknown:
-        st.markdown(f"This run can be looked at, not changed. {escape_markdown(said)}", width="content")
-        return
-    try:
-        edited_method(history)
-    except SettingsError as error:
-        st.markdown(f":red[{escape_markdown(str(error))}]", width="content")
-        return
-    words = [*filter(None, [editor_words(history)]), *(edit.words for edit in history.edits)]
-    if not words and history.deleted is not None:
-        st.markdown(f"Deleted: {history.deleted.words}. Until the next fork this can be undone.", width="content")
-        st.button(
-            "Undo", key="what_if_undo", type="tertiary", on_click=history.bring_back, icon=":material/undo:",
-            disabled=is_busy(SLOT),
-        )  # fmt: skip
-        return
-    if not words:
-        st.markdown(HELP, width="content")
-        return
-    branch = history.base
-    source = "the run" if branch.fork is None else f"branch {branch.number}"
-    said = escape_markdown(" · ".join(words))
-    st.markdown(f"From iteration {history.index + 1} of {source} on: **{said}**", width="content")
-
-    def clear() -> None:
-        history.edits = ()
-        reset_editor(history)
-
-    st.button("Take it back", key="what_if_clear", type="tertiary", on_click=clear, icon=":material/undo:")
-
-
-CHILD = "what_if_child_open"
-MOST_CHILDREN = 24
-
-
 def node_buttons(history: History) -> None:
     """Force the node that is selected in tree A."""
-    iteration, node = history.iteration(history.a), chosen_node(history)
-    removed = node is not None and node.flat_index is None
-    st.markdown(escape_markdown(_node_words(iteration, node)), width="content")
-    sentence = "Click a node in tree A first." if node is None else ""
+    iteration, chosen = history.iteration(history.a), history.nodes.get("A")
+    there = iteration is not None and chosen is not None and 0 <= chosen < len(iteration.nodes)
+    node = iteration.nodes[chosen] if there else None  # the final token is none
+    path = node_paths(iteration)[chosen] if there else ()
+    removed = there and node.flat_index is None
+
+    def toggle(kind: Force) -> None:
+        """Force the node, or take that back; another force on it gives way."""
+        edit, kept = Edit(kind, path, node.text), tuple(e for e in history.edits if e.path != path)
+        history.edits = kept if edit in history.edits else (*kept, edit)
+
+    st.markdown(escape_markdown(f"‘{visible(node.text, 10)}’" if there else "Node"), width="content")
+    sentence = "" if there else "Click a node in tree A first."
     kinds: list[tuple[Force, str, str]] = [
         ("accept", "Force accept", "As if the target gave this token, and each before it, probability 1."),
         ("reject", "Force reject", "As if the target gave this token probability 0 here."),
@@ -279,17 +250,15 @@ def node_buttons(history: History) -> None:
     else:
         kinds.insert(0, ("force_out", "Force out", "Take this node and all below it out of the tree."))
     for kind, label, words in kinds:
-        on = node is not None and any(
-            e.kind == kind and e.path == path_of(iteration, node.node_id) for e in history.edits
-        )
+        on = there and any((e.kind, e.path) == (kind, path) for e in history.edits)
         st.button(
             label,
             key=f"what_if_{'out' if kind.startswith('force') else kind}",
             type="primary" if on else "secondary",
-            disabled=node is None or node.node_id == 0 or (removed and kind != "force_in"),
+            disabled=not path or (removed and kind != "force_in"),
             help=sentence or words,
             on_click=toggle,
-            args=(history, kind),
+            args=(kind,),
         )
     child_menu(history, iteration, node)
 
@@ -325,7 +294,7 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
         )
 
         def add() -> None:
-            edit = Edit("force_in", (*path_of(iteration, node.node_id), chosen), tokens[chosen][0])
+            edit = Edit("force_in", (*node_paths(iteration)[node.node_id], chosen), tokens[chosen][0])
             history.edits = (*(e for e in history.edits if e != edit), edit)
             st.session_state[CHILD] = False
 
@@ -344,56 +313,24 @@ def child_tokens(iteration: IterationTrace, node: int) -> dict[int, tuple[str, f
     return {token: tuple(values) for token, values in ordered[:MOST_CHILDREN]}
 
 
-def toggle(history: History, kind: Force) -> None:
-    """Force the selected node, or take that back; another force on the same node gives way."""
-    iteration, node = history.iteration(history.a), chosen_node(history)
-    if node is None or iteration is None:
-        return
-    edit = Edit(kind, path_of(iteration, node.node_id), node.text)
-    kept = tuple(e for e in history.edits if e.path != edit.path)
-    history.edits = kept if edit in history.edits else (*kept, edit)
+def starters(
+    iteration: IterationTrace, settings: dict[str, Setting]
+) -> list[tuple[str, dict[str, Setting], tuple[Edit, ...]]]:
+    """What is worth trying in an iteration, in words, and the settings or the forced node that it takes.
 
-
-def path_of(iteration: IterationTrace, node: int) -> tuple[int, ...]:
-    """Token ids from the root down to a node, the root left out: how edits name it."""
-    return tuple(iteration.nodes[step].token_id for step in iteration.path(node)[1:])
-
-
-def chosen_node(history: History) -> NodeTrace | None:
-    """The node selected in tree A; the final token is none."""
-    iteration, node = history.iteration(history.a), history.nodes.get("A")
-    there = iteration is not None and node is not None and 0 <= node < len(iteration.nodes)
-    return iteration.nodes[node] if there else None
-
-
-def _node_words(iteration: IterationTrace | None, node: NodeTrace | None) -> str:
-    if node is None or iteration is None:
-        return "Node"
-    return f"‘{visible(node.text, 10)}’"
-
-
-@dataclass(frozen=True)
-class Starter:
-    """A change that tells something about this iteration: settings or a forced node."""
-
-    label: str
-    settings: dict[str, Setting] = field(default_factory=dict)
-    edits: tuple[Edit, ...] = ()
-
-
-def starters(iteration: IterationTrace, settings: dict[str, Setting]) -> list[Starter]:
-    """What is worth trying in an iteration: a smaller tree, the token that was missing, another verdict."""
+    A smaller tree, the token that was missing, another verdict.
+    """
     found = []
     if iteration.drafted >= 2 and "node_budget" in settings:
         half = iteration.drafted // 2
-        found.append(Starter(f"Draft {plural(half, 'node')} at most, not {iteration.drafted}", {"node_budget": half}))
+        found.append((f"Draft {plural(half, 'node')} at most, not {iteration.drafted}", {"node_budget": half}, ()))
     missing = missing_token(iteration)
     if missing is not None:
-        found.append(Starter(missing_words(iteration, missing), edits=(missing,)))
+        found.append((missing_words(iteration, missing), {}, (missing,)))
     rejected = next((node for node in iteration.nodes if node.verdict == "rejected"), None)
     if rejected is not None:
-        edit = Edit("accept", path_of(iteration, rejected.node_id), rejected.text)
-        found.append(Starter(f"Accept {_quoted(rejected.text)}, which was rejected", edits=(edit,)))
+        edit = Edit("accept", node_paths(iteration)[rejected.node_id], rejected.text)
+        found.append((f"Accept {_quoted(rejected.text)}, which was rejected", {}, (edit,)))
     return found
 
 
@@ -406,38 +343,29 @@ def missing_token(iteration: IterationTrace) -> Edit | None:
     siblings = (iteration.nodes[child] for child in iteration.children(last))
     if any(child.token_id == token and child.flat_index is not None for child in siblings):
         return None
-    return Edit("force_in", (*path_of(iteration, last), token), iteration.committed_texts[-1])
+    return Edit("force_in", (*node_paths(iteration)[last], token), iteration.committed_texts[-1])
 
 
 def missing_words(iteration: IterationTrace, missing: Edit) -> str:
     """What putting a missing token in means: it may have been drafted and pruned."""
-    drafted = any(path_of(iteration, node.node_id) == missing.path for node in iteration.nodes)
-    if drafted:
+    if missing.path in node_paths(iteration):
         return f"Verify {_quoted(missing.text)}, which was drafted but pruned"
     return f"Put the missing token {_quoted(missing.text)} into the tree"
 
 
 def draw_starters(history: History) -> None:
     """A button per change; pressed, it is forked at once."""
+
+    def press(settings: dict[str, Setting], edits: tuple[Edit, ...]) -> None:
+        with guarded():
+            method = base_method(history).with_settings(**settings) if settings else None
+            start_fork(history, method, None, edits)
+
     iteration, run = history.iteration(history.a), history.base.run.trace
     offered = starters(iteration, dict(run.settings)) if iteration is not None else []
-    for place, starter in enumerate(offered):
-        st.button(
-            escape_markdown(starter.label),
-            key=f"what_if_starter_{place}",
-            disabled=is_busy(SLOT),
-            on_click=_press,
-            args=(history, starter),
-        )
-
-
-def _press(history: History, starter: Starter) -> None:
-    from decoding.replay.stored_state import method_of
-
-    with guarded():
-        method = method_of(history.base.run.trace).with_settings(**starter.settings) if starter.settings else None
-        live = bool(st.session_state.get("what_if_live"))
-        start_fork(history, Wish(history.base.number, history.index, method, None, starter.edits, live))
+    for place, (label, *change) in enumerate(offered):
+        key = f"what_if_starter_{place}"
+        st.button(escape_markdown(label), key=key, disabled=is_busy(SLOT), on_click=press, args=tuple(change))
 
 
 def _quoted(text: str) -> str:

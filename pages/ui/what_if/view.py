@@ -1,16 +1,15 @@
 """How What if looks: the history of branches, trees A and B side by side, what the change did."""
 
 import html
-from collections.abc import Callable
 
 import streamlit as st
 
-from decoding.trace.records import IterationTrace
+from decoding.trace.records import IterationTrace, node_paths
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run, keep_run
-from pages.ui.common.worker import is_busy
+from pages.ui.common.worker import is_busy, start_job
 from pages.ui.scope.component import lone_tree
-from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, memory_words, start_again, start_go_on
+from pages.ui.what_if.branches import MOST_HELD, SLOT, Branch, History, decode_again, memory_words, start_go_on
 from pages.ui.what_if.change import draw_starters
 from viz.branches.diff import (
     compare_trees,
@@ -100,18 +99,6 @@ _component = st.components.v2.component(
 )
 
 
-def branch_history(graph: dict, key: str, height: int, on_pick: Callable[[int, str, int | None], None]) -> None:
-    """Draw a history; `on_pick` gets the branch, the side it shall stand on, and an iteration or None."""
-
-    def picked() -> None:
-        state = st.session_state.get(key)
-        value = state.get("pick") if state is not None else None
-        if value is not None:
-            on_pick(int(value["branch"]), value["side"], value["iteration"])
-
-    _component(key=key, data=graph, height=height, on_pick_change=picked)
-
-
 GUIDE = """
 <div class="fork-guide">
 <div><b>1 Change</b><p>Choose an iteration with the arrows or by its dot. Then another method, setting, verifier,
@@ -177,11 +164,18 @@ EDIT_MARKS = {"force_in": "to be put in", "force_out": "to be taken out", "accep
 
 def draw_history(history: History) -> None:
     """The drawn history; a click puts a branch on a side, a click on a dot goes to its iteration."""
+
+    def picked() -> None:
+        state = st.session_state.get("what_if_graph")
+        value = state.get("pick") if state is not None else None
+        if value is not None:
+            history.show(int(value["branch"]), value["side"], value["iteration"])
+
     with st.container(key="what_if_history"):
         st.markdown("**Branches** · a dot per iteration; dashed: replayed. A and B choose what stands beside.")
         lines = [branch.line() for branch in history.branches.values()]
         graph = branch_graph(lines, history.index, history.a, history.b)
-        branch_history(graph, "what_if_graph", GRAPH_HEIGHT, history.show)
+        _component(key="what_if_graph", data=graph, height=GRAPH_HEIGHT, on_pick_change=picked)
         st.caption(memory_words(history), help=ABOUT_MEMORY)
 
 
@@ -190,7 +184,13 @@ def draw_sides(history: History) -> None:
     one, other = history.iteration(history.a), history.iteration(history.b)
     marks = compare_trees(one, other).marks("A", "B") if one and other and one is not other else ({}, {})
     if history.edits:  # what is about to change must not drown among the differences
-        marks = edit_marks(history, one), marks[1]
+        marks = {}, marks[1]
+        ids = {path: node for node, path in enumerate(node_paths(one))} if one is not None else {}
+        for edit in history.edits:
+            if edit.path in ids:
+                marks[0][ids[edit.path]] = EDIT_MARKS[edit.kind]
+            elif edit.path[:-1] in ids:
+                marks[0][ids[edit.path[:-1]]] = "gets a child"
     with st.container(key="what_if_trees"):
         for place, side, iteration, framed in zip(st.columns(2, gap="small"), "AB", (one, other), marks, strict=True):
             with place:
@@ -249,21 +249,16 @@ def going_on_words(side: str, branch: Branch | None, iterations: int | None) -> 
     if branch is None:
         return said
     if not branch.can_go_on:
-        return why_not_on(branch)
+        if branch.ended:
+            return "This branch has ended."
+        if branch.run.session is not None or (branch.fork is not None and branch.fork.origin.session is not None):
+            return "The models of this branch have left memory."
+        return "It comes from a recorded run and has no models behind it."
     if branch.fork is not None and branch.fork.kind == "replayed":
         return f"{said}; it was replayed, so the models run its iteration {branch.at + 1} first"
     if branch.fork is not None and not branch.holds_caches:
         return f"{said}; its KV cache was let go, so the models read its text again first"
     return said
-
-
-def why_not_on(branch: Branch) -> str:
-    """Why a branch cannot be decoded further."""
-    if branch.run.trace.totals.stopped != "unfinished":
-        return "This branch has ended."
-    if branch.run.session is not None or (branch.fork is not None and branch.fork.origin.session is not None):
-        return "The models of this branch have left memory."
-    return "It comes from a recorded run and has no models behind it."
 
 
 def draw_tree(
@@ -288,7 +283,12 @@ def draw_tree(
         marks=marks,
         on_select=lambda node: history.nodes.update({side: node}),
     )
-    words = html.escape(why_words(iteration, None if ended else history.nodes.get(side)))
+    words, node = "Click a node to read why it was accepted or not.", None if ended else history.nodes.get(side)
+    if node == FINAL_ID:
+        words = f"Final token: {why_final(iteration)}"
+    elif node is not None and 0 <= node < len(iteration.nodes):
+        words = f"Node {node}: {why_verdict(iteration, node)}"
+    words = html.escape(words)
     st.html(f'<div class="fork-why" title="{words}">{words}</div>')
 
 
@@ -310,31 +310,6 @@ def draw_empty(history: History, side: str, number: int | None) -> None:
         draw_starters(history)
 
 
-def why_words(iteration: IterationTrace, node: int | None) -> str:
-    """Why the chosen node was accepted or not."""
-    if node == FINAL_ID:
-        return f"Final token: {why_final(iteration)}"
-    if node is not None and 0 <= node < len(iteration.nodes):
-        return f"Node {node}: {why_verdict(iteration, node)}"
-    return "Click a node to read why it was accepted or not."
-
-
-def edit_marks(history: History, iteration: IterationTrace | None) -> dict[int, str]:
-    """Words for the nodes of tree A that the next fork forces."""
-    if iteration is None or not history.edits:
-        return {}
-    from decoding.trace.records import node_paths
-
-    ids = {path: node for node, path in enumerate(node_paths(iteration))}
-    marks = {}
-    for edit in history.edits:
-        if edit.path in ids:
-            marks[ids[edit.path]] = EDIT_MARKS[edit.kind]
-        elif edit.path[:-1] in ids:
-            marks[ids[edit.path[:-1]]] = "gets a child"
-    return marks
-
-
 def can_be_forked(run: Run) -> bool:
     """Whether models or stored rows stand behind a run."""
     return has_models(run) or any(each.target_logits is not None for each in run.trace.iterations)
@@ -351,22 +326,22 @@ def draw_models_missing(history: History) -> None:
     if has_models(run) or history.unknown:
         return
     with st.container(key="what_if_again_area", horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(models_missing_words(run), width="content")
+        words = (
+            "This run was recorded without its full rows and has no models behind it: it can be looked at, not forked. "
+            "Decode it again here, or start a run of your own in Step through."
+        )
+        if can_be_forked(run):
+            words = (
+                "No models stand behind this run: forks are replayed from its stored rows, and what those do not know "
+                "needs the run decoded again."
+            )
+        st.markdown(words, width="content")
         st.button(
             "Decode it again",
             key="what_if_again",
             type="secondary" if can_be_forked(run) else "primary",
             icon=":material/replay:",
             disabled=is_busy(SLOT),
-            on_click=start_again,
-            args=(run.trace,),
+            on_click=start_job,
+            args=(SLOT, "Decoding this run again", lambda job: decode_again(run.trace, job)),
         )
-
-
-def models_missing_words(run: Run) -> str:
-    """What a run without models can and cannot do, and what to do about it."""
-    if can_be_forked(run):
-        said = "No models stand behind this run: forks are replayed from its stored rows, and what those do not know "
-        return f"{said}needs the run decoded again."
-    said = "This run was recorded without its full rows and has no models behind it: it can be looked at, not forked."
-    return f"{said} Decode it again here, or start a run of your own in Step through."
