@@ -17,11 +17,7 @@ from decoding.papers.judge import grid_name, judge
 from pages.ui.papers import run as papers_run
 from pages.ui.papers.rows import judgement, kept_rows
 from pages.ui.papers.run import size_of
-from pages.ui.papers.view import claims_of
-from pages.ui.papers.view import marks_of
-from pages.ui.papers.view import orderings_html
-from pages.ui.papers.view import summary
-from pages.ui.papers.view import table_html
+from pages.ui.papers.view import claims_of, marks_of, orderings_html, summary, table_html
 from tests.helpers.without_torch import run_without_torch
 from tests.pages.apptest import open_page, sentences
 from tests.papers.test_papers import BY_KEY, DYNATREE, FIXED, row, rows

@@ -21,11 +21,9 @@ from decoding.jobs.job import free_folder
 from decoding.models.presets import EMBEDDED, PairSettings
 from decoding.trace.records import Setting
 from pages.ui.common.downloads import download_button
-from pages.ui.common.errors import escape_markdown, show_error, torch_there, why_not
+from pages.ui.common.errors import escape_markdown, info_of, show_error, torch_there, why_not
 from pages.ui.common.models import manager
-from pages.ui.common.sentences import info_of
-from pages.ui.sweep.sentences import asked_words
-from pages.ui.sweep.sentences import base_label
+from pages.ui.sweep.sentences import asked_words, base_label
 from pages.ui.sweep.view import PAGE
 from pages.ui.widgets.contestants import Field, contestant_bar, slots
 from pages.ui.widgets.controls import (

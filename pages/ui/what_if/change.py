@@ -6,13 +6,8 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.common.errors import SettingsError
-from decoding.trace.records import IterationTrace
-from decoding.trace.records import NodeTrace
-from decoding.trace.records import Setting
-from decoding.trace.records import node_paths
-from pages.ui.common.errors import escape_markdown
-from pages.ui.common.errors import guarded
-from pages.ui.common.errors import info_of
+from decoding.trace.records import IterationTrace, NodeTrace, Setting, node_paths
+from pages.ui.common.errors import escape_markdown, guarded, info_of
 from pages.ui.common.worker import is_busy
 from pages.ui.what_if.branches import SLOT, Edit, Force, History, start_fork
 from pages.ui.widgets.controls import (
