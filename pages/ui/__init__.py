@@ -7,7 +7,7 @@
     current_run(), keep_run(...)          the run on screen (common/state.py)
     restore(slot), keep_address(...)      the view in the address bar and back (app/address.py, app/links.py)
     download_button(...)                  a file that is there when the browser asks for it (common/downloads.py)
-    chart(...), as_text(run)              charts and views also as words and tables (common/charts.py, scope/as_text.py)
+    chart(...), as_text(run)              charts and views also as words and tables (common/charts.py, scope/run.py)
     guarded(), show_error(...)            one sentence instead of a stack trace (common/errors.py)
 
 Nothing here imports torch at the top: Home draws before torch is loaded.

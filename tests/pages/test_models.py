@@ -6,7 +6,7 @@ from decoding.models import presets
 from decoding.models.pair import PairSettings, embedded_pair
 from decoding.models.presets import DTYPES, EMBEDDED
 from decoding.session import session as opening
-from pages.ui.app import setup
+from pages.ui.app import pair_dialog
 from pages.ui.common import models
 
 
@@ -25,10 +25,10 @@ def test_a_pair_that_fails_its_warm_up_does_not_stay_in_memory(monkeypatch):
 
 def test_bfloat16_is_offered_on_a_cpu_that_computes_it(monkeypatch):
     for has, offered in ((True, ["auto", "float32", "bfloat16"]), (False, ["auto", "float32"])):
-        monkeypatch.setattr(setup, "cpu_computes_bfloat16", lambda has=has: has)
+        monkeypatch.setattr(pair_dialog, "cpu_computes_bfloat16", lambda has=has: has)
         for name, chosen in (("cpu", "cpu"), ("auto", "cpu"), ("auto", "cuda")):
             monkeypatch.setattr(presets, "choose_device", lambda _, chosen=chosen: chosen)
-            assert setup.precisions(name) == (offered if chosen == "cpu" else list(DTYPES))
+            assert pair_dialog.precisions(name) == (offered if chosen == "cpu" else list(DTYPES))
 
 
 def test_the_environment_names_the_first_pair(monkeypatch):
