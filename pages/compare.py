@@ -1,7 +1,5 @@
 """Compare: two to six methods on one prompt, interleaved, with the same check of their output."""
 
-from typing import TYPE_CHECKING
-
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
@@ -15,9 +13,6 @@ from pages.ui.widgets.controls import prompt_words, seed
 from viz.formats import plural
 from viz.glossary import explain_term
 
-if TYPE_CHECKING:
-    from decoding.compare.contestants import Contestant
-
 SLOT = "compare"
 LOOP_FREE, WHOLE = "without loops", "whole output"
 
@@ -27,7 +22,10 @@ def main() -> None:
     setup("Compare")
     if not need_torch():
         return
-    outcome = take_outcome()
+    outcome = take_result(SLOT)
+    if outcome is not None and outcome.comparison.results:  # one that was cancelled before replaces nothing
+        st.session_state["comparison"] = outcome
+    outcome: Outcome | None = st.session_state.get("comparison")
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = plan_controls(
             SLOT,
@@ -47,13 +45,17 @@ def main() -> None:
     if outcome is not None:
         with st.container(key="compare_changed"):  # always there, or the charts below would be remounted
             if contestants is not None and not is_busy(SLOT):
-                tell_changed(outcome, plan, contestants)
+                from pages.ui.compare.results import changed_words
+
+                # The figures are of another setting than the one picked by now.
+                if said := changed_words(outcome, plan, contestants):
+                    st.warning(escape_markdown(said), icon=":material/history:")
         results(outcome)
     elif contestants is not None:
         hint()
 
 
-def begin(plan: Plan, start: bool) -> "tuple[Contestant, ...] | None":
+def begin(plan: Plan, start: bool) -> tuple | None:
     """Say what stands against a comparison; start it when asked. Returns who takes part, None if something does."""
     try:
         contestants = chosen_contestants(COMPARE)
@@ -64,23 +66,6 @@ def begin(plan: Plan, start: bool) -> "tuple[Contestant, ...] | None":
         start_job(SLOT, "Comparing", lambda job: run_comparison(job, plan, contestants), 0.2, ("comparison",))
         st.rerun()
     return tuple(contestants)
-
-
-def tell_changed(outcome: Outcome, plan: Plan, contestants: "tuple[Contestant, ...]") -> None:
-    """Mark figures of another setting than the one picked by now."""
-    from pages.ui.compare.results import changed_words
-
-    said = changed_words(outcome, plan, contestants)
-    if said:
-        st.warning(escape_markdown(said), icon=":material/history:")
-
-
-def take_outcome() -> Outcome | None:
-    """The comparison on screen; a run that was cancelled before it measured anything replaces nothing."""
-    outcome = take_result(SLOT)
-    if outcome is not None and outcome.comparison.results:
-        st.session_state["comparison"] = outcome
-    return st.session_state.get("comparison")
 
 
 def files(outcome: Outcome | None) -> None:

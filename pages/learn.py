@@ -4,36 +4,22 @@ import html
 
 import streamlit as st
 
+from pages.ui import ROOT
 from pages.ui.app.setup import setup
+from pages.ui.learn.puzzles import draw_puzzles
+from pages.ui.learn.recorded_runs import draw_cards
 from pages.ui.learn.tour import all_steps, current_tour, show_step, start_tour
 from viz.glossary import GROUPS, TERMS, shown_term
 
 TOUR, RUNS, PUZZLES, GLOSSARY = "Tour", "Recorded runs", "Puzzles", "Glossary"
 ALL = "All"
-STYLE = """
-<style>
-.st-key-learn_begin, .st-key-glossary_bar { flex-wrap: nowrap; }
-.st-key-learn_begin p { margin: 0; }
-.ds-stop { display: grid; grid-template-columns: 2rem 7.5rem 1fr; gap: 0 0.8rem; padding: 0.42rem 0.2rem;
-  border-bottom: 1px solid color-mix(in srgb, currentColor 14%, transparent); font-size: 0.9rem; line-height: 1.4; }
-.ds-stop .n { font-weight: 700; text-align: right; }
-.ds-stop .page { display: block; font-size: 0.78rem; opacity: 0.8; }
-.ds-stop.current { background: color-mix(in srgb, #009E73 12%, transparent); }
-.ds-terms { columns: 3 22rem; column-gap: 2rem; line-height: 1.4; }
-dl.ds-terms { margin: 0.4rem 0 0 !important; padding: 0 !important; }
-.ds-terms div { break-inside: avoid; padding: 0 0 0.45rem; }
-.ds-terms dt { font-weight: 700; }
-.ds-terms dd { margin: 0; padding: 0; }
-.ds-terms h4 { font-size: 1rem; padding: 0.3rem 0; margin: 0; }
-</style>
-"""
 
 
 def main() -> None:
     """One of four views."""
     setup("Learn")
-    st.html(STYLE)
-    draw = {TOUR: tour_view, RUNS: runs_view, PUZZLES: puzzles_view, GLOSSARY: glossary_view}
+    st.html(ROOT / "pages/ui/learn/page.css")
+    draw = {TOUR: tour_view, RUNS: draw_cards, PUZZLES: draw_puzzles, GLOSSARY: glossary_view}
     if "learn_view" not in st.session_state:
         st.session_state["learn_view"] = TOUR
     view = st.segmented_control(
@@ -64,20 +50,6 @@ def tour_view() -> None:
     st.html(rows)
 
 
-def runs_view() -> None:
-    """The recorded runs as cards."""
-    from pages.ui.learn.recorded_runs import draw_cards
-
-    draw_cards()
-
-
-def puzzles_view() -> None:
-    """The puzzles."""
-    from pages.ui.learn.puzzles import draw_puzzles
-
-    draw_puzzles()
-
-
 def glossary_view() -> None:
     """Every term with its sentence: a group at a time, or what a search finds in all of them."""
     with st.container(key="glossary_bar", horizontal=True, vertical_alignment="center", gap="medium"):
@@ -93,16 +65,15 @@ def glossary_view() -> None:
         st.info("No term has these letters: try fewer of them, or empty the search.", icon=":material/search:")
         return
     shown = {"": found} if wanted else GROUPS if group == ALL else {"": GROUPS[group]}
-    st.html("".join(_terms_html(title, terms) for title, terms in shown.items()))
-
-
-def _terms_html(title: str, terms: dict[str, str]) -> str:
-    rows = "".join(
-        f"<div><dt>{html.escape(shown_term(term))}</dt><dd>{html.escape(words)}</dd></div>"
-        for term, words in terms.items()
-    )
-    heading = f"<h4>{html.escape(title)}</h4>" if title else ""
-    return f'{heading}<dl class="ds-terms">{rows}</dl>'
+    groups = []
+    for title, terms in shown.items():
+        rows = "".join(
+            f"<div><dt>{html.escape(shown_term(term))}</dt><dd>{html.escape(words)}</dd></div>"
+            for term, words in terms.items()
+        )
+        heading = f"<h4>{html.escape(title)}</h4>" if title else ""
+        groups.append(f'{heading}<dl class="ds-terms">{rows}</dl>')
+    st.html("".join(groups))
 
 
 main()

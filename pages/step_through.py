@@ -4,9 +4,9 @@ import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import home_run, telling_iteration
+from pages.ui import ROOT
 from pages.ui.app.address import (
-    Arrival,
-    address_message,
+    SAID,
     arrive,
     forget_message,
     go_there,
@@ -17,19 +17,20 @@ from pages.ui.app.address import (
 from pages.ui.app.run_file import file_menu, file_messages
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, torch_there, why_not
-from pages.ui.common.models import manager
 from pages.ui.common.state import (
     Asked,
     Run,
     current_run,
+    decode_asked,
     decode_more,
     keep_run,
-    new_run,
     selected_iteration,
     selected_node,
 )
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
-from pages.ui.explain.view import draw_run
+from pages.ui.explain.hindsight import draw_luck, draw_possible
+from pages.ui.explain.reasons import draw_reasons
+from pages.ui.scope.run import as_text, draw_charts, draw_scope
 from pages.ui.what_if.branches import ask_what_if
 from pages.ui.widgets.controls import (
     error_key,
@@ -42,9 +43,16 @@ from pages.ui.widgets.controls import (
     reset_button,
     sampling_controls,
     sampling_words,
+    seed,
 )
 
 SLOT = "step"
+PARTS = {"Why": draw_reasons, "Lucky or not": draw_luck, "What was possible": draw_possible}
+HELP = {
+    "Why": "The node or token selected above: what decided about it, with the numbers of this run.",
+    "Lucky or not": "What the verifier committed here, beside what it commits on average over its draws.",
+    "What was possible": "The best tree and the best budget in hindsight, and what the run lost against them.",
+}
 MORE = ((1, "one_more", "Step"), (10, "ten_more", "+10"), (None, "to_end", "To the end"))
 
 
@@ -52,7 +60,11 @@ def main() -> None:
     """Toolbar, scope, charts."""
     setup("Step through")
     restore(SLOT)
-    adopt()
+    result = take_result(SLOT)  # what the worker has finished since the page was last drawn
+    if isinstance(result, tuple):
+        arrive(*result)
+    elif result is not None and result.trace.iterations:
+        keep_run(result, len(result.trace.iterations) - 1)
     if current_run() is None:
         recorded = home_run()
         keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
@@ -66,23 +78,24 @@ def main() -> None:
         link = link_here(asked)
         file_menu(link)
     with st.container(key="messages"):  # always there: an element that comes and goes would remount the scope below it
-        address_message()
+        if st.session_state.get(SAID):
+            st.warning(escape_markdown(st.session_state[SAID]), icon=":material/link_off:")
         file_messages()
         if current_run().told:
             st.caption(f":material/replay: {escape_markdown(current_run().told)}")
         job_error(SLOT)
-    draw_run(current_run())
+    run = current_run()
+    if not run.trace.iterations:
+        st.info("Nothing is decoded yet: press Start.", icon=":material/play_arrow:")
+    else:
+        draw_scope(run)
+        if run.trace.iterations[selected_iteration()].nodes:
+            with st.container(key="why", border=True):
+                draw_why(run)
+        as_text(run)
+        draw_charts(run)
     if not is_busy(SLOT):
         keep_address(link)
-
-
-def adopt() -> None:
-    """Show what the worker has finished since the page was last drawn: a new run, or new iterations of this one."""
-    result = take_result(SLOT)
-    if isinstance(result, Arrival):
-        arrive(result)
-    if isinstance(result, Run) and result.trace.iterations:
-        keep_run(result, len(result.trace.iterations) - 1)
 
 
 def to_decode() -> Asked | None:
@@ -90,51 +103,27 @@ def to_decode() -> Asked | None:
     if not torch_there():
         st.button("Start", type="primary", key="start", disabled=True, icon=":material/play_arrow:", help=NEEDS_TORCH)
         return None
-    chosen = choices()
-    go_there(*chosen, SLOT)
-    start_button(*chosen)
-    return None if chosen[1] is None else Asked(*chosen)
-
-
-def choices() -> tuple:
-    """Prompt, method and length, behind two buttons that say what is chosen."""
     with (
         st.popover(escape_markdown(picked_prompt_words()), key="prompt_open", icon=":material/edit_note:"),
         st.container(width=460),
     ):
         prompt = prompt_picker("prompt", bind=False)
         tokens = length_control()
-    with (
-        st.popover(escape_markdown(chosen_words()), key="method_open", icon=":material/tune:"),
-        st.container(width=700),
-    ):
+    sampling = picked_sampling()
+    words = method_words("method") if sampling.greedy else f"{method_words('method')} · {sampling_words(sampling)}"
+    with st.popover(escape_markdown(words), key="method_open", icon=":material/tune:"), st.container(width=700):
         sampling = sampling_controls("sampling")
         method = method_picker("method", columns=3, sampling=sampling, bind=False)
         reset_button("method")
-    return prompt, method, sampling, tokens
-
-
-def chosen_words() -> str:
-    """Method, what was changed, and sampling unless it is greedy."""
-    sampling = picked_sampling()
-    return method_words("method") if sampling.greedy else f"{method_words('method')} · {sampling_words(sampling)}"
-
-
-def start_button(prompt, method, sampling, tokens: int) -> None:
-    """Begin a run with its first iteration. Values are read here, not in a callback, which would see older ones."""
-    models = manager()
-
-    def begin(job: Job) -> Run:
-        job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")
-        run = new_run(models.pair(), method, prompt, sampling, tokens)
-        decode_more(run, 1, job)
-        return run
-
-    ready = method is not None and not is_busy(SLOT)
+    asked = None if method is None else Asked(prompt, method, sampling, tokens)
+    go_there(asked, SLOT)
+    ready = asked is not None and not is_busy(SLOT)
+    # Values are read here, not in a callback, which would see older ones.
     if st.button("Start", type="primary", key="start", disabled=not ready, icon=":material/play_arrow:"):
         forget_message()
-        start_job(SLOT, "First iteration", begin)
+        start_job(SLOT, "First iteration", lambda job: decode_asked(asked, 1, job))
         st.rerun()
+    return asked
 
 
 def more_buttons() -> None:
@@ -189,6 +178,20 @@ def status_words(run: Run) -> str:
         return "A branch made on What if"
     ends = {"length": "length limit reached", "end_of_text": "end of text"}.get(run.trace.totals.stopped, "can go on")
     return f"{run.trace.totals.new_tokens} of at most {run.trace.max_new_tokens} tokens · {ends}"
+
+
+@st.fragment
+def draw_why(run: Run) -> None:
+    """What decided in the selected iteration; a fragment: a click in here draws no scope again."""
+    seed("why_shown", next(iter(PARTS)))
+    st.html(ROOT / "pages/ui/explain/why.css")
+    shown = st.segmented_control(
+        "About this iteration", list(PARTS), key="why_shown", required=True, label_visibility="collapsed",
+        persist_state="session",
+    )  # fmt: skip
+    st.caption(f"Iteration {selected_iteration() + 1}. {HELP[shown]}")
+    with st.container(key="why_part"):
+        PARTS[shown](run)
 
 
 def more_help(run: Run, count: int | None) -> str:

@@ -8,6 +8,7 @@ from decoding.common.errors import SettingsError
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import need_torch, show_error
 from pages.ui.tune.controls import (
+    KEY,
     chosen_method,
     method_select,
     pin_buttons,
@@ -15,14 +16,13 @@ from pages.ui.tune.controls import (
     position,
     position_slider,
     prefix_popover,
-    preset_select,
-    reset_all,
     settings_sliders,
+    tree_methods,
     try_elsewhere,
 )
-from pages.ui.tune.view import STYLE, contradiction_html, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
+from pages.ui.tune.view import STYLE, draw_chart, draw_told, draw_trees, draw_waiting, draw_whole
 from pages.ui.tune.work import Wish, current_bench, fulfil, measure_shown
-from pages.ui.widgets.controls import picked_sampling
+from pages.ui.widgets.controls import picked_sampling, preset_picker, reset_button
 
 
 def main() -> None:
@@ -43,13 +43,14 @@ def workplace() -> None:
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         source = prefix_popover()
         method_select()
-        preset_select()
+        words = "Configuration of the papers"
+        preset_picker(KEY, tree_methods(), placeholder=words, label_visibility="collapsed", width=300)
         method = contradiction = None
         try:
             method = chosen_method()
         except SettingsError as error:  # said below the trees
             contradiction = error
-        reset_all()
+        reset_button(KEY, "Defaults", "Put the paper's defaults into all settings")
         st.space("stretch")
         pin_buttons(method)
         try_elsewhere(method)
@@ -76,7 +77,7 @@ def workplace() -> None:
         if contradiction is not None:
             show_error(contradiction)
             if bench.shown is not None:
-                st.html(contradiction_html())
+                st.html('<div class="tune-line">The right tree is still that of the last settings that fit.</div>')
         elif drawn:
             draw_told(bench)
         else:

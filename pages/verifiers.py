@@ -5,27 +5,25 @@ from importlib import import_module
 import streamlit as st
 
 from decoding.recorded import home_run, telling_iteration
+from pages.ui import ROOT
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch
 from pages.ui.common.state import Run, keep_run
 from pages.ui.common.worker import job_error, job_progress, take_result
+from pages.ui.scope.component import lone_tree
 from pages.ui.verify.draft import SLOT, decode_buttons, draft_popover
 from pages.ui.verify.run import draw_run_theory
 from pages.ui.verify.state import (
     Looked,
-    back_button,
-    iteration_control,
     replay_all,
     replay_controls,
-    rerolls_control,
     rolled_tokens,
-    show_drafted,
     tree_in_view,
 )
 from pages.ui.verify.tree import (
     OWN,
+    TREE_HEIGHT,
     chosen_row,
-    draw_bare_tree,
     draw_steps,
     draw_tree,
     node_in_view,
@@ -42,49 +40,36 @@ LET_GO = (
     "The full rows of this iteration were let go to keep memory within bounds: choose a later iteration, or press "
     "Draft again for a tree on the same prefix."
 )
-STYLE = """
-<style>
-.st-key-toolbar { align-items: flex-end; }
-.st-key-toolbar [data-testid=stWidgetLabel] p { white-space: nowrap; }
-.st-key-toolbar [data-testid=stSliderTickBar] { display: none; }
-.st-key-verify_status, .st-key-verify_run_status { min-width: 0; flex: 1 1 0; }
-:is(.st-key-verify_status, .st-key-verify_run_status) [data-testid=stCaptionContainer] { margin: 0; }
-.st-key-verify_status [data-testid=stCaptionContainer] p, .st-key-verify_run_status [data-testid=stCaptionContainer] p {
-  margin: 0; line-height: 1.4; white-space: nowrap; overflow: hidden; text-overflow: ellipsis;
-}
-.st-key-toolbar .st-key-status [data-testid=stColumn]:last-child { flex: none !important; width: 5.6rem !important; }
-.st-key-toolbar .st-key-status [data-testid=stColumn] { min-width: 0 !important; }
-.st-key-verify_status { min-height: 1.4rem; justify-content: center; margin-top: -0.35rem; }
-.st-key-verify_run_status { justify-content: center; }
-.st-key-verify_both :is(.st-key-verify_table, .st-key-verify_tree, [class*=stBidiComponent]) {
-  flex: none !important; height: clamp(320px, calc(100vh - 31rem), 560px) !important;
-}
-</style>
-"""
 
 
 def main() -> None:
     """Toolbar; table and tree; the node looked at; the whole run."""
     setup("Verifiers")
-    st.html(STYLE)
+    st.html(ROOT / "pages/ui/verify/page.css")
     if not need_torch():
         return
     with st.spinner("Getting ready, a few seconds"):  # torch; only the first page of a server's life waits for it
         import_module("decoding.replay.steps")
-    adopt()
-    if tree_in_view() is None:
+    result = take_result(SLOT)  # a run decoded again, or a tree drafted on the prefix in view
+    if isinstance(result, Run) and result.trace.iterations:
+        keep_run(result, telling_iteration(result.trace))
+    looked = tree_in_view()
+    if isinstance(result, Looked) and looked is not None and looked.key[:2] == result.key[:2]:
+        st.session_state["verify_drafted"] = looked = result
+    if looked is None:
         recorded = home_run()
         keep_run(Run(recorded, "recorded"), telling_iteration(recorded))
-    looked = tree_in_view()
+        looked = tree_in_view()
     ready = has_rows(looked)
     with st.container(key="toolbar", horizontal=True, gap="small"):
-        iteration_control()
-        sampling, rerolls = replay_controls(looked, disabled=not ready), rerolls_control(disabled=not ready)
+        sampling, rerolls = replay_controls(looked, disabled=not ready)
         with st.container(key="status"):
             busy = job_progress(SLOT)
         if not busy:
             st.space("stretch")
-            back_button(looked)
+            if looked.drafted_here:
+                forget = {"on_click": st.session_state.pop, "args": ("verify_drafted",)}
+                st.button("The run's tree", key="verify_back", icon=":material/undo:", **forget)
         draft_popover(looked)
     with st.container(key="verify_status"):
         st.caption(escape_markdown(status_words(looked, ready)))
@@ -99,15 +84,6 @@ def main() -> None:
     if rolled_tokens(looked, sampling, rerolls) is None:
         rolled_tokens(looked, sampling, rerolls, compute=True)
         st.rerun()
-
-
-def adopt() -> None:
-    """Show what the worker has finished: a run decoded again, or a tree drafted on the prefix in view."""
-    result = take_result(SLOT)
-    if isinstance(result, Run) and result.trace.iterations:
-        keep_run(result, telling_iteration(result.trace))
-    elif isinstance(result, Looked):
-        show_drafted(result)
 
 
 def draw_tree_and_table(looked: Looked, sampling, rerolls: int) -> None:
@@ -144,7 +120,8 @@ def draw_missing(looked: Looked) -> None:
             if not let_go:
                 decode_buttons(looked.run)
         with right:
-            draw_bare_tree(looked)
+            title = f"{looked.label} · as it was verified in the run"
+            lone_tree(looked.iteration, "verify_tree", TREE_HEIGHT, looked.scene, title=title)
 
 
 def status_words(looked: Looked, ready: bool) -> str:

@@ -1,15 +1,16 @@
 """Links: a view goes into an address and comes back; what a stranger writes there does nothing but a sentence."""
 
+from dataclasses import fields
 from types import SimpleNamespace
 from urllib.parse import parse_qs, quote_plus
 
 import pytest
 
 from decoding.methods.methods import METHODS
-from pages.ui.app.links import MAX_TEXT, RESERVED, View, decode, encode
+from pages.ui.app.links import MAX_TEXT, View, decode, encode
 from pages.ui.common.errors import known_settings
 from pages.ui.common.worker import Job
-from pages.ui.widgets.controls import DEFAULT_PROMPT, sample_prompts
+from pages.ui.widgets.controls import DEFAULT_PROMPT, SAMPLING, sample_prompts
 from tests.pages.apptest import finish, open_page, sentences
 
 PAGE = "pages/step_through.py"
@@ -47,7 +48,8 @@ def test_every_setting_of_every_method_comes_back():
     for name, method in METHODS.items():
         view = View(method=name, settings=method.settings())
         assert decode(params(encode(view).query), ()) == (view, ""), name
-    assert not set(RESERVED) & set(known_settings()), "a setting has the name of another parameter"
+    names = {field.name for field in fields(View)} | set(SAMPLING)
+    assert not names & set(known_settings()), "a setting has the name of another parameter"
 
 
 def test_a_long_prompt_is_refused_both_ways():

@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from decoding.trace.archive import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
 from pages.ui.app import run_file
-from pages.ui.app.run_file import EXPORTS, SCOPE_KEY, Shown
+from pages.ui.app.run_file import EXPORTS, Shown
 from pages.ui.common.state import ROW_BYTES, Run
 from pages.ui.scope import run as scope_film
 from tests.helpers.traces import big, bonus, run_mixed, run_of, summary
@@ -111,7 +111,7 @@ def test_a_fold_that_was_opened_is_open_in_the_export(offered: dict):
     closed = elsewhere(offered["export_scope"])
     scene = build_scene(run.trace.iterations[0], scene_id="x")
     below = next(fold_parent(node.node_id) for node in scene.nodes if node.folded)
-    scope_film.unfold(at.session_state[f"{SCOPE_KEY}_film"], 0, below)
+    scope_film.unfold(at.session_state["scope_film"], 0, below)
     at.run()
     assert len(elsewhere(offered["export_scope"])) > len(closed)
 

@@ -113,7 +113,7 @@ def test_manager_loads_the_embedded_pair_when_first_asked():
     own = ModelManager()
     assert own.info is None
     assert not own.loaded
-    assert own.memory() is None
+    assert own.memory_words() == ""
     assert own.pair() is own.pair()
     assert own.generation == 1
     assert "Embedded pair" in describe_pair(own.info)

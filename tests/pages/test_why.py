@@ -116,9 +116,9 @@ def test_a_final_token_whose_node_was_pruned_asks_for_a_change():
 def test_an_answer_is_kept_for_what_could_be_tried(monkeypatch):
     """Without the pair some values stay unknown; with it the same question is asked again."""
     run = Run(traces.run_of([traces.dynatree_recovered()]))
-    monkeypatch.setattr("pages.ui.explain.subject.manager", lambda: SimpleNamespace(info=None))
+    monkeypatch.setattr("pages.ui.explain.reasons.manager", lambda: SimpleNamespace(info=None))
     without = key_of(run, 0, (1, 2))
-    monkeypatch.setattr("pages.ui.explain.subject.manager", lambda: SimpleNamespace(info=run.trace.pair))
+    monkeypatch.setattr("pages.ui.explain.reasons.manager", lambda: SimpleNamespace(info=run.trace.pair))
     assert key_of(run, 0, (1, 2)) != without
 
 

@@ -1,37 +1,35 @@
 """The address bar follows the view, and an address restores it: `links` says what it may hold.
 
     restore(SLOT)                            # first thing on a page: widgets, recorded run, the place to decode to
-    go_there(prompt, method, sampling, tokens)    # after the widgets: decodes to that place in the worker
-    arrive(result)                           # once the worker has it
+    go_there(asked, SLOT)                    # after the widgets: decodes to that place in the worker
+    arrive(run, view)                        # once the worker has it
     keep_address(link_here(asked))           # last thing on a page
 
 An address is obeyed once, when the page is entered; what the user does afterwards is never undone by it.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import streamlit as st
 
+import decoding
 from decoding.common.errors import NEEDS_TORCH
 from decoding.recorded import recorded_run, recorded_runs
-from decoding.trace.records import IterationTrace, PairInfo
+from decoding.trace.records import PairInfo
 from pages.ui.app.links import Link, View, decode, encode
-from pages.ui.common.errors import escape_markdown, torch_there
+from pages.ui.common.errors import torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     Asked,
     Run,
     ask_view,
     current_run,
-    decode_more,
+    decode_asked,
     keep_run,
-    new_run,
     selected_iteration,
     selected_node,
 )
-from pages.ui.common.worker import Job, address_is, found_again, start_job
+from pages.ui.common.worker import address_is, found_again, start_job
 from pages.ui.widgets.controls import (
     DEFAULT_METHOD,
     DEFAULT_NEW_TOKENS,
@@ -42,16 +40,11 @@ from pages.ui.widgets.controls import (
     set_method,
     setting_key,
 )
+from pages.ui.widgets.trained import EMBEDDED_NAME
 from viz.formats import plural
 from viz.scope.phases import FINAL_ID
 
-if TYPE_CHECKING:
-    from decoding.methods.method import Method
-    from decoding.sampling.sampling import Sampling
-    from pages.ui.common.state import PromptChoice
-
 OBEYED, GOAL, SAID = "address_obeyed", "address_goal", "address_said"
-EMBEDDED_PAIR = "Embedded pair"
 # The page's own path is checked: a view that is drawn while the user leaves must not rewrite the next page's address.
 SCRIPT = """
 export default function ({ data }) {
@@ -63,14 +56,6 @@ export default function ({ data }) {
 """
 HIDDEN = "<style>.st-key-address_area { display: none; }</style>"
 _component = st.components.v2.component("draftscope_address", js=SCRIPT)
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A run that was decoded because an address asked for a place in it."""
-
-    run: Run
-    view: View
 
 
 def restore(slot: str) -> None:
@@ -100,34 +85,21 @@ def restore(slot: str) -> None:
         st.session_state[GOAL] = view
 
 
-def go_there(prompt: "PromptChoice", method: "Method | None", sampling: "Sampling", tokens: int, slot: str) -> None:
+def go_there(asked: Asked | None, slot: str) -> None:
     """Decode to the place an address asked for, with what the widgets hold; nothing where none was asked for."""
     view = st.session_state.pop(GOAL, None)
-    if view is None or method is None:  # settings that contradict one another are told beside their widgets
+    if view is None or asked is None:  # settings that contradict one another are told beside their widgets
         return
-    models = manager()
-
-    def begin(job: Job) -> Arrival:
-        job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")
-        run = new_run(models.pair(), method, prompt, sampling, tokens)
-        decode_more(run, view.iteration, job)
-        return Arrival(run, view)
-
-    start_job(slot, f"To iteration {view.iteration} of the link", begin)
+    title = f"To iteration {view.iteration} of the link"
+    start_job(slot, title, lambda job: (decode_asked(asked, view.iteration, job), view))
     st.rerun()
 
 
-def arrive(result: Arrival) -> None:
+def arrive(run: Run, view: View) -> None:
     """Show the place that was decoded to; one that the run does not have is told."""
-    if result.run.trace.iterations:
-        keep_run(result.run)
-        _look_at(result.run, result.view)
-
-
-def address_message() -> None:
-    """What of the address was ignored or is not there, until the user goes on."""
-    if st.session_state.get(SAID):
-        st.warning(escape_markdown(st.session_state[SAID]), icon=":material/link_off:")
+    if run.trace.iterations:
+        keep_run(run)
+        _look_at(run, view)
 
 
 def forget_message() -> None:
@@ -141,7 +113,14 @@ def link_here(asked: Asked | None) -> Link:
     place = {"iteration": selected_iteration() + 1, "node": selected_node()}
     if run.source == "decoded" and run.asked is not None:
         return encode(View(**_asked_for(run.asked), **place, pair=_pair_word(run.trace.pair)))
-    picks = _changed(asked)
+    picks = {} if asked is None else _asked_for(asked)
+    # What was changed and is not decoded yet; without it, what a link need not say.
+    if picks and picks["prompt"] == DEFAULT_PROMPT:
+        picks["prompt"] = None
+    if picks and picks["text"] is not None and not picks["text"].strip():
+        picks["text"] = None
+    if picks and picks["method"] == DEFAULT_METHOD and not picks["settings"]:
+        picks["method"] = None
     if run.source == "recorded":
         name = next((name for name in recorded_runs() if recorded_run(name) is run.trace), None)
         if name is not None:
@@ -163,16 +142,6 @@ def keep_address(link: Link) -> None:
         _component(key="address", data={"query": link.query, "page": "step_through"})
 
 
-def link_box(link: Link) -> None:
-    """The link to copy, or why there is none."""
-    told = "It holds prompt, settings, iteration and node; what was decoded here is decoded again where it is opened."
-    st.markdown("**Link to this view**", help=told)
-    if link.lacks:
-        st.caption(escape_markdown(link.lacks))
-        return
-    st.code(f"{st.context.url or ''}?{link.query}", language=None, wrap_lines=True)
-
-
 def take_over(asked: Asked) -> None:
     """Put what a run was decoded from into the widgets of Step through; only where they are not drawn."""
     _set_widgets(View(**_asked_for(asked), iteration=1))
@@ -188,9 +157,7 @@ def _set_widgets(view: View) -> None:
     if view.chat is not None:
         state["prompt_chat"] = view.chat
     if view.method is not None:
-        from decoding.methods.methods import METHODS
-
-        set_method("method", METHODS[view.method])
+        set_method("method", decoding.METHODS[view.method])
         state[setting_key("method", view.method, "verifier")] = None  # left to the sampling unless the link has one
         for name, value in view.settings.items():
             state[setting_key("method", view.method, name)] = value
@@ -210,27 +177,21 @@ def _look_at(run: Run, view: View) -> None:
     ended = run.session is None or run.session.finished
     if wanted > count and ended:
         said.append(f"The link asks for iteration {wanted:,}, but the run has {plural(count, 'iteration')}.")
-    there = wanted <= count and _has_node(run.trace.iterations[index], view.node)
+    iteration, node = run.trace.iterations[index], view.node
+    has_node = iteration.final_kind != "none" if node == FINAL_ID else node is not None and node < len(iteration.nodes)
+    there = wanted <= count and has_node
     if wanted <= count and not there and view.node is not None:
         said.append(f"The link asks for node {view.node}, which iteration {wanted} does not have.")
-    if view.recorded is None and (view.pair or EMBEDDED_PAIR) != (_pair_word(run.trace.pair) or EMBEDDED_PAIR):
-        said.append(f"The link was made with another pair of models, {view.pair or EMBEDDED_PAIR}: this is its prompt "
+    if view.recorded is None and (view.pair or EMBEDDED_NAME) != (_pair_word(run.trace.pair) or EMBEDDED_NAME):
+        said.append(f"The link was made with another pair of models, {view.pair or EMBEDDED_NAME}: this is its prompt "
                     "and settings on the pair in memory.")  # fmt: skip
     st.session_state[SAID] = " ".join([st.session_state.get(SAID) or "", *said]).strip()
     ask_view(index, view.node if there else None)
 
 
-def _has_node(iteration: IterationTrace, node: int | None) -> bool:
-    if node == FINAL_ID:
-        return iteration.final_kind != "none"
-    return node is not None and node < len(iteration.nodes)
-
-
 def _asked_for(asked: Asked) -> dict:
     """The part of a view that says what was decoded."""
-    from decoding.methods.methods import METHODS
-
-    defaults = METHODS[asked.method.name].settings()
+    defaults = decoding.METHODS[asked.method.name].settings()
     sample = sample_prompts().get(asked.prompt.name)
     own = sample is None or sample.text != asked.prompt.text
     sampling = {name: getattr(asked.sampling, name) for name in SAMPLING}
@@ -245,20 +206,6 @@ def _asked_for(asked: Asked) -> dict:
     }
 
 
-def _changed(asked: Asked | None) -> dict:
-    """The same, where it was changed and is not decoded yet."""
-    if asked is None:
-        return {}
-    picks = _asked_for(asked)
-    if picks["prompt"] == DEFAULT_PROMPT:
-        picks["prompt"] = None
-    if picks["text"] is not None and not picks["text"].strip():
-        picks["text"] = None
-    if picks["method"] == DEFAULT_METHOD and not picks["settings"]:
-        picks["method"] = None
-    return picks
-
-
 def _pair_word(pair: PairInfo) -> str | None:
     """How a link names the pair: the last part of its target's name, no folder of this machine; None if embedded."""
-    return None if pair.name == EMBEDDED_PAIR else pair.target.name.rstrip("/").rsplit("/", 1)[-1][:100]
+    return None if pair.name == EMBEDDED_NAME else pair.target.name.rstrip("/").rsplit("/", 1)[-1][:100]

@@ -1,6 +1,7 @@
 """The parts of the home page. Every number in them is read from the recorded run."""
 
 import html
+from pathlib import Path
 
 import streamlit as st
 
@@ -40,38 +41,17 @@ NEXT: dict[str, tuple[str, str]] = {
     "Sweep": (":material/grid_on:", "Run every combination of settings, see what is best here."),
     "Papers": (":material/library_books:", "The papers' tables and figures run again here, ours beside theirs."),
 }
-STYLE = """
-<style>
-.st-key-home_title h1 { padding: 0.2rem 0 0; font-size: 1.7rem; }
-.st-key-home_title p { font-size: 1rem; max-width: 70rem; }
-.st-key-home_tree_area .st-key-home_tree, .st-key-home_tree_area [class*=stBidiComponent] {
-  flex: none !important; height: clamp(372px, calc(100vh - 27.5rem), 560px) !important;
-}
-.home-text { font-family: "Source Code Pro", "DejaVu Sans Mono", monospace; font-size: 0.9rem; line-height: 1.9; }
-.home-text .prompt { opacity: 0.7; }
-.home-key { font-size: 0.85rem; opacity: 0.75; }
-.home-text .now { padding: 0.1rem 0; border-bottom: 3px solid; font-weight: 700; }
-.home-step {
-  border-left: 4px solid color-mix(in srgb, currentColor 16%, transparent); padding: 0.1rem 0 0.1rem 0.8rem;
-  margin-bottom: 0.6rem;
-  font-size: clamp(1rem, 0.55rem + 0.6vw, 1.25rem);
-}
-.home-step.current { border-color: #009E73; }
-.home-step b { display: block; }
-[class*=st-key-home_next_] { padding: 0.3rem 0.5rem 0.4rem !important; gap: 0.1rem !important; min-height: 6.5rem; }
-[class*=st-key-home_next_] [data-testid=stPageLink] p { font-size: 0.84rem; }
-[class*=st-key-home_next_] [data-testid=stPageLink] a { padding: 0.1rem 0; gap: 0.3rem; }
-[class*=st-key-home_next_] [data-testid=stCaptionContainer] p { font-size: 0.8rem; line-height: 1.3; }
-</style>
-"""
 
 
 def draw_introduction() -> None:
     """What this is about, in three sentences."""
-    st.html(STYLE)
+    st.html(Path(__file__).with_suffix(".css"))
     words, tour = st.columns([6.4, 1], vertical_alignment="center")
-    with tour:
-        _tour_button()
+    on, told = current_tour(), "Go on with the tour" if current_tour() else "Take the tour"
+    if tour.button(told, key="home_tour", type="primary", icon=":material/tour:", width="stretch"):
+        if on:
+            show_step("Home")
+        start_tour()
     with words.container(key="home_title"):
         st.title("Several tokens from one pass of the large model", anchor=False)
         st.markdown(
@@ -79,16 +59,6 @@ def draw_introduction() -> None:
             "guesses a tree of continuations, the large *target* model checks the whole tree in a single pass, and the "
             "branch it agrees with is kept. The text stays exactly what the target alone would have written."
         )
-
-
-def _tour_button() -> None:
-    """Begins the tour, or goes on with the one that is on."""
-    tour = current_tour()
-    words = "Go on with the tour" if tour else "Take the tour"
-    if st.button(words, key="home_tour", type="primary", icon=":material/tour:", width="stretch"):
-        if tour:
-            show_step("Home")
-        start_tour()
 
 
 def draw_iteration() -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import quote_plus, urlencode
 
+import decoding
 from decoding.common.settings import SettingInfo
 from decoding.trace.records import Setting
 from pages.ui.widgets.controls import DEFAULT_METHOD, SAMPLING, prompt_words, sample_prompts
@@ -28,9 +29,6 @@ MAX_ADDRESS = 8_000  # characters of all names and values together
 MAX_WORDS = 200
 MOST = 100_000  # iterations, node ids, new tokens: above what any run here has
 TOLD = 4  # parameters that the sentence about an address names one by one
-RESERVED = (
-    "recorded", "prompt", "text", "chat", "method", *SAMPLING, "max_new_tokens", "iteration", "node", "pair",
-)  # fmt: skip
 WHOLE = re.compile(r"-?[0-9]{1,10}")
 DECIMAL = re.compile(r"-?[0-9]{1,10}(\.[0-9]{1,17})?(e-?[0-9]{1,2})?", re.IGNORECASE)
 PLAIN_WORDS = re.compile(r"[0-9A-Za-z .,:;+_/\-]*")
@@ -82,26 +80,20 @@ def encode(view: View) -> Link:
     if view.text is not None and len(quote_plus(view.text)) > MAX_TEXT:
         lacks = f"The prompt is too long for a link, which holds {MAX_TEXT:,} encoded characters: save the run instead."
         return Link("", lacks)
-    values: dict[str, Setting] = {}
-    if view.recorded is not None:
-        values["recorded"] = view.recorded
-    if view.prompt is not None:
-        values["prompt"] = prompt_words(view.prompt)
-    for name in ("text", "chat"):
-        if getattr(view, name) is not None:
-            values[name] = getattr(view, name)
-    if view.method is not None:
-        values["method"] = _labels()[view.method]
-    values |= view.settings
-    values |= view.sampling
-    for name in ("max_new_tokens", "iteration"):
-        if getattr(view, name) is not None:
-            values[name] = getattr(view, name)
-    if view.node is not None:
-        values["node"] = "final" if view.node == FINAL_ID else view.node
-    if view.pair is not None:
-        values["pair"] = view.pair
-    return Link(urlencode({name: _written(value) for name, value in values.items()}))
+    values = {
+        "recorded": view.recorded,
+        "prompt": None if view.prompt is None else prompt_words(view.prompt),
+        "text": view.text,
+        "chat": view.chat,
+        "method": None if view.method is None else _labels()[view.method],
+        **view.settings,
+        **view.sampling,
+        "max_new_tokens": view.max_new_tokens,
+        "iteration": view.iteration,
+        "node": "final" if view.node == FINAL_ID else view.node,
+        "pair": view.pair,
+    }
+    return Link(urlencode({name: _written(value) for name, value in values.items() if value is not None}))
 
 
 def decode(params: Mapping[str, Sequence[str]], recorded: Collection[str]) -> tuple[View, str]:
@@ -112,11 +104,25 @@ def decode(params: Mapping[str, Sequence[str]], recorded: Collection[str]) -> tu
     if sum(len(name) + sum(map(len, values)) for name, values in params.items()) > MAX_ADDRESS:
         return View(), f"The link is longer than {MAX_ADDRESS:,} characters and was ignored as a whole."
     found, ignored = {}, []
-    readers = _readers(recorded)
-    for name in RESERVED:
+    readers = {
+        "recorded": lambda text: _named(text, {name: name for name in recorded}, "recorded run"),
+        "prompt": lambda text: _named(text, {name: prompt_words(name) for name in sample_prompts()}, "sample prompt"),
+        "text": _own_text,
+        "chat": _switch,
+        "method": lambda text: _named(text, _labels(), "method"),
+        **{
+            name: partial(_number, type(default), low=low, high=high)
+            for name, (_, low, high, _, default, _) in SAMPLING.items()
+        },
+        "max_new_tokens": lambda text: _number(int, text, 1, MOST),
+        "iteration": lambda text: _number(int, text, 1, MOST),
+        "node": lambda text: FINAL_ID if text == "final" else _number(int, text, 0, MOST),
+        "pair": lambda text: _own_text(text, MAX_WORDS),
+    }
+    for name, read in readers.items():
         if name in params:
-            _take(name, params[name], readers[name], found, ignored)
-    others = [name for name in params if name not in RESERVED]
+            _take(name, params[name], read, found, ignored)
+    others = [name for name in params if name not in readers]
     settings, method = {}, found.get("method")
     if others:
         method = found.setdefault("method", DEFAULT_METHOD)
@@ -125,7 +131,7 @@ def decode(params: Mapping[str, Sequence[str]], recorded: Collection[str]) -> tu
             if name in infos:
                 _take(name, params[name], partial(_setting, infos[name]), settings, ignored)
             else:
-                ignored.append(f"{_quoted(name)} (not a name that links have here)")
+                ignored.append(f"‘{visible(name, 24)}’ (not a name that links have here)")
     if "text" in found:
         found.pop("prompt", None)
     sampling = {name: found.pop(name) for name in SAMPLING if name in found}
@@ -151,35 +157,16 @@ def _sentence(ignored: list[str]) -> str:
     return f"Some of the link was ignored: {', '.join(ignored[:TOLD])}{more}."
 
 
-def _readers(recorded: Collection[str]) -> dict[str, Callable[[str], Setting]]:
-    """How each parameter that is not a setting of a method is read."""
-    return {
-        "recorded": lambda text: _named(text, {name: name for name in recorded}, "recorded run"),
-        "prompt": lambda text: _named(text, {name: prompt_words(name) for name in sample_prompts()}, "sample prompt"),
-        "text": _own_text,
-        "chat": _switch,
-        "method": lambda text: _named(text, _labels(), "method"),
-        **{name: partial(_sampled, name) for name in SAMPLING},
-        "max_new_tokens": lambda text: _number(int, text, 1, MOST),
-        "iteration": lambda text: _number(int, text, 1, MOST),
-        "node": lambda text: FINAL_ID if text == "final" else _number(int, text, 0, MOST),
-        "pair": lambda text: _own_text(text, MAX_WORDS),
-    }
-
-
 def _labels() -> dict[str, str]:
-    from decoding.methods.methods import METHODS
-
-    return {name: method.label for name, method in METHODS.items()}
+    return {name: method.label for name, method in decoding.METHODS.items()}
 
 
 def _infos(method: str, verifier: Sequence[str]) -> dict[str, SettingInfo]:
     """The settings of a method with the verifier that the address asks for, whose own settings are then its too."""
-    from decoding.methods.methods import METHODS
     from decoding.verifiers import VERIFIERS
 
     known = [name for name in verifier if name in VERIFIERS]
-    settled = METHODS[method].with_settings(verifier=known[0] if len(known) == 1 else None)
+    settled = decoding.METHODS[method].with_settings(verifier=known[0] if len(known) == 1 else None)
     return {name: settled.infos[name] for name in settled.all_settings()}
 
 
@@ -197,11 +184,6 @@ def _setting(info: SettingInfo, text: str) -> Setting:
             raise NotInAddressError(f"may have {MAX_WORDS} letters, digits and plain signs")
         return text
     return _number(type(info.default), text, *info.offered)
-
-
-def _sampled(name: str, text: str) -> Setting:
-    _, low, high, _, default, _ = SAMPLING[name]
-    return _number(type(default), text, low, high)
 
 
 def _named(text: str, names: Mapping[str, str], kind: str) -> str:
@@ -237,10 +219,6 @@ def _own_text(text: str, most: int = MAX_TEXT) -> str:
 def _has_control_characters(text: str) -> bool:
     """Whether a text has more than letters, signs, any kind of space and what joins them: they mean nothing in it."""
     return any(unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t" for sign in text)
-
-
-def _quoted(name: str) -> str:
-    return f"‘{visible(name, 24)}’"
 
 
 def _written(value: Setting) -> str:

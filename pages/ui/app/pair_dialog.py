@@ -1,11 +1,11 @@
 """The dialog in which a pair is chosen: ready-made pairs with the memory they need, or two models of one's own."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
 
+from decoding.common.cost_model import CostCurve, CostModel
 from decoding.common.errors import DraftscopeError
 from decoding.common.settings import ENGINES
 from decoding.models.presets import (
@@ -24,10 +24,6 @@ from pages.ui.common.models import describe_pair, engine_words, manager
 from pages.ui.common.worker import run_now
 from viz.charts.methods import HEIGHT, CostLine, cost_figure
 from viz.formats import byte_size, duration, plural
-
-if TYPE_CHECKING:
-    from decoding.common.cost_model import CostCurve, CostModel
-
 
 OWN_PAIR = "own"
 PRECISION_HELP = (
@@ -49,16 +45,16 @@ def pair_dialog() -> None:
     """Choose, see the memory needed, load; and what passes of the pair in memory cost on this machine."""
     choose, costs = st.tabs(["Pair", "What passes cost here"])
     with choose:
-        _choose()
+        draw_choice()
     with costs:
         draw_costs()
 
 
-def _choose() -> None:
+def draw_choice() -> None:
     """The widgets to choose and load a pair. The old pair leaves memory before the new one comes."""
     models = manager()
     if models.info is not None:
-        st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + _memory_words())
+        st.caption("In memory: " + escape_markdown(describe_pair(models.info)) + models.memory_words())
         st.caption(escape_markdown(engine_words(models.info)))
     chosen = st.radio("Pair", [*PRESETS, OWN_PAIR], format_func=_preset_words, key="pair_preset")
     if chosen in PRESETS:
@@ -66,11 +62,23 @@ def _choose() -> None:
     settings = None
     with guarded():
         settings = _settings(chosen)
-        st.caption(_need_words(settings) if settings else "Give a Hugging Face id or a folder for each of both models.")
+        need = memory_estimate(settings) if settings else None
+        if settings is None:
+            st.caption("Give a Hugging Face id or a folder for each of both models.")
+        elif need is None:
+            st.caption("How much memory this pair needs is known once its configuration is on this machine.")
+        else:
+            context = f"{settings.context_length:,}"
+            st.caption(f"Needs about {byte_size(need)}: weights, caches of {context} tokens, logits of a tree.")
     place = st.container()
     if st.button("Load this pair", type="primary", key="pair_load", disabled=settings is None):
-        with place:
-            _load(settings)
+        try:
+            with place:
+                run_now("Loading the pair", lambda job: models.load(settings), alone=True)
+        except DraftscopeError as error:
+            show_error(error, place)
+            return
+        st.rerun()
 
 
 def _settings(chosen: str) -> PairSettings | None:
@@ -123,18 +131,6 @@ def precisions(device: str) -> list[str]:
     return [name for name in DTYPES if device != "cpu" or name not in slow_on_cpu]
 
 
-def _need_words(settings: PairSettings) -> str:
-    need = memory_estimate(settings)
-    if need is None:
-        return "How much memory this pair needs is known once its configuration is on this machine."
-    return f"Needs about {byte_size(need)}: weights, caches of {settings.context_length:,} tokens, logits of a tree."
-
-
-def _memory_words() -> str:
-    memory = manager().memory()
-    return f" · GPU {byte_size(memory[0])} used, {byte_size(memory[1])} free" if memory else ""
-
-
 def _preset_words(name: str) -> str:
     """A ready-made pair and the memory it needs with the device and precision chosen below."""
     if name not in PRESETS:
@@ -147,16 +143,6 @@ def _preset_words(name: str) -> str:
     return escape_markdown(PRESETS[name].label) + (f" :gray[· {byte_size(need)}]" if need else "")
 
 
-def _load(settings: PairSettings) -> None:
-    models = manager()
-    try:
-        run_now("Loading the pair", lambda job: models.load(settings), alone=True)
-    except DraftscopeError as error:
-        show_error(error)
-        return
-    st.rerun()
-
-
 MEASURE_HELP = "Takes a second or two. Whiskers that reach far up say that the machine was busy with other things."
 
 
@@ -165,8 +151,11 @@ def draw_costs() -> None:
     models = manager()
     shown = st.container()
     if st.button("Measure now", key="costs_measure", icon=":material/timer:", help=MEASURE_HELP):
-        with shown:
-            _measure()
+        try:
+            with shown:
+                run_now("Measuring what passes cost", lambda job: models.measure_costs())
+        except DraftscopeError as error:
+            show_error(error, shown)
     with shown:
         if models.costs is None:
             st.info(
@@ -181,7 +170,7 @@ def draw_costs() -> None:
         st.caption(escape_markdown(measured_words(models.costs)))
 
 
-def cost_line(curve: "CostCurve") -> CostLine:
+def cost_line(curve: CostCurve) -> CostLine:
     """A curve as the chart draws it."""
     points = curve.points
     every = np.arange(1, points[-1].size + 1)
@@ -194,7 +183,7 @@ def cost_line(curve: "CostCurve") -> CostLine:
     )
 
 
-def measured_words(costs: "CostModel") -> str:
+def measured_words(costs: CostModel) -> str:
     """When, where and how the costs were measured, and what goes on beside the passes."""
     day, clock = costs.measured[:10], costs.measured[11:16]
     words = (
@@ -208,11 +197,3 @@ def measured_words(costs: "CostModel") -> str:
         f"{words} Beside its passes an iteration takes {duration(costs.iteration_s)} and each draft level "
         f"{duration(costs.level_s)}, medians of {plural(costs.iterations, 'real iteration')}."
     )
-
-
-def _measure() -> None:
-    models = manager()
-    try:
-        run_now("Measuring what passes cost", lambda job: models.measure_costs())
-    except DraftscopeError as error:
-        show_error(error)

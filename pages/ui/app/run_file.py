@@ -13,7 +13,6 @@ from decoding.diff import RunDiff, compare_runs, diff_lines, parting_words
 from decoding.trace.archive import MAX_ROW_BYTES, load_run, save_run
 from decoding.trace.exports import iterations_csv, nodes_csv, perfetto_json
 from decoding.trace.records import IterationTrace, RunTrace
-from pages.ui.app.address import link_box
 from pages.ui.app.links import Link
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, show_error
@@ -25,8 +24,6 @@ from viz.scope.export import tree_figure, tree_graphml, tree_json
 from viz.scope.panels import cache_figure, mask_figure
 from viz.scope.scene import build_scene
 from viz.standalone.page import figures_html, scope_html
-
-SCOPE_KEY = "scope"
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Export:
 
 def export_buttons(run: Run) -> None:
     """A button per kind of file, in two columns."""
-    shown = Shown(run, selected_iteration(), selected_node(), film_state(SCOPE_KEY, run).unfolded)
+    shown = Shown(run, selected_iteration(), selected_node(), film_state(run).unfolded)
     places = st.columns(2, gap="small")
     for number, export in enumerate(EXPORTS):
         with places[number % 2]:
@@ -75,11 +72,6 @@ def export_buttons(run: Run) -> None:
                 help=export.help,
                 width="stretch",
             )
-
-
-def scope_page(shown: Shown) -> str:
-    """The scope at the iteration on screen as a page of its own; folds that were opened stay open."""
-    return scope_html(shown.run.trace, shown.index, node=shown.node, unfolded=shown.unfolded)
 
 
 def figures_page(shown: Shown) -> str:
@@ -123,7 +115,7 @@ EXPORTS = (
         "scope", "Scope, HTML", "-scope.html", "text/html", ":material/account_tree:",
         "What is on screen as a page of its own, with the iterations around it: phases, nodes and iterations can be "
         "stepped through offline, in any browser.",
-        scope_page,
+        lambda shown: scope_html(shown.run.trace, shown.index, node=shown.node, unfolded=shown.unfolded),
     ),
     Export(
         "figures", "Figures, SVG", "-figures.html", "text/html", ":material/bar_chart:",
@@ -187,7 +179,12 @@ def file_menu(link: Link) -> None:
                 "Compare with another saved run", type=[SUFFIX], key="compare_run", on_change=_compare,
                 help="Says where the two part: output, settings, trees, totals. The run on screen stays.",
             )  # fmt: skip
-        link_box(link)
+        told = "prompt, settings, iteration and node; what was decoded here is decoded again where it is opened."
+        st.markdown("**Link to this view**", help=f"It holds {told}")
+        if link.lacks:
+            st.caption(escape_markdown(link.lacks))
+        else:
+            st.code(f"{st.context.url or ''}?{link.query}", language=None, wrap_lines=True)
 
 
 def file_messages() -> None:
@@ -195,51 +192,9 @@ def file_messages() -> None:
     error = st.session_state.get(ERROR)
     if error is not None:
         show_error(error)
-    if st.session_state.get(RIVAL) is not None and current_run() is not None:
-        _draw_comparison(current_run())
-
-
-def run_bytes(run: Run, with_rows: bool) -> bytes:
-    """A run as the bytes of its file, with or without the raw logits; called in a thread without a session."""
-    buffer = io.BytesIO()
-    save_run(run.trace if with_rows else run.trace.without_rows(), buffer)
-    return buffer.getvalue()
-
-
-def _save_button(run: Run | None) -> None:
-    with_rows = run is not None and _rows_toggle(run)
-    download_button(
-        "Run, .dscope",
-        partial(run_bytes, run, with_rows),
-        f"{run.trace.method if run else 'run'}-{run.key if run else ''}.{SUFFIX}",
-        "application/octet-stream",
-        "save_run",
-        disabled=run is None or not run.trace.iterations,
-        help="One file with every iteration; it opens without the models.",
-        width="stretch",
-    )
-
-
-def _rows_toggle(run: Run) -> bool:
-    """Whether the raw logits go into the file; nothing to choose where none were kept or no file can hold them."""
-    held = [each.logits_bytes for each in run.trace.iterations if each.target_logits is not None]
-    if not held:
-        return False
-    fits = sum(held) <= MAX_ROW_BYTES
-    chosen = st.toggle(
-        f"With the full laws of {plural(len(held), 'iteration')}",
-        key=WITH_ROWS,
-        disabled=not fits,
-        help="Needed to look at other verifiers where the file is opened; makes it much larger.",
-    )
-    if not fits:
-        sizes = f"take {byte_size(sum(held))}, and a file holds {byte_size(MAX_ROW_BYTES)} of them"
-        st.caption(f"The full laws {sizes}: decode fewer tokens to save them.")
-    return fits and chosen
-
-
-def _draw_comparison(run: Run) -> None:
-    """Where the run on screen and the chosen one part, in a sentence; the rest behind it."""
+    run = current_run()
+    if st.session_state.get(RIVAL) is None or run is None:
+        return
     name, rival = st.session_state[RIVAL]
     shown = (run.key, len(run.trace.iterations), rival)
     if st.session_state.get(DIFF_OF) != shown:
@@ -251,6 +206,40 @@ def _draw_comparison(run: Run) -> None:
         with st.popover("Differences", key="file_comparison_open"), st.container(width=820):
             st.code("\n".join(diff_lines(diff, "the run on screen", name)), language=None, height=460, wrap_lines=True)
         st.button("Close", key="file_comparison_close", on_click=_keep_rival, args=(None,), icon=":material/close:")
+
+
+def run_bytes(run: Run, with_rows: bool) -> bytes:
+    """A run as the bytes of its file, with or without the raw logits; called in a thread without a session."""
+    buffer = io.BytesIO()
+    save_run(run.trace if with_rows else run.trace.without_rows(), buffer)
+    return buffer.getvalue()
+
+
+def _save_button(run: Run | None) -> None:
+    """Saves the run, its raw logits where they were kept, fit into a file and are asked for."""
+    held = [each.logits_bytes for each in run.trace.iterations if each.target_logits is not None] if run else []
+    fits, with_rows = sum(held) <= MAX_ROW_BYTES, False
+    if held:
+        with_rows = st.toggle(
+            f"With the full laws of {plural(len(held), 'iteration')}",
+            key=WITH_ROWS,
+            disabled=not fits,
+            help="Needed to look at other verifiers where the file is opened; makes it much larger.",
+        )
+        with_rows = with_rows and fits
+    if not fits:
+        sizes = f"take {byte_size(sum(held))}, and a file holds {byte_size(MAX_ROW_BYTES)} of them"
+        st.caption(f"The full laws {sizes}: decode fewer tokens to save them.")
+    download_button(
+        "Run, .dscope",
+        partial(run_bytes, run, with_rows),
+        f"{run.trace.method if run else 'run'}-{run.key if run else ''}.{SUFFIX}",
+        "application/octet-stream",
+        "save_run",
+        disabled=run is None or not run.trace.iterations,
+        help="One file with every iteration; it opens without the models.",
+        width="stretch",
+    )
 
 
 def _keep_rival(rival: tuple[str, RunTrace] | None) -> None:

@@ -42,8 +42,12 @@ def download_button(
     before = _files(session)
     st.download_button(label, data, file_name=file_name, mime=mime, key=key, on_click="ignore", icon=icon, **looks)
     for file in (file for place, file in _files(session).items() if before.get(place) != file):
-        held = _files(holder(session))
-        _hold(holder(session), **({f"{key} before": held[key]} if key in held else {}), **{key: file})
+        manager = Runtime.instance().media_file_mgr
+        with manager._lock:
+            held = manager._files_by_session_and_coord[holder(session)]
+            if key in held:
+                held[f"{key} before"] = held[key]
+            held[key] = file
 
 
 def page_begins() -> None:
@@ -53,7 +57,12 @@ def page_begins() -> None:
         undrawn[key] += 1
         if undrawn[key] > 2:
             del undrawn[key]
-            _release(holder(this_session()), key, f"{key} before")
+            if Runtime.exists():
+                manager = Runtime.instance().media_file_mgr
+                with manager._lock:
+                    held = manager._files_by_session_and_coord.get(holder(this_session()), {})
+                    held.pop(key, None)
+                    held.pop(f"{key} before", None)
 
 
 def let_go(name: str) -> None:
@@ -71,21 +80,6 @@ def _files(session: str) -> dict[str, str]:
     manager = Runtime.instance().media_file_mgr
     with manager._lock:
         return dict(manager._files_by_session_and_coord.get(session, {}))
-
-
-def _hold(name: str, **files: str) -> None:
-    manager = Runtime.instance().media_file_mgr
-    with manager._lock:
-        manager._files_by_session_and_coord[name].update(files)
-
-
-def _release(name: str, *places: str) -> None:
-    if not Runtime.exists():
-        return
-    manager = Runtime.instance().media_file_mgr
-    with manager._lock:
-        for place in places:
-            manager._files_by_session_and_coord.get(name, {}).pop(place, None)
 
 
 def _held(make: Callable[[], str | bytes], file_name: str, mime: str) -> Callable[[], str | bytes]:

@@ -10,13 +10,14 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError
 from decoding.common.interruption import check_wanted, in_one_piece
-from decoding.models.presets import EMBEDDED, PairSettings
+from decoding.models.presets import EMBEDDED, PairSettings, choose_device
 from decoding.trace.records import PairInfo
-from viz.formats import parameters
+from viz.formats import byte_size, parameters
 
 if TYPE_CHECKING:
     from decoding.common.cost_model import CostModel
     from decoding.models.pair import Pair
+    from pages.ui.common.scheduler import Job
 
 
 LIBRARIES = (
@@ -74,17 +75,18 @@ class ModelManager:
             DraftscopeError: why the pair cannot be loaded, in one sentence.
         """
         with self._lock, in_one_piece():
-            self._check_names(settings)
+            if (settings.target, settings.draft) != (EMBEDDED, EMBEDDED):
+                from decoding.models.loading import find_model
+
+                choose_device(settings.device)
+                for role in ("target", "draft"):
+                    find_model(getattr(settings, role), role)
             self._release()
             try:
                 return self._load(settings)
             except DraftscopeError as error:
                 self._load(PairSettings())
                 raise type(error)(f"{error} The embedded pair is loaded instead.") from error
-
-    def costs_with(self, head: str) -> "CostModel | None":
-        """What passes cost with a draft head, with the draft model where the name is empty; None until measured."""
-        return self.head_costs.get(head) if head else self.costs
 
     def measure_costs(self, head: str = "") -> "CostModel":
         """Measure again what passes of the pair in memory cost; without one, load it, which measures what is not known.
@@ -113,18 +115,23 @@ class ModelManager:
                 self.costs = cost_model(self._pair, unrecorded, again=True)
             return self.costs
 
-    def memory(self) -> tuple[int, int] | None:
-        """Bytes of GPU memory (used, free), None without a loaded CUDA pair."""
+    def memory_words(self) -> str:
+        """What is used and free of the GPU's memory, empty without a loaded CUDA pair."""
         pair = self._pair
         if pair is None or "torch" not in sys.modules or pair.target.device.type != "cuda":
-            return None
+            return ""
         import torch
 
         free, total = torch.cuda.mem_get_info(pair.target.device)
-        return total - free, free
+        return f" · GPU {byte_size(total - free)} used, {byte_size(free)} free"
 
     def _load(self, settings: PairSettings) -> "Pair":
-        _bring_libraries()
+        # Many seconds on a busy machine, in a thread of its own, as an import cannot be cancelled.
+        thread = threading.Thread(target=lambda: [import_module(name) for name in LIBRARIES], daemon=True)
+        thread.start()
+        while thread.is_alive():
+            check_wanted()
+            thread.join(0.1)
         from decoding.models.pair import pair_identity
         from decoding.session.session import open_pair
 
@@ -142,27 +149,6 @@ class ModelManager:
         old, self._pair, self.costs, self.identity = self._pair, None, None, None
         release(old)
 
-    @staticmethod
-    def _check_names(settings: PairSettings) -> None:
-        """Find both models and read their configurations before anything is released."""
-        if settings.target == EMBEDDED and settings.draft == EMBEDDED:
-            return
-        from decoding.models.loading import find_model
-        from decoding.models.presets import choose_device
-
-        choose_device(settings.device)
-        for role in ("target", "draft"):
-            find_model(getattr(settings, role), role)
-
-
-def _bring_libraries() -> None:
-    """Import what decodes: many seconds on a busy machine, in a thread of its own, as an import cannot be cancelled."""
-    thread = threading.Thread(target=lambda: [import_module(name) for name in LIBRARIES], daemon=True)
-    thread.start()
-    while thread.is_alive():
-        check_wanted()
-        thread.join(0.1)
-
 
 def first_pair() -> PairSettings:
     """The pair to load when one is first asked for: the embedded one, or what the environment names.
@@ -177,6 +163,13 @@ def first_pair() -> PairSettings:
 def manager() -> ModelManager:
     """The model manager of this server."""
     return ModelManager()
+
+
+def loaded_pair(job: "Job") -> "Pair":
+    """The pair in memory, loaded where there is none; call it in the worker."""
+    models = manager()
+    job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")
+    return models.pair()
 
 
 def describe_pair(info: PairInfo) -> str:

@@ -143,7 +143,6 @@ class Busy:
     """What is under way: the job that has its turn or will have it next, for how long, and how many wait beside it."""
 
     title: str
-    note: str
     seconds: float
     others: int
     owner: str
@@ -220,7 +219,7 @@ class Worker:
             if job is None:
                 return None
             others = sum(other is not job and other.gone_s is None for other in self._jobs)
-            return Busy(job.title, job.note, time.monotonic() - job.since_s, others, job.owner)
+            return Busy(job.title, time.monotonic() - job.since_s, others, job.owner)
 
     def take_over(self, owner: str, browser: str, place: Hashable) -> list[Job]:
         """The jobs that a page had when it was reloaded, handed to the session that the same browser opened there.

@@ -11,6 +11,7 @@ from decoding.common.errors import PromptError
 from decoding.trace.archive import MAX_ROW_BYTES
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import escape_markdown
+from pages.ui.common.models import loaded_pair
 from viz.formats import plural
 
 if TYPE_CHECKING:
@@ -99,17 +100,20 @@ def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
     return pair.vocabulary.encode(prompt.text)
 
 
-def new_run(pair: "Pair", method: "Method", prompt: PromptChoice, sampling: "Sampling", max_new_tokens: int) -> Run:
-    """A run that has a session and no iteration yet; call it in the worker.
+def decode_asked(asked: Asked, iterations: int, job: "Job") -> Run:
+    """A new run, decoded with the pair in memory up to an iteration; call it in the worker.
 
     Raises:
         DraftscopeError: prompt, method and length do not fit the pair or one another.
     """
     from decoding.session.session import DecodeSession, Limits
 
-    limits = Limits(max_new_tokens, rows="full", row_bytes=ROW_BYTES)
-    session = DecodeSession(pair, method, encode_prompt(pair, prompt), sampling, limits)
-    return Run(session.trace(), session=session, asked=Asked(prompt, method, sampling, max_new_tokens))
+    pair = loaded_pair(job)
+    limits = Limits(asked.max_new_tokens, rows="full", row_bytes=ROW_BYTES)
+    session = DecodeSession(pair, asked.method, encode_prompt(pair, asked.prompt), asked.sampling, limits)
+    run = Run(session.trace(), session=session, asked=asked)
+    decode_more(run, iterations, job)
+    return run
 
 
 def decode_more(run: Run, iterations: int | None, job: "Job") -> int:
@@ -153,11 +157,6 @@ def select_iteration(index: int) -> None:
 def selected_node() -> int | None:
     """Id of the node looked at, None where the page chooses."""
     return st.session_state.get("node")
-
-
-def select_node(node_id: int | None) -> None:
-    """Look at a node."""
-    st.session_state["node"] = node_id
 
 
 def ask_view(iteration: int | None = None, node: int | None = None, phase: str | None = None) -> None:
@@ -214,15 +213,13 @@ def draw_set_aside() -> None:
     if aside is None or aside[0] is current_run():
         return
     run, iteration = aside
+
+    def put_back() -> None:
+        keep_run(run, iteration)
+        ask_view(iteration)
+        st.session_state[ASIDE] = None
+
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         tokens = plural(run.trace.totals.new_tokens, "token")
         st.markdown(escape_markdown(f"Your run was set aside: {run.trace.label}, {tokens}."), width="content")
-        st.button(
-            "Put it back on screen", key="put_back", on_click=_put_back, args=(run, iteration), icon=":material/undo:"
-        )
-
-
-def _put_back(run: Run, iteration: int) -> None:
-    keep_run(run, iteration)
-    ask_view(iteration)
-    st.session_state[ASIDE] = None
+        st.button("Put it back on screen", key="put_back", on_click=put_back, icon=":material/undo:")

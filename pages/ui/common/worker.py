@@ -58,8 +58,7 @@ def holder(session_id: str) -> str:
 def forget(session_id: str, afterwards: Callable[[], None]) -> None:
     """End a session that will not come back, with all it holds in memory; the server would do so when others come.
 
-    Args:
-        afterwards: called in a thread of its own, once nothing holds what the session held.
+    Once nothing holds it, `afterwards` is called in a thread of its own.
     """
     runtime = Runtime.instance()
     runtime.media_file_mgr.clear_session_refs(holder(session_id))
@@ -80,11 +79,6 @@ def free_memory() -> None:
         if trim is not None:
             trim(0)
 
-
-__all__ = [
-    "Job", "Worker", "address_is", "come_back", "found_again", "is_busy", "job_bar", "job_error", "job_in",
-    "job_progress", "run_now", "start_job", "take_result", "wait_for", "worker", "worker_note",
-]  # fmt: skip
 
 GRACE_S = 1.0
 POLL_S = 0.25
@@ -230,8 +224,7 @@ def job_error(slot: str) -> None:
 def worker_note(page_has_clock: bool) -> None:
     """What other browser sessions have the worker do, and for how long; nothing while this one has work of its own.
 
-    Args:
-        page_has_clock: a part of the page is drawn by the clock and may ask for the whole: then this is drawn once.
+    A page that has a part drawn by the clock, which may ask for the whole, draws this once.
     """
     busy = worker().busy()
     if busy is None or busy.owner == this_session() or _own_jobs():

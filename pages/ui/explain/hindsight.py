@@ -1,15 +1,15 @@
 """Lucky or not: what this pass committed among all it could have, and how far the run is ahead of what was expected."""
 
 import html
-from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
-from decoding.analysis.hindsight import Followed, Hindsight, hindsight, ranks_along
-from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, run_luck
+from decoding.analysis.hindsight import Hindsight, hindsight, ranks_along
+from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, rerolled, run_luck
+from decoding.common.cost_model import CostModel
 from decoding.common.errors import NEEDS_TORCH, DraftscopeError
-from decoding.trace.records import IterationTrace, RunTrace
+from decoding.trace.records import IterationTrace
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error, torch_there
 from pages.ui.common.models import manager
@@ -27,10 +27,6 @@ from viz.charts.hindsight import (
 )
 from viz.formats import chance, percent, plural
 from viz.tokens import visible
-
-if TYPE_CHECKING:
-    from decoding.common.cost_model import CostModel
-
 
 LUCK_SLOT = "why_luck"
 
@@ -50,7 +46,14 @@ def draw_luck(run: Run) -> None:
         return
     whole = kept(("luck", run.key, len(run.trace.iterations)), lambda: run_luck(run.trace.iterations))
     if whole.score is None:
-        st.markdown(nothing_left(run))
+        said = "**Nothing was left to luck:** every draw of the verifier commits as many tokens in every iteration."
+        if run.trace.sampling.temperature == 0:
+            said = (
+                "**Greedy decoding leaves nothing to luck.** Given the tree, there is one way for the verifier to walk."
+            )
+            if any(each.law not in ("none", "deterministic") for each in run.trace.iterations):
+                said += " The tree itself was drawn, but its text is what the target alone would write."
+        st.markdown(said)
         return
     left, right = st.columns(2, gap="large")
     with left:
@@ -72,17 +75,6 @@ def draw_luck(run: Run) -> None:
         chart(figure, "why_run_luck", CHART_HEIGHT)
 
 
-def nothing_left(run: Run) -> str:
-    """Why there was no luck in a run."""
-    if run.trace.sampling.temperature == 0:
-        drawn = any(each.law not in ("none", "deterministic") for each in run.trace.iterations)
-        said = "**Greedy decoding leaves nothing to luck.** Given the tree, there is one way for the verifier to walk."
-        return (
-            f"{said} The tree itself was drawn, but its text is what the target alone would write." if drawn else said
-        )
-    return "**Nothing was left to luck:** every draw of the verifier commits as many tokens in every iteration."
-
-
 def luck_html(iteration: IterationTrace, luck: Luck) -> str:
     """The iteration in words, and its nodes by their exact probability."""
     shares = f"{percent(luck.as_many)} of all draws, more in {percent(luck.more)}, fewer in {percent(luck.fewer)}"
@@ -93,12 +85,7 @@ def luck_html(iteration: IterationTrace, luck: Luck) -> str:
     committed = len(iteration.committed_ids)
     if committed < luck.tokens:
         said += f" The text or its requested length ended after {committed} of them."
-    return f"<p>{said}</p>{_path_html(iteration)}"
-
-
-def _path_html(iteration: IterationTrace) -> str:
-    """The accepted path with the exact probability that the walk comes so far."""
-    steps = []
+    steps = []  # the accepted path with the exact probability that the walk comes so far
     for node_id in iteration.accepted[:MOST_NODES]:
         node = iteration.nodes[node_id]
         steps.append(f"<code>{html.escape(visible(node.text, 12))}</code> {chance(node.acceptance_probability)}")
@@ -114,37 +101,35 @@ def _path_html(iteration: IterationTrace) -> str:
             for node in missed
         )
         told.append(f"Likeliest of those that were not: {likely}.")
-    return "".join(f'<p class="quiet">{each}</p>' for each in told)
+    return f"<p>{said}</p>" + "".join(f'<p class="quiet">{each}</p>' for each in told)
 
 
 def run_html(whole: RunLuck, cut: int) -> str:
-    """The run in words.
-
-    Args:
-        cut: tokens of the walks that the end of the text kept out of it.
-    """
+    """The run in words; `cut` is how many tokens of the walks the end of the text kept out of it."""
     ahead, sign = whole.happened - whole.mean, "ahead of" if whole.happened >= whole.mean else "behind"
     rest = f"{abs(whole.score):.1f} standard deviations"
     words = "as good as what" if abs(ahead) < 0.05 else f"{abs(ahead):.1f} {sign} what"
+    said = "All of these tokens are in the text."
+    if cut:
+        said = (
+            f"The text has {plural(cut, 'token')} fewer: it or its requested length ended before the last walk did, "
+            "and the walk counts in full."
+        )
     return (
         f"<p><b>{plural(whole.happened, 'token')}</b> from {plural(len(whole.places), 'tree')}, {whole.mean:.1f} ± "
         f"{whole.deviation:.1f} expected (exact, given the trees): {words} was to be expected, {rest}.</p>"
-        f'<p class="quiet">{_cut_words(cut)} The draws that made the trees are not counted.</p>'
-    )
-
-
-def _cut_words(cut: int) -> str:
-    """How many tokens of the walks the text does not have."""
-    if not cut:
-        return "All of these tokens are in the text."
-    return (
-        f"The text has {plural(cut, 'token')} fewer: it or its requested length ended before the last walk did, and "
-        "the walk counts in full."
+        f'<p class="quiet">{said} The draws that made the trees are not counted.</p>'
     )
 
 
 def reroll_button(run: Run, iteration: IterationTrace, done: bool) -> None:
     """Re-roll the verifier's draws over the same tree, from stored rows."""
+    key = ("rolled", run.key, selected_iteration())
+
+    def roll(job: Job) -> tuple[tuple, dict[int, int]]:
+        job.report(0, 0, f"{REROLLS:,} draws over one tree")
+        return key, rerolled(trace_at(run, key[-1]), iteration.index)
+
     if done:
         st.caption(f"Re-rolled: seeds 0 to {REROLLS - 1:,} over the same tree, from its stored rows.")
         return
@@ -157,20 +142,11 @@ def reroll_button(run: Run, iteration: IterationTrace, done: bool) -> None:
             "run here."
         )
         return
-    key = ("rolled", run.key, selected_iteration())
     if st.button(f"Re-roll {REROLLS:,} draws", key="why_reroll", icon=":material/casino:", disabled=is_busy(LUCK_SLOT)):
-        start_job(LUCK_SLOT, "Re-rolling", lambda job: roll(run, key, job))
+        start_job(LUCK_SLOT, "Re-rolling", roll)
         st.rerun(scope="app")
     job_progress(LUCK_SLOT)
     job_error(LUCK_SLOT)
-
-
-def roll(run: Run, key: tuple, job: Job) -> tuple[tuple, dict[int, int]]:
-    """The re-rolled tokens of an iteration with the key they are kept under; for the worker."""
-    from decoding.analysis.luck import rerolled
-
-    job.report(0, 0, f"{REROLLS:,} draws over one tree")
-    return key, rerolled(trace_at(run, key[-1]), run.trace.iterations[key[-1]].index)
 
 
 CHART_HEIGHT = 290
@@ -178,7 +154,9 @@ CHART_HEIGHT = 290
 
 def draw_possible(run: Run) -> None:
     """The text that followed on the left, budgets on the right."""
-    take_budgets()
+    found = take_result(SLOT)
+    if found is not None:
+        keep(*found)
     index, count = selected_iteration(), len(run.trace.iterations)
     known = kept(("ranks", run.key, count), lambda: ranks_along(run.trace))
     told = kept(("hindsight", run.key, count, index), lambda: hindsight(run.trace, index, known))
@@ -190,7 +168,8 @@ def draw_possible(run: Run) -> None:
     with left:
         st.markdown(hindsight_words(run, index, told))
         key = ("ranks_figure", run.key, count, index, is_dark())
-        chart(kept(key, lambda: ranks_figure(rank_bars(told, index), is_dark())), "why_ranks", CHART_HEIGHT)
+        bars = (_bar(told, place, index) for place in range(len(told.followed)))
+        chart(kept(key, lambda: ranks_figure(list(bars), is_dark())), "why_ranks", CHART_HEIGHT)
         st.caption(escape_markdown(definition(told)))
     with right:
         costs = usable_costs(run)
@@ -241,24 +220,12 @@ def definition(told: Hindsight) -> str:
     return said
 
 
-def rank_bars(told: Hindsight, index: int) -> list[RankBar]:
-    """The tokens that followed as the chart draws them."""
-    return [
-        RankBar(token.text, token.rank, token.exact, _kind(token, place, told), _seen(token, index))
-        for place, token in enumerate(told.followed)
-    ]
-
-
-def _kind(token: Followed, place: int, told: Hindsight) -> str:
-    if token.drafted:
-        return "taken"
-    return "possible" if place < told.best - 1 else "beyond"
-
-
-def _seen(token: Followed, index: int) -> str:
-    if token.seen_in is None:
-        return "unknown"
-    return "in this tree" if token.seen_in == index else f"seen in iteration {token.seen_in + 1}"
+def _bar(told: Hindsight, place: int, index: int) -> RankBar:
+    """One of the tokens that followed, as the chart draws it."""
+    token = told.followed[place]
+    kind = "taken" if token.drafted else "possible" if place < told.best - 1 else "beyond"
+    seen = "unknown" if token.seen_in is None else f"seen in iteration {token.seen_in + 1}"
+    return RankBar(token.text, token.rank, token.exact, kind, "in this tree" if token.seen_in == index else seen)
 
 
 SLOT = "why_possible"
@@ -271,14 +238,7 @@ NOT_OWN = (
 )
 
 
-def take_budgets() -> None:
-    """Keep what the worker has found since the page was last drawn."""
-    result = take_result(SLOT)
-    if result is not None:
-        keep(*result)
-
-
-def draw_budgets(run: Run, index: int, costs: "CostModel") -> None:
+def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
     """Tokens per second by budget; without rows that are needed, how to get them."""
     key, trace = ("budgets", run.key, index, costs.measured), trace_at(run, index)
     if needs_rows(trace) and not can_tell(trace, trace.iterations[index]):
@@ -288,8 +248,11 @@ def draw_budgets(run: Run, index: int, costs: "CostModel") -> None:
         )
         return
     if needs_rows(trace):
-        if key not in known_results():
-            ask_for_budgets(trace, index, key, costs)
+        if key not in known_results():  # it takes a moment: on a button
+            st.caption("With this verifier every part of the tree has to be verified anew, from the stored rows.")
+            if st.button("Find the best budget", key="why_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
+                start_job(SLOT, "Verifying parts of the tree", lambda job: (key, budgets(trace, index, costs)))
+                st.rerun(scope="app")
             return
         told = known_results()[key]
     else:
@@ -301,10 +264,13 @@ def draw_budgets(run: Run, index: int, costs: "CostModel") -> None:
     line = BudgetLine(tuple(told.tokens.tolist()), tuple(told.seconds.tolist()), told.best)
     exact = trace.sampling.temperature > 0
     chart(kept((*key, is_dark()), lambda: budget_figure(line, is_dark(), exact)), "why_budgets", BUDGETS_HEIGHT)
-    st.caption(escape_markdown(budget_notes(trace, exact)))
+    which = "the nodes drawn first" if needs_rows(trace) else "the nodes of highest path probability"
+    tokens = "exact expectation over the verifier's draws" if exact else "what the walk would have committed (replayed)"
+    seconds = "one pass over a part and the draft levels it needs"
+    st.caption(escape_markdown(f"Parts of the tree: {which}. Tokens: {tokens}. Seconds: {seconds}."))
 
 
-def usable_costs(run: Run) -> "CostModel | None":
+def usable_costs(run: Run) -> CostModel | None:
     """The measured costs of the pair in memory with the run's draft, if the run is of that pair; else what to do."""
     models = manager()
     if models.info is not None and models.info.name != run.trace.pair.name:
@@ -316,7 +282,7 @@ def usable_costs(run: Run) -> "CostModel | None":
         )
         return None
     head = str(run.trace.settings.get("draft_head", ""))
-    costs = models.costs_with(head)
+    costs = models.head_costs.get(head) if head else models.costs
     if costs is not None:
         return costs
     if not torch_there():
@@ -333,14 +299,6 @@ def usable_costs(run: Run) -> "CostModel | None":
     return None
 
 
-def ask_for_budgets(trace: RunTrace, index: int, key: tuple, costs: "CostModel") -> None:
-    """Every part of the tree is verified anew, which takes a moment: on a button."""
-    st.caption("With this verifier every part of the tree has to be verified anew, from the stored rows.")
-    if st.button("Find the best budget", key="why_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
-        start_job(SLOT, "Verifying parts of the tree", lambda job: (key, budgets(trace, index, costs)))
-        st.rerun(scope="app")
-
-
 def budget_words(told: Budgets) -> str:
     """The best part of this tree, and what the whole lost against it."""
     rates, best = told.rates, plural(told.best, "node")
@@ -353,14 +311,7 @@ def budget_words(told: Budgets) -> str:
     return f"**{chosen}: {rates[told.best]:.0f} tokens/s**; {whole}. *Modelled from measured costs.*"
 
 
-def budget_notes(trace: RunTrace, exact: bool) -> str:
-    """Which parts these are and where tokens and seconds come from."""
-    which = "the nodes drawn first" if needs_rows(trace) else "the nodes of highest path probability"
-    tokens = "exact expectation over the verifier's draws" if exact else "what the walk would have committed (replayed)"
-    return f"Parts of the tree: {which}. Tokens: {tokens}. Seconds: one pass over a part and the draft levels it needs."
-
-
-def draw_run_budgets(run: Run, index: int, costs: "CostModel") -> None:
+def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
     """What the run lost by its budgets: at once where it is cheap, else on a button."""
     key = ("run_budgets", run.key, len(run.trace.iterations), costs.measured)
     whole, iterations = known_results().get(key), run.trace.iterations
@@ -370,8 +321,17 @@ def draw_run_budgets(run: Run, index: int, costs: "CostModel") -> None:
             each.verified and needs_rows(trace) and can_tell(trace, each)
             for trace, each in zip(made, iterations, strict=True)
         ):
+
+            def find(job: Job) -> tuple[tuple, RunBudgets] | None:
+                def proceed(done: int, total: int) -> bool:
+                    job.report(done, total, f"iteration {done} of {total}")
+                    return job.go_on()
+
+                found = run_budgets(run.trace, costs, proceed, made.__getitem__)
+                return None if found is None else (key, found)
+
             if st.button("Over the run", key="why_run_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
-                start_job(SLOT, "Budgets over the run", lambda job: find_run_budgets(run, made, key, costs, job))
+                start_job(SLOT, "Budgets over the run", find)
                 st.rerun(scope="app")
             return
         whole = kept(key, lambda: run_budgets(run.trace, costs, made=made.__getitem__))
@@ -385,19 +345,6 @@ def draw_run_budgets(run: Run, index: int, costs: "CostModel") -> None:
     lost = [each.lost for each in whole.each]
     figure = kept((*key, index, is_dark()), lambda: lost_figure(whole.places, lost, index, is_dark()))
     chart(figure, "why_lost", LOST_HEIGHT)
-
-
-def find_run_budgets(
-    run: Run, made: list[RunTrace], key: tuple, costs: "CostModel", job: Job
-) -> tuple[tuple, RunBudgets] | None:
-    """The budgets of every iteration; for the worker."""
-
-    def proceed(done: int, total: int) -> bool:
-        job.report(done, total, f"iteration {done} of {total}")
-        return job.go_on()
-
-    whole = run_budgets(run.trace, costs, proceed, made.__getitem__)
-    return None if whole is None else (key, whole)
 
 
 def run_words(whole: RunBudgets) -> str:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
-from decoding.trace.records import IterationTrace, Setting, VerificationStep, node_paths
+from decoding.trace.records import IterationTrace, VerificationStep, node_paths
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
+from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, known_results
 from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.subject import (
     Subject,
     absent_subject,
-    ask_about,
-    has_pair,
     pair_of,
     subject_of,
     trace_at,
@@ -24,7 +23,7 @@ from pages.ui.explain.subject import (
 from pages.ui.tune.controls import FROM_RUN
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import SAMPLING, set_method, setting_words
-from viz.explain.draft_rule import DraftRank, DraftRanks
+from viz.explain.draft_rule import DraftRanks
 from viz.explain.growth import why_absent, why_not_expanded, why_pruned
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
 from viz.explain.known import Known, is_sampled, law_head, law_words, target_of, target_shown
@@ -48,7 +47,17 @@ def draw_change(run: Run, iteration: IterationTrace, subject: Subject) -> None:
     if result is not None:
         keep(*result)
     if not asks_for_change(iteration, subject):
-        st.caption(_decided_elsewhere(iteration, subject))
+        said = (
+            "It was in the verified tree, so the verifier decided, not the tree's settings: *Verifiers* shows what "
+            "every other one does with it, *What if* goes on from here another way."
+        )
+        if not iteration.drafted:
+            said = "Nothing was drafted in this iteration."
+        elif subject.node == FINAL_ID:
+            said = "A node has this token too: the verifier decided here, no setting of the tree."
+        elif subject.parent < 0:
+            said = "The root is the last committed token: it is always there."
+        st.caption(said)
         return
     path = path_to(iteration, subject)
     found = known_results().get(key_of(run, subject.index, path))
@@ -82,20 +91,10 @@ def asks_for_change(iteration: IterationTrace, subject: Subject) -> bool:
 
 def key_of(run: Run, index: int, path: tuple[int, ...]) -> tuple:
     """What an answer is kept under: with the run's pair in memory more can be tried."""
-    return ("change", run.key, index, path, has_pair(run))
-
-
-def _decided_elsewhere(iteration: IterationTrace, subject: Subject) -> str:
-    if not iteration.drafted:
-        return "Nothing was drafted in this iteration."
-    if subject.node == FINAL_ID:
-        return "A node has this token too: the verifier decided here, no setting of the tree."
-    if subject.parent < 0:
-        return "The root is the last committed token: it is always there."
-    return (
-        "It was in the verified tree, so the verifier decided, not the tree's settings: *Verifiers* shows what "
-        "every other one does with it, *What if* goes on from here another way."
-    )
+    info = manager().info
+    own = run.session is not None and not run.released
+    has_pair = own or (info is not None and info.name == run.trace.pair.name)
+    return ("change", run.key, index, path, has_pair)
 
 
 def path_to(iteration: IterationTrace, subject: Subject) -> tuple[int, ...]:
@@ -128,7 +127,12 @@ def show_changes(run: Run, iteration: IterationTrace, found: "SmallestChanges") 
         whole = not (found.unknown or found.too_large or found.untried)
         st.markdown(f"**No {'single setting' if whole else 'setting tried'} keeps it.**")
     else:
-        st.markdown("**Smallest changes that keep it**", help=_searched(found))
+        told = (
+            f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time from the values in force; "
+            "ordered by the change as a share of the value before, from 0 as a share of the whole range. Draws stay "
+            "the run's."
+        )
+        st.markdown("**Smallest changes that keep it**", help=told)
     for place, change in enumerate(found.changes[:TRIED]):
         left, right = st.columns([3.4, 1], vertical_alignment="center")
         left.html(f'<div class="why">{change_html(found, change)}</div>')
@@ -149,21 +153,12 @@ def change_html(found: "SmallestChanges", change: "SettingChange") -> str:
     if change.drafted != found.drafted:
         nodes += f", {change.drafted:,} drafted instead of {found.drafted:,}"
     told = f"{nodes} · {ASKED[change.asked]}" + ("" if change.sure else " · a nearer value could not be tried")
-    before, after = (value_words(change.setting, value) for value in (change.before, change.after))
+    before, after = (
+        "no limit" if change.setting == "children" and not value else html.escape(setting_words(value))
+        for value in (change.before, change.after)
+    )
     arrow = f"{before} → <b>{after}</b>{size}"
     return f'<div><b>{html.escape(info.title)}</b> {arrow}<br><span class="quiet">{told}</span></div>'
-
-
-def value_words(name: str, value: Setting) -> str:
-    """A value of a setting."""
-    return "no limit" if name == "children" and not value else html.escape(setting_words(value))
-
-
-def _searched(found: "SmallestChanges") -> str:
-    return (
-        f"{plural(found.trees, 'tree')} drafted again, one setting varied at a time from the values in force; ordered "
-        "by the change as a share of the value before, from 0 as a share of the whole range. Draws stay the run's."
-    )
 
 
 def _rest_words(found: "SmallestChanges") -> str:
@@ -224,22 +219,24 @@ def draw_reasons(run: Run) -> None:
     iteration = run.trace.iterations[subject.index]
     left, right = st.columns([1.15, 1], gap="large")
     with left:
-        st.html(f'<div class="why">{reasons_html(iteration, subject)}</div>')
+        # Everything that is known about a token; its text comes from a model and is escaped.
+        said = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in sentences(iteration, subject))
+        tests = _tests(iteration, max(subject.parent, 0), subject)
+        st.html(f'<div class="why">{_head(iteration, subject)}{said}{_numbers(iteration, subject)}{tests}</div>')
     with right:
         draw_change(run, iteration, subject)
         absent_tokens(run, iteration, subject)
-        left_over = residuals_html(iteration, max(subject.parent, 0))
-        if left_over:
-            st.html(f'<div class="why">{left_over}</div>')
-
-
-def reasons_html(iteration: IterationTrace, subject: Subject) -> str:
-    """Everything that is known about a token; its text comes from a model and is escaped."""
-    parts = [_head(iteration, subject)]
-    parts += [f"<p>{html.escape(sentence)}</p>" for sentence in sentences(iteration, subject)]
-    parts.append(_numbers(iteration, subject))
-    parts.append(_tests(iteration, max(subject.parent, 0), subject))
-    return "".join(parts)
+        told = residuals(iteration, max(subject.parent, 0), 6)
+        if not told:
+            return
+        said = f'<h5 title="{html.escape(explain_term("residual"))}">What rejections here left of the target</h5>'
+        for each in told if len(told) <= 3 else [*told[:2], told[-1]]:
+            tokens = ", ".join(
+                f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"]
+            )
+            after = each["after"].removeprefix("left of the target's law ")
+            said += f'<p><span class="quiet">{html.escape(after)}:</span> {tokens}</p>'
+        st.html(f'<div class="why">{said}</div>')
 
 
 def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
@@ -256,10 +253,8 @@ def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
         return [sentence for sentence in told if sentence]
     if subject.node is None:
         return [why_absent(iteration, subject.parent, subject.token_id)]
-    told = [why_verdict(iteration, subject.node)]
     growth = why_not_expanded(iteration, subject.node)
-    told.append(f"{growth[0].upper()}{growth[1:]}.")
-    return told
+    return [why_verdict(iteration, subject.node), f"{growth[0].upper()}{growth[1:]}."]
 
 
 def _head(iteration: IterationTrace, subject: Subject) -> str:
@@ -283,7 +278,8 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
     node = iteration.nodes[subject.node] if subject.in_tree else None
     given = node.draft_probability if node is not None else draft.probability
     if given is not None or draft.rank is not None:
-        pairs.append(("draft", _rank_words(given, draft)))
+        place = f"{ordinal(draft.rank)} choice" if draft.rank is not None else "not among its 20 likeliest"
+        pairs.append(("draft", place if given is None else f"{number(given, 4)} · {place}"))
     if given is not None:
         pairs.append(("path probability", number(iteration.nodes[subject.parent].path_probability * given, 4)))
     rank, target = target_of(iteration, subject.parent, subject.token_id)
@@ -297,11 +293,6 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
         pairs.append(("drafted", f"{node.multiplicity} times"))
     told = "".join(f"<div><dt>{name}</dt><dd>{html.escape(value)}</dd></div>" for name, value in pairs)
     return f"<dl>{told}</dl>" if told else ""
-
-
-def _rank_words(given: float | None, draft: DraftRank) -> str:
-    place = f"{ordinal(draft.rank)} choice" if draft.rank is not None else "not among its 20 likeliest"
-    return place if given is None else f"{number(given, 4)} · {place}"
 
 
 def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
@@ -341,34 +332,19 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, la
     told = "".join(f'<td class="number">{html.escape(cell)}</td>' for cell in cells)
     text = html.escape(visible(iteration.texts.get(step.token_id, f"<{step.token_id}>"), 16))
     in_vain = late and (step.kind == "choice" or (step.kind == "test" and step.accepted))
-    outcome = html.escape(_outcome(iteration, step, drawn) + (", but the text had ended" if in_vain else ""))
-    weight = " style=font-weight:600" if here else ""
-    return f'<tr{weight}><td class="token">{text}</td>{told}<td>{outcome}</td></tr>'
-
-
-def _outcome(iteration: IterationTrace, step: VerificationStep, drawn: bool) -> str:
     if step.kind == "match":
         rival = visible(iteration.nodes[step.rival_id].text, 12)
-        return f"{'beats' if step.accepted else 'loses to'} ‘{rival}’"
-    if step.kind == "choice" and step.child_id is None:
+        outcome = f"{'beats' if step.accepted else 'loses to'} ‘{rival}’"
+    elif step.kind == "choice" and step.child_id is None:
         kind = "final" if iteration.final_kind == "none" else iteration.final_kind
-        return f"{kind} token{', drawn' if drawn else ''}"
-    if step.kind == "choice":
-        return "drawn from the law"
-    return "accepted" if step.accepted else "rejected"
-
-
-def residuals_html(iteration: IterationTrace, place: int) -> str:
-    """What the rejections at a place left of the target's law, the first ones and the last; empty without any."""
-    told = residuals(iteration, place, 6)
-    shown = told if len(told) <= 3 else [*told[:2], told[-1]]
-    said = f'<h5 title="{html.escape(explain_term("residual"))}">What rejections here left of the target</h5>'
-    said = said if shown else ""
-    for each in shown:
-        tokens = ", ".join(f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"])
-        after = each["after"].removeprefix("left of the target's law ")
-        said += f'<p><span class="quiet">{html.escape(after)}:</span> {tokens}</p>'
-    return said
+        outcome = f"{kind} token{', drawn' if drawn else ''}"
+    elif step.kind == "choice":
+        outcome = "drawn from the law"
+    else:
+        outcome = "accepted" if step.accepted else "rejected"
+    outcome = html.escape(outcome + (", but the text had ended" if in_vain else ""))
+    weight = " style=font-weight:600" if here else ""
+    return f'<tr{weight}><td class="token">{text}</td>{told}<td>{outcome}</td></tr>'
 
 
 def absent_tokens(run: Run, iteration: IterationTrace, subject: Subject) -> None:
@@ -389,11 +365,7 @@ def absent_tokens(run: Run, iteration: IterationTrace, subject: Subject) -> None
 
     def ask() -> None:
         chosen = st.session_state[key]
-        if chosen is None:
-            st.session_state["absent"] = None
-        else:
-            text = iteration.texts.get(chosen, f"<{chosen}>")
-            ask_about(run, Subject(subject.index, place, chosen, text, None))
+        st.session_state["absent"] = None if chosen is None else (run.key, subject.index, place, chosen)
 
     after = "the last committed token" if place == 0 else quote(iteration.nodes[place].text)
     st.pills(

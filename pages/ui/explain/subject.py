@@ -1,7 +1,4 @@
-"""What the part of the page below the scope talks about: a node, the final token, or a token without a node.
-
-subject = subject_of(run)      # follows the scope: what is selected or asked about there
-"""
+"""What the part of the page below the scope talks about: a node, the final token, or a token without a node."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -71,11 +68,6 @@ def final_subject(iteration: IterationTrace, index: int) -> Subject | None:
     return Subject(index, place, iteration.committed_ids[-1], iteration.final_text or "", FINAL_ID)
 
 
-def ask_about(run: Run, subject: Subject) -> None:
-    """Look at a token without a node."""
-    st.session_state["absent"] = (run.key, subject.index, subject.parent, subject.token_id)
-
-
 def trace_at(run: Run, index: int) -> RunTrace:
     """The record with method and sampling as they stood at an iteration: before a fork they may be others.
 
@@ -88,17 +80,10 @@ def trace_at(run: Run, index: int) -> RunTrace:
     return as_made(run.trace, run.session.standing(index))
 
 
-def has_pair(run: Run) -> bool:
-    """Whether `pair_of` has a pair to give; never waits."""
-    info = manager().info
-    return (run.session is not None and not run.released) or (info is not None and info.name == run.trace.pair.name)
-
-
 def pair_of(run: Run, load: bool = False) -> "Pair | None":
     """The run's own pair: its session's, or the one in memory; None if it is neither.
 
-    Args:
-        load: load the pair chosen in the toolbar if none is in memory; call it in the worker then.
+    With `load` the pair chosen in the toolbar is loaded if none is in memory; call it in the worker then.
     """
     if run.session is not None and not run.released:
         return run.session.pair

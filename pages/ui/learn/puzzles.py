@@ -1,11 +1,15 @@
 """Three puzzles on recorded iterations: each is checked against the trace and explained from it."""
 
 import html
+import itertools
+import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import streamlit as st
 
+import decoding
 from decoding.analysis.slowdown import DRAFT, REASONS, REBUILD, REST, TOKENS, VERIFY, Slowdown, slowdown
 from decoding.common.errors import DraftscopeError
 from decoding.models.presets import EMBEDDED
@@ -23,17 +27,12 @@ from viz.learn.puzzles import QUESTION, Missing, guessable, has_token, hidden_da
 from viz.scope.data import compact_data
 from viz.tokens import quote
 
+if TYPE_CHECKING:
+    from decoding.models.pair import Pair
+
 T = TypeVar("T")
 GUESS, SAVE, LOSS = "Guess the accepted path", "Save the token", "Why did the tree lose?"
 TREE_HEIGHT = 480
-STYLE = """
-<style>
-[class*=st-key-puzzle_tree] .st-key-guess_tree, [class*=st-key-puzzle_tree] .st-key-save_tree,
-[class*=st-key-puzzle_tree] [class*=stBidiComponent] {
-  flex: none !important; height: clamp(420px, calc(100vh - 12.5rem), 760px) !important;
-}
-</style>
-"""
 # Coprime to every small pool, so that neighbours in a run do not follow each other.
 STRIDE = 7
 
@@ -45,7 +44,7 @@ def draw_puzzles() -> None:
         "Puzzle", list(draw), default=GUESS, key="puzzle", label_visibility="collapsed", required=True,
         persist_state="session",
     )  # fmt: skip
-    st.html(STYLE)
+    st.html(Path(__file__).with_suffix(".css"))
     draw[chosen]()
 
 
@@ -57,17 +56,8 @@ def drawn(puzzle: str, pool: Sequence[T]) -> tuple[int, T]:
 
 def drawn_case(pool: Sequence[T], count: int) -> T:
     """Case number `count`: every case of the pool comes before one comes again."""
-    return pool[count * _stride(len(pool)) % len(pool)]
-
-
-def _stride(size: int) -> int:
-    return next(step for step in range(STRIDE, STRIDE + size + 1) if size < 2 or _coprime(step, size))
-
-
-def _coprime(first: int, second: int) -> bool:
-    while second:
-        first, second = second, first % second
-    return first == 1
+    size = len(pool)
+    return pool[count * next(step for step in itertools.count(STRIDE) if math.gcd(step, size) == 1) % size]
 
 
 def another_button(puzzle: str, pool: Sequence) -> None:
@@ -129,20 +119,17 @@ def draw_guess() -> None:
             (st.success if judged.right else st.warning)(said)
         st.caption(score_words("guess"))
     with left, st.container(key="puzzle_tree_guess"):
-        _draw_tree(iteration, f"{name}:{index}", widget, guess, checked)
 
+        def choose(node: int) -> None:
+            if 0 <= node < len(iteration.nodes) and not iteration.nodes[node].pruned and not checked:
+                st.session_state[widget] = node
 
-def _draw_tree(iteration: IterationTrace, scene: str, widget: str, guess: int | None, checked: bool) -> None:
-    def choose(node: int) -> None:
-        if 0 <= node < len(iteration.nodes) and not iteration.nodes[node].pruned and not checked:
-            st.session_state[widget] = node
-
-    if checked:
-        marks = {node: "your guess" for node in iteration.path(guess)[1:]}
-        data = compact_data(iteration, scene_id=f"{scene}:told", phase="select", marks=marks)
-    else:
-        data = hidden_data(iteration, f"{scene}:asked", guess)
-    scope(data, key="guess_tree", height=TREE_HEIGHT, on_select=choose)
+        if checked:
+            marks = {node: "your guess" for node in iteration.path(guess)[1:]}
+            data = compact_data(iteration, scene_id=f"{name}:{index}:told", phase="select", marks=marks)
+        else:
+            data = hidden_data(iteration, f"{name}:{index}:asked", guess)
+        scope(data, key="guess_tree", height=TREE_HEIGHT, on_select=choose)
 
 
 REASON_WORDS: dict[str, str] = {
@@ -156,15 +143,6 @@ FACTOR_WORDS: dict[str, str] = {
     DRAFT: "drafting", VERIFY: "target's pass", REBUILD: "second target pass", REST: "bookkeeping",
     TOKENS: "tokens per pass",
 }  # fmt: skip
-LOSS_STYLE = """
-<style>
-.ds-figures { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; width: 100%; }
-.ds-figures th, .ds-figures td { padding: 0.3rem 0.8rem; text-align: right; border: 0; border-bottom: 1px solid
-  color-mix(in srgb, currentColor 18%, transparent); }
-.ds-figures th:first-child { text-align: left; font-weight: 400; }
-.ds-figures tr.reason { font-weight: 700; }
-</style>
-"""
 
 
 def loss_pool() -> list[str]:
@@ -196,34 +174,27 @@ def draw_loss() -> None:
             another_button("loss", pool)
         if chosen is not None:
             keep_result("loss", number, chosen == lost.reason)
-            _tell_loss(chosen, lost)
+            product = " × ".join(f"{lost.factors[name]:.2f} ({FACTOR_WORDS[name]})" for name in REASONS)
+            said = f"{REASON_WORDS[lost.reason]}: it alone makes a token take {lost.factors[lost.reason]:.2f} times as "
+            said += f"long. All factors together: {product} = {lost.ratio:.2f}."
+            mine = lost.factors[chosen]
+            told = f"makes it {mine:.2f} times as long" if mine > 1.005 else "helps here"
+            told = "costs nothing here" if 0.995 < mine <= 1.005 else told
+            if chosen == lost.reason:
+                st.success(escape_markdown(f"Right. {said}"))
+            else:
+                st.warning(escape_markdown(f"Not that: {FACTOR_WORDS[chosen]} {told}, a factor of {mine:.2f}. {said}"))
         st.caption(score_words("loss"))
     with left:
-        st.html(LOSS_STYLE + (_counted_html(tree, chain) if chosen is None else _measured_html(lost, tree, chain)))
+        st.html(_counted_html(tree, chain) if chosen is None else _measured_html(lost, tree, chain))
         if chosen is not None:
             st.markdown("**Where the time goes** · per committed token, measured, prefill left out")
-            costs = [TokenCost(run.label, _token_cost(run)) for run in (tree, chain)]
+            costs = []
+            for run in (tree, chain):
+                tokens, phases = sum(len(each.committed_ids) for each in run.iterations), phase_seconds(run.iterations)
+                taken = {name: seconds / tokens for name, seconds in phases.items() if seconds}
+                costs.append(TokenCost(run.label, taken))
             chart(token_cost_figure(costs, is_dark()), key="loss_chart", height=300)
-
-
-def _token_cost(run: RunTrace) -> dict[str, float]:
-    tokens = sum(len(each.committed_ids) for each in run.iterations)
-    return {name: seconds / tokens for name, seconds in phase_seconds(run.iterations).items() if seconds}
-
-
-def _tell_loss(chosen: str, lost: Slowdown) -> None:
-    """Whether the choice is the largest factor, and how the factors multiply."""
-    product = " × ".join(f"{lost.factors[name]:.2f} ({FACTOR_WORDS[name]})" for name in REASONS)
-    words = f"{REASON_WORDS[lost.reason]}: it alone makes a token take {lost.factors[lost.reason]:.2f} times as long. "
-    words += f"All factors together: {product} = {lost.ratio:.2f}."
-    if chosen == lost.reason:
-        st.success(escape_markdown(f"Right. {words}"))
-        return
-    mine = lost.factors[chosen]
-    told = (
-        f"makes it {mine:.2f} times as long" if mine > 1.005 else "costs nothing here" if mine > 0.995 else "helps here"
-    )
-    st.warning(escape_markdown(f"Not that: {FACTOR_WORDS[chosen]} {told}, a factor of {mine:.2f}. {words}"))
 
 
 def _counted_html(tree: RunTrace, chain: RunTrace) -> str:
@@ -275,10 +246,6 @@ def _table(title: str, heads: tuple[str, ...], rows: list[tuple], marked: str = 
     return f'<table class="ds-figures">{head}<tbody>{body}</tbody></table>'
 
 
-if TYPE_CHECKING:
-    from decoding.models.pair import Pair
-
-
 def saving_pool() -> list[tuple[str, Missing]]:
     """Tokens that the recorded trees missed: name of the recording and the token."""
     return [(name, missing) for name in RECORDINGS for missing in missing_tokens(recorded_run(name))]
@@ -301,7 +268,13 @@ def draw_saving() -> None:
                 f"given to it had that token. Find a setting with which it is in the verified tree."
             )
         )
-        changes = {setting: _slider(setting, base.settings[setting], number) for setting in missing.settings}
+        changes = {}
+        for setting in missing.settings:
+            info, value = info_of(setting), base.settings[setting]
+            changes[setting] = st.slider(
+                info.title, *info.offered_with(value), value, info.step, key=f"save_{number}_{setting}",
+                help=f"{info.help} In the recorded iteration: {value:g}.",
+            )  # fmt: skip
         changed = any(value != base.settings[setting] for setting, value in changes.items())
         tree = None
         with guarded():
@@ -316,14 +289,6 @@ def draw_saving() -> None:
         marks = {missing.parent: "here"} if tree in (base, None) else {} if node is None else {node: "saved"}
         scene = f"{name}:{missing.iteration}:{sorted(changes.items())}:{tree is None}"
         lone_tree(tree or base, "save_tree", TREE_HEIGHT, scene, phase="select", marks=marks)
-
-
-def _slider(name: str, value: Setting, number: int) -> Setting:
-    info = info_of(name)
-    return st.slider(
-        info.title, *info.offered_with(value), value, info.step, key=f"save_{number}_{name}",
-        help=f"{info.help} In the recorded iteration: {value:g}.",
-    )  # fmt: skip
 
 
 def _tell_saving(
@@ -368,11 +333,10 @@ def draft_again(pair: "Pair", run: RunTrace, index: int, changes: dict[str, Sett
     Raises:
         SettingsError: the settings contradict one another.
     """
-    from decoding.methods.methods import METHODS
     from decoding.session.session import DecodeSession, Limits
 
     iteration = run.iterations[index]
     before = [token for past in run.iterations[:index] for token in past.committed_ids]
-    method = METHODS[run.method].with_settings(**{**run.settings, **iteration.settings, **changes})
+    method = decoding.METHODS[run.method].with_settings(**{**run.settings, **iteration.settings, **changes})
     limits = Limits(run.max_new_tokens - len(before))
     return DecodeSession(pair, method, [*run.prompt_ids, *before], limits=limits).step()

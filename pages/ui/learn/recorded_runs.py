@@ -1,11 +1,13 @@
 """The recorded runs as cards, each with its numbers, and ways on: to the screen, or beside its rivals on Compare."""
 
 import html
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+import decoding
 from decoding.analysis.slowdown import slowdown
 from decoding.models.presets import PairSettings
 from decoding.recorded import (
@@ -40,23 +42,11 @@ from viz.formats import number, plural
 from viz.scope.panels import iteration_spans, text_html
 from viz.tokens import quote
 
+if TYPE_CHECKING:
+    from decoding.methods.method import Method
+    from pages.ui.compare.plan import Outcome
+
 COLUMNS = 3
-STYLE = """
-<style>
-[class*=st-key-card_] p { margin: 0 0 0.3rem; }
-.ds-bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: 0.15rem 0.6rem; font-size: 0.82rem; }
-.ds-bars i { display: block; height: 0.75rem; margin-top: 0.2rem; border-radius: 2px; background: #0072B2; }
-.ds-bars i.other { background: #8A93A6; }
-.ds-bars span.n { font-variant-numeric: tabular-nums; text-align: right; }
-.ds-facts { font-size: 0.82rem; height: 4.25rem; overflow: hidden; }
-.ds-added { font-family: monospace; line-height: 1.5; height: 2.9rem; overflow: hidden; }
-.ds-added > span { opacity: 0.75; }
-.ds-added > div { display: inline; line-height: 1.5 !important; }
-.ds-depths { display: flex; align-items: flex-end; gap: 2px; height: 2.1rem; margin-bottom: 0.4rem; }
-.ds-depths i { flex: 1 1 0; background: #009E73; border-radius: 1px 1px 0 0; }
-.ds-card-words { min-height: 5.6rem; font-size: 0.92rem; line-height: 1.45; }
-</style>
-"""
 
 
 @dataclass(frozen=True)
@@ -165,13 +155,18 @@ def _home() -> Card:
 
 def draw_cards() -> None:
     """All cards, and the way back to a run that was set aside for one of them."""
-    st.html(STYLE)
+    st.html(Path(__file__).with_suffix(".css"))
     draw_set_aside()
     told = cards()
     for row in range(0, len(told), COLUMNS):
         for place, card in zip(st.columns(COLUMNS), told[row : row + COLUMNS], strict=False):
             with place.container(border=True, key=f"card_{card.name}"):
-                _draw_card(card)
+                run = recorded_run(card.name)
+                st.markdown(f"**{card.title}**")
+                below = _bars((run, *card.beside)) if card.beside else _facts(run, card)
+                st.html(f'<div class="ds-card-words">{html.escape(card.words)}</div>{below}')
+                if st.button("Open in Step through", key=f"open_{card.name}", icon=":material/footprint:"):
+                    open_recording(card)
     compared = next(recorded_run(card.name) for card in told if card.beside)
     st.caption(
         escape_markdown(
@@ -180,15 +175,6 @@ def draw_cards() -> None:
             f"{compared.hardware.get('processor', '')}, {plural(int(compared.hardware.get('threads', 1)), 'thread')}."
         )
     )
-
-
-def _draw_card(card: Card) -> None:
-    run = recorded_run(card.name)
-    st.markdown(f"**{card.title}**")
-    below = _bars((run, *card.beside)) if card.beside else _facts(run, card.iteration, card.phase)
-    st.html(f'<div class="ds-card-words">{html.escape(card.words)}</div>{below}')
-    if st.button("Open in Step through", key=f"open_{card.name}", icon=":material/footprint:"):
-        open_recording(card)
 
 
 def _bars(runs: tuple[RunTrace, ...]) -> str:
@@ -202,26 +188,23 @@ def _bars(runs: tuple[RunTrace, ...]) -> str:
     return f'<div class="ds-bars">{rows}</div>'
 
 
-def _facts(run: RunTrace, index: int, phase: str) -> str:
+def _facts(run: RunTrace, card: Card) -> str:
     """What the iteration wrote, or how the settings moved; method and length of a run that stands alone."""
-    drawn = _depths(run) if phase == "history" else _text(run, index)
+    if card.phase == "history":
+        depths = [int(each.settings["base_depth"]) for each in run.iterations]
+        columns = "".join(f'<i style="height:{100 * depth / max(depths):.0f}%"></i>' for depth in depths)
+        words = html.escape(f"Base depth by iteration, from {min(depths)} to {max(depths)}", quote=True)
+        drawn = f'<div class="ds-depths" role="img" aria-label="{words}" title="{words}">{columns}</div>'
+    else:  # the end of the text before the iteration, and what it added in the marks of the text panel
+        before = [
+            *run.prompt_texts,
+            *(text for past in run.iterations[: card.iteration] for text in past.committed_texts),
+        ]
+        tail = html.escape("".join(before)[-30:].replace("\n", " "))
+        added = text_html(iteration_spans(run.iterations[card.iteration], True))
+        drawn = f'<div class="ds-added"><span>…{tail}</span>{added}</div>'
     facts = f"{run.label} · {plural(run.totals.new_tokens, 'token')} · {tokens_per_pass(run):.2f} per pass"
     return f'<div class="ds-facts">{drawn}{html.escape(facts)}</div>'
-
-
-def _text(run: RunTrace, index: int) -> str:
-    """The end of the text before an iteration, and what it added in the marks of the text panel."""
-    before = [*run.prompt_texts, *(text for past in run.iterations[:index] for text in past.committed_texts)]
-    tail = html.escape("".join(before)[-30:].replace("\n", " "))
-    return f'<div class="ds-added"><span>…{tail}</span>{text_html(iteration_spans(run.iterations[index], True))}</div>'
-
-
-def _depths(run: RunTrace) -> str:
-    """Base depth of every iteration as a column each."""
-    depths = [int(each.settings["base_depth"]) for each in run.iterations]
-    columns = "".join(f'<i style="height:{100 * depth / max(depths):.0f}%"></i>' for depth in depths)
-    words = html.escape(f"Base depth by iteration, from {min(depths)} to {max(depths)}", quote=True)
-    return f'<div class="ds-depths" role="img" aria-label="{words}" title="{words}">{columns}</div>'
 
 
 def open_recording(card: Card) -> None:
@@ -231,10 +214,6 @@ def open_recording(card: Card) -> None:
     ask_view(card.iteration, card.node, card.phase)
     st.switch_page(PAGES["Step through"], query_params={})
 
-
-if TYPE_CHECKING:
-    from decoding.methods.method import Method
-    from pages.ui.compare.plan import Outcome
 
 SAMPLING_KEYS = tuple(f"sampling_{field.name}" for field in fields(SamplingTrace))
 PLAN_KEYS = ("prompt", "prompt_text", "max_new_tokens", "compare_repeats", "compare_warmup")
@@ -262,14 +241,13 @@ def place_comparison(name: str) -> dict[str, Any]:
 def recorded_outcome(name: str) -> "Outcome":
     """Plain decoding, the chain and the tree of a recording as they were measured: one call each, taken in turn."""
     from decoding.compare.comparison import Comparison, Contestant
-    from decoding.sampling.sampling import Sampling
     from pages.ui.compare.plan import Outcome, Plan
 
     others = rivals(name)
     runs = (others.pop(PLAIN), *others.values(), recorded_run(name))
     contestants = tuple(Contestant(run.label, method=method_of(run)) for run in runs)
     prompt, first = prompt_of(runs[0]), runs[0]
-    sampling = Sampling()
+    sampling = decoding.Sampling()
     results = tuple(_result(place, run) for place, run in enumerate(runs))
     return Outcome(
         comparison=Comparison(contestants, (prompt.name,), results, (), 0, sampling),
@@ -300,11 +278,7 @@ def _result(place: int, run: RunTrace):
 
 def method_of(run: RunTrace) -> "Method":
     """The method of a run with the settings that it began with, under the label it was recorded with."""
-    from dataclasses import replace
-
-    from decoding.methods.methods import METHODS
-
-    return replace(METHODS[run.method].with_settings(**run.settings), label=run.label)
+    return replace(decoding.METHODS[run.method].with_settings(**run.settings), label=run.label)
 
 
 def prompt_of(run: RunTrace) -> PromptChoice:

@@ -1,11 +1,8 @@
-"""The guided tour: it sets the real app, stop by stop, and gives back what was on screen before.
-
-start_tour()       # in a page: remembers what is on screen, shows the first stop
-tour_bar("Learn")  # in setup(): the bar on every page while the tour is on, nothing otherwise
-"""
+"""The guided tour: it sets the real app, stop by stop, and gives back what was on screen before."""
 
 import html
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 
 import streamlit as st
@@ -19,24 +16,6 @@ from viz.learn.tour import ADAPTING, COMPARE, COMPARED, STORY, WHAT_IF, Story, T
 
 KEY = "tour"
 RUN_KEYS = ("run", "iteration", "node", "what_if")
-STYLE = """
-<style>
-.st-key-tour_bar {
-  height: 3.9rem; min-height: 3.9rem; flex-wrap: nowrap; padding: 0 0.8rem; overflow: hidden;
-  border: 1px solid #00795A; border-left-width: 6px; border-radius: 8px;
-  background: color-mix(in srgb, #009E73 9%, var(--st-background-color, Canvas));
-}
-.st-key-tour_bar button { min-height: 2rem; height: 2rem; padding: 0 0.7rem; white-space: nowrap; }
-.st-key-tour_words { min-width: 0; flex: 1 1 0 !important; }
-.tour-words { display: flex; gap: 0.9rem; align-items: center; font-size: 0.86rem; line-height: 1.3; }
-.tour-words b { white-space: nowrap; }
-.tour-words .place { white-space: nowrap; opacity: 0.8; font-size: 0.8rem; }
-/* The scope keeps its place on the screen: it gives up the height that the bar takes. */
-.stApp .st-key-scope_area .st-key-scope, .stApp .st-key-scope_area [class*=stBidiComponent] {
-  height: clamp(560px, calc(100vh - 11.6rem), 940px) !important;
-}
-</style>
-"""
 
 
 @dataclass(eq=False)
@@ -142,11 +121,15 @@ def tour_bar(title: str) -> None:
     tour = current_tour()
     if tour is None:
         return
-    st.html(STYLE)
+    st.html(Path(__file__).with_suffix(".css"))
     last, here = tour.at == len(tour.steps) - 1, tour.step.page == title
     with st.container(key="tour_bar", horizontal=True, vertical_alignment="center", gap="small"):
         with st.container(key="tour_words"):
-            st.html(_words_html(tour))
+            st.html(
+                f'<div class="tour-words" role="status" aria-live="polite" data-tour="{tour.step.key}"><span>'
+                f'<b>{html.escape(tour.step.title)}</b><br><span class="place">Step {tour.at + 1} of {len(tour.steps)}'
+                f"</span></span><span>{html.escape(tour.step.words)}</span></div>"
+            )
         if not here and st.button("Back to the tour", key="tour_return", type="primary"):
             show_step(title)
         if st.button("Back", key="tour_back", disabled=tour.at == 0, icon=":material/arrow_back:"):
@@ -164,11 +147,3 @@ def tour_bar(title: str) -> None:
         if st.button("End tour", key="tour_end", help="Your own run comes back on screen" if comes_back else None):
             end_tour()
             st.rerun()
-
-
-def _words_html(tour: Tour) -> str:
-    return (
-        f'<div class="tour-words" role="status" aria-live="polite" data-tour="{tour.step.key}">'
-        f'<span><b>{html.escape(tour.step.title)}</b><br><span class="place">Step {tour.at + 1} of {len(tour.steps)}'
-        f"</span></span><span>{html.escape(tour.step.words)}</span></div>"
-    )

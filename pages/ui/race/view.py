@@ -6,6 +6,7 @@ every `.lane` the number of its tokens on screen as `data-tokens`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import current_run
-from pages.ui.compare.plan import pause_words
+from pages.ui.compare.plan import Outcome, pause_words
 from pages.ui.widgets.controls import prompt_words
 from viz.components import component_script, component_style
 from viz.formats import plural
@@ -25,7 +26,6 @@ from viz.race.lanes import MOST, Lane, check_lanes, lane_of, lane_of_times
 
 if TYPE_CHECKING:
     from decoding.compare.comparison import Score
-    from pages.ui.compare.plan import Outcome
 
 
 _component = st.components.v2.component(
@@ -34,23 +34,14 @@ _component = st.components.v2.component(
 HEIGHT = 600
 # What the window holds besides the race: menu, toolbar, methods, and the line below it unless four lanes need the room.
 AROUND_REM, AROUND_FOUR_REM = 11.9, 9.8
-# The race fills the rest of the window, within reason; Streamlit knows no heights but pixels.
-FILL = """
-<style>
-.st-key-race_area .st-key-race_lanes, .st-key-race_area [class*=stBidiComponent] {
-  flex: none !important; height: clamp(560px, calc(100vh - var(--race-around)), 900px) !important;
-}
-.st-key-race_methods { min-height: 2.5rem; }
-.st-key-toolbar [data-testid=stProgress] p { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
-</style>
-"""
 
 
 def race(data: dict) -> None:
     """Show a race; `data` comes from `viz.race.data`."""
     with st.container(key="race_area"):
         around = AROUND_REM if len(data["lanes"]) < 4 else AROUND_FOUR_REM
-        st.html(f"{FILL}<style>.st-key-race_area {{ --race-around: {around}rem; }}</style>")
+        st.html(Path(__file__).with_suffix(".css"))
+        st.html(f"<style>.st-key-race_area {{ --race-around: {around}rem; }}</style>")
         _component(key="race_lanes", data=data, height=HEIGHT)
 
 
@@ -88,29 +79,15 @@ def recorded_race() -> Race | None:
     return Race(lanes, f"{prompt_words(RACE_PROMPT)} · comes with the program", about, key="recorded")
 
 
-def race_of(outcome: "Outcome") -> Race:
+def race_of(outcome: Outcome) -> Race:
     """The race of a comparison: each method's median repeat, whole outputs.
 
     Raises:
         SettingsError: fewer than two methods were measured.
     """
-    lanes, explained, missing = lanes_of(outcome)
-    plan = outcome.plan
-    paused = f", {pause_words(outcome)}" if outcome.pauses else ""
-    about = (
-        f"Measured here: {hardware_words(outcome.hardware)}. Each method ran alone, {plural(plan.repeats, 'time')} in "
-        f"turn after {plural(plan.warmup, 'warm-up round')}{paused}; {replayed_words(plan.repeats)}."
-    )
-    early = " · cancelled early" if outcome.cancelled else ""
-    _check(lanes, missing)
-    return Race(lanes, f"{prompt_words(plan.prompt.name)}{early}", about, explained, missing)
-
-
-def lanes_of(outcome: "Outcome") -> tuple[tuple[Lane, ...], dict[int, str], tuple[str, ...]]:
-    """Lanes of a comparison, why texts part by lane, and what is said of methods without a lane."""
     from decoding.compare.comparison import score
 
-    scores = score(outcome.comparison, loop_free=False)
+    plan, scores = outcome.plan, score(outcome.comparison, loop_free=False)
     measured = [entry for entry in scores if entry.measured]
     lanes = tuple(_lane(entry, outcome) for entry in measured)
     missing = tuple(
@@ -118,19 +95,29 @@ def lanes_of(outcome: "Outcome") -> tuple[tuple[Lane, ...], dict[int, str], tupl
         for entry in scores
         if not entry.measured
     )
-    reference = outcome.comparison.contestants[outcome.comparison.reference]
-    explained = {}
-    if lanes and measured[reference_lane(lanes)].contestant is reference:
+    if len(lanes) < 2:
+        raise SettingsError(" ".join([*missing, "Fewer than two methods were measured: record the race again."]))
+    check_lanes(lanes)
+    reference, explained = outcome.comparison.contestants[outcome.comparison.reference], {}
+    if measured[reference_lane(lanes)].contestant is reference:
         explained = {i: entry.difference.explanation for i, entry in enumerate(measured) if entry.difference}
-    return lanes, explained, missing
+    paused = f", {pause_words(outcome)}" if outcome.pauses else ""
+    about = (
+        f"Measured here: {hardware_words(outcome.hardware)}. Each method ran alone, {plural(plan.repeats, 'time')} in "
+        f"turn after {plural(plan.warmup, 'warm-up round')}{paused}; {replayed_words(plan.repeats)}."
+    )
+    early = " · cancelled early" if outcome.cancelled else ""
+    return Race(lanes, f"{prompt_words(plan.prompt.name)}{early}", about, explained, missing)
 
 
-def _lane(entry: "Score", outcome: "Outcome") -> Lane:
+def _lane(entry: "Score", outcome: Outcome) -> Lane:
     """The median repeat of one method."""
     repeats, label = entry.calls, entry.contestant.label
     number = next(repeat for repeat, call in repeats.items() if call is entry.typical)
-    which = f"repeat {number + 1} of {len(repeats)}, {middle_words(len(repeats))}" if len(repeats) > 1 else "one call"
-    speeds = tuple(call.throughput for call in repeats.values()) if len(repeats) > 1 else ()
+    which, speeds = "one call", ()
+    if (count := len(repeats)) > 1:
+        middle = "the median" if count % 2 else "the slower" if count == 2 else "the slower of the middle two"
+        which, speeds = f"repeat {number + 1} of {count}, {middle}", tuple(call.throughput for call in repeats.values())
     if entry.run is not None:
         return lane_of(entry.run, label, which, speeds)
     timeline, texts, target = entry.typical.timeline, outcome.texts, outcome.pair.target
@@ -147,13 +134,6 @@ def _lane(entry: "Score", outcome: "Outcome") -> Lane:
         plain=entry.contestant.baseline != "hf_assisted",
         speeds=speeds,
     )
-
-
-def middle_words(repeats: int) -> str:
-    """Which of a method's repeats is replayed; an even number has no call in the middle."""
-    if repeats == 2:
-        return "the slower"
-    return "the median" if repeats % 2 else "the slower of the middle two"
 
 
 def race_of_runs(runs: Sequence[tuple[str, RunTrace]]) -> Race:
@@ -185,12 +165,6 @@ def hardware_words(hardware: Mapping[str, str]) -> str:
     return f"{device}, {threads} {'thread' if threads == '1' else 'threads'}, torch {hardware.get('torch', '?')}"
 
 
-def _check(lanes: Sequence[Lane], missing: Sequence[str]) -> None:
-    if len(lanes) < 2:
-        raise SettingsError(" ".join([*missing, "Fewer than two methods were measured: record the race again."]))
-    check_lanes(lanes)
-
-
 ERROR = "race_runs_error"
 
 
@@ -201,7 +175,11 @@ def runs_menu() -> None:
         return
     with place, st.container(width=440):
         st.file_uploader(
-            "Open saved runs", type=["dscope"], key="race_files", accept_multiple_files=True, on_change=_forget_error
+            "Open saved runs",
+            type=["dscope"],
+            key="race_files",
+            accept_multiple_files=True,
+            on_change=lambda: st.session_state.pop(ERROR, None),
         )
         with st.container(key="race_runs_error"):
             runs = available()
@@ -252,7 +230,3 @@ def _race(runs: dict[str, RunTrace]) -> None:
         return
     st.session_state[ERROR] = None
     st.session_state["race_runs_open"] = False
-
-
-def _forget_error() -> None:
-    st.session_state[ERROR] = None

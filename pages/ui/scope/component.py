@@ -1,6 +1,6 @@
 """The scope component: the one linked view of a run, or a tree alone.
 
-    scope(film(run, "scope"), key="scope", height=700, on_iteration=seen, on_unfold=open_fold)
+    scope(film(run), key="scope", height=700, on_iteration=seen, on_unfold=open_fold)
     lone_tree(iteration, "tree-a", 320, scene_id="a:3", title="A")
 
 Data with a film (`pages.ui.scope.run`) are many iterations: the browser steps through them by itself, reports where it
@@ -46,6 +46,8 @@ def scope(
         on_absent: gets the token without a node that was asked about: `iteration`, `parent`, `token_id`.
     """
     serial = data["ask"]["serial"] if "ask" in data else None
+    if "version" not in data:  # the browser need not compare all of it
+        data = data | {"version": hashlib.blake2b(json.dumps(data).encode(), digest_size=8).hexdigest()}
 
     def call(name: str, function: Callable | None, part: str | None = None) -> Callable[[], None]:
         def callback() -> None:
@@ -63,7 +65,7 @@ def scope(
 
     _component(
         key=key,
-        data=data if "version" in data else data | {"version": _digest(data)},
+        data=data,
         height=height,
         on_iteration_change=call("iteration", on_iteration, "iteration"),
         on_unfold_change=call("unfold", on_unfold, "node"),
@@ -90,8 +92,3 @@ def lone_tree(
 
     data = make(iteration, scene_id=scene_id, unfolded=opened.get(scene_id, ()), **shown)
     scope(data, key, height, on_unfold=unfold, on_select=on_select)
-
-
-def _digest(data: dict) -> str:
-    """A version of data that has none, so that the browser need not compare it."""
-    return hashlib.blake2b(json.dumps(data).encode(), digest_size=8).hexdigest()

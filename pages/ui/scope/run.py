@@ -1,16 +1,15 @@
 """The film of the run on screen: which iterations the browser has at hand, and where it was last told to go."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from decoding.trace.metrics import measure_run
 from decoding.trace.records import RunTrace
 from pages.ui.common.charts import STYLE, chart, is_dark
 from pages.ui.common.downloads import download_button
-from pages.ui.common.state import Run, asked_view, select_iteration, select_node, selected_iteration, selected_node
+from pages.ui.common.state import Run, asked_view, select_iteration, selected_iteration, selected_node
 from pages.ui.scope.component import scope
 from viz.charts.run import accepted_length_figure, adaptation_figure, phase_times_over_run, tokens_over_time
 from viz.explain.iteration import iteration_summary
@@ -47,20 +46,27 @@ class FilmState:
     known: int | None = None
 
 
-def film_state(key: str, run: Run) -> FilmState:
-    """The film of the scope with this key, empty for a run that it has not shown."""
-    state = st.session_state.get(f"{key}_film")
+def film_state(run: Run) -> FilmState:
+    """The film of the scope, empty for a run that it has not shown."""
+    state = st.session_state.get("scope_film")
     if state is None or state.run != run.key:
         serial = 0 if state is None else state.serial
-        state = st.session_state[f"{key}_film"] = FilmState(run.key, serial=serial)
+        state = st.session_state["scope_film"] = FilmState(run.key, serial=serial)
     return state
 
 
-def film(run: Run, key: str) -> dict:
-    """Data of the scope with this key: frames around the selected iteration, and where the browser is to go."""
-    state, index = film_state(key, run), selected_iteration()
+def film(run: Run) -> dict:
+    """Data of the scope: frames around the selected iteration, and where the browser is to go."""
+    state, index = film_state(run), selected_iteration()
     iterations = run.trace.iterations
-    _place(state, index, mounted=key in st.session_state)
+    # The browser is told where to go if Python wants it elsewhere, or if it has just come to the page.
+    asked = asked_view()
+    wanted = asked.serial != state.asked
+    if wanted or index != state.known or "scope" not in st.session_state:
+        state.serial += 1
+        state.asked, state.known = asked.serial, index
+        node, phase = (asked.node, asked.phase) if wanted else (selected_node(), None)
+        state.ask = {"serial": state.serial, "iteration": index, "node": node, "phase": phase}
     if state.count != len(iterations) or near_edge(state.window, index, len(iterations)):
         state.window = window_around([len(iteration.nodes) for iteration in iterations], index)
         state.count = len(iterations)
@@ -71,29 +77,11 @@ def film(run: Run, key: str) -> dict:
     return film_data(run.trace, run.key, state.window, frames, state.ask)
 
 
-def reported(state: FilmState, index: int) -> None:
-    """The browser has gone to an iteration by itself: nothing to tell it."""
-    state.known = index
-
-
 def unfold(state: FilmState, index: int, node: int) -> None:
     """Show the folded children of a node from then on."""
     opened = state.unfolded.get(index, ())
     if node not in opened:
         state.unfolded[index] = (*opened, node)
-
-
-def _place(state: FilmState, index: int, mounted: bool) -> None:
-    """Tell the browser where to go if Python wants it elsewhere, or if it has just come to the page."""
-    asked = asked_view()
-    wanted = asked.serial != state.asked
-    if mounted and not wanted and index == state.known:
-        return
-    state.serial += 1
-    state.asked, state.known = asked.serial, index
-    node = asked.node if wanted else selected_node()
-    phase = asked.phase if wanted else None
-    state.ask = {"serial": state.serial, "iteration": index, "node": node, "phase": phase}
 
 
 def _frame(state: FilmState, run: Run, index: int) -> Frame:
@@ -110,46 +98,36 @@ def _frame(state: FilmState, run: Run, index: int) -> Frame:
 
 
 SCOPE_HEIGHT = 640
-# The scope fills the window below menu and toolbar, within reason; Streamlit knows no heights but pixels.
-FILL = """
-<style>
-.st-key-scope_area .st-key-scope, .st-key-scope_area [class*=stBidiComponent] {
-  flex: none !important; height: clamp(600px, calc(100vh - 7.2rem), 940px) !important;
-}
-</style>
-"""
 
 
-def draw_scope(run: Run, key: str = "scope") -> None:
+def draw_scope(run: Run) -> None:
     """The linked views of the run; the browser steps through its iterations and says where it has come to rest."""
-    state = film_state(key, run)
+    state = film_state(run)
 
     def see(index: int) -> None:
         if index != selected_iteration():
             st.session_state["absent"] = None
         select_iteration(index)
-        reported(state, index)
+        state.known = index  # the browser went there by itself: nothing to tell it
 
     def choose(node: int) -> None:
         st.session_state["absent"] = None
-        select_node(node)
+        st.session_state["node"] = node
+
+    def ask(told: dict) -> None:
+        st.session_state["absent"] = (run.key, told["iteration"], told["parent"], told["token_id"])
 
     with st.container(key="scope_area"):
-        st.html(FILL)
+        st.html(Path(__file__).with_suffix(".css"))
         scope(
-            film(run, key),
-            key=key,
+            film(run),
+            key="scope",
             height=SCOPE_HEIGHT,
             on_iteration=see,
             on_unfold=lambda node: unfold(state, selected_iteration(), node),
             on_select=choose,
-            on_absent=lambda told: _ask_about(run, told),
+            on_absent=ask,
         )
-
-
-def _ask_about(run: Run, told: dict) -> None:
-    """Keep which token without a node was asked about, for the part of the page that explains it."""
-    st.session_state["absent"] = (run.key, told["iteration"], told["parent"], told["token_id"])
 
 
 def draw_charts(run: Run) -> None:
@@ -157,7 +135,15 @@ def draw_charts(run: Run) -> None:
     shown = (run.key, len(run.trace.iterations), is_dark())
     # Figures depend on the run alone: stepping through its iterations must not build them again.
     if st.session_state.get("charts_of") != shown:
-        st.session_state["charts_of"], st.session_state["charts"] = shown, _figures(run.trace, is_dark())
+        trace, dark = run.trace, is_dark()
+        figures = [
+            ("Accepted tokens per iteration", accepted_length_figure([trace], dark)),
+            ("Tokens over time", tokens_over_time([trace], dark)),
+            ("Time of each iteration by phase", phase_times_over_run(trace, dark)),
+        ]
+        if any(iteration.history is not None for iteration in trace.iterations):
+            figures.insert(0, ("History adaptation: what it saw and what it moved", adaptation_figure(trace, dark)))
+        st.session_state["charts_of"], st.session_state["charts"] = shown, figures
     figures = st.session_state["charts"]
     for row in range(0, len(figures), 2):
         for place, (title, figure) in zip(st.columns(2), figures[row : row + 2], strict=False):
@@ -166,48 +152,35 @@ def draw_charts(run: Run) -> None:
                 chart(figure, key=f"chart_{title}")
 
 
-def _figures(trace: RunTrace, dark: bool) -> list[tuple[str, go.Figure]]:
-    figures = [
-        ("Accepted tokens per iteration", accepted_length_figure([trace], dark)),
-        ("Tokens over time", tokens_over_time([trace], dark)),
-        ("Time of each iteration by phase", phase_times_over_run(trace, dark)),
-    ]
-    if any(iteration.history is not None for iteration in trace.iterations):
-        figures.insert(0, ("History adaptation: what it saw and what it moved", adaptation_figure(trace, dark)))
-    return figures
-
-
 PARTS = ("Tree", "Panels", "Run")
 
 
-def as_text(run: Run, key: str = "as_text") -> None:
+def as_text(run: Run) -> None:
     """The selected iteration and the run in words and tables."""
-    box = st.expander("As text", key=key, icon=":material/notes:", on_change="rerun")
+    box = st.expander("As text", key="as_text", icon=":material/notes:", on_change="rerun")
     if not box.open:
         return
     iteration = run.trace.iterations[selected_iteration()]
     with box:
+        st.html(STYLE)
         part = st.segmented_control(
-            "Part", PARTS, default=PARTS[0], key=f"{key}_part", required=True, label_visibility="collapsed"
+            "Part", PARTS, default=PARTS[0], key="as_text_part", required=True, label_visibility="collapsed"
         )
         if part == "Run":
-            _draw((run_table(run.trace), iterations_table(run.trace)))
+            parts = (run_table(run.trace), iterations_table(run.trace))
         elif part == "Panels":
-            _draw(tables(iteration))
+            parts = tables(iteration)
         else:
             st.text(iteration_summary(iteration))
             lines = tree_outline(iteration)
             if not lines:
                 st.caption(NOT_RECORDED)
                 return
-            st.html(f'{STYLE}<div class="as-text">{outline_html(lines)}</div>')
+            st.html(f'<div class="as-text">{outline_html(lines)}</div>')
             name = f"iteration-{iteration.index + 1}.txt"
-            download_button("Save as a text file", outline_text(iteration), name, "text/plain", f"{key}_save")
-
-
-def _draw(parts: Sequence[Table]) -> None:
-    """Tables beside one another where there is room."""
-    st.html(f'{STYLE}<div class="as-text-tables">{"".join(map(table_html, parts))}</div>')
+            download_button("Save as a text file", outline_text(iteration), name, "text/plain", "as_text_save")
+            return
+        st.html(f'<div class="as-text-tables">{"".join(map(table_html, parts))}</div>')
 
 
 def run_table(run: RunTrace) -> Table:

@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+import decoding
 from decoding.common.settings import ENGINE, GROUPS, HISTORY, VERIFICATION, SettingInfo
 from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
-from pages.ui.common.state import Run, current_run, selected_iteration
-from pages.ui.tune.work import TEXT_TOKENS, Bench, Source, prompt_source, run_source
+from pages.ui.common.state import current_run, selected_iteration
+from pages.ui.tune.work import TEXT_TOKENS, Bench, Source
 from pages.ui.widgets.controls import (
     DEFAULT_METHOD,
     DEFAULT_PROMPT,
@@ -28,22 +29,20 @@ from pages.ui.widgets.controls import (
     shown_settings,
     verifier_buttons,
 )
-from pages.ui.widgets.trained import presets
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
     from decoding.sampling.sampling import Sampling
 
 KEY = "tune"
+PIN = ":material/keep:"
 FROM_PROMPT, FROM_RUN = "Prompt", "Run in Step through"
 FIRST_POSITION = 39
 
 
 def tree_methods() -> list[str]:
     """Methods that draft: the settings of the others change no tree."""
-    from decoding.methods.methods import METHODS
-
-    return [name for name, method in METHODS.items() if method.drafter.uses_draft_model]
+    return [name for name, method in decoding.METHODS.items() if method.drafter.uses_draft_model]
 
 
 def chosen_method() -> "Method":
@@ -64,61 +63,22 @@ def pinned_method(sampling: "Sampling") -> "Method":
     A verifier that does not fit the sampling chosen since gives way to NSS: the tree stays the same.
     """
     from decoding.methods.method import fitted
-    from decoding.methods.methods import METHODS
 
-    return fitted(st.session_state.setdefault("tune_pinned", METHODS[DEFAULT_METHOD]), sampling)
+    return fitted(st.session_state.setdefault("tune_pinned", decoding.METHODS[DEFAULT_METHOD]), sampling)
 
 
 def method_select() -> None:
     """Which way of drafting is tuned."""
-    from decoding.methods.methods import METHODS
-
-    seed(KEY, DEFAULT_METHOD, [(name, METHODS[name].label) for name in tree_methods()])
+    seed(KEY, DEFAULT_METHOD, [(name, decoding.METHODS[name].label) for name in tree_methods()])
     st.selectbox(
         "Method",
         tree_methods(),
         key=KEY,
-        format_func=lambda name: METHODS[name].label,
+        format_func=lambda name: decoding.METHODS[name].label,
         label_visibility="collapsed",
         persist_state="session",
         bind="query-params",
         width=176,
-    )
-
-
-def preset_select() -> None:
-    """A configuration of the papers sets the method and all of its sliders."""
-    known = presets()
-
-    def take() -> None:
-        chosen = st.session_state["tune_preset"]
-        if chosen is not None:
-            set_method(KEY, known[chosen])
-            st.session_state["tune_preset"] = None
-
-    names = [name for name, method in known.items() if method.name in tree_methods()]
-    st.selectbox(
-        "Configuration of the papers",
-        names,
-        index=None,
-        key="tune_preset",
-        on_change=take,
-        placeholder="Configuration of the papers",
-        label_visibility="collapsed",
-        width=300,
-    )
-
-
-def reset_all() -> None:
-    """Put the paper's defaults back into all sliders."""
-    from decoding.methods.methods import METHODS
-
-    st.button(
-        "Defaults",
-        key="tune_reset",
-        on_click=lambda: set_method(KEY, METHODS[st.session_state[KEY]]),
-        icon=":material/undo:",
-        help="Put the paper's defaults into all settings",
     )
 
 
@@ -129,31 +89,25 @@ def pin_buttons(method: "Method | None") -> None:
         st.session_state["tune_pinned"] = method
 
     pinned = pinned_method(picked_sampling())
-    same = method == pinned
-    st.button(
-        "Back to pinned",
-        key="tune_back",
-        on_click=lambda: set_method(KEY, pinned),
-        disabled=same,
-        help="Put the pinned settings into the sliders",
-    )
-    st.button(
-        "Pin this tree",
-        key="tune_pin",
-        type="primary",
-        on_click=pin,
-        disabled=same or method is None,
-        icon=":material/keep:",
-        help="Compare what follows with the present tree",
-    )
+    same, told = method == pinned, "Put the pinned settings into the sliders"
+    st.button("Back to pinned", key="tune_back", on_click=set_method, args=(KEY, pinned), disabled=same, help=told)
+    told, idle = "Compare what follows with the present tree", same or method is None
+    st.button("Pin this tree", key="tune_pin", help=told, on_click=pin, type="primary", disabled=idle, icon=PIN)
 
 
 def prefix_popover() -> Source:
     """Where the prefix comes from, behind a button that says so."""
     seed("tune_source", FROM_PROMPT, [(FROM_PROMPT, FROM_PROMPT)])
-    run = usable_run()
-    if run is None:
+    run, info = current_run(), manager().info
+    if run is None or len(run.trace.output_ids) < 2 or (info is not None and run.trace.pair.name != info.name):
+        run = None  # it has no text, or is another pair's
         st.session_state["tune_source"] = FROM_PROMPT
+
+    def stand_where_the_run_is_looked_at() -> None:
+        if st.session_state["tune_source"] == FROM_RUN and run is not None:
+            iteration = run.trace.iterations[selected_iteration()]
+            st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)
+
     name = st.session_state.get("prompt") or st.query_params.get("prompt") or DEFAULT_PROMPT
     words = FROM_RUN if st.session_state["tune_source"] == FROM_RUN else prompt_words(name)
     with st.popover(escape_markdown(words), key="tune_prefix", icon=":material/edit_note:"):
@@ -163,28 +117,14 @@ def prefix_popover() -> Source:
             key="tune_source",
             required=True,
             disabled=run is None,
-            on_change=_stand_where_the_run_is_looked_at,
+            on_change=stand_where_the_run_is_looked_at,
             persist_state="session",
         )
         if source == FROM_RUN and run is not None:
             st.caption("The text of the run in Step through, up to the iteration looked at there.")
-            return run_source(run)
-        return prompt_source(prompt_picker("prompt"))
-
-
-def usable_run() -> Run | None:
-    """The run on screen in Step through, if it has a text and the pair in memory decoded it."""
-    run, info = current_run(), manager().info
-    if run is None or len(run.trace.output_ids) < 2 or (info is not None and run.trace.pair.name != info.name):
-        return None
-    return run
-
-
-def _stand_where_the_run_is_looked_at() -> None:
-    run = usable_run()
-    if st.session_state["tune_source"] == FROM_RUN and run is not None:
-        iteration = run.trace.iterations[selected_iteration()]
-        st.session_state["tune_position"] = iteration.prefix_length - len(run.trace.prompt_ids)
+            return Source(("run", run.key, len(run.trace.iterations)), run=run)
+        prompt = prompt_picker("prompt")
+        return Source(("prompt", prompt), prompt=prompt)
 
 
 def position() -> int:
@@ -198,39 +138,25 @@ def position_slider(bench: Bench, source: Source) -> None:
     st.markdown("**Prefix**")
     known = bench.text is not None and bench.text.key == source.key
     last = bench.text.last_position if known else TEXT_TOKENS - 1
+    told = "Both trees are drafted again at the new place. The points of one iteration belong to their prefix."
     if last < 1:
         st.caption("The text ends right after the prompt: there is one prefix only.")
         return
     st.session_state["tune_position"] = min(position(), last)
-    st.slider(
-        "Tokens after the prompt",
-        0,
-        last,
-        key="tune_position",
-        persist_state="session",
-        help="Both trees are drafted again at the new place. The points of one iteration belong to their prefix.",
-    )
+    st.slider("Tokens after the prompt", 0, last, key="tune_position", persist_state="session", help=told)
 
 
 def try_elsewhere(method: "Method | None") -> None:
     """Take the settings over into Step through."""
-
-    if st.button(
-        "Step through",
-        key="tune_take",
-        disabled=method is None,
-        icon=":material/arrow_forward:",
-        help="Put method and settings into Step through",
-    ):
+    idle, told = method is None, "Put method and settings into Step through"
+    if st.button("Step through", key="tune_take", disabled=idle, icon=":material/arrow_forward:", help=told):
         set_method("method", method)
         st.switch_page("pages/step_through.py", query_params={})
 
 
 def settings_sliders() -> None:
     """Every setting of the method: widget, meaning, the default as a button that brings it back."""
-    from decoding.methods.methods import METHODS
-
-    method = METHODS[st.session_state[KEY]]
+    method = decoding.METHODS[st.session_state[KEY]]
     defaults, infos = shown_settings(method.name, KEY), method_as_verified(method.name, KEY).infos
     switches, values = {infos[name].needs for name in defaults}, {}
     sources = {infos[name].source for name in defaults}

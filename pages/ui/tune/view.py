@@ -3,6 +3,7 @@
 import html
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -27,60 +28,17 @@ if TYPE_CHECKING:
 
 PREFIX_CHARACTERS = 64
 GREEDY = "Greedy output never depends on these settings."
-LAST = "The last settings that fit"
 TIMED = "After every change both trees are timed again, in turn, so the pinned one's time moves a little too."
 HERE = "Tokens that this one iteration commits, over its time; a whole generation averages over good and bad places."
 ABOUT = {"s": TIMED, "1/s": HERE}
 TREE_HEIGHT, CHART_HEIGHT = 380, 205
-# Streamlit knows no heights but pixels: settings and trees fill the window, within reason.
-STYLE = """
-<style>
-[data-testid=stLayoutWrapper]:has(> .st-key-tune_settings) {
-  height: clamp(560px, calc(100vh - 7.2rem), 1040px) !important;
-}
-.st-key-tune_settings { height: 100% !important; max-height: none !important; gap: 0.2rem; padding: 0.6rem 0.8rem; }
-.st-key-toolbar [data-testid=stSelectbox] [role=group] { min-height: 2.1rem; height: 2.1rem; }
-.st-key-tune_trees [class*=st-key-tune_tree_], .st-key-tune_trees [class*=stBidiComponent] {
-  flex: none !important; height: clamp(320px, calc(100vh - 28.4rem), 640px) !important;
-}
-.st-key-tune_settings [data-testid=stSliderTickBar] { display: none; }
-.st-key-tune_settings [data-testid=stCaptionContainer] p { font-size: 0.76rem; line-height: 1.25; }
-.st-key-tune_whole { gap: 0.5rem; padding-top: 0.3rem; }
-.st-key-tune_whole [data-testid=stCaptionContainer] p { font-size: 0.8rem; line-height: 1.35; }
-[class*=st-key-default_] {
-  gap: 0.4rem !important; margin: -0.5rem 0 0.3rem; flex-wrap: nowrap !important;
-  align-items: flex-start !important;
-}
-[class*=st-key-default_] > :first-child { flex: 1 1 0 !important; min-width: 0; }
-[class*=st-key-default_] > :last-child { flex: none; }
-[class*=st-key-default_switch_] { margin-top: -0.15rem; }
-[class*=st-key-default_text_] { margin-top: 0.25rem; }
-[class*=st-key-default_] p { font-size: 0.76rem; line-height: 1.25; }
-[class*=st-key-default_] button { min-height: 1rem; height: 1rem; padding: 0 0.1rem; white-space: nowrap; }
-[class*=st-key-default_] [data-testid=stButton] { display: flex; height: 1rem; margin-top: -0.2rem; }
-[class*=st-key-default_] button:disabled { color: inherit !important; opacity: 0.7; }
-.st-key-tune_prefix button { max-width: 13.5rem; }
-.st-key-tune_told { min-height: 7.15rem; justify-content: center; }
-.tune-told { display: grid; grid-template-columns: repeat(8, auto); justify-content: space-between; }
-.tune-told > div { padding: 0 0.6rem; border-left: 1px solid var(--st-border-color); }
-.tune-told > div:first-child { border-left: none; padding-left: 0.1rem; }
-.tune-told .name { font-size: 0.74rem; opacity: 0.75; white-space: nowrap; }
-.tune-told .value { font-size: 1.02rem; font-weight: 600; white-space: nowrap; }
-.tune-told .value small { font-weight: 400; opacity: 0.7; font-size: 0.8rem; }
-.tune-told .delta { font-size: 0.76rem; white-space: nowrap; }
-.tune-line { font-size: 0.85rem; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; padding: 0.1rem; }
-.tune-line .said { opacity: 0.65; }
-.tune-line b { border-bottom: 2.5px solid; white-space: pre; }
-.tune-line .tail { white-space: pre; }
-</style>
-"""
+STYLE = Path(__file__).with_suffix(".css")
 
 
 def draw_trees(bench: Bench, fits: bool = True) -> None:
     """The pinned tree and the present one, side by side; nodes that only one of them has are framed.
 
-    Args:
-        fits: the settings do not contradict one another; otherwise the tree of the last ones that fit is said to be it.
+    Where the settings contradict one another (not `fits`), the tree of the last ones that fit is said to be it.
     """
     if bench.shown is None:
         st.caption("The trees appear here once the models are loaded and the prefix is decoded.")
@@ -89,17 +47,23 @@ def draw_trees(bench: Bench, fits: bool = True) -> None:
     marks = compare_trees(pinned.iteration, now.iteration).marks("the pinned tree", "this tree")
     sides = (
         (pinned, "Pinned", "tune_tree_pinned", marks[0]),
-        (now, "Now" if fits else LAST, "tune_tree_now", marks[1]),
+        (now, "Now" if fits else "The last settings that fit", "tune_tree_now", marks[1]),
     )
     for place, (trial, word, key, framed) in zip(st.columns(2, gap="small"), sides, strict=True):
         with place:
             scene, title = f"tune:{id(bench)}:{trial.number}", f"{word} · {label_of(trial.method)}"
-            choose = partial(_choose, trial.number)
+
+            def choose(node: int, number: int = trial.number) -> None:
+                st.session_state["tune_node"] = number, node
+
             lone_tree(trial.iteration, key, TREE_HEIGHT, scene, title=title, marks=framed, on_select=choose)
 
 
-def _choose(number: int, node: int) -> None:
-    st.session_state["tune_node"] = number, node
+def draw_chart(bench: Bench) -> None:
+    """A point for every setting tried on this prefix and every whole generation of this text."""
+    points = [*bench.iteration_points.values(), *bench.whole_points]
+    pinned, now = [label_of(trial.method) for trial in bench.shown or ()] or ["", ""]
+    chart(tuning_figure(points, current=now, pinned=pinned, dark=is_dark()), key="tune_chart", height=CHART_HEIGHT)
 
 
 def draw_told(bench: Bench) -> None:
@@ -108,7 +72,7 @@ def draw_told(bench: Bench) -> None:
     times = bench.measured.get(tuple(trial.number for trial in bench.shown))
     if times is None:
         st.html(told_html(what_changed(pinned, now)))
-        draw_waiting((MEASURE_SLOT,))
+        draw_waiting(MEASURE_SLOT)
         return
     medians = [median(seconds) for seconds in times]
     told = told_html(what_changed(pinned, now, *medians), len(times[0]))
@@ -126,32 +90,17 @@ def _why(bench: Bench) -> str:
     return ""
 
 
-def draw_waiting(slots: Sequence[str] = (DRAFT_SLOT,)) -> None:
+def draw_waiting(slot: str = DRAFT_SLOT) -> None:
     """In place of figures: the work in progress, what went wrong, or why nothing is drawn."""
-    for slot in slots:
-        if job_progress(slot):
-            return
-        job = job_in(slot)
-        if job is not None and job.error is not None:
-            job_error(slot)
-            return
-    if is_busy(WHOLE_SLOT):
+    if job_progress(slot):
+        return
+    job = job_in(slot)
+    if job is not None and job.error is not None:
+        job_error(slot)
+    elif is_busy(WHOLE_SLOT):
         st.caption("Trees and times follow when the whole generation has ended.")
     else:
         st.caption("Cancelled: change a setting and it is drafted again.")
-
-
-def draw_chart(bench: Bench) -> None:
-    """A point for every setting tried on this prefix and every whole generation of this text."""
-    points = [*bench.iteration_points.values(), *bench.whole_points]
-    labels = [label_of(trial.method) for trial in bench.shown] if bench.shown else ["", ""]
-    figure = tuning_figure(points, current=labels[1], pinned=labels[0], dark=is_dark())
-    chart(figure, key="tune_chart", height=CHART_HEIGHT)
-
-
-def contradiction_html() -> str:
-    """What the trees show while the settings contradict one another."""
-    return f'<div class="tune-line">The right tree is still that of the {LAST.removeprefix("The ")}.</div>'
 
 
 def draw_whole(bench: Bench, method: "Method | None") -> None:
@@ -187,25 +136,27 @@ def told_html(changes: Sequence[Change], repeats: int = 0) -> str:
             words = f"{words}, both timed again · median of {repeats}"
         if change.unit:
             delta = relative_change(change.first, change.second)
-        cells.append(_cell(words, first, second, delta, ABOUT.get(change.unit, "")))
+        value = second if first == second else f"<small>{first} →</small> {second}"
+        about = html.escape(ABOUT.get(change.unit, ""), quote=True)
+        hint = f' title="{about}"' if about else ""
+        cells.append(
+            f'<div{hint}><div class="name">{html.escape(words)}</div><div class="value">{value}</div>'
+            f'<div class="delta">{html.escape(delta)}</div></div>'
+        )
     return f'<div class="tune-told">{"".join(cells)}</div>'
-
-
-def _cell(name: str, first: str, second: str, delta: str, about: str = "") -> str:
-    value = f"{second}" if first == second else f"<small>{first} →</small> {second}"
-    hint = f' title="{html.escape(about, quote=True)}"' if about else ""
-    return (
-        f'<div{hint}><div class="name">{html.escape(name)}</div><div class="value">{value}</div>'
-        f'<div class="delta">{html.escape(delta)}</div></div>'
-    )
 
 
 def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str = "") -> str:
     """The end of the prefix and what both iterations commit after it; the text is data and is escaped.
 
-    Args:
-        why: sentence on a node that was clicked, in place of the comparison of the trees.
+    Below stands `why`, the sentence on a node that was clicked, or the trees are compared.
     """
+    if not why and pinned is now:
+        why = "Pinned and present setting are one: move a slider and the right tree is drafted anew. " + GREEDY
+    elif not why:
+        diff = compare_trees(pinned, now)
+        work = "Same text, different work: greedy output never depends on these settings."
+        why = f"{_nodes(diff)} {work if diff.same_text else 'The texts differ: Compare shows by what margin.'}"
     shown = "".join(visible(character) if character != " " else " " for character in tail)
     if len(shown) > PREFIX_CHARACTERS:
         shown = "…" + shown[-PREFIX_CHARACTERS:]
@@ -213,18 +164,8 @@ def text_html(tail: str, pinned: IterationTrace, now: IterationTrace, why: str =
     return (
         f'<div class="tune-line">{said}Prefix</span> <span class="tail">{html.escape(shown)}</span>▏'
         f"{said}pinned adds</span> {_tokens(pinned)} {said}· now adds</span> {_tokens(now)}</div>"
-        f'<div class="tune-line">{html.escape(why or _compared(pinned, now))}</div>'
+        f'<div class="tune-line">{html.escape(why)}</div>'
     )
-
-
-def _compared(pinned: IterationTrace, now: IterationTrace) -> str:
-    """Both trees in words."""
-    if pinned is now:
-        return "Pinned and present setting are one: move a slider and the right tree is drafted anew. " + GREEDY
-    diff = compare_trees(pinned, now)
-    if not diff.same_text:
-        return f"{_nodes(diff)} The texts differ: Compare shows by what margin."
-    return f"{_nodes(diff)} Same text, different work: greedy output never depends on these settings."
 
 
 def _nodes(diff: TreeDiff) -> str:

@@ -1,10 +1,5 @@
 """What Tune live works on: one prefix, the trees that different settings draft on it, and the points they leave.
 
-    bench = current_bench()
-    if fulfil(bench, Wish(source, position, pinned, method)):       # drafts in the worker what is missing
-        pinned, now = bench.shown                                   # two trials, each with its iteration
-    measure_shown(bench)                                            # a few unrecorded repeats of both in turn
-
 All settings start from forks of one session, so that nothing but the setting differs between two trees.
 """
 
@@ -15,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+import decoding
 from decoding.common.errors import PromptError, require
 from decoding.trace.records import IterationTrace
-from pages.ui.common.models import manager
+from pages.ui.common.models import loaded_pair, manager
 from pages.ui.common.state import PromptChoice, Run, encode_prompt
 from pages.ui.common.worker import is_busy, start_job
+from pages.ui.widgets.controls import setting_words
 from pages.ui.widgets.trained import DRAFT_HEAD
 from viz.charts.methods import ITERATION, WHOLE, Tried
 from viz.formats import duration, plural
@@ -41,11 +38,6 @@ class Trial:
     iteration: IterationTrace
     seconds: tuple[float, ...] = ()
 
-    @property
-    def median_s(self) -> float | None:
-        """Measured time of the iteration, None until measured."""
-        return median(self.seconds) if self.seconds else None
-
 
 def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | None:
     """Where two outputs part, None if they agree as far as the shorter one goes."""
@@ -55,15 +47,12 @@ def first_difference(first: tuple[int, ...], second: tuple[int, ...]) -> int | N
 
 def changed_words(method: "Method") -> str:
     """What differs from the paper's defaults: `D_max 10, τ 0.02`; empty for the defaults themselves."""
-    from decoding.methods.methods import METHODS
-
-    defaults = METHODS[method.name].with_settings(verifier=method.verifier.name).all_settings()
-    defaults["verifier"] = METHODS[method.name].verifier.name
+    defaults = decoding.METHODS[method.name].with_settings(verifier=method.verifier.name).all_settings()
+    defaults["verifier"] = decoding.METHODS[method.name].verifier.name
     parts = []
     for name, value in method.all_settings().items():
         if value != defaults[name] and name != DRAFT_HEAD:  # the label tells it
-            shown = ("on" if value else "off") if isinstance(value, bool) else f"{value:g}" if _number(value) else value
-            parts.append(f"{method.infos[name].short} {str(shown).replace('_', ' ')}")
+            parts.append(f"{method.infos[name].short} {setting_words(value)}")
     return ", ".join(parts)
 
 
@@ -73,36 +62,14 @@ def label_of(method: "Method") -> str:
     return f"{method.label} · {changed_words(method) or unchanged}"
 
 
-def iteration_point(trial: Trial) -> Tried:
-    """The point that one iteration leaves on the chart."""
-    iteration = trial.iteration
-    tokens, accepted = len(iteration.committed_ids), len(iteration.accepted)
-    details = (
-        f"{accepted} of {plural(iteration.drafted, 'drafted node')} accepted, {plural(tokens, 'token')} committed in "
-        f"{duration(trial.median_s)} (median of {len(trial.seconds)})"
-    )
-    share = accepted / iteration.drafted if iteration.drafted else 0.0
-    return Tried(label_of(trial.method), tokens / trial.median_s, share, ITERATION, details)
-
-
-def whole_point(method: "Method", metrics, loops: int) -> Tried:
-    """The point that a whole generation leaves on the chart."""
-    details = (
-        f"whole generation: {metrics.new_tokens} tokens in {metrics.iterations} iterations, "
-        f"{metrics.accepted or 0} of {plural(metrics.drafted or 0, 'drafted node')} accepted"
-        + (f", {plural(loops, 'iteration')} in a loop" if loops else "")
-    )
-    return Tried(label_of(method), metrics.decode_throughput, metrics.acceptance_drafted or 0.0, WHOLE, details)
-
-
 def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> str:
     """The last whole generation in words."""
     parts = [
         f"{label_of(method)}: {metrics.decode_throughput:,.0f} tokens/s without prefill, "
         f"{metrics.throughput:,.0f} with it; {metrics.new_tokens} tokens in {plural(metrics.iterations, 'iteration')}, "
-        f"{metrics.tokens_per_iteration:.2f} tokens each."
+        f"{metrics.tokens_per_iteration:.2f} tokens each. It averages over all of them; “tokens / s here” is one "
+        "iteration, at one place."
     ]
-    parts.append("It averages over all of them; “tokens / s here” is one iteration, at one place.")
     if loops:
         parts.append(f"{plural(loops, 'iteration')} inside a repeated passage flatter{'s' if loops == 1 else ''} it.")
     if parted is None:
@@ -112,10 +79,6 @@ def whole_words(method: "Method", metrics, loops: int, parted: int | None) -> st
     return " ".join(parts)
 
 
-def _number(value) -> bool:
-    return isinstance(value, int | float)
-
-
 TEXT_TOKENS = 64
 
 
@@ -123,23 +86,12 @@ TEXT_TOKENS = 64
 class Source:
     """Where the prefix comes from: a prompt whose continuation is decoded here, or a run of another page.
 
-    Attributes:
-        key: tells sources apart; a run that has grown is another one.
+    `key` tells sources apart: a run that has grown is another one.
     """
 
     key: tuple
     prompt: PromptChoice | None = None
     run: Run | None = None
-
-
-def prompt_source(prompt: PromptChoice) -> Source:
-    """The prompt as picked."""
-    return Source(("prompt", prompt), prompt=prompt)
-
-
-def run_source(run: Run) -> Source:
-    """The text of a run: its prompt and what it has decoded so far."""
-    return Source(("run", run.key, len(run.trace.iterations)), run=run)
 
 
 @dataclass(frozen=True)
@@ -162,7 +114,6 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
     Raises:
         DraftscopeError: the prompt does not fit the pair, or the run is another pair's.
     """
-    from decoding.methods.methods import METHODS
     from decoding.session.session import DecodeSession, Limits
 
     if source.run is not None:
@@ -177,7 +128,7 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
     room = pair.context - len(ids) - 1
     if room < 1:
         raise PromptError(f"The prompt has {len(ids)} tokens and the context is {pair.context}: shorten the prompt.")
-    session = DecodeSession(pair, METHODS["linear"], ids, limits=Limits(min(TEXT_TOKENS, room), record="none"))
+    session = DecodeSession(pair, decoding.METHODS["linear"], ids, limits=Limits(min(TEXT_TOKENS, room), record="none"))
     while not session.finished and job.go_on():
         session.step()
         job.report(session.new_tokens, TEXT_TOKENS, "continuing the prompt")
@@ -186,13 +137,12 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
 
 def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
     """A session that stands at the end of a prefix with filled caches, ready to be forked."""
-    from decoding.methods.methods import METHODS
     from decoding.session.session import DecodeSession, Limits
 
     if len(prefix) < 2:
-        return DecodeSession(pair, METHODS["linear"], list(prefix), limits=Limits(1, record="none"))
+        return DecodeSession(pair, decoding.METHODS["linear"], list(prefix), limits=Limits(1, record="none"))
     limits = Limits(1, ignore_end_of_text=True, record="none")
-    session = DecodeSession(pair, METHODS["linear"], list(prefix[:-1]), limits=limits)
+    session = DecodeSession(pair, decoding.METHODS["linear"], list(prefix[:-1]), limits=limits)
     session.step()
     # The last token has no row in either cache yet, so it may be any: here it is the one that the prefix ends with.
     session.tokens[-1] = prefix[-1]
@@ -250,20 +200,20 @@ class Bench:
 
     def ready(self, wish: Wish) -> bool:
         """Whether everything for a wish is drafted."""
-        drafted = wish.method in self.trials and wish.pinned in self.trials
-        return self._stands_at(wish) and self.sampling == wish.sampling and drafted
+        text = self.text
+        if text is None or text.key != wish.source.key or self.generation != manager().generation:
+            return False
+        stands = self.position == min(wish.position, text.last_position) and self.sampling == wish.sampling
+        return stands and wish.method in self.trials and wish.pinned in self.trials
 
     def draft(self, wish: Wish, job: "Job") -> None:
         """Make a wish ready: text, base session, the two trees, whatever is missing."""
-        models = manager()
-        if not models.loaded:
-            job.report(0, 0, "loading the models, a few seconds")
-        pair = models.pair()
-        if self.text is None or self.text.key != wish.source.key or self.generation != models.generation:
+        pair, generation = loaded_pair(job), manager().generation
+        if self.text is None or self.text.key != wish.source.key or self.generation != generation:
             text = read_text(pair, wish.source, job)
             if job.cancelled:
                 return
-            self.text, self.generation, self.position = text, models.generation, -1
+            self.text, self.generation, self.position = text, generation, -1
             self.whole_points, self.whole_words = [], ""
         position = min(wish.position, self.text.last_position)
         if self.position != position or self.sampling != wish.sampling:
@@ -296,7 +246,14 @@ class Bench:
                 seconds[trial.number].append(self._fork(trial.method, "none").step().times.total_s)
         for trial in pair:
             trial.seconds = tuple(seconds[trial.number])
-            self.iteration_points[trial.method] = iteration_point(trial)
+            iteration, typical_s = trial.iteration, median(trial.seconds)
+            tokens, accepted = len(iteration.committed_ids), len(iteration.accepted)
+            details = (
+                f"{accepted} of {plural(iteration.drafted, 'drafted node')} accepted, {plural(tokens, 'token')} "
+                f"committed in {duration(typical_s)} (median of {len(trial.seconds)})"
+            )
+            share, label = accepted / iteration.drafted if iteration.drafted else 0.0, label_of(trial.method)
+            self.iteration_points[trial.method] = Tried(label, tokens / typical_s, share, ITERATION, details)
         self.measured[pair[0].number, pair[1].number] = pair[0].seconds, pair[1].seconds
 
     def generate(self, method: "Method", tokens: int, job: "Job") -> None:
@@ -316,7 +273,13 @@ class Bench:
         run = session.trace()
         metrics = measure_run(run)
         loops = sum(iteration.in_loop for iteration in run.iterations)
-        self.whole_points.append(whole_point(method, metrics, loops))
+        details = (
+            f"whole generation: {metrics.new_tokens} tokens in {metrics.iterations} iterations, "
+            f"{metrics.accepted or 0} of {plural(metrics.drafted or 0, 'drafted node')} accepted"
+            + (f", {plural(loops, 'iteration')} in a loop" if loops else "")
+        )
+        speed, share = metrics.decode_throughput, metrics.acceptance_drafted or 0.0
+        self.whole_points.append(Tried(label_of(method), speed, share, WHOLE, details))
         same_law = self.sampling is None or self.sampling.greedy
         difference = first_difference(run.output_ids, text.output_ids) if same_law else None
         self.whole_words = whole_words(method, metrics, loops, difference)
@@ -325,12 +288,6 @@ class Bench:
         """The end of the prefix as text."""
         vocabulary = self.base.pair.vocabulary
         return "".join(vocabulary.text(token) for token in self.base.tokens[-TAIL_TOKENS:])
-
-    def _stands_at(self, wish: Wish) -> bool:
-        text = self.text
-        if text is None or text.key != wish.source.key or self.generation != manager().generation:
-            return False
-        return self.position == min(wish.position, text.last_position)
 
     def _fork(self, method: "Method", record: str) -> "DecodeSession":
         from decoding.session.session import Limits

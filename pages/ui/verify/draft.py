@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+import decoding
 from decoding.common.errors import SettingsError, require
 from decoding.common.interruption import pause_point
 from decoding.common.settings import ENGINE, GROUPS, VERIFICATION
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.models import manager
+from pages.ui.common.models import loaded_pair
 from pages.ui.common.state import ROW_BYTES, Run, decode_more
 from pages.ui.common.worker import Job, is_busy, start_job
 from pages.ui.verify.state import Looked
@@ -46,13 +47,7 @@ def draft_popover(looked: Looked) -> None:
             )
             head = st.container()  # above the settings, where the button is in view however many they are
             method = tree_picker()
-            with head:
-                draft_form(looked, method)
-
-
-def draft_form(looked: Looked, method: "Method | None") -> None:
-    """What the tree is drawn with, and the button."""
-    left, middle, right = st.columns([1.3, 1, 1.2], vertical_alignment="bottom")
+            left, middle, right = head.columns([1.3, 1, 1.2], vertical_alignment="bottom")
     _, low, high, step, *_ = SAMPLING["draft_temperature"]
     seed("verify_draft_temperature", as_widget_holds("draft_temperature", looked.sampling.draft_temperature))
     temperature = left.slider(
@@ -75,19 +70,17 @@ def draft_form(looked: Looked, method: "Method | None") -> None:
 
 def tree_picker() -> "Method | None":
     """A method that drafts and the settings of its tree; a contradiction is told here and gives None."""
-    from decoding.methods.methods import METHODS
-
-    drafting = [name for name, method in METHODS.items() if method.drafter.uses_draft_model]
+    drafting = [name for name, method in decoding.METHODS.items() if method.drafter.uses_draft_model]
     seed(KEY, FIRST_METHOD)
     name = st.selectbox(
-        "Method", drafting, key=KEY, format_func=lambda name: METHODS[name].label, persist_state="session"
+        "Method", drafting, key=KEY, format_func=lambda name: decoding.METHODS[name].label, persist_state="session"
     )
-    st.caption(escape_markdown(f"{METHODS[name].summary} {METHODS[name].paper}."))
+    st.caption(escape_markdown(f"{decoding.METHODS[name].summary} {decoding.METHODS[name].paper}."))
     place = st.empty()
-    values = settings_form(METHODS[name], KEY, columns=3, groups=TREE_GROUPS)
+    values = settings_form(decoding.METHODS[name], KEY, columns=3, groups=TREE_GROUPS)
     st.session_state[error_key(KEY)] = None
     try:
-        return METHODS[name].with_settings(**values)
+        return decoding.METHODS[name].with_settings(**values)
     except SettingsError as error:
         show_error(error, place)
         return None
@@ -123,14 +116,19 @@ def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job
 
 def decode_buttons(run: Run) -> None:
     """Decode the run's prompt here with every row kept: as a sampled tree, or the way the run was decoded."""
-    from decoding.methods.methods import METHODS
-    from decoding.sampling.sampling import Sampling
+    from decoding.replay.stored_state import method_of, sampling_of
 
-    sampled = METHODS[FIRST_METHOD]
+    def at_one() -> tuple["Method", "Sampling"]:
+        return sampled, decoding.Sampling(1.0)
+
+    def as_it_was() -> tuple["Method", "Sampling"]:
+        return method_of(run.trace), sampling_of(run.trace)
+
+    sampled = decoding.METHODS[FIRST_METHOD]
     with st.container(horizontal=True, gap="small"):
         for key, label, choose in (
-            ("verify_sampled", f"Decode with {sampled.label}, temperature 1", lambda: (sampled, Sampling(1.0))),
-            ("verify_as_it_was", f"Decode as it was: {run.trace.label}", lambda: _as_it_was(run)),
+            ("verify_sampled", f"Decode with {sampled.label}, temperature 1", at_one),
+            ("verify_as_it_was", f"Decode as it was: {run.trace.label}", as_it_was),
         ):
             if st.button(
                 escape_markdown(label), key=key, icon=":material/play_arrow:", disabled=is_busy(SLOT),
@@ -156,18 +154,9 @@ def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], j
     return made
 
 
-def _as_it_was(run: Run) -> tuple["Method", "Sampling"]:
-    from decoding.replay.stored_state import method_of, sampling_of
-
-    return method_of(run.trace), sampling_of(run.trace)
-
-
 def _pair_of(run: Run, job: Job) -> "Pair":
     """The pair in memory, if it is the one that decoded the run."""
-    models = manager()
-    if not models.loaded:
-        job.report(0, 0, "loading the models, a few seconds")
-    pair = models.pair()
+    pair = loaded_pair(job)
     require(
         run.trace.pair.name == pair.info.name,
         f"The run was decoded by {run.trace.pair.name}, the pair in memory is {pair.info.name}: choose that pair, or "

@@ -1,5 +1,6 @@
 """The whole run seen by theory: acceptance by depth, by draft probability, and tokens per verifier."""
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,15 @@ CHART_HEIGHT = 360
 
 
 def draw_run_theory(looked: Looked, sampling: "Sampling") -> None:
-    """Heading, button, and the three charts once they are computed."""
-    run, asked = looked.run, run_sampling(looked.run, sampling)
+    """Heading, button, and the three charts once they are computed.
+
+    The target's temperature and top-p are the page's, the draft's those that the run's trees were drawn with.
+    """
+    from decoding.replay.run_theory import DRAWS
+    from decoding.replay.stored_state import sampling_of
+
+    run, target = looked.run, {"temperature": sampling.temperature, "top_p": sampling.top_p}
+    asked = replace(sampling_of(run.trace), **target, seed=0)
     found = take_result(SLOT)
     if found is not None:
         st.session_state["verify_theory"] = found
@@ -37,22 +45,19 @@ def draw_run_theory(looked: Looked, sampling: "Sampling") -> None:
         if st.button(words, key="verify_run", disabled=current or is_busy(SLOT), icon=":material/functions:"):
             start_job(SLOT, "Theory over the run", partial(compute, run, asked), grace_s=0.2)
             st.rerun()
-        draws = draws_control() if shown is not None else 1
+        draws = 1
+        if shown is not None:
+            seed("verify_draws", DRAWS[-1])
+            draws = st.segmented_control(
+                "Independent draws", DRAWS, key="verify_draws", required=True, label_visibility="collapsed",
+                persist_state="session", format_func=lambda count: f"k = {count}", help="Independent draws per node",
+            )  # fmt: skip
         with st.container(key="verify_run_status"):
             if not job_progress(SLOT):
                 st.caption(escape_markdown(said(shown, current)))
     job_error(SLOT)
     if shown is not None and shown.trees:
         charts(shown, draws)
-
-
-def run_sampling(run: Run, sampling: "Sampling") -> "Sampling":
-    """The page's temperature and top-p with the draft's temperature that the run's trees were drawn with."""
-    from dataclasses import replace
-
-    from decoding.replay.stored_state import sampling_of
-
-    return replace(sampling_of(run.trace), temperature=sampling.temperature, top_p=sampling.top_p, seed=0)
 
 
 def run_key(run: Run, sampling: "Sampling") -> tuple:
@@ -71,17 +76,6 @@ def compute(run: Run, sampling: "Sampling", job: Job) -> tuple | None:
     key = run_key(run, sampling)
     found = run_theory(run.trace.iterations, sampling, proceed)
     return None if found is None else (key, found)
-
-
-def draws_control() -> int:
-    """How many independent draws the acceptance rates are for."""
-    from decoding.replay.run_theory import DRAWS
-
-    seed("verify_draws", DRAWS[-1])
-    return st.segmented_control(
-        "Independent draws", DRAWS, key="verify_draws", required=True, label_visibility="collapsed",
-        persist_state="session", format_func=lambda count: f"k = {count}", help="Independent draws per node",
-    )  # fmt: skip
 
 
 def said(theory: "RunTheory | None", current: bool) -> str:
@@ -111,10 +105,14 @@ def charts(theory: "RunTheory", draws: int) -> None:
     shown = (id(theory), draws, is_dark())
     if st.session_state.get("verify_charts_of") != shown:
         labels = [VERIFIERS[name].label for name in theory.expected]
+        middles = [(each.low + each.high) / 2 for each in theory.bins]
+        accepted = curve_of("min(1, target / draft)", middles, [each.accepted for each in theory.bins])
+        wanted = curve_of("target probability", middles, [each.target for each in theory.bins])
+        tokens = curve_of("expected tokens", range(len(labels)), list(theory.expected.values()))
         figures = (
             acceptance_by_depth_figure(*depth_curves(theory, draws), is_dark()),
-            draft_probability_figure(*bin_curves(theory), is_dark()),
-            expected_tokens_figure(labels, tokens_curve(theory), is_dark()),
+            draft_probability_figure(accepted, wanted, is_dark()),
+            expected_tokens_figure(labels, tokens, is_dark()),
         )
         st.session_state["verify_charts_of"], st.session_state["verify_charts"] = shown, figures
     notes = (
@@ -152,18 +150,6 @@ def depth_curves(theory: "RunTheory", draws: int) -> tuple[list[Curve], Curve]:
     ]
     best = curve_of("α_opt", depths, [row.best[draws] for row in theory.depths], bound=True)
     return [*rates, best], curve_of("L1 distance", depths, [row.l1 for row in theory.depths])
-
-
-def bin_curves(theory: "RunTheory") -> tuple[Curve, Curve]:
-    """Acceptance and target probability over the middles of the bins."""
-    middles = [(each.low + each.high) / 2 for each in theory.bins]
-    accepted = curve_of("min(1, target / draft)", middles, [each.accepted for each in theory.bins])
-    return accepted, curve_of("target probability", middles, [each.target for each in theory.bins])
-
-
-def tokens_curve(theory: "RunTheory") -> Curve:
-    """Expected tokens of the verifiers, in their order."""
-    return curve_of("expected tokens", range(len(theory.expected)), list(theory.expected.values()))
 
 
 def curve_of(label: str, x, means: "list[Mean]", bound: bool = False) -> Curve:

@@ -1,9 +1,5 @@
 """What the Verifiers page looks at: one tree with its rows, how it is replayed, and what that came to.
 
-    looked = tree_in_view()                           # the iteration on screen, or a tree drafted here on its prefix
-    told = replay_all(looked, sampling)               # every verifier: exact expectation, and one walk with the seed
-    rolled = rolled_tokens(looked, sampling, 1000)    # how often the re-rolled seeds committed how many tokens
-
 What was computed is kept by tree and sampling, so that going back to a setting costs nothing.
 """
 
@@ -43,6 +39,11 @@ class Looked:
     sampling: "Sampling"
     drafted_here: bool = False
 
+    @property
+    def scene(self) -> str:
+        """Names its tree on the screen."""
+        return "verify:" + ":".join(map(str, self.key))
+
 
 def tree_in_view() -> Looked | None:
     """The tree drafted on this page for the iteration on screen, else the iteration's own; None without any."""
@@ -73,17 +74,13 @@ def text_reader(looked: Looked) -> Callable[[int], str]:
         return run.session.pair.vocabulary.text
     if models.info is not None and models.info.name == run.trace.pair.name:
         return models.pair().vocabulary.text
-    texts = looked.iteration.texts
-    return lambda token: texts[token] if token in texts else run_texts(run).get(token, f"<{token}>")
+    texts, iterations = looked.iteration.texts, run.trace.iterations
 
+    def recorded() -> dict[int, str]:
+        return {token: text for each in iterations for token, text in each.texts.items()}
 
-def run_texts(run: Run) -> dict[int, str]:
-    """Text by token id, as the whole record tells it."""
-    iterations = run.trace.iterations
-    return kept(
-        ("texts", run.key, len(iterations)),
-        lambda: {token: text for each in iterations for token, text in each.texts.items()},
-    )
+    key = ("texts", run.key, len(iterations))
+    return lambda token: texts[token] if token in texts else kept(key, recorded).get(token, f"<{token}>")
 
 
 def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
@@ -95,8 +92,6 @@ def replay_all(looked: Looked, sampling: "Sampling") -> tuple["Replayed", ...]:
 
 def own_walk(looked: Looked) -> "Replayed | None":
     """What the verifier of the tree did when it was made, with its recorded draws; None if it refuses or is unknown."""
-    from dataclasses import replace
-
     from decoding.replay.replay import recorded_outcome
 
     trace, session = looked.run.trace, looked.run.session
@@ -109,11 +104,8 @@ def own_walk(looked: Looked) -> "Replayed | None":
 def rolled_tokens(looked: Looked, sampling: "Sampling", rerolls: int, compute: bool = False) -> dict | None:
     """How many of the re-rolled seeds committed how many tokens, by verifier; None if it is not yet known.
 
-    Args:
-        compute: find out now: up to a second for 1,000 seeds, so it is better done once all else is drawn.
+    `compute` finds it out now: up to a second for 1,000 seeds, so it is better done once all else is drawn.
     """
-    from dataclasses import replace
-
     from decoding.replay.replay import replay
 
     # The re-rolled seeds are 0, 1, 2, ...: the seed on screen has no say in them.
@@ -136,18 +128,14 @@ DRAWN_ANEW = (
 REPLAYED = "The tree does not depend on it, so the same tree is replayed: no model is run."
 
 
-def iteration_control() -> None:
-    """The iteration looked at; Step through shows the same one."""
+def replay_controls(looked: Looked, disabled: bool) -> "tuple[Sampling, int]":
+    """The iteration, which Step through shows too, the target's sampling as the tree was verified, and the rerolls."""
     count = len(current_run().trace.iterations)
     st.session_state["verify_iteration"] = selected_iteration() + 1
     st.number_input(
         f"Iteration of {count}", 1, count, key="verify_iteration", width=126,
         on_change=lambda: select_iteration(st.session_state["verify_iteration"] - 1),
     )  # fmt: skip
-
-
-def replay_controls(looked: Looked, disabled: bool) -> "Sampling":
-    """Temperature and top-p of the target and the seed; they begin as the tree was verified."""
     if st.session_state.get("verify_sampling_of") != looked.run.key:
         st.session_state["verify_sampling_of"] = looked.run.key
         for name in ("temperature", "top_p", "seed"):
@@ -166,29 +154,8 @@ def replay_controls(looked: Looked, disabled: bool) -> "Sampling":
         "Seed · drawn anew", 0, 2**31 - 1, key="verify_seed", persist_state="session", width=140, disabled=disabled,
         help=DRAWN_ANEW,
     )  # fmt: skip
-    return replace(looked.sampling, temperature=temperature, top_p=top_p, seed=int(seed))
-
-
-def rerolls_control(disabled: bool) -> int:
-    """How many seeds are re-rolled for the spread."""
-    return st.selectbox(
+    rerolls = st.selectbox(
         "Re-rolled seeds", REROLLS, index=1, key="verify_rerolls", persist_state="session", width=116,
         format_func=lambda count: f"{count:,}", disabled=disabled,
     )  # fmt: skip
-
-
-def back_button(looked: Looked) -> None:
-    """From a tree drafted here back to the run's own."""
-
-    def back() -> None:
-        st.session_state["verify_drafted"] = None
-
-    if looked.drafted_here:
-        st.button("The run's tree", key="verify_back", on_click=back, icon=":material/undo:")
-
-
-def show_drafted(looked: Looked) -> None:
-    """Look at a tree that was drafted here, unless another iteration is on screen by now."""
-    here = tree_in_view()
-    if here is not None and here.key[:2] == looked.key[:2]:
-        st.session_state["verify_drafted"] = looked
+    return replace(looked.sampling, temperature=temperature, top_p=top_p, seed=int(seed)), rerolls

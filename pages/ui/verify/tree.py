@@ -1,6 +1,7 @@
 """The tree under the chosen verifier, and which of its nodes is looked at."""
 
 import html
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -27,8 +28,7 @@ TREE_HEIGHT = 330
 def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool) -> None:
     """The tree with every node's exact probability; a click chooses the node whose tests are shown.
 
-    Args:
-        walker: whose draws they are. recorded: the walk is that of the record.
+    `walker` says whose draws they are; `recorded`, that the walk is that of the record.
     """
     from decoding.replay.replay import replayed_iteration
 
@@ -40,23 +40,13 @@ def draw_tree(looked: Looked, replayed: "Replayed", walker: str, recorded: bool)
         iteration,
         "verify_tree",
         TREE_HEIGHT,
-        _scene(looked),
+        looked.scene,
         make=kept_tree_data,
         title=f"{replayed.verifier.label} · {said}",
         walker="the recorded walk" if recorded else walker,
         selected=node_in_view(looked),
         on_select=lambda node: choose(looked, node),
     )
-
-
-def draw_bare_tree(looked: Looked) -> None:
-    """The tree as the run left it, where no probability can be computed."""
-    title = f"{looked.label} · as it was verified in the run"
-    lone_tree(looked.iteration, "verify_tree", TREE_HEIGHT, _scene(looked), title=title)
-
-
-def _scene(looked: Looked) -> str:
-    return "verify:" + ":".join(map(str, looked.key))
 
 
 def choose(looked: Looked, node: int) -> None:
@@ -107,8 +97,7 @@ def verifier_table(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | N
     """Draw the table; what is chosen stands in the session before the page is drawn again."""
 
     def choose() -> None:
-        state = st.session_state.get("verify_table")
-        st.session_state["verify_verifier"] = state["selected"]
+        st.session_state["verify_verifier"] = st.session_state.get("verify_table")["selected"]
 
     data = table_data(looked, rows, rolled, chosen, seeds)
     _component(key="verify_table", data=data, height=TABLE_HEIGHT, on_selected_change=choose)
@@ -124,13 +113,7 @@ def table_data(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None,
     best = max((each.expected_tokens for name, each in fitting.items() if name != OWN), default=most)
     longest = looked.iteration.tree_depth + 1
     made = [_row(looked, name, replayed, laws.get(name), rolled, seeds, best) for name, replayed in rows.items()]
-    return {
-        "heads": heads(longest, seeds),
-        "rows": made,
-        "most": most,
-        "longest": longest,
-        "selected": chosen,
-    }
+    return {"heads": heads(longest, seeds), "rows": made, "most": most, "longest": longest, "selected": chosen}
 
 
 def heads(longest: int, seeds: int) -> list[dict]:
@@ -221,45 +204,29 @@ MEANINGS = (
     "Exact probability that the path goes on through it, given that it comes to this node",
     "The number drawn against it and what came of it",
 )
-STYLE = """
-<style>
-.vs-words { font-size: 0.86rem; line-height: 1.35; }
-.vs-words b { font-weight: 600; }
-.vs-words .quiet { opacity: 0.7; }
-.vs-box { overflow: auto; max-height: 236px; scrollbar-width: thin; margin-top: 0.3rem; }
-.vs-table { border-collapse: collapse; width: 100%; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
-.vs-table th { position: sticky; top: 0; background: var(--st-background-color); font-weight: 600; cursor: help; }
-.vs-table th, .vs-table td { border: 0; border-bottom: 1px solid var(--st-border-color); padding: 0.1rem 0.3rem; }
-.vs-table th, .vs-table td { text-align: right; white-space: nowrap; }
-.vs-table :is(th, td):nth-child(2), .vs-table :is(th, td):last-child { text-align: left; }
-.vs-table td:nth-child(2) { font-family: var(--st-code-font), monospace; white-space: pre; }
-.vs-table td:first-child { opacity: 0.6; }
-.vs-table tr:is(.passed, .picked, .below) td { font-weight: 600; }
-</style>
-"""
 
 
 def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> None:
     """Words and table on the left, laws on the right; `walker` says whose draws they are."""
-    steps = steps_at(looked, sampling, replayed, node, walker)
+    from decoding.replay.steps import node_steps
+
+    name = replayed.verifier.name
+    key = ("steps", looked.key, sampling, name, node, walker)
+    steps: NodeSteps | None = kept(
+        key, lambda: node_steps(looked.iteration, sampling, replayed, node, text_reader(looked))
+    )
     left, right = st.columns([1, 1.9], gap="medium")
     with left:
         if steps is None:
             st.caption("Nothing was drafted below this node, so there is nothing to test.")
             return
-        st.html(STYLE + words_html(looked, replayed, steps) + table_html(steps, walker))
+        st.html(Path(__file__).with_suffix(".css"))
+        st.html(words_html(looked, replayed, steps) + table_html(steps, walker))
     with right:
-        panels = [panel_of(stage, steps, replayed.verifier.name) for stage in steps.stages]
-        figure = laws_figure(steps.texts, panels, draft_words(replayed.verifier.name), is_dark())
+        panels = [panel_of(stage, steps, name) for stage in steps.stages]
+        tested_against = {"spectr": "ρ × draft", "khisti": "law of the winner"}.get(name, "draft")
+        figure = laws_figure(steps.texts, panels, tested_against, is_dark())
         chart(figure, key="verify_laws", height=LAWS_HEIGHT)
-
-
-def steps_at(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> "NodeSteps | None":
-    """The steps at a node, kept for when they are asked for again."""
-    from decoding.replay.steps import node_steps
-
-    key = ("steps", looked.key, sampling, replayed.verifier.name, node, walker)
-    return kept(key, lambda: node_steps(looked.iteration, sampling, replayed, node, text_reader(looked)))
 
 
 def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
@@ -276,9 +243,17 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
         said += f" The figure leaves out tests {first} to {first + steps.hidden_stages - 1}."
     if steps.ends is not None and steps.node:
         said += f" If all of them fail, the path ends here with probability {number(steps.ends)}."
+    said += " "
+    if steps.rate is not None:  # only independent draws have one
+        count = plural(len(steps.entries), "independent draw")
+        least = "at least " if steps.rate_is_bound else ""
+        said += (
+            f"Before the draws are known, it picks one of {count} with probability {least}{number(steps.rate, 3)}; no "
+            f"top-down verifier with more than {number(steps.best_rate, 3)} (α_opt)."
+        )
     return (
         f'<div class="vs-words"><b>{html.escape(where)}</b> <span class="quiet">· {reached} · {entries}</span><br>'
-        f"{html.escape(said)} {html.escape(_rate_words(steps))}</div>"
+        f"{html.escape(said)}</div>"
     )
 
 
@@ -291,36 +266,22 @@ def how(name: str, entries: int) -> str:
     return HOW[name]
 
 
-def _rate_words(steps: "NodeSteps") -> str:
-    """The acceptance rate before the draws are known; only independent draws have one."""
-    if steps.rate is None:
-        return ""
-    count = plural(len(steps.entries), "independent draw")
-    least = "at least " if steps.rate_is_bound else ""
-    return (
-        f"Before the draws are known, it picks one of {count} with probability {least}{number(steps.rate, 3)}; no "
-        f"top-down verifier with more than {number(steps.best_rate, 3)} (α_opt)."
-    )
-
-
 def table_html(steps: "NodeSteps", walker: str) -> str:
     """The entries in draw order, and what `walker` drew against them; every token is escaped."""
     columns = zip((*COLUMNS, walker), MEANINGS, strict=True)
     heads = "".join(f'<th title="{html.escape(meaning)}">{html.escape(name)}</th>' for name, meaning in columns)
-    body = "".join(_row_html(place, entry) for place, entry in enumerate(steps.entries, start=1))
+    body = ""
+    for place, entry in enumerate(steps.entries, start=1):
+        passes = "–" if entry.passes is None else number(entry.passes)
+        if entry.wins is not None:
+            passes += f" if it wins ({number(entry.wins)})"
+        cells = (
+            place, html.escape(visible(entry.text, 14)), number(entry.draft), number(entry.target), passes,
+            number(entry.taken), _seed_words(entry),
+        )  # fmt: skip
+        body += f'<tr class="{entry.result}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
     table = f'<table class="vs-table"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="vs-box">{table}</div>'
-
-
-def _row_html(place: int, entry: "EntryStep") -> str:
-    passes = "–" if entry.passes is None else number(entry.passes)
-    if entry.wins is not None:
-        passes += f" if it wins ({number(entry.wins)})"
-    cells = (
-        place, html.escape(visible(entry.text, 14)), number(entry.draft), number(entry.target), passes,
-        number(entry.taken), _seed_words(entry),
-    )  # fmt: skip
-    return f'<tr class="{entry.result}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
 
 
 def _seed_words(entry: "EntryStep") -> str:
@@ -331,11 +292,6 @@ def _seed_words(entry: "EntryStep") -> str:
         return words[entry.result]
     sign, mark = ("&lt;", "✓") if entry.result == "passed" else ("≥", "✗")
     return f"{mark} {entry.drawn:.2f} {sign} {entry.tested_at:.2f}"
-
-
-def draft_words(name: str) -> str:
-    """What the entries are tested against."""
-    return {"spectr": "ρ × draft", "khisti": "law of the winner"}.get(name, "draft")
 
 
 def panel_of(stage: "LawStage", steps: "NodeSteps", name: str) -> LawPanel:

@@ -1,8 +1,4 @@
-"""Who takes part in a comparison or a race: methods with their settings in slots, and what stands against them.
-
-contestant_bar(COMPARE)                 # a button per contestant that opens its settings, and one that adds another
-chosen = chosen_contestants(COMPARE)    # list[Contestant], or SettingsError
-"""
+"""Who takes part in a comparison or a race: methods with their settings in slots, and what stands against them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+import decoding
 from decoding.common.errors import SettingsError, require
 from decoding.common.settings import ENGINES, SINKS, STREAMED_ROWS
 from decoding.trace.records import Setting
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
 FEWEST = 2
 LONGEST_LABEL, LONGEST_NAME = 44, 14
 AS_LOADED = "as loaded"
+BASELINE = "Hugging Face's own loop on the same models, with a clean generation config; it has no settings here."
 ENGINE_CHOICES = (AS_LOADED, *(name for name in ENGINES if name != "auto"), "streaming")
 
 
@@ -93,12 +91,11 @@ def add_slot(field: Field, name: str) -> str:
 def contestant_bar(field: Field) -> None:
     """One button per contestant that opens its settings, and one that adds another."""
     from decoding.compare.hf_generate import BASELINES
-    from decoding.methods.methods import METHODS
 
-    names = {**{name: method.label for name, method in METHODS.items()}, **BASELINES}
+    names = {**{name: method.label for name, method in decoding.METHODS.items()}, **BASELINES}
     with st.container(key=f"{field.name}_bar", horizontal=True, gap="small", vertical_alignment="center"):
         for key in slots(field):
-            words, icon = _steady_words(key)
+            words, icon = slot_words(key)
             # The contents are drawn only while it is open: six forms of twenty widgets would slow every click down.
             place = st.popover(escape_markdown(words), key=f"{key}_open", on_change="rerun", icon=icon)
             if place.open:
@@ -107,7 +104,7 @@ def contestant_bar(field: Field) -> None:
         adding, full = f"{field.name}_add", len(slots(field)) >= field.most
         with st.popover("Add", key=adding, icon=":material/add:", disabled=full, on_change="rerun"):
             for name, label in names.items():
-                about = METHODS[name].summary if name in METHODS else _about_baseline()
+                about = decoding.METHODS[name].summary if name in decoding.METHODS else BASELINE
                 st.button(
                     label, key=f"{adding}_{name}", on_click=_add_and_close, args=(field, name), width="stretch",
                     help=escape_markdown(about),
@@ -128,31 +125,15 @@ def _add_and_close(field: Field, name: str, method: "Method | None" = None) -> N
     st.session_state[f"{field.name}_add"] = False
 
 
-def _remove(field: Field, key: str) -> None:
-    st.session_state[f"{field.name}_slots"] = [other for other in slots(field) if other != key]
-
-
-def _steady_words(key: str) -> tuple[str, str]:
-    """The words of a slot's button; while it is open those it was opened with, for other words would close it."""
-    kept = f"{key}_words"
-    if not st.session_state.get(f"{key}_open") or kept not in st.session_state:
-        words, icon = slot_words(key)
-        st.session_state[kept] = f"{words} ({_engine(key)})" if _engine(key) else words, icon
-    return st.session_state[kept]
-
-
-def _about_baseline() -> str:
-    return "Hugging Face's own loop on the same models, with a clean generation config; it has no settings here."
-
-
 def _slot_form(field: Field, key: str, names: dict[str, str]) -> None:
-    from decoding.methods.methods import METHODS
+    def remove() -> None:
+        st.session_state[f"{field.name}_slots"] = [other for other in slots(field) if other != key]
 
     left, right = st.columns(2)
     name = left.selectbox("Method", list(names), key=key, format_func=names.get, persist_state="session")
-    method = METHODS.get(name)
+    method = decoding.METHODS.get(name)
     if method is None:
-        st.caption(_about_baseline())
+        st.caption(BASELINE)
     else:
         with right:
             preset_picker(key)
@@ -171,7 +152,7 @@ def _slot_form(field: Field, key: str, names: dict[str, str]) -> None:
                 )  # fmt: skip
             if method.drafter.uses_draft_model:
                 reset_button(key)
-    st.button("Take it out", key=f"{key}_remove", on_click=_remove, args=(field, key), icon=":material/close:")
+    st.button("Take it out", key=f"{key}_remove", on_click=remove, icon=":material/close:")
 
 
 def _engine(key: str) -> str | None:
@@ -185,9 +166,7 @@ def slot_method(key: str) -> "Method | None":
     Raises:
         SettingsError: the settings contradict one another, or the verifier would bias the output.
     """
-    from decoding.methods.methods import METHODS
-
-    if st.session_state[key] not in METHODS:
+    if st.session_state[key] not in decoding.METHODS:
         return None
     method = method_as_verified(st.session_state[key], key)
     chosen = method.with_settings(**picked_settings(method, key))
@@ -196,16 +175,23 @@ def slot_method(key: str) -> "Method | None":
 
 
 def slot_words(key: str) -> tuple[str, str]:
-    """What stands on a contestant's button: its label, or that its settings contradict one another; and an icon."""
-    from decoding.compare.hf_generate import BASELINES
-    from decoding.methods.methods import METHODS
+    """What stands on a contestant's button: its label, or that its settings contradict one another; and an icon.
 
-    name = st.session_state[key]
+    While it is open these are the words that it was opened with, for others would close it.
+    """
+    from decoding.compare.hf_generate import BASELINES
+
+    name, kept, icon = st.session_state[key], f"{key}_words", ":material/tune:"
+    if st.session_state.get(f"{key}_open") and kept in st.session_state:
+        return st.session_state[kept]
     try:
         method = slot_method(key)
+        words = short_label(method) if method else BASELINES[name]
     except SettingsError:
-        return f"{METHODS[name].label}: settings?", ":material/error:"
-    return (short_label(method), ":material/tune:") if method else (BASELINES[name], ":material/tune:")
+        words, icon = f"{decoding.METHODS[name].label}: settings?", ":material/error:"
+    engine = _engine(key)
+    st.session_state[kept] = f"{words} ({engine})" if engine else words, icon
+    return st.session_state[kept]
 
 
 def short_label(method: "Method") -> str:
@@ -248,7 +234,10 @@ def chosen_contestants(field: Field) -> "list[Contestant]":
         method, name = slot_method(key), st.session_state[key]
         engine = _engine(key) if method else None
         label = short_label(method) if method else BASELINES[name]
-        label = _free_label(f"{label} ({engine})" if engine else label, chosen)
+        label = f"{label} ({engine})" if engine else label
+        taken = {contestant.label for contestant in chosen}
+        names = [label, *(f"{label} ({number})" for number in range(2, len(chosen) + 2))]
+        label = next(name for name in names if name not in taken)
         chosen.append(Contestant(label, method=method, baseline=None if method else name, engine=engine))
     check_contestants(field, chosen)
     return chosen
@@ -268,9 +257,3 @@ def check_contestants(field: Field, contestants: "Sequence[Contestant]") -> None
         twice = f"{seen.get(written)} is there twice with the same settings: change a setting of one or take one out."
         require(written not in seen, twice)
         seen[written] = contestant.label
-
-
-def _free_label(label: str, before: "Sequence[Contestant]") -> str:
-    taken = {contestant.label for contestant in before}
-    names = [label, *(f"{label} ({number})" for number in range(2, len(before) + 2))]
-    return next(name for name in names if name not in taken)

@@ -1,11 +1,12 @@
 """Widgets for single settings, sampling and length; `controls` puts them together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+import decoding
 from decoding.common.errors import PromptError, SettingsError
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.common.settings import GROUPS, VERIFICATION, SettingInfo
@@ -53,20 +54,34 @@ def settings_form(
     verifier = defaults.pop("verifier", None)
     values: dict[str, Setting] = {}
     for group in groups:
-        names = {name: infos[name] for name in defaults if infos[name].group == group}
+        names = [name for name in defaults if infos[name].group == group]
         if group == VERIFICATION and verifier is not None:
             values["verifier"] = verifier_buttons(method, key, sampling)
-        if names:
-            _group(names, defaults, values, method, key, columns)
+        if not names:
+            continue
+        # Switches stand beside the heading, what they switch off below.
+        switches = [name for name in names if isinstance(defaults[name], bool)]
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            if group != VERIFICATION:  # its heading stands above the verifiers
+                st.markdown(f"**{group}**", width="content")
+            for name in switches:
+                widget = setting_key(key, method.name, name)
+                values[name] = setting_widget(widget, method.name, infos[name], defaults[name])
+        others = [name for name in names if name not in switches]
+        for start in range(0, len(others), columns):
+            for place, name in zip(st.columns(columns), others[start : start + columns], strict=False):
+                idle = values.get(infos[name].needs) is False or is_idle(method, key, infos[name])
+                widget = setting_key(key, method.name, name)
+                with place:
+                    values[name] = setting_widget(widget, method.name, infos[name], defaults[name], idle)
     return values
 
 
 def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = None) -> str:
     """A button per verifier: the chosen one stands out, one that would bias the output is grey and says why."""
-    from decoding.sampling.sampling import Sampling
     from decoding.verifiers import VERIFIERS
 
-    sampling, widget = sampling or Sampling(), setting_key(key, method.name, "verifier")
+    sampling, widget = sampling or decoding.Sampling(), setting_key(key, method.name, "verifier")
     chosen, law = chosen_verifier(method, key, sampling), drafted_law(method, key)
 
     def choose(name: str) -> None:
@@ -105,26 +120,6 @@ def drafted_law(method: "Method", key: str) -> "TreeLaw":
         return method.drafter.law
 
 
-def _group(
-    infos: Mapping[str, SettingInfo], defaults: dict, values: dict, method: "Method", key: str, columns: int
-) -> None:
-    """The settings of one group: its switches beside the heading, what they switch off below."""
-    group = next(iter(infos.values())).group
-    switches = [name for name in infos if isinstance(defaults[name], bool)]
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        if group != VERIFICATION:  # its heading stands above the verifiers
-            st.markdown(f"**{group}**", width="content")
-        for name in switches:
-            values[name] = setting_widget(setting_key(key, method.name, name), method.name, infos[name], defaults[name])
-    others = [name for name in infos if name not in switches]
-    for start in range(0, len(others), columns):
-        for place, name in zip(st.columns(columns), others[start : start + columns], strict=False):
-            idle = values.get(infos[name].needs) is False or is_idle(method, key, infos[name])
-            widget = setting_key(key, method.name, name)
-            with place:
-                values[name] = setting_widget(widget, method.name, infos[name], defaults[name], idle)
-
-
 def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setting, disabled: bool = False) -> Any:
     """One setting: a switch, a choice or a slider, with its meaning and its default in the help."""
     seed(key, default)
@@ -132,7 +127,12 @@ def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setti
     if isinstance(default, bool):
         return st.toggle(info.title, **shared)
     if info.name in TRAINED:
-        return _trained_widget(info.name, key, info.title, method_name, shared)
+        # What was trained for the pair in memory; what does not fit any more is let go.
+        verified = method_as_verified(method_name, key.removesuffix(f"_{method_name}_{info.name}"))
+        choices = trained_choices(verified)[info.name]
+        if st.session_state[key] not in choices:
+            st.session_state[key] = ""
+        return st.selectbox(info.title, list(choices), format_func=choices.get, **shared)
     if isinstance(default, str) and info.choices:
         return st.selectbox(info.title, list(info.choices), format_func=info.words, **shared)
     if isinstance(default, str):
@@ -142,20 +142,8 @@ def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setti
         value = min(max(value, info.offered[0]), info.offered[1])
     st.session_state[key] = value
     # Steps are no grid: a value between two of them is shown as it is.
-    return st.slider(info.title, *info.offered_with(value), step=info.step, format=number_format(info), **shared)
-
-
-def number_format(info: SettingInfo) -> str:
-    """How a slider writes its numbers, in the form of `printf`."""
-    return "%d" if isinstance(info.default, int) else "%.3g"
-
-
-def _trained_widget(name: str, widget: str, title: str, method_name: str, shared: dict[str, Any]) -> str:
-    """A choice among what was trained for the pair in memory; what does not fit any more is let go."""
-    choices = trained_choices(method_as_verified(method_name, widget.removesuffix(f"_{method_name}_{name}")))[name]
-    if st.session_state[widget] not in choices:
-        st.session_state[widget] = ""
-    return st.selectbox(title, list(choices), format_func=choices.get, **shared)
+    written = "%d" if isinstance(info.default, int) else "%.3g"
+    return st.slider(info.title, *info.offered_with(value), step=info.step, format=written, **shared)
 
 
 def setting_help(info: SettingInfo, default: Setting) -> str:
@@ -173,8 +161,6 @@ def setting_words(value: Setting) -> str:
 
 def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
     """Temperature and top-p of the target, temperature of the draft, seed."""
-    from decoding.sampling.sampling import Sampling
-
     st.markdown("**Sampling**")
     values = {}
     places = [place for _ in range(0, len(SAMPLING), columns) for place in st.columns(columns)]
@@ -188,7 +174,7 @@ def sampling_controls(key: str = "sampling", columns: int = 4) -> "Sampling":
         else:
             idle = name == "top_p" and values["temperature"] == 0
             values[name] = place.slider(label, low, high, step=step, disabled=idle, **shared)
-    return Sampling(**values)
+    return decoding.Sampling(**values)
 
 
 def as_widget_holds(name: str, value: float) -> float:
@@ -199,10 +185,8 @@ def as_widget_holds(name: str, value: float) -> float:
 
 def picked_sampling(key: str = "sampling") -> "Sampling":
     """What the sampling controls hold or will hold, for what is drawn before or without them."""
-    from decoding.sampling.sampling import Sampling
-
     picked = {name: st.session_state.get(f"{key}_{name}", SAMPLING[name][4]) for name in SAMPLING}
-    return Sampling(**{name: as_widget_holds(name, value) for name, value in picked.items()})
+    return decoding.Sampling(**{name: as_widget_holds(name, value) for name, value in picked.items()})
 
 
 def sampling_words(sampling: "Sampling") -> str:
@@ -251,9 +235,7 @@ def chosen_verifier(method: "Method", key: str, sampling: "Sampling") -> str:
 
 def method_as_verified(name: str, key: str) -> "Method":
     """A method with its defaults and the verifier chosen under `key`, whose own settings are then its too."""
-    from decoding.methods.methods import METHODS
-
-    method = METHODS[name]
+    method = decoding.METHODS[name]
     return method.with_settings(verifier=chosen_verifier(method, key, picked_sampling()))
 
 
@@ -309,22 +291,6 @@ def picked(key: str, default: Any, words: Mapping[Any, str]) -> Any:
     return next((value for value, shown in words.items() if shown == st.query_params.get(key)), default)
 
 
-__all__ = [
-    "error_key",
-    "length_control",
-    "method_picker",
-    "method_words",
-    "picked_prompt_words",
-    "preset_picker",
-    "prompt_picker",
-    "prompt_words",
-    "reset_button",
-    "sample_prompts",
-    "sampling_controls",
-    "set_method",
-    "settings_form",
-]
-
 OWN_TEXT = "own text"
 DEFAULT_PROMPT = HOME_PROMPT
 DEFAULT_METHOD = "dynatree"
@@ -379,7 +345,12 @@ def prompt_picker(key: str = "prompt", bind: bool = True) -> PromptChoice:
         persist_state="session",
         placeholder="Type what the models should continue",
     )
-    return PromptChoice(name, text or "", _chat_toggle(f"{key}_chat"))
+    chat = manager().settings.chat
+    if chat:
+        seed(f"{key}_chat", True)
+        told = "Off: the text goes to the models as it is."
+        chat = st.toggle("Chat template", key=f"{key}_chat", persist_state="session", help=told)
+    return PromptChoice(name, text or "", chat)
 
 
 def method_picker(
@@ -389,19 +360,17 @@ def method_picker(
 
     With a sampling given, a verifier that would bias the output under it is one, too.
     """
-    from decoding.methods.methods import METHODS
-
-    seed(key, DEFAULT_METHOD, {name: METHODS[name].label for name in METHODS})
+    seed(key, DEFAULT_METHOD, {name: decoding.METHODS[name].label for name in decoding.METHODS})
     place, beside = st.columns(2)
     name = place.selectbox(
         "Method",
-        list(METHODS),
+        list(decoding.METHODS),
         key=key,
-        format_func=lambda name: METHODS[name].label,
+        format_func=lambda name: decoding.METHODS[name].label,
         persist_state="session",
         bind="query-params" if bind and key == "method" else None,
     )
-    method = METHODS[name]
+    method = decoding.METHODS[name]
     with beside:
         preset_picker(key)
     cost = f" Costs {method.drafter.cost}." if method.drafter.uses_draft_model else ""
@@ -425,9 +394,13 @@ def error_key(key: str) -> str:
     return f"{key}_error"
 
 
-def preset_picker(key: str = "method") -> None:
-    """Pick a configuration of the papers: it sets the method and all of its settings under `key`."""
-    widget, known = f"{key}_preset", presets()
+def preset_picker(key: str = "method", methods: Collection[str] = (), **looks: Any) -> None:
+    """Pick a configuration of the papers: it sets the method and all of its settings under `key`.
+
+    Only those of some `methods` are offered, by name, if any are given; `looks` are as for `st.selectbox`.
+    """
+    widget = f"{key}_preset"
+    known = {name: method for name, method in presets().items() if not methods or method.name in methods}
 
     def take_preset() -> None:
         chosen = st.session_state.get(widget)
@@ -435,14 +408,14 @@ def preset_picker(key: str = "method") -> None:
             set_method(key, known[chosen])
             st.session_state[widget] = None
 
-    st.selectbox(
-        "Configuration of the papers",
-        list(known),
-        index=None,
-        key=widget,
-        on_change=take_preset,
-        placeholder="Take one over",
-    )
+    looks = {"placeholder": "Take one over"} | looks
+    st.selectbox("Configuration of the papers", list(known), index=None, key=widget, on_change=take_preset, **looks)
+
+
+def reset_button(key: str, label: str = "Back to the paper's defaults", told: str | None = None) -> None:
+    """A button that puts the paper's defaults into all widgets of the method picked under `key`."""
+    put = (key, decoding.METHODS[st.session_state[key]])
+    st.button(label, key=f"{key}_reset", on_click=set_method, args=put, icon=":material/undo:", help=told)
 
 
 def set_method(key: str, method: "Method") -> None:
@@ -454,15 +427,6 @@ def set_method(key: str, method: "Method") -> None:
         st.session_state[setting_key(key, method.name, "verifier")] = None
 
 
-def reset_button(key: str) -> None:
-    """A button that puts the paper's defaults into all widgets of the method picked under `key`."""
-    from decoding.methods.methods import METHODS
-
-    chosen = METHODS[st.session_state[key]]
-    label, put = "Back to the paper's defaults", (key, chosen)
-    st.button(label, key=f"{key}_reset", on_click=set_method, args=put, icon=":material/undo:")
-
-
 def picked_prompt_words() -> str:
     """The prompt that is picked, for a button."""
     return prompt_words(picked("prompt", DEFAULT_PROMPT, {name: prompt_words(name) for name in _samples_or_sentence()}))
@@ -470,9 +434,9 @@ def picked_prompt_words() -> str:
 
 def method_words(key: str = "method") -> str:
     """What is picked under `key`, for a button: method, draft head, and how many settings differ from the paper's."""
-    from decoding.methods.methods import METHODS
-
-    method = METHODS[picked(key, DEFAULT_METHOD, {name: method.label for name, method in METHODS.items()})]
+    method = decoding.METHODS[
+        picked(key, DEFAULT_METHOD, {name: method.label for name, method in decoding.METHODS.items()})
+    ]
     defaults = method.settings()
     changed = sum(
         st.session_state.get(setting_key(key, method.name, name)) not in (None, value)
@@ -480,15 +444,6 @@ def method_words(key: str = "method") -> str:
     )
     label = method.with_settings(draft_head=picked_settings(method, key).get("draft_head", "")).label
     return f"{label} · {changed} changed" if changed else label
-
-
-def _chat_toggle(key: str) -> bool:
-    if not manager().settings.chat:
-        return False
-    seed(key, True)
-    return st.toggle(
-        "Chat template", key=key, persist_state="session", help="Off: the text goes to the models as it is."
-    )
 
 
 def _samples_or_sentence() -> dict[str, Prompt]:

@@ -6,8 +6,10 @@ A setting is shown only where there is something to choose.
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+import decoding
 from decoding.models.presets import EMBEDDED
 from pages.ui.common.models import manager
 
@@ -27,31 +29,31 @@ def trained_choices(method: "Method") -> dict[str, dict[str, str]]:
     """What each such setting of a method can be, `""` for none of them first, as the screen calls it."""
     found: dict[str, dict[str, str]] = {}
     if method.drafter.uses_draft_model:
-        found[DRAFT_HEAD] = _words([(card.name, card.words) for card in _heads()])
+        found[DRAFT_HEAD] = _words([(card.name, card.words) for card in _fitting()[0]])
     if SELECTOR in method.drafter.optional:
-        fitting = [card for card in _selectors() if card.verifier == method.verifier.name]
+        fitting = [card for card in _fitting()[1] if card.verifier == method.verifier.name]
         found[SELECTOR] = _words([(card.name, card.words) for card in fitting])
     return {setting: {"": NONE_WORDS[setting]} | names for setting, names in found.items() if names}
 
 
 def presets() -> "dict[str, Method]":
     """The configurations of the papers, and SALF with each head that fits the pair in memory: `SALF + TALF head`."""
-    from decoding.methods.methods import METHODS, PRESETS
+    from decoding.methods.methods import PRESETS
 
-    return PRESETS | {f"{METHODS[HEAD_METHOD].label} + {head}": method for head, method in head_methods().items()}
+    return PRESETS | {
+        f"{decoding.METHODS[HEAD_METHOD].label} + {head}": method for head, method in head_methods().items()
+    }
 
 
 def head_methods() -> "dict[str, Method]":
     """The method that heads were made for with each one that fits the pair in memory, by what the head is called."""
-    from decoding.methods.methods import METHODS
-
-    named = _words([(card.name, card.label) for card in _heads()])
-    return {words: METHODS[HEAD_METHOD].with_settings(draft_head=name) for name, words in named.items()}
+    named = _words([(card.name, card.label) for card in _fitting()[0]])
+    return {words: decoding.METHODS[HEAD_METHOD].with_settings(draft_head=name) for name, words in named.items()}
 
 
 def head_words(name: str) -> str:
     """Loss, pair and date of a head, and its figures, in a line."""
-    card = next(card for card in _heads() if card.name == name)
+    card = next(card for card in _fitting()[0] if card.name == name)
     figures = ", ".join(f"{figure.replace('_', ' ')} {value:.4g}" for figure, value in card.figures.items())
     return f"{card.words}. {figures}".strip()
 
@@ -62,29 +64,19 @@ def _words(named: list[tuple[str, str]]) -> dict[str, str]:
     return {name: word if words.count(word) == 1 else f"{word} ({name})" for name, word in named}
 
 
-def _heads() -> "list[HeadCard]":
-    from decoding.heads.store import fits
+def _fitting() -> "tuple[list[HeadCard], list[SelectorCard]]":
+    """The heads and the selectors that fit the pair in memory; where nothing is loaded yet, what will be."""
+    from decoding.heads import store as heads
+    from decoding.selector import store as selectors
 
-    identity = manager().identity
-    heads, _ = _stored(tuple(_stamps()))
-    if identity is None:  # nothing is loaded yet: whatever was trained for what will be
-        return [card for card in heads if _is_first_pair(card.pair["name"])]
-    return [card for card in heads if fits(card, identity)]
+    identity, settings = manager().identity, manager().settings
+    embedded = (settings.target, settings.draft) == (EMBEDDED, EMBEDDED)
 
+    def fits(card: "HeadCard | SelectorCard", kind: ModuleType) -> bool:
+        return embedded and card.pair["name"] == EMBEDDED_NAME if identity is None else kind.fits(card, identity)
 
-def _selectors() -> "list[SelectorCard]":
-    from decoding.selector.store import fits
-
-    identity = manager().identity
-    _, selectors = _stored(tuple(_stamps()))
-    if identity is None:
-        return [card for card in selectors if _is_first_pair(card.pair["name"])]
-    return [card for card in selectors if fits(card, identity)]
-
-
-def _is_first_pair(name: str) -> bool:
-    settings = manager().settings
-    return name == EMBEDDED_NAME and settings.target == EMBEDDED and settings.draft == EMBEDDED
+    stored = zip(_stored(tuple(_stamps())), (heads, selectors), strict=True)
+    return tuple([card for card in cards if fits(card, kind)] for cards, kind in stored)
 
 
 @lru_cache(maxsize=2)
