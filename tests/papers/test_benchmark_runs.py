@@ -9,7 +9,7 @@ from decoding.common.errors import JobError
 from decoding.papers import stored
 from decoding.papers.measured import Benchmark
 from decoding.papers.stored import own_records, stored_records, took
-from tests.helpers.processes import StandIn, ended
+from tests.helpers.processes import ended
 
 NAME = "depth_divergence"
 HARDWARE = {"processor": "a test", "device": "cpu", "torch": "0"}
@@ -20,13 +20,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "RESULTS", tmp_path / "results")
     monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path / "home"))
     return tmp_path
-
-
-@pytest.fixture
-def python(home, monkeypatch):
-    made = StandIn(monkeypatch, home)
-    yield made
-    made.end()
 
 
 def keep(folder, name: str, value: float, created: str = "2030-01-02T00:00:00Z", **more) -> None:
