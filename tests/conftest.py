@@ -70,3 +70,13 @@ def embedded():
 def pair(embedded):
     """The same, where a file names no pair of its own."""
     return embedded
+
+
+@pytest.fixture
+def python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A shell script in the place of the interpreter that jobs are started with; what it began is ended."""
+    from tests.helpers.processes import StandIn
+
+    made = StandIn(monkeypatch, tmp_path)
+    yield made
+    made.end()

@@ -21,7 +21,7 @@ from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.edits import Edits
 from decoding.trace.records import node_paths
-from tests.helpers.families import family
+from tests.helpers.families import MEASURED, family
 
 QUICK = ("dynatree", "specexec", "dyspec")
 SETTINGS = {
@@ -32,7 +32,7 @@ SETTINGS = {
     "opt_tree": {"node_budget": 12},
     "eagle2": {"node_budget": 12, "beam_width": 4, "max_depth": 4},
     "salf": {"node_budget": 12, "batch": 4},
-    "hardware_aware": {"verify_ms": "1:3 64:9", "level_ms": "1:0.5 64:1", "odds": "2 1.3"},
+    "hardware_aware": MEASURED["hardware_aware"],
 }
 
 

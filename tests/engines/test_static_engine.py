@@ -26,7 +26,7 @@ from decoding.engines.static import (
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 from decoding.session.session import DecodeSession, Limits
-from tests.helpers.families import family
+from tests.helpers.families import MEASURED, family
 from tests.helpers.tape import TapeGraphs
 
 LEAN = ("GPTNeoXForCausalLM", "LlamaForCausalLM", "Qwen2ForCausalLM")
@@ -143,7 +143,7 @@ def test_prompts_run_at_their_own_size_and_chains_do_not():
 
 @pytest.mark.parametrize("name", family(METHODS, "autoregressive", "dynatree", "salf", "eagle2"))
 def test_every_method_writes_the_librarys_text(embedded, name):
-    method = METHODS[name] if name != "sequoia" else METHODS[name].with_settings(acceptance="0.5,0.2,0.1")
+    method = METHODS[name].with_settings(**MEASURED.get(name, {}))
     texts = []
     for engine in ("library", "static"):
         pair = embedded.with_engine(engine)
@@ -155,7 +155,7 @@ def test_every_method_writes_the_librarys_text(embedded, name):
 
 @pytest.mark.parametrize("name", family(("dynatree", "sequoia"), "dynatree"))
 def test_forks_and_peeks_leave_each_other_alone(static, name):
-    method = METHODS[name] if name != "sequoia" else METHODS[name].with_settings(acceptance="0.5,0.2,0.1")
+    method = METHODS[name].with_settings(**MEASURED.get(name, {}))
     ids = static.vocabulary.encode(PROMPT)
     alone = DecodeSession(static, method, ids, limits=Limits(max_new_tokens=40))
     expected = [i.committed_ids for i in alone]

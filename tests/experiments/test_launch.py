@@ -17,7 +17,7 @@ from decoding.experiments.grid import grid_from, write_grid
 from decoding.experiments.rows import GRID, RowStore
 from decoding.jobs.job import STATUS, Status
 from tests.helpers.experiments import made_experiment, made_rows
-from tests.helpers.processes import StandIn, ended
+from tests.helpers.processes import ended
 from tests.helpers.without_torch import run_without_torch
 
 
@@ -25,13 +25,6 @@ from tests.helpers.without_torch import run_without_torch
 def home(monkeypatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path / "home"))
     return tmp_path / "home"
-
-
-@pytest.fixture
-def python(monkeypatch, tmp_path: Path):
-    made = StandIn(monkeypatch, tmp_path)
-    yield made
-    made.end()
 
 
 def test_a_grid_is_run_by_its_name_in_a_folder_of_its_name(python, home):

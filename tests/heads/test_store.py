@@ -1,7 +1,10 @@
 """Heads on disk: what is saved comes back, lists tell what fits, and every damage is one sentence."""
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -27,8 +30,16 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
+PACKED: dict[int, TemporaryDirectory] = {}
+
+
 def save(pair, folder, loss="talf", created="2026-11-22T10:00:00", seed=0, **figures):
-    save_head(folder, random_network(pair, seed), loss, pair_identity(pair), created, figures)
+    """A stored head; packing its weights takes half a second, so that of a seed is copied."""
+    if seed not in PACKED:
+        PACKED[seed] = TemporaryDirectory(prefix="draftscope-tests-")
+        save_head(Path(PACKED[seed].name), random_network(pair, seed), loss, pair_identity(pair), created, figures)
+    shutil.copytree(PACKED[seed].name, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    edited(folder, loss=loss, created=created, figures=figures)
     return folder
 
 

@@ -24,17 +24,10 @@ from decoding.jobs.job import (
     free_folder,
     jobs_below,
 )
-from tests.helpers.processes import StandIn, ended
+from tests.helpers.processes import ended
 
 COMMAND = ("-m", "some.work", "--out", "here")
 GONE = 2**22 + 1  # no process has this number
-
-
-@pytest.fixture
-def python(monkeypatch, tmp_path: Path):
-    made = StandIn(monkeypatch, tmp_path)
-    yield made
-    made.end()
 
 
 @pytest.fixture

@@ -7,8 +7,11 @@ import pytest
 
 from decoding.common.errors import JobError
 from decoding.papers import stored
-from decoding.papers.stored import Benchmark, own_records, stored_records, took
-from tests.helpers.processes import StandIn, ended
+from decoding.papers.stored import Benchmark
+from decoding.papers.stored import own_records
+from decoding.papers.stored import stored_records
+from decoding.papers.stored import took
+from tests.helpers.processes import ended
 
 NAME = "depth_divergence"
 HARDWARE = {"processor": "a test", "device": "cpu", "torch": "0"}
@@ -19,13 +22,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "RESULTS", tmp_path / "results")
     monkeypatch.setenv("DRAFTSCOPE_EXPERIMENTS", str(tmp_path / "home"))
     return tmp_path
-
-
-@pytest.fixture
-def python(home, monkeypatch):
-    made = StandIn(monkeypatch, home)
-    yield made
-    made.end()
 
 
 def keep(folder, name: str, value: float, created: str = "2030-01-02T00:00:00Z", **more) -> None:

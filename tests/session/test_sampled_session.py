@@ -72,10 +72,9 @@ def test_a_biased_pair_is_refused_with_those_that_fit(pair, method, verifier):
 
 def test_greedy_output_does_not_depend_on_verifier_or_seed(pair):
     plain, _ = run(pair, METHODS["autoregressive"], Sampling())
-    for verifier in ("nss", "specinfer", "traversal", "khisti", "block"):
-        for seed in (0, 1):
-            method = METHODS["iid_paths"].with_settings(verifier=verifier)
-            assert run(pair, method, Sampling(seed=seed))[0].tokens == plain.tokens
+    for seed, verifier in enumerate(("nss", "specinfer", "traversal", "khisti", "block")):
+        method = METHODS["iid_paths"].with_settings(verifier=verifier)
+        assert run(pair, method, Sampling(seed=seed))[0].tokens == plain.tokens
 
 
 def test_peeking_changes_nothing(pair):

@@ -13,6 +13,7 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.tree_mask import NODE_ORDERS, breadth_first, depth_first
 from decoding.verifiers import VERIFIERS
+from tests.helpers.families import MEASURED
 
 TEXT = "Once upon a time there was a cat who had two friends, a dog and"
 TREE = METHODS["eagle2"].with_settings(node_budget=12, beam_width=4, max_depth=4)
@@ -40,7 +41,7 @@ def test_orders_by_hand():
 @pytest.mark.parametrize("order", ["depth", "heavy"])
 @pytest.mark.parametrize("name", ["dynatree", "specinfer", "salf", "hardware_aware"])
 def test_greedy_text_is_the_same(pair, order, name):
-    method = METHODS[name].with_settings(verifier="greedy")
+    method = METHODS[name].with_settings(verifier="greedy", **MEASURED.get(name, {}))
     usual, other = decoded(pair, method), decoded(pair, method.with_settings(node_order=order))
     assert usual.output_ids == other.output_ids
     assert [i.verified for i in usual.iterations] == [i.verified for i in other.iterations]

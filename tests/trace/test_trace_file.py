@@ -21,6 +21,7 @@ from decoding.trace import archive as trace_file
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.codec import RecordError, array_of, shown
 from decoding.trace.records import FORMAT_VERSION, ForcedTrace, RunTrace, SamplingTrace
+from tests.helpers.families import MEASURED
 from tests.helpers.traces import (
     Spec,
     bonus,
@@ -588,6 +589,7 @@ def test_runs_of_every_method_survive_their_file(pair):
     prompt = pair.vocabulary.tokenizer("Once upon a time there was a little dog. He liked to")["input_ids"]
     kinds = (("full", "full", "rebuild"), ("full", "top", "compaction"), ("summary", "top", "rebuild"))
     for place, method in enumerate(METHODS.values()):
+        method = method.with_settings(**MEASURED.get(method.name, {}))
         for record, rows, policy in kinds if place % 5 == 0 else kinds[:1]:
             limits = Limits(6, record=record, rows=rows)
             session = DecodeSession(pair, method.with_settings(cache_policy=policy), prompt, limits=limits)
