@@ -158,6 +158,7 @@ def _series_rank(name: str) -> tuple[int, int, str]:
     return "held_out" in name, name.count("_"), name
 
 
+X_TITLES = {True: "minutes of training", False: "training step"}  # of one phase, by whether it is planned by time
 HEIGHT = 250
 MOST_POINTS = 400  # of a series; more are averaged in groups
 MOST_MARKED = 60
@@ -203,7 +204,7 @@ def training_figure(
     low, high = _range(panel.family, shown)
     reached = max((_place(record, by_time) for record in records), default=0.0)
     most = max(planned or round_range([0.0, reached])[1], reached)
-    figure.update_xaxes(title_text=x_title(by_time), range=[-0.01 * most, 1.02 * most])
+    figure.update_xaxes(title_text=X_TITLES[by_time], range=[-0.01 * most, 1.02 * most])
     figure.update_yaxes(title_text=panel.family.axis, range=[low, high + 0.02 * (high - low)], nticks=6)
     if first and max(first) > high + 0.05 * (high - low):
         figure.add_annotation(
@@ -241,7 +242,7 @@ def moments_figure(
     style(figure, dark)
     reached = max(places, default=0.0)
     most = max(planned or round_range([0.0, reached])[1], reached)
-    figure.update_xaxes(title_text=x_title(by_time), range=[-0.02 * most, 1.02 * most])
+    figure.update_xaxes(title_text=X_TITLES[by_time], range=[-0.02 * most, 1.02 * most])
     per_pass = family_of("tokens_per_pass")
     figure.update_yaxes(title_text=per_pass.axis, range=list(_range(per_pass, values)), nticks=6)
     return figure.update_layout(margin={"l": 56, "r": 16, "t": 14, "b": 44})
@@ -255,11 +256,6 @@ def series(records: Sequence[Record], name: str, by_time: bool = False, scale: f
         return points
     groups = [points[start : start + together] for start in range(0, len(points), together)]
     return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
-
-
-def x_title(by_time: bool) -> str:
-    """What the x axis says: places are minutes of training or steps, both of one phase."""
-    return "minutes of training" if by_time else "training step"
 
 
 def round_range(values: Sequence[float]) -> tuple[float, float]:

@@ -33,9 +33,9 @@ class DraftRanks:
         """What the draft thinks of a token after a node."""
         top = self._top(parent)
         floor = top[-1][2] if len(top) == TOP_TOKENS else 0.0
-        for rank, (known, _, probability) in enumerate(top, start=1):
-            if known == token:
-                return DraftRank(rank, probability, floor)
+        ranked = {known: (rank, probability) for rank, (known, _, probability) in enumerate(top, start=1)}
+        if token in ranked:
+            return DraftRank(*ranked[token], floor)
         return DraftRank(self._iteration.draft_rank(parent, token), None, floor)
 
 

@@ -217,7 +217,7 @@ def _why_not_reached(known: Known, node: NodeTrace) -> str:
         )
     if node.reason in ("path_settled", "first_path_only"):
         return _by_code(node)
-    while blocker.parent_id > 0 and blocker.parent_id not in known.accepted:
+    while blocker.parent_id > 0 and blocker.parent_id not in known.iteration.accepted:
         blocker = nodes[blocker.parent_id]
     where = f"{quote(blocker.text)} (node {blocker.node_id})"
     if known.iteration.final_kind == "none" and blocker.node_id in known.walked:

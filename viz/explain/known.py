@@ -272,11 +272,6 @@ class Known:
         return frozenset((ended_at, *self.cut)) if is_cut(self.iteration) else frozenset()
 
     @cached_property
-    def accepted(self) -> frozenset[int]:
-        """Nodes whose tokens were committed."""
-        return frozenset(self.iteration.accepted)
-
-    @cached_property
     def taken(self) -> Mapping[int, int]:
         """The accepted node below each node of the accepted path."""
         return {self.iteration.nodes[node].parent_id: node for node in self.iteration.accepted}

@@ -37,16 +37,14 @@ class Judged:
 
 def guessable(run: RunTrace) -> tuple[int, ...]:
     """Iterations of a run that leave a real choice and fit on the screen."""
-    return tuple(iteration.index for iteration in run.iterations if _fits(iteration))
-
-
-def _fits(iteration: IterationTrace) -> bool:
-    if not iteration.nodes or iteration.in_loop or iteration.final_kind == "none":
-        return False
-    if not FEWEST_NODES <= iteration.drafted <= MOST_NODES or len(iteration.accepted) < FEWEST_ACCEPTED:
-        return False
-    given = [node.parent_id for node in iteration.nodes if not node.pruned]
-    return any(given.count(node) > 1 for node in (0, *iteration.accepted))
+    fit = []
+    for each in run.iterations:
+        whole = each.nodes and not each.in_loop and each.final_kind != "none"
+        sized = FEWEST_NODES <= each.drafted <= MOST_NODES and len(each.accepted) >= FEWEST_ACCEPTED
+        given = [node.parent_id for node in each.nodes if not node.pruned]
+        if whole and sized and any(given.count(node) > 1 for node in (0, *each.accepted)):
+            fit.append(each.index)
+    return tuple(fit)
 
 
 def hidden_data(iteration: IterationTrace, scene_id: str, guess: int | None) -> dict:
