@@ -39,7 +39,7 @@ VIZ_MAY_SEE = {"decoding.trace", "decoding.common.errors"}
 # A folder of decoding/ imports only those before it; what stands above them all may import any.
 ORDER = (
     "common", "trace", "sampling", "tree", "selector", "drafters", "verifiers", "engines", "models", "heads",
-    "methods", "sources", "costs", "device", "session", "compare", "replay", "analysis", "recorded", "jobs", "training",
+    "methods", "costs", "device", "session", "compare", "replay", "analysis", "recorded", "jobs", "training",
     "experiments", "papers", "papers/measured",
 )  # fmt: skip
 ABOVE = ("decoding",)  # the front door, and commands

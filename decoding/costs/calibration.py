@@ -25,7 +25,7 @@ from decoding.models.pair import Model, Pair, match_vocabulary, pair_identity, t
 from decoding.sampling.draws import Draws, GeneratorDraws
 from decoding.sampling.sampling import Sampling, exact_dtype, target_law
 from decoding.selector.actions import ACTIONS, Action, LatencyModel
-from decoding.selector.network import Features, Past, Scaler, SelectorNetwork, features_of
+from decoding.selector.network import Past, Scaler, SelectorNetwork, features_of
 from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
 
 RANKS = 16
@@ -184,10 +184,7 @@ class Chooser:
     def choose(self, past: Past) -> Action:
         """The action with the highest probability at a root."""
         draft_s, target_s = self.latency.draft_pass_s(past.length), self.latency.target_pass_s(past.length)
-        return self.best(features_of(past, float(draft_s), float(target_s)))
-
-    def best(self, features: Features) -> Action:
-        """The action that these features lead to."""
+        features = features_of(past, float(draft_s), float(target_s))
         return ACTIONS[int(self.network(self.scaler.scaled(features)).argmax())]
 
 
@@ -221,8 +218,7 @@ class MeasuredPair:
         """The trained selector of this name; the known one where it was loaded for this pair.
 
         Raises:
-            SettingsError: there is no selector of that name.
-            PairError: it is damaged, or was trained for another pair.
+            SettingsError, PairError: there is none of that name; it is damaged, or was trained for another pair.
         """
         identity = pair_identity(self.pair)
         if known is not None and dict(known.pair) == identity:

@@ -1,8 +1,5 @@
 """Measures what passes of a pair cost on this machine, in a second or two, and what asking a selector costs.
 
-costs = cost_model(pair, decoder)                   # kept, or measured now
-latencies = latency_model(pair, decoder)            # passes of one row behind contexts of several lengths
-
 What is measured once per pair is kept in memory and in `draftscope/calibration/` of the user's cache folder, a file per
 pair and kind; a damaged one is said aloud and measured again.
 """
@@ -179,7 +176,6 @@ class Probe:
         sizes: those worth measuring, found while warming up.
         padded: the engine pads passes to just these sizes.
         slow: a pass takes so long that few can be measured.
-        prefix_length: tokens in the cache.
     """
 
     def __init__(self, pair: Pair, model: Model | DraftHead, level: bool):

@@ -180,7 +180,6 @@ class NoSource:
     """What a draft was asked in an iteration; without a draft, or where the device asks it, it cannot be asked itself.
 
     Attributes:
-        depth_limit: most depth that a node can have. forwards: passes of the draft so far.
         rows_before: rows of its cache before the iteration.
         row_nodes: node of each row behind; -1 for committed tokens.
         logits: of the nodes of each pass.

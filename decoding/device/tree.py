@@ -110,13 +110,11 @@ def places_for(node_budget: int) -> int:
 
 
 class TreeInputs:
-    """What an iteration needs from the host, in one piece of memory.
+    """What an iteration needs from the host, in one piece of memory, int64; `[1]` where nothing else is said.
 
     Attributes:
-        buffer: the memory, int64; the numbers below are views of it, `[1]` where nothing else is said.
         pending, pending_count: committed tokens that the draft has not seen, the root last, `[PENDING]`; their number.
         draft_past, target_past: rows that both caches hold.
-        root_position: position of the root.
         node_budget, codes, budget_reason, prune, confidences, table: see `LevelRule`; the last three are floats.
     """
 
@@ -163,7 +161,6 @@ class DeviceTree:
         row_of, row_nodes: row of each node behind the draft's committed ones, and the node of each such row.
         top_tokens, top_probs: children of the nodes of a level, best first, `[capacity, top]`.
         among: bool `[capacity, capacity]`, who sees whom among the verified nodes.
-        inputs: what comes from the host.
         finishes: whether `finish` follows the last `grow`.
     """
 
@@ -314,16 +311,11 @@ class LevelTree(DeviceTree):
 
 
 class BeamTree(DeviceTree):
-    """Keeps the best of all that a beam has scored (EAGLE-2).
+    """Keeps the best of all that a beam has scored (EAGLE-2), of `candidates` at most.
 
     Candidates of all levels stand in one row, each level sorted, best first. They get nodes when the draft is asked
-    about them, or when they stay. What is no candidate, padding or of probability 0, has the value -1.
-
-    Args:
-        candidates: children scored in one iteration at most.
-
-    Attributes:
-        values, probs, parents, tokens, depths, nodes: of each candidate; `nodes` is -1 without one.
+    about them, or when they stay; `nodes` is -1 before. What is no candidate, padding or of probability 0, has the
+    value -1.
     """
 
     finishes = True

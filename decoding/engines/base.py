@@ -143,8 +143,7 @@ class EagerEngine:
     Caches that an engine makes are only for its own passes.
 
     Args:
-        name: `library` where `forward` is the transformers model, `lean` where it is our own.
-        forward: see `LibraryForward`.
+        name: `library` where `forward` is a `LibraryForward`, `lean` where it is our own.
         mask_kind: `bool` (True = attend) or `additive` (0 and the dtype's minimum).
         mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
     """

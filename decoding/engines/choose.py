@@ -86,7 +86,6 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
 def _fastest(
     network: Any, free_bytes: int | None, device: torch.device, dtype: torch.dtype, **masks: Any
 ) -> tuple[str, str]:
-    """The engine that auto tries, and why."""
     if device.type == "cuda":
         if not _on_one_device(network):
             return "library", "the model is spread over devices, which CUDA graphs are not"

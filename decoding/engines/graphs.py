@@ -44,7 +44,6 @@ class Graphs:
 
     Attributes:
         capture: whether calls become graphs; without, they run as they are, in the same sizes.
-        captured: graphs captured so far.
         cold: calls that warmed up or captured. A timed run that raises it was not at full speed.
         evicted: graphs given up because others were used more recently.
         failure: why a capture failed, after which all calls run as they are; empty while none has.
@@ -90,7 +89,13 @@ class Graphs:
                 cause = error.__context__ or error  # what broke the capture, rather than that it could not be ended
                 if is_out_of_memory(cause):
                     raise cause from None
-                self._give_up(cause)
+                self.capture, self.failure = False, (str(cause).strip().splitlines() or [type(cause).__name__])[0][:160]
+                self._graphs.clear()
+                warnings.warn(
+                    f"A CUDA graph could not be captured ({self.failure}): passes run uncaptured, which is slower.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
                 return body()
             self.captured += 1
             self.cold += 1
@@ -145,16 +150,6 @@ class Graphs:
                 number.zero_()
                 other.capture_end()
             raise
-
-    def _give_up(self, cause: BaseException) -> None:
-        """Run everything as it is from now on, and say so once."""
-        self.capture, self.failure = False, (str(cause).strip().splitlines() or [type(cause).__name__])[0][:160]
-        self._graphs.clear()
-        warnings.warn(
-            f"A CUDA graph could not be captured ({self.failure}): passes run uncaptured, which is slower.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
 
     def _held(self) -> list[tuple[_Captured, dict[Hashable, _Captured | None], Hashable]]:
         """Every graph, where it is held, and under which key."""

@@ -195,18 +195,12 @@ class KVCache(LayerCache):
 
 
 def keep_rows(
-    cache: KVCache,
-    rows_before: int,
-    row_nodes: tuple[int, ...],
-    kept: list[int],
-    drop_all: bool = False,
-    moved: bool = False,
+    cache: KVCache, rows_before: int, row_nodes: tuple[int, ...], kept: list[int], moved: bool, drop_all: bool = False
 ) -> KVTrace:
-    """Bring a cache from a drafted tree to the accepted path, and say what moved.
+    """Bring a cache from a drafted tree to the accepted path, rows `kept`, and say what moved.
 
     Args:
         row_nodes: node id of each row behind `rows_before`; -1 for committed tokens.
-        kept: rows of the committed path, ascending.
         drop_all: roll all of them back instead; a second forward will write the kept ones again.
         moved: the device has moved the kept rows already.
     """

@@ -186,8 +186,8 @@ class _LlamaLayer:
     def __init__(self, layer: Any):
         attention, mlp = layer.self_attn, layer.mlp
         self._norms = _rms_norm(layer.input_layernorm), _rms_norm(layer.post_attention_layernorm)
-        self._qkv = _Joined(attention.q_proj, attention.k_proj, attention.v_proj)
-        self._gate_up = _Joined(mlp.gate_proj, mlp.up_proj)
+        self._qkv = _joined(attention.q_proj, attention.k_proj, attention.v_proj)
+        self._gate_up = _joined(mlp.gate_proj, mlp.up_proj)
         self._dense, self._down, self._act = linear(attention.o_proj), linear(mlp.down_proj), mlp.act_fn
         self._head_dim, self._scale = attention.head_dim, attention.scaling
 
@@ -206,23 +206,16 @@ def _rms_norm(norm: Any) -> Callable[[Tensor], Tensor]:
     return partial(functional.rms_norm, normalized_shape=weight.shape, weight=weight, eps=norm.variance_epsilon)
 
 
-class _Joined:
+def _joined(*modules: torch.nn.Linear) -> Callable[[Tensor], Sequence[Tensor]]:
     """Several products of one vector: one packed product where weights are packed, else each by itself."""
-
-    def __init__(self, *modules: torch.nn.Linear):
-        weight = modules[0].weight
-        self._sizes = [module.weight.shape[0] for module in modules]
-        self._packed: PackedLinear | None = None
-        if can_pack(weight.device, weight.dtype):
-            bias = None if modules[0].bias is None else torch.cat([module.bias.detach() for module in modules])
-            self._packed = PackedLinear(torch.cat([module.weight.detach() for module in modules]), bias)
-        else:
-            self._shared = [linear(module) for module in modules]
-
-    def __call__(self, x: Tensor) -> list[Tensor]:
-        if self._packed is not None:
-            return list(self._packed(x).split(self._sizes, -1))
-        return [product(x) for product in self._shared]
+    weight = modules[0].weight
+    if not can_pack(weight.device, weight.dtype):
+        products = [linear(module) for module in modules]
+        return lambda x: [product(x) for product in products]
+    bias = None if modules[0].bias is None else torch.cat([module.bias.detach() for module in modules])
+    packed = PackedLinear(torch.cat([module.weight.detach() for module in modules]), bias)
+    sizes = [module.weight.shape[0] for module in modules]
+    return lambda x: packed(x).split(sizes, -1)
 
 
 @dataclass(frozen=True)

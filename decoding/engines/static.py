@@ -46,7 +46,6 @@ class PassShape:
     """Sizes of one pass, all rounded up.
 
     Attributes:
-        queries: tokens.
         among: rows behind the past, the queries' own included.
         rows: key rows that attention reads.
         kept: queries whose logits are computed.

@@ -90,7 +90,7 @@ class Source:
     Attributes:
         name: how to call it on screen.
         location: folder or Hub id to give to transformers, with `options`.
-        config, model_class: its configuration and the class that it asks for.
+        model_class: what its configuration asks for.
         eos_ids: end-of-text ids of its generation config, or of its configuration where there is none.
     """
 
@@ -168,8 +168,7 @@ def load_tokenizer(source: Source) -> Any:
 def load_network(source: Source, settings: PairSettings, device: str, dtype: str, split: bool) -> Any:
     """The weights on their device, in evaluation mode, without gradients, with sdpa or eager attention.
 
-    Args:
-        split: place layer by layer, over GPUs and, where `settings` limit the memory for weights, off the device.
+    With `split` layer by layer, over GPUs and, where `settings` limit the memory for weights, off the device.
     """
     attention = _attention(source, settings.attention)
     check_skeleton(source)

@@ -51,11 +51,8 @@ class Model:
     """A loaded network and the engine that runs it.
 
     Attributes:
-        info: what was loaded, for the trace.
         device: where input ids, positions and masks go.
-        dtype: what it computes in.
-        mask_kind: `bool` (True = attend) or `additive` (0 and the dtype's minimum).
-        mask_layer_types: keys of the dict of masks that the model takes, None if it takes one mask.
+        mask_kind, mask_layer_types: as `check_tree_attention` found them.
         num_layers: layers with keys and values.
         positions: most positions that a text can have.
     """
@@ -99,18 +96,8 @@ class Model:
     def _make_engine(self, asked: str) -> Made:
         if asked in self._loaded.engines:
             return self._loaded.engines[asked]
-        made = make_engine(
-            asked,
-            self.network,
-            self.info.name,
-            self.positions,
-            free_bytes(self.device.type),
-            num_layers=self.num_layers,
-            device=self.device,
-            dtype=self.dtype,
-            mask_kind=self.mask_kind,
-            mask_layer_types=self.mask_layer_types,
-        )
+        how = {name: getattr(self, name) for name in ("num_layers", "device", "dtype", "mask_kind", "mask_layer_types")}
+        made = make_engine(asked, self.network, self.info.name, self.positions, free_bytes(self.device.type), **how)
         return made._replace(engine=self._loaded.engines.setdefault(made.engine.name, made).engine)
 
 

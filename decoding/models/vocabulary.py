@@ -33,10 +33,8 @@ class Vocabulary:
     """The tokenizer that a pair shares.
 
     Attributes:
-        tokenizer: the transformers tokenizer, target's.
         size: number of ids the target's logits have; ids past the tokenizer's are padding and read `<id>`.
         stop_ids: ids that end the text: the tokenizer's and the generation config's, with chat the template's too.
-        chat: whether the chat template is in use.
     """
 
     def __init__(self, tokenizer: Any, size: int, stop_ids: Sequence[int] = (), chat: bool = False):

@@ -25,16 +25,10 @@ class _DraftSource(NoSource):
     """
 
     def __init__(
-        self,
-        cache: KVCache,
-        tokens: list[int],
-        num_pending: int,
-        depth_limit: int,
-        clock: PhaseClock,
-        temperature: float,
+        self, cache: KVCache, tokens: list[int], pending: int, depth_limit: int, clock: PhaseClock, temperature: float
     ):
         super().__init__(depth_limit, cache.length)
-        self._cache, self._tokens, self._num_pending = cache, list(tokens), num_pending
+        self._cache, self._tokens, self._num_pending = cache, list(tokens), pending
         self._clock, self._temperature = clock, temperature
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:

@@ -37,10 +37,7 @@ def edit_draft(draft: Draft, source: ProbabilitySource, edits: Edits, text_of: C
     """The draft with nodes put in and taken out; what is put in stands last among its siblings.
 
     The draft's law after the parent of a node that is put in is asked for where the drafter never did, which is one
-    more draft forward.
-
-    Raises:
-        SettingsError: an edit does not fit this tree.
+    more draft forward. Raises `SettingsError` where an edit does not fit this tree.
     """
     require(
         draft.law != "none" or not edits.force_in,
@@ -147,7 +144,6 @@ def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
 
 
 def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> int:
-    """The node at a path that goes to verification."""
     node = ids.get(path)
     require(node is not None, f"{_named(path, text_of)} is not in the tree drafted here: force it in first.")
     require(node in verified, f"{_named(path, text_of)} is drafted but not verified here: force it in first.")
@@ -155,7 +151,6 @@ def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> 
 
 
 def _named(path: Path, text_of: Callable[[int], str]) -> str:
-    """A node in words, the whole path of it."""
     return "The node " + " > ".join(repr(text_of(token)) for token in path) if path else "The root"
 
 
@@ -295,15 +290,9 @@ class Iteration:
         if self.edits or self.models.features is not None:  # the device knows draft models alone, and keeps no features
             return False
         models, standing = self.models, self.standing
+        caches, temperature = (models.target_cache, models.draft_cache), standing.sampling.draft_temperature
         whole = choose_iteration(
-            models.pair,
-            standing.method,
-            standing.state,
-            self.tokens,
-            (models.target_cache, models.draft_cache),
-            self.room - 1,
-            standing.sampling.draft_temperature,
-            self.record,
+            models.pair, standing.method, standing.state, self.tokens, caches, self.room - 1, temperature, self.record
         )
         if whole is not None:
             step.source, step.draft, step.logits, step.verification = whole.run(clock)

@@ -179,7 +179,7 @@ def _full_record(step: Step, vocabulary: Vocabulary, sampling: Sampling, full_ro
     size = draft.tree.size
     target_probs = torch.softmax(target_logits.float(), -1)
     draft_top_ids, draft_top_probs = _tops(size, list(draft.rows))
-    top_ids, top_probs = _tops(size, [(draft.order, target_probs)])
+    top_ids, top_probs = tops = _tops(size, [(draft.order, target_probs)])
     ids = {*draft_top_ids.ravel().tolist(), *top_ids.ravel().tolist(), *draft.tree.tokens.tolist()}
     texts = {i: vocabulary.text(i) for i in sorted(ids | {step.verification.final_token}) if i >= 0}
     for test in step.verification.steps:
@@ -192,7 +192,7 @@ def _full_record(step: Step, vocabulary: Vocabulary, sampling: Sampling, full_ro
         law = target_probs if plain else target_law(target_logits, sampling)
     tested = np.full(size, np.nan) if law is None else token_probabilities(draft, law)
     fields = {
-        "nodes": _nodes(step, token_probabilities(draft, target_probs), tested, top_ids[:, 0], top_probs[:, 0], texts),
+        "nodes": _nodes(step, token_probabilities(draft, target_probs), tested, tops, texts),
         "texts": texts,
         "draft_top_ids": draft_top_ids,
         "draft_top_probs": draft_top_probs,
@@ -228,12 +228,7 @@ def _full_rows(size: int, width: int, levels: list[tuple[np.ndarray, Tensor]]) -
 
 
 def _nodes(
-    step: Step,
-    child_probs: np.ndarray,
-    tested: np.ndarray,
-    best_ids: np.ndarray,
-    best_probs: np.ndarray,
-    texts: Mapping[int, str],
+    step: Step, child_probs: np.ndarray, tested: np.ndarray, tops: tuple[np.ndarray, ...], texts: Mapping[int, str]
 ) -> tuple[NodeTrace, ...]:
     draft, verification, tree = step.draft, step.verification, step.draft.tree
     flat = {int(node): row for row, node in enumerate(draft.order)}
@@ -242,8 +237,8 @@ def _nodes(
     verdicts = Verdicts(verification.steps, flat, verification.accepted, step.kept, left_out, first_path)
     breadths = step.method.drafter.breadths(draft)
     columns = {name: getattr(tree, name).tolist() for name in tree.COLUMNS}  # plain numbers: each is read once
-    child_probs, tested, best_ids = child_probs.tolist(), tested.tolist(), best_ids.tolist()
-    best_probs, passes = best_probs.tolist(), verification.acceptance_probability.tolist()
+    child_probs, tested, best_ids = child_probs.tolist(), tested.tolist(), tops[0][:, 0].tolist()
+    best_probs, passes = tops[1][:, 0].tolist(), verification.acceptance_probability.tolist()
     nodes = []
     for i in range(tree.size):
         parent, row = columns["parents"][i], flat.get(i)

@@ -38,8 +38,6 @@ class Limits:
     """How far to decode and how much to record.
 
     Attributes:
-        max_new_tokens: tokens after the prompt at most.
-        ignore_end_of_text: decode on past the stop tokens.
         record: `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing.
         rows: `top` keeps the top 20 of each law, `open` also the raw logits of the latest iteration, `full` of all.
         row_bytes: memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
@@ -175,9 +173,7 @@ class DecodeSession:
         """An independent session that continues from here, with what is given changed; no forward is run.
 
         Without another sampling the draws go on where they are; with one they begin at its seed, unless `draws_go_on`.
-
-        Args:
-            edits: changes to the first iteration of the fork alone, in place of those that are to be made here.
+        The edits are to the first iteration of the fork alone, in place of those that are to be made here.
         """
         other = copy.copy(self)
         other.method = method or self.method
@@ -206,8 +202,7 @@ class DecodeSession:
         meanwhile, its first step fills them again.
 
         Raises:
-            SettingsError: the iteration is not among those recorded.
-            PairError: the pair was released.
+            SettingsError, PairError: the iteration is not among those recorded; the pair was released.
         """
         if self.pair.target.released:
             raise PairError(f"{self.pair.target.info.name} was released from memory: load the pair and decode again.")
@@ -244,7 +239,6 @@ class DecodeSession:
         self._draws, self._first_draws = draws, draws.fork()
 
     def _prepared(self, method: Method) -> Method:
-        """The method with what it has to know of the pair, which may be measured here."""
         try:
             return prepared(method, self.pair, self.sampling)
         except (RuntimeError, MemoryError) as error:
@@ -307,7 +301,6 @@ class DecodeSession:
             self.elapsed_s += took_s
 
     def _next(self) -> Iteration:
-        """The iteration that comes next."""
         return Iteration(
             models=self._models,
             standing=Standing(self.method, self.sampling, self._state, self._draws),
@@ -350,7 +343,6 @@ class DecodeSession:
         return trace
 
     def _here(self) -> Checkpoint:
-        """Where the session stands, for a way back."""
         draft_cache = self._models.draft_cache
         return Checkpoint(
             index=self._count,
@@ -394,11 +386,7 @@ FIRST_TEXT, FIRST_TOKENS = "One day", 6
 
 
 def open_pair(settings: PairSettings) -> tuple[Pair, CostModel]:
-    """A pair that has decoded, and what its passes cost here; one that fails at that does not stay in memory.
-
-    Raises:
-        DraftscopeError: why it cannot be used, in one sentence.
-    """
+    """A pair that has decoded, and what its passes cost here; one that fails at that does not stay in memory."""
     pair = load_pair(settings)
     try:
         check_wanted()

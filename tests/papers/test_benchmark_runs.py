@@ -7,10 +7,7 @@ import pytest
 
 from decoding.common.errors import JobError
 from decoding.papers import stored
-from decoding.papers.stored import Benchmark
-from decoding.papers.stored import own_records
-from decoding.papers.stored import stored_records
-from decoding.papers.stored import took
+from decoding.papers.stored import Benchmark, own_records, stored_records, took
 from tests.helpers.processes import ended
 
 NAME = "depth_divergence"
