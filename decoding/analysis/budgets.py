@@ -29,15 +29,10 @@ ADDITIVE = ("greedy", "nss")
 
 @dataclass(frozen=True, eq=False)
 class Budgets:
-    """An iteration with smaller budgets; all `[nodes + 1]`, by number of nodes from 0 on.
+    """An iteration with smaller budgets; all `[nodes + 1]`, by number of nodes from 0 on."""
 
-    Attributes:
-        tokens: committed with so many nodes, the final one included; an end of the text cuts none off.
-        seconds: modelled.
-    """
-
-    tokens: np.ndarray
-    seconds: np.ndarray
+    tokens: np.ndarray  # committed with so many nodes, the final one included; an end of the text cuts none off
+    seconds: np.ndarray  # modelled
 
     @property
     def nodes(self) -> int:
@@ -68,15 +63,11 @@ class Budgets:
 
 @dataclass(frozen=True, eq=False)
 class RunBudgets:
-    """A run with smaller budgets, on the text as it was: another budget would have parted it elsewhere.
+    """A run with smaller budgets, on the text as it was: another budget would have parted it elsewhere."""
 
-    Attributes:
-        places: indices of the iterations counted, those without a tree included; `left_out`: how many could not be.
-        each: their budgets.
-    """
-
+    # Indices of the iterations counted, those without a tree included; `left_out`: how many could not be
     places: tuple[int, ...]
-    each: tuple[Budgets, ...]
+    each: tuple[Budgets, ...]  # their budgets
     left_out: int
 
     @property

@@ -17,46 +17,28 @@ from decoding.trace.records import TOP_TOKENS, RunTrace
 
 @dataclass(frozen=True)
 class Followed:
-    """One token of the text that followed.
-
-    Attributes:
-        rank: of the token in the draft's law at its place, 1 for its favourite; None where no record tells.
-        exact: False where the rank is known to be at least that.
-        probability: what the draft gave it, None where that is not recorded.
-        seen_in: index of the iteration whose record tells, None without one.
-        drafted: the iteration looked at has a verified node for it.
-    """
+    """One token of the text that followed."""
 
     token_id: int
     text: str
-    rank: int | None
-    exact: bool
-    probability: float | None
-    seen_in: int | None
-    drafted: bool
+    rank: int | None  # of the token in the draft's law at its place, 1 for its favourite; None where no record tells
+    exact: bool  # False where the rank is known to be at least that
+    probability: float | None  # what the draft gave it, None where that is not recorded
+    seen_in: int | None  # index of the iteration whose record tells, None without one
+    drafted: bool  # the iteration looked at has a verified node for it
 
 
 @dataclass(frozen=True)
 class Hindsight:
-    """An iteration against the best tree of its size.
+    """An iteration against the best tree of its size."""
 
-    Attributes:
-        nodes: verified nodes of the iteration, the root left out.
-        committed: tokens that it committed.
-        followed: the tokens from its root on, at most one more than it has nodes.
-        best: tokens that the best tree in the draft's own order commits; a tree of drawn tokens may have done better.
-        complete: False if a rank on the way is unknown: then it is at least that many.
-        ceiling: tokens that a chain of the text commits.
-        ends: the run has no more text: both may be larger if it went on.
-    """
-
-    nodes: int
-    committed: int
-    followed: tuple[Followed, ...]
-    best: int
-    complete: bool
-    ceiling: int
-    ends: bool
+    nodes: int  # verified nodes of the iteration, the root left out
+    committed: int  # tokens that it committed
+    followed: tuple[Followed, ...]  # the tokens from its root on, at most one more than it has nodes
+    best: int  # tokens that the best tree in the draft's own order commits; a tree of drawn tokens may have done better
+    complete: bool  # False if a rank on the way is unknown: then it is at least that many
+    ceiling: int  # tokens that a chain of the text commits
+    ends: bool  # the run has no more text: both may be larger if it went on
 
 
 @dataclass(frozen=True)

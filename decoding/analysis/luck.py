@@ -23,16 +23,11 @@ AGREES = 1e-3  # tokens: what the same verifier may differ by between devices
 
 @dataclass(frozen=True)
 class Luck:
-    """Tokens that one pass over one tree committed, the final one included, among what it could have.
+    """Tokens that one pass over one tree committed, the final one included, among what it could have."""
 
-    Attributes:
-        tokens: what happened.
-        law: exact probability of each number of tokens.
-        expected, deviation: mean and standard deviation of that law.
-    """
-
-    tokens: int
-    law: Mapping[int, float]
+    tokens: int  # what happened
+    law: Mapping[int, float]  # exact probability of each number of tokens
+    # expected, deviation: mean and standard deviation of that law
     expected: float
     deviation: float
 
@@ -59,18 +54,13 @@ class Luck:
 
 @dataclass(frozen=True)
 class RunLuck:
-    """The same over a run.
+    """The same over a run."""
 
-    Attributes:
-        places: indices of the iterations counted.
-        tokens, expected: of each of them.
-        variances: exact variance of the tokens of each, given its tree.
-    """
-
-    places: tuple[int, ...]
+    places: tuple[int, ...]  # indices of the iterations counted
+    # tokens, expected: of each of them
     tokens: tuple[int, ...]
     expected: tuple[float, ...]
-    variances: tuple[float, ...]
+    variances: tuple[float, ...]  # exact variance of the tokens of each, given its tree
 
     @property
     def happened(self) -> int:

@@ -12,39 +12,25 @@ REASONS: tuple[str, ...] = (DRAFT, VERIFY, REBUILD, REST, TOKENS)
 
 @dataclass(frozen=True)
 class PhaseMeans:
-    """Means over the iterations of a run.
+    """Means over the iterations of a run."""
 
-    Attributes:
-        seconds: seconds per iteration by reason (`REASONS` without `tokens`); what no phase claims is in `rest`.
-        tokens: committed tokens per iteration (block efficiency).
-    """
-
+    # Seconds per iteration by reason (`REASONS` without `tokens`); what no phase claims is in `rest`
     seconds: dict[str, float]
-    tokens: float
-
-    @property
-    def iteration_s(self) -> float:
-        """Seconds of an iteration."""
-        return sum(self.seconds.values())
+    tokens: float  # committed tokens per iteration (block efficiency)
 
     @property
     def token_s(self) -> float:
         """Seconds of a committed token, prefill left out."""
-        return self.iteration_s / self.tokens
+        return sum(self.seconds.values()) / self.tokens
 
 
 @dataclass(frozen=True)
 class Slowdown:
-    """A run against another one.
+    """A run against another one."""
 
-    Attributes:
-        ratio: seconds per token over those of the other run; above 1 the run is slower.
-        factors: what each reason contributes; their product is the ratio.
-        mine, other: the means that they come from.
-    """
-
-    ratio: float
-    factors: dict[str, float]
+    ratio: float  # seconds per token over those of the other run; above 1 the run is slower
+    factors: dict[str, float]  # what each reason contributes; their product is the ratio
+    # mine, other: the means that they come from
     mine: PhaseMeans
     other: PhaseMeans
 
@@ -71,7 +57,7 @@ def slowdown(run: RunTrace, other: RunTrace) -> Slowdown:
     s - s' seconds contributes exp((s - s') / L) with L = (S - S') / ln(S / S'). The tokens of an iteration divide.
     """
     mine, theirs = phase_means(run), phase_means(other)
-    total, base = mine.iteration_s, theirs.iteration_s
+    total, base = sum(mine.seconds.values()), sum(theirs.seconds.values())
     mean = total if math.isclose(total, base) else (total - base) / math.log(total / base)
     factors = {name: math.exp((mine.seconds[name] - theirs.seconds[name]) / mean) for name in mine.seconds}
     factors[TOKENS] = theirs.tokens / mine.tokens

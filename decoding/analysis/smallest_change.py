@@ -89,68 +89,49 @@ MOST_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class SettingChange:
-    """One setting at another value, with which the token is in the verified tree.
-
-    Attributes:
-        before, after: in force in the iteration, and instead.
-        size: how much that is, as a share of the value before; of the whole range where that is 0, 1 for a switch.
-        drafted, verified: nodes of the tree with the change.
-        asked: whether stored rows told it or the draft model was run.
-        sure: False where a nearer value could not be tried.
-    """
+    """One setting at another value, with which the token is in the verified tree."""
 
     setting: str
+    # before, after: in force in the iteration, and instead
     before: Setting
     after: Setting
-    size: float
+    size: float  # how much that is, as a share of the value before; of the whole range where that is 0, 1 for a switch
+    # drafted, verified: nodes of the tree with the change
     drafted: int
     verified: int
-    asked: Asked
-    sure: bool = True
+    asked: Asked  # whether stored rows told it or the draft model was run
+    sure: bool = True  # False where a nearer value could not be tried
 
 
 @dataclass(frozen=True)
 class SmallestChanges:
-    """What a search came to.
+    """What a search came to."""
 
-    Attributes:
-        changes: the nearest value of each setting that keeps the token, smallest change first.
-        without: settings that keep it at no value tried.
-        unknown: settings of which some values could not be tried because rows are missing and no model was at hand.
-        too_large: settings of which some values ask the model about more nodes than a search has room for.
-        untried: settings left when time ran out or somebody cancelled.
-        drafted, verified: nodes of the tree as it was.
-        trees: trees drafted on the way.
-    """
-
-    changes: tuple[SettingChange, ...]
-    without: tuple[str, ...]
+    changes: tuple[SettingChange, ...]  # the nearest value of each setting that keeps the token, smallest change first
+    without: tuple[str, ...]  # settings that keep it at no value tried
+    # Settings of which some values could not be tried because rows are missing and no model was at hand
     unknown: tuple[str, ...]
+    # Settings of which some values ask the model about more nodes than a search has room for
     too_large: tuple[str, ...]
-    untried: tuple[str, ...]
+    untried: tuple[str, ...]  # settings left when time ran out or somebody cancelled
+    # drafted, verified: nodes of the tree as it was
     drafted: int
     verified: int
-    trees: int
+    trees: int  # trees drafted on the way
 
 
 @dataclass
 class ChangeSearch:
-    """Drafts the trees of one iteration with other settings, in the state and with the draws that it had.
-
-    Attributes:
-        drafter: with the settings in force in the iteration.
-        state: of the run's drafter before the iteration.
-        trees: trees drafted so far.
-    """
+    """Drafts the trees of one iteration with other settings, in the state and with the draws that it had."""
 
     run: RunTrace
     iteration: IterationTrace
-    drafter: Drafter
-    state: Any
+    drafter: Drafter  # with the settings in force in the iteration
+    state: Any  # of the run's drafter before the iteration
     stored: RememberedLaws
     model: RememberedLaws | None
     draws: GeneratorDraws
-    trees: int = 0
+    trees: int = 0  # trees drafted so far
     _known: dict[Drafter, tuple[Draft, Asked]] = field(default_factory=dict)
 
     def draft(self, drafter: Drafter) -> tuple[Draft, Asked]:

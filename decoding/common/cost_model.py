@@ -11,30 +11,21 @@ from decoding.common.errors import require
 
 @dataclass(frozen=True)
 class CostPoint:
-    """Time of a pass of one size.
+    """Time of a pass of one size."""
 
-    Attributes:
-        size: nodes of a target pass, the root included, or nodes of a draft level.
-        seconds: what a pass takes when nothing else slows the machine.
-        low_s, high_s: quartiles of all repeats.
-    """
-
-    size: int
-    seconds: float
+    size: int  # nodes of a target pass, the root included, or nodes of a draft level
+    seconds: float  # what a pass takes when nothing else slows the machine
+    # low_s, high_s: quartiles of all repeats
     low_s: float
     high_s: float
 
 
 @dataclass(frozen=True)
 class CostCurve:
-    """Times of some sizes, and between them a line.
+    """Times of some sizes, and between them a line."""
 
-    Attributes:
-        points: by size, ascending.
-        padded: passes are padded to the sizes of the points, so that one between two of them costs what the next does.
-    """
-
-    points: tuple[CostPoint, ...]
+    points: tuple[CostPoint, ...]  # by size, ascending
+    # Passes are padded to the sizes of the points, so that one between two of them costs what the next does
     padded: bool = False
 
     def seconds(self, sizes: np.ndarray | int) -> np.ndarray:
@@ -91,26 +82,16 @@ def read_curve(text: str, name: str) -> CostCurve:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Costs of one pair on one machine.
+    """Costs of one pair on one machine."""
 
-    Attributes:
-        target: passes over a tree, by number of nodes with the root, from its mask to the logits of every node.
-        draft: draft levels, by width.
-        iteration_s: what an iteration takes beside drafting, mask and pass; median of `iterations` real ones.
-        level_s: what drafting takes per level beside the draft's passes; median of the same iterations.
-        prefix_length: tokens that the passes stood behind.
-        measured: when, in UTC.
-        machine: hardware, precision, engines and library versions in one line.
-    """
-
-    target: CostCurve
-    draft: CostCurve
-    iteration_s: float
-    level_s: float
+    target: CostCurve  # passes over a tree, by number of nodes with the root, from its mask to the logits of every node
+    draft: CostCurve  # draft levels, by width
+    iteration_s: float  # what an iteration takes beside drafting, mask and pass; median of `iterations` real ones
+    level_s: float  # what drafting takes per level beside the draft's passes; median of the same iterations
     iterations: int
-    prefix_length: int
-    measured: str
-    machine: str
+    prefix_length: int  # tokens that the passes stood behind
+    measured: str  # when, in UTC
+    machine: str  # hardware, precision, engines and library versions in one line
 
     @property
     def verification(self) -> CostCurve:

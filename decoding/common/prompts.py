@@ -16,17 +16,11 @@ MAX_FILES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt.
+    """One prompt."""
 
-    Attributes:
-        kind: what sort of text it starts, e.g. `stories`; the subfolder it lies in.
-        name: its file's name without `.txt`, unique within its kind.
-        text: the prompt, without white space around it.
-    """
-
-    kind: str
-    name: str
-    text: str
+    kind: str  # what sort of text it starts, e.g. `stories`; the subfolder it lies in
+    name: str  # its file's name without `.txt`, unique within its kind
+    text: str  # the prompt, without white space around it
 
 
 def load_prompts(folder: Path | None = None) -> tuple[Prompt, ...]:

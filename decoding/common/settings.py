@@ -53,40 +53,25 @@ class Range:
 
 @dataclass(frozen=True)
 class SettingInfo:
-    """What is declared of one setting.
+    """What is declared of one setting."""
 
-    Attributes:
-        name: of the field.
-        default: its type is the kind of the setting: a switch, a whole number, a number, a text, or an object.
-        label, symbol, help: on the screen: words, the paper's sign (empty where it has none), one line of meaning.
-        group: heading under which the screen shows it, one of `GROUPS`.
-        accepted: numbers that are accepted; None where it is no number.
-        offered: lowest and highest number on a slider, part of `accepted`.
-        step: of the slider.
-        choices: what a text can be, with the words for it; None where it is free.
-        placeholder: what an empty text means.
-        needs: name of the switch without which it has no effect.
-        given_by: name of the text setting that decides it instead where that is not empty.
-        paper: what gives the default, empty where no paper does; `in_code`: its public code alone does.
-        searched: whether another value of it can have kept a token, with the draws that a run had.
-    """
-
-    default: Any
+    default: Any  # its type is the kind of the setting: a switch, a whole number, a number, a text, or an object
+    # label, symbol, help: on the screen: words, the paper's sign (empty where it has none), one line of meaning
     label: str
     symbol: str = ""
     help: str = ""
-    group: str = ENGINE
-    accepted: Range | None = None
-    offered: tuple[float, float] | None = None
-    step: float | None = None
-    choices: Mapping[str, str] | None = None
-    placeholder: str = ""
-    needs: str = ""
-    given_by: str = ""
-    paper: str = ""
+    group: str = ENGINE  # heading under which the screen shows it, one of `GROUPS`
+    accepted: Range | None = None  # numbers that are accepted; None where it is no number
+    offered: tuple[float, float] | None = None  # lowest and highest number on a slider, part of `accepted`
+    step: float | None = None  # of the slider
+    choices: Mapping[str, str] | None = None  # what a text can be, with the words for it; None where it is free
+    placeholder: str = ""  # what an empty text means
+    needs: str = ""  # name of the switch without which it has no effect
+    given_by: str = ""  # name of the text setting that decides it instead where that is not empty
+    paper: str = ""  # what gives the default, empty where no paper does; `in_code`: its public code alone does
     in_code: bool = False
-    searched: bool = True
-    name: str = ""
+    searched: bool = True  # whether another value of it can have kept a token, with the draws that a run had
+    name: str = ""  # of the field
 
     @property
     def title(self) -> str:
@@ -176,13 +161,10 @@ def settings_of(kind: type) -> Mapping[str, SettingInfo]:
 class WithSettings:
     """A frozen dataclass whose fields are declared by `setting`, but those that are no setting (`compare=False`).
 
-    Attributes:
-        optional: settings that `settings` leaves out where they are empty.
-
     Raises `SettingsError` where a setting is of another kind, out of range, or contradicts another.
     """
 
-    optional: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = ()  # settings that `settings` leaves out where they are empty
 
     def __post_init__(self):
         check_settings(self)

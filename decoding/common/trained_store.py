@@ -14,8 +14,12 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta, ValidationError
 
 from decoding.common.errors import PairError, SettingsError, TrainingError
 from decoding.common.files import training_home, write_whole
@@ -43,29 +47,14 @@ class Card(Protocol):
 C = TypeVar("C", bound=Card)
 
 
-def text_of(value: Any) -> str:
-    """A text of a card; `ValueError` where it is none."""
-    if not isinstance(value, str) or len(value) > 500:
-        raise ValueError
-    return value
-
-
-def count_of(value: Any) -> int:
-    """A whole number of a card; `ValueError` where it is none."""
-    if type(value) is not int:
-        raise ValueError
-    return value
-
-
-def number_of(value: Any) -> float:
-    """A finite number of a card; `ValueError` where it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError
-    return float(value)
+# A text, a whole number and a finite number of a card; `ValidationError` where a value is none.
+text_of = partial(msgspec.convert, type=Annotated[str, Meta(max_length=500)])
+count_of = partial(msgspec.convert, type=int)
+number_of = partial(msgspec.convert, type=Annotated[float, Meta(ge=-1e308, le=1e308)])
 
 
 def check_models(pair: Mapping[str, Any], roles: Sequence[str]) -> None:
-    """Raise `ValueError` or `KeyError` where some models of a card are not told as `pair_identity` tells them."""
+    """Raise `ValidationError` or `KeyError` where models of a card are not told as `pair_identity` tells them."""
     text_of(pair["name"])
     for model in (pair[role] for role in roles):
         text_of(model["name"]), text_of(model["weights"])
@@ -86,19 +75,12 @@ def same_model(mine: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of trained network.
+    """A kind of trained network."""
 
-    Attributes:
-        noun: what sentences call it.
-        setting: of a method, names one.
-        folder: that it has below a run; also begins the names of its files.
-        otherwise: what to do without it.
-    """
-
-    noun: str
-    setting: str
-    folder: str
-    otherwise: str
+    noun: str  # what sentences call it
+    setting: str  # of a method, names one
+    folder: str  # that it has below a run; also begins the names of its files
+    otherwise: str  # what to do without it
 
     @property
     def card(self) -> str:
@@ -148,7 +130,7 @@ class Kind:
                 return made_of(json.loads(file.read(MOST_CARD_BYTES)))
         except OSError as error:
             raise self.damaged(folder, f"{self.card}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        except (ValidationError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             raise self.damaged(folder, f"{self.card} is no description of a {self.noun}") from None
 
     def save(self, folder: Path, state: "Mapping[str, Tensor]", card: Mapping[str, Any]) -> None:

@@ -50,21 +50,16 @@ class Measured(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a drafter may learn from an iteration: what was accepted, and the shape of the verified tree.
-
-    Attributes:
-        depth: of the verified tree.
-        path: ids of the accepted nodes, from the root's child on.
-        tree, order: the tree drafted and the ids of the nodes that were really verified, root first; None where a
-            record has left them out.
-    """
+    """What a drafter may learn from an iteration: what was accepted, and the shape of the verified tree."""
 
     accepted: int
     committed: int
     drafted: int
     verified: int
-    depth: int
-    path: tuple[int, ...] = ()
+    depth: int  # of the verified tree
+    path: tuple[int, ...] = ()  # ids of the accepted nodes, from the root's child on
+    # tree, order: the tree drafted and the ids of the nodes that were really verified, root first; None where a record
+    # has left them out
     tree: TokenTree | None = field(default=None, compare=False)
     order: np.ndarray | None = field(default=None, compare=False)
 
@@ -85,24 +80,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Drafter(WithSettings):
-    """A way to build a tree: frozen settings, explicit state, no model of its own.
+    """A way to build a tree: frozen settings, explicit state, no model of its own."""
 
-    Attributes:
-        law: how tokens are chosen; a property where a setting decides it.
-        needs_past: whether `source.past()` is asked: what both models say before the root, hidden states included.
-        moving: settings that change from iteration to iteration; a state that holds one has a field of its name.
-        cost: what one tree costs in draft forwards, in words.
-        breadth: why an expanded node has as many children as it has, where that is the same for all.
-        traced: what the trace says about the drafter where no setting decides that.
-    """
-
-    law: ClassVar[TreeLaw] = "deterministic"
+    law: ClassVar[TreeLaw] = "deterministic"  # how tokens are chosen; a property where a setting decides it
     uses_draft_model: ClassVar[bool] = True
+    # Whether `source.past()` is asked: what both models say before the root, hidden states included
     needs_past: ClassVar[bool] = False
+    # Settings that change from iteration to iteration; a state that holds one has a field of its name
     moving: ClassVar[tuple[str, ...]] = ()
-    cost: ClassVar[str] = "one draft forward per level"
+    cost: ClassVar[str] = "one draft forward per level"  # what one tree costs in draft forwards, in words
+    # Why an expanded node has as many children as it has, where that is the same for all
     breadth: ClassVar[Breadth] = "fixed"
-    traced: ClassVar[RuleTrace | None] = None
+    traced: ClassVar[RuleTrace | None] = None  # what the trace says about the drafter where no setting decides that
 
     def start(self, prompt_ids: list[int]) -> Any:
         """State before the first iteration; None for drafters that learn nothing."""

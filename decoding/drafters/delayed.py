@@ -19,11 +19,6 @@ class DelayedDrafter(Drafter):
 
     The trunk's tokens are drawn once, so verifiers see one entry there and K at the branching point. Without a branch
     there is only the trunk; without a trunk the paths start at the root.
-
-    Attributes:
-        selector: name of a trained selector that chooses all three anew at every root, from the text before it alone;
-            empty: they are as given. Where the text has only one token they are, too.
-        chooser: the selector, loaded with its pair.
     """
 
     optional = ("selector",)
@@ -39,11 +34,13 @@ class DelayedDrafter(Drafter):
         4, 0, 16, step=1, group=SHAPE, label="Branches", symbol="L_2", given_by="selector",
         help="Tokens of each path below the trunk.",
     )  # fmt: skip
+    # Name of a trained selector that chooses all three anew at every root, from the text before it alone; empty: they
+    # are as given. Where the text has only one token they are, too
     selector: str = setting(
         "", group=SHAPE, label="Selector",
         help="A trained network chooses K, L_1 and L_2 anew at every root, from the text before it.",
     )  # fmt: skip
-    chooser: Any = field(default=None, repr=False, compare=False)
+    chooser: Any = field(default=None, repr=False, compare=False)  # the selector, loaded with its pair
 
     @property
     def law(self):

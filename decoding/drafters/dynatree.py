@@ -182,11 +182,11 @@ class DynaTreeDrafter(LevelDrafter):
 
     def breadths(self, draft: Draft) -> list[Breadth | None]:
         told = super().breadths(draft)
-        if self.adaptive_breadth:
-            high = draft.settings["confidence_high"]
-            kinds = confidence_class(draft.tree.confidence, self.confidence_low, high).tolist()
-            told = [breadth and CONFIDENCE[kind] for breadth, kind in zip(told, kinds, strict=True)]
-        return told if self.branch_first_level or told[0] is None else ["first_level", *told[1:]]
+        if not self.adaptive_breadth:
+            return told
+        kinds = confidence_class(draft.tree.confidence, self.confidence_low, draft.settings["confidence_high"])
+        kinds = zip(told, kinds.tolist(), strict=True)
+        return [CONFIDENCE[kind] if breadth == self.breadth else breadth for breadth, kind in kinds]
 
     def rule(self, settings) -> RuleTrace:
         return RuleTrace(

@@ -7,8 +7,7 @@ import numpy as np
 from decoding.common.settings import BREADTH, setting
 from decoding.drafters import shared_settings as shared
 from decoding.drafters.levels import NEVER, WIDTHS, LevelDrafter, LevelRule, where, widths_by_level
-from decoding.trace.records import Breadth, RuleTrace
-from decoding.tree.draft import Draft
+from decoding.trace.records import RuleTrace
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,3 @@ class FixedTreeDrafter(LevelDrafter):
             },
             prune_probability=self.prune_probability,
         )
-
-    def breadths(self, draft: Draft) -> list[Breadth | None]:
-        told = super().breadths(draft)
-        return told if self.branch_first_level or told[0] is None else ["first_level", *told[1:]]

@@ -156,21 +156,16 @@ FORGETTING = 0.9  # per tree drafted, of whether drafting pays
 
 @dataclass(frozen=True)
 class Learned:
-    """What past iterations have taught.
+    """What past iterations have taught."""
 
-    Attributes:
-        log_odds: logarithms of the factors between the odds of the draft and those of acceptance, `[2]`: of the first
-            child of a node, of the others.
-        information: how much each of them rests on, `[2]`.
-        tokens, seconds: expected tokens of the trees drafted so far and what they cost, the latest ones above all.
-        idle: iterations since the last one that drafted.
-    """
-
+    # Logarithms of the factors between the odds of the draft and those of acceptance, `[2]`: of the first child of a
+    # node, of the others
     log_odds: np.ndarray
-    information: np.ndarray
+    information: np.ndarray  # how much each of them rests on, `[2]`
+    # tokens, seconds: expected tokens of the trees drafted so far and what they cost, the latest ones above all
     tokens: float = 0.0
     seconds: float = 0.0
-    idle: int = 0
+    idle: int = 0  # iterations since the last one that drafted
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from decoding.drafters.base import Drafter, Growing
-from decoding.trace.records import Growth, Setting
+from decoding.trace.records import Breadth, Growth, Setting
 from decoding.tree.draft import GROWTH_CODE, NOT_DRAFTED, Draft
 
 MOST_FORWARDS = 64  # the longest chain
@@ -44,23 +44,16 @@ def first_reason(path_probs: Array, thresholds: Array, over_budget: Array) -> Ar
 
 @dataclass(frozen=True, eq=False)
 class LevelRule:
-    """How the tree of one iteration grows; row f belongs to the f-th draft forward, whose new nodes have depth f + 1.
+    """How the tree of one iteration grows; row f is of the f-th draft forward, whose new nodes have depth f + 1."""
 
-    Attributes:
-        top: children looked at per node.
-        node_budget: nodes drafted at most.
-        widths: children per node where the draft is sure, in between, and unsure, `[forwards, WIDTHS]`.
-        thresholds: reasons why a new node is not expanded, in order of precedence, each with the path probability that
-            it needs, one or `[forwards]`; `budget` holds where the tree has more nodes than `node_budget` as well.
-        prune_probability: nodes with a smaller path probability are not verified.
-        confidence_low, confidence_high: where the widths change.
-    """
-
-    top: int
-    node_budget: int
-    widths: np.ndarray
+    top: int  # children looked at per node
+    node_budget: int  # nodes drafted at most
+    widths: np.ndarray  # children per node where the draft is sure, in between, and unsure, `[forwards, WIDTHS]`
+    # Reasons why a new node is not expanded, in order of precedence, each with the path probability that it needs, one
+    # or `[forwards]`; `budget` holds where the tree has more nodes than `node_budget` as well
     thresholds: Mapping[Growth, np.ndarray | float]
-    prune_probability: float = 0.0
+    prune_probability: float = 0.0  # nodes with a smaller path probability are not verified
+    # confidence_low, confidence_high: where the widths change
     confidence_low: float = 0.0
     confidence_high: float = 1.0
 
@@ -147,6 +140,11 @@ class LevelDrafter(Drafter):
         """The rule of an iteration that begins in a state; what history looks back on moves it rarely."""
         moved = tuple(getattr(state, name) for name in self.moving)
         return _rule(self, moved, min(depth_limit, MOST_FORWARDS + 1))
+
+    def breadths(self, draft: Draft) -> list[Breadth | None]:
+        told = super().breadths(draft)
+        alone = told[0] is not None and not getattr(self, "branch_first_level", True)
+        return ["first_level", *told[1:]] if alone else told
 
     def draft(self, state, source, root_token, draws) -> Draft:
         growing, rule = Growing(source, root_token), self.rule_in(state, source.depth_limit)

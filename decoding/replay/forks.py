@@ -63,16 +63,12 @@ def _written(value: Setting) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """What is to be different; None leaves it as it was.
-
-    Attributes:
-        sampling: with the seed as it was the draws go on where they stand, with another one they begin at it.
-        edits: to the first iteration alone.
-    """
+    """What is to be different; None leaves it as it was."""
 
     method: Method | None = None
+    # With the seed as it was the draws go on where they stand, with another one they begin at it
     sampling: Sampling | None = None
-    edits: Edits = field(default_factory=Edits)
+    edits: Edits = field(default_factory=Edits)  # to the first iteration alone
 
     def __bool__(self) -> bool:
         return self.method is not None or self.sampling is not None or bool(self.edits)
@@ -89,23 +85,15 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Fork:
-    """A run that parts from another one.
+    """A run that parts from another one."""
 
-    Attributes:
-        trace: the parent's iterations before `at`, then this fork's own; times of a replayed one are 0, not measured.
-        at: index of the iteration where it parts from its parent.
-        words: what was changed: `node_budget 64 -> 16 · seed 0 -> 3`. Token text in it comes from a model.
-        kind: `replayed` from stored rows, or `live`: the models ran.
-        session: live forks can go on with it; it moves on with the latest fork made of it.
-        made_s: measured wall time of making it.
-    """
-
+    # The parent's iterations before `at`, then this fork's own; times of a replayed one are 0, not measured
     trace: RunTrace
-    at: int
-    words: str
-    kind: Literal["replayed", "live"]
-    session: "DecodeSession | None"
-    made_s: float
+    at: int  # index of the iteration where it parts from its parent
+    words: str  # what was changed: `node_budget 64 -> 16 · seed 0 -> 3`. Token text in it comes from a model
+    kind: Literal["replayed", "live"]  # `replayed` from stored rows, or `live`: the models ran
+    session: "DecodeSession | None"  # live forks can go on with it; it moves on with the latest fork made of it
+    made_s: float  # measured wall time of making it
     origin: Origin
 
 

@@ -55,17 +55,12 @@ class _QuickDraws(GeneratorDraws):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one walk came to.
+    """What one walk came to."""
 
-    Attributes:
-        tokens: tokens committed, the final one included.
-        stop_node: the last accepted node, 0 if none was.
-        final_token, final_kind: -1 and `none` where a recorded walk was cut by the end of the text.
-    """
-
-    tokens: int
-    stop_node: int
+    tokens: int  # tokens committed, the final one included
+    stop_node: int  # the last accepted node, 0 if none was
     accepted: tuple[int, ...]
+    # final_token, final_kind: -1 and `none` where a recorded walk was cut by the end of the text
     final_token: int
     final_kind: str
     steps: tuple[VerificationStep, ...]
@@ -73,24 +68,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Replayed:
-    """One verifier in front of a recorded tree.
-
-    Attributes:
-        refusal: why it would bias the output of this tree; then everything else is None or empty.
-        expected_tokens: exact expected tokens of this tree, over all draws.
-        acceptance_probability: exact probability of being reached and accepted, by node id.
-        outcome: what happened with one seed.
-        tokens: how many of the re-rolled seeds committed how many tokens.
-        stops: how many of them stopped at which node.
-    """
+    """One verifier in front of a recorded tree."""
 
     verifier: Verifier
-    refusal: str | None
-    expected_tokens: float | None = None
+    refusal: str | None  # why it would bias the output of this tree; then everything else is None or empty
+    expected_tokens: float | None = None  # exact expected tokens of this tree, over all draws
+    # Exact probability of being reached and accepted, by node id
     acceptance_probability: dict[int, float] | None = None
-    outcome: Outcome | None = None
-    tokens: dict[int, int] | None = None
-    stops: dict[int, int] | None = None
+    outcome: Outcome | None = None  # what happened with one seed
+    tokens: dict[int, int] | None = None  # how many of the re-rolled seeds committed how many tokens
+    stops: dict[int, int] | None = None  # how many of them stopped at which node
 
 
 def has_rows(iteration: IterationTrace) -> bool:
@@ -130,9 +117,25 @@ def replay(
 
     No model is run. The walk is what a run whose draws begin here with that seed would do; re-roll i takes seed i.
     """
-    tree = stored_tree(iteration, sampling)
-    chosen = [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers
-    return tuple(_replayed(verifier, tree, iteration, sampling, rerolls) for verifier in chosen)
+    tree, told = stored_tree(iteration, sampling), []
+    for verifier in [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers:
+        refusal = verifier.refusal(iteration.law, sampling)
+        if refusal:
+            told.append(Replayed(verifier, refusal))
+            continue
+        decision = verifier.decide(tree)
+        walks = reroll(decision, range(rerolls))
+        replayed = Replayed(
+            verifier=verifier,
+            refusal=None,
+            expected_tokens=decision.expected_tokens,
+            acceptance_probability=dict(zip(tree.order, decision.acceptance_probability.tolist(), strict=True)),
+            outcome=outcome_of(decision.walk(GeneratorDraws(sampling.seed))),
+            tokens=dict(sorted(Counter(len(walk.accepted) + 1 for walk in walks).items())),
+            stops=dict(sorted(Counter(walk.accepted[-1] if walk.accepted else 0 for walk in walks).items())),
+        )
+        told.append(replayed)
+    return tuple(told)
 
 
 def recorded_outcome(iteration: IterationTrace) -> Outcome:
@@ -156,25 +159,6 @@ def outcome_of(verification: Verification) -> Outcome:
         final_token=verification.final_token,
         final_kind=verification.final_kind,
         steps=verification.steps,
-    )
-
-
-def _replayed(
-    verifier: Verifier, tree: VerifiedTree, iteration: IterationTrace, sampling: Sampling, rerolls: int
-) -> Replayed:
-    refusal = verifier.refusal(iteration.law, sampling)
-    if refusal:
-        return Replayed(verifier, refusal)
-    decision = verifier.decide(tree)
-    walks = reroll(decision, range(rerolls))
-    return Replayed(
-        verifier=verifier,
-        refusal=None,
-        expected_tokens=decision.expected_tokens,
-        acceptance_probability=dict(zip(tree.order, decision.acceptance_probability.tolist(), strict=True)),
-        outcome=outcome_of(decision.walk(GeneratorDraws(sampling.seed))),
-        tokens=dict(sorted(Counter(len(walk.accepted) + 1 for walk in walks).items())),
-        stops=dict(sorted(Counter(walk.accepted[-1] if walk.accepted else 0 for walk in walks).items())),
     )
 
 

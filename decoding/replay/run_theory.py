@@ -30,33 +30,22 @@ class Mean:
 
 @dataclass(frozen=True)
 class DepthRow:
-    """Nodes of one depth that have both rows; the root has depth 0, its children are drafted at depth 1.
-
-    Attributes:
-        rates: acceptance rate of each solver by (name, independent draws).
-        best: alpha_opt by independent draws: no solver accepts more.
-        l1: L1 distance between both laws.
-    """
+    """Nodes of one depth that have both rows; the root has depth 0, its children are drafted at depth 1."""
 
     depth: int
-    rates: dict[tuple[str, int], Mean]
-    best: dict[int, Mean]
-    l1: Mean
+    rates: dict[tuple[str, int], Mean]  # acceptance rate of each solver by (name, independent draws)
+    best: dict[int, Mean]  # alpha_opt by independent draws: no solver accepts more
+    l1: Mean  # L1 distance between both laws
 
 
 @dataclass(frozen=True)
 class ProbabilityBin:
-    """Drafted tokens whose draft probability lies in [low, high).
-
-    Attributes:
-        accepted: min(1, target / draft): the chance to be accepted of one draw that is tested first.
-        target: the target's probability.
-    """
+    """Drafted tokens whose draft probability lies in [low, high)."""
 
     low: float
     high: float
-    accepted: Mean
-    target: Mean
+    accepted: Mean  # min(1, target / draft): the chance to be accepted of one draw that is tested first
+    target: Mean  # the target's probability
 
 
 @dataclass(frozen=True)

@@ -21,26 +21,22 @@ Result = Literal["passed", "failed", "picked", "below", ""]
 
 @dataclass(frozen=True)
 class EntryStep:
-    """One entry of a node's list of children.
+    """One entry of a node's list of children."""
 
-    Attributes:
-        child, text: the node and its token; a child drawn twice has two entries.
-        draft, target: what both laws after the node give the token, before any test.
-        passes: probability that its test passes once all tests before it have failed; None if it is never tested.
-        wins: chance that its token wins the tournament and is the one tested; None where there is no tournament.
-        taken: exact chance that the path goes on through it, given that it comes through the node.
-        tested_at, drawn, result: what this seed did: the probability it was tested with (SpecInfer tests in an order
-            of its own), the number drawn, and whether the test `passed` or `failed`, the token was `picked`, drawn
-            from a law, or a node `below` it passed; empty if the walk never came to it.
-    """
-
+    # child, text: the node and its token; a child drawn twice has two entries
     child: int
     text: str
+    # draft, target: what both laws after the node give the token, before any test
     draft: float
     target: float
+    # Probability that its test passes once all tests before it have failed; None if it is never tested
     passes: float | None
+    # Chance that its token wins the tournament and is the one tested; None where there is no tournament
     wins: float | None
-    taken: float
+    taken: float  # exact chance that the path goes on through it, given that it comes through the node
+    # tested_at, drawn, result: what this seed did: the probability it was tested with (SpecInfer tests in an order of
+    # its own), the number drawn, and whether the test `passed` or `failed`, the token was `picked`, drawn from a law,
+    # or a node `below` it passed; empty if the walk never came to it
     tested_at: float | None
     drawn: float | None
     result: Result
@@ -48,50 +44,36 @@ class EntryStep:
 
 @dataclass(frozen=True)
 class LawStage:
-    """Both laws as one test sees them, or the law of the final token.
+    """Both laws as one test sees them, or the law of the final token."""
 
-    Attributes:
-        rejected: tests that have failed before.
-        tested: places in the list of entries that are tested against these laws; empty for the final token.
-        target: what is left of the target's law, for each of `NodeSteps.texts`.
-        draft: what the entries are tested against; None for the final token.
-        target_rest, draft_rest: probability of all other tokens together.
-    """
-
-    rejected: int
+    rejected: int  # tests that have failed before
+    # Places in the list of entries that are tested against these laws; empty for the final token
     tested: tuple[int, ...]
-    target: tuple[float, ...]
-    draft: tuple[float, ...] | None
+    target: tuple[float, ...]  # what is left of the target's law, for each of `NodeSteps.texts`
+    draft: tuple[float, ...] | None  # what the entries are tested against; None for the final token
+    # target_rest, draft_rest: probability of all other tokens together
     target_rest: float
     draft_rest: float | None
 
 
 @dataclass(frozen=True)
 class NodeSteps:
-    """What a verifier does at one node.
-
-    Attributes:
-        reached: exact probability that the path comes through the node.
-        entries: in draw order, with repeats.
-        texts: the tokens that the stages speak of: those tested one by one, the first entries, then the likeliest.
-        rows: where each entry's token stands among them, None if it does not.
-        stages: in the order of the tests, every one after all before it failed; of many the first and the last ones.
-        hidden_stages: how many were left out before the last one.
-        ends: bottom-up verifiers: chance that the path ends here once everything below was rejected, else None.
-        factor: SpecTr's common division factor, else None.
-        rate, best_rate: chance that this solver, and that the best one possible, picks one of as many independent
-            draws, before they are known; None on trees of another kind. `rate_is_bound`: it is at least that.
-    """
+    """What a verifier does at one node."""
 
     node: int
-    reached: float
-    entries: tuple[EntryStep, ...]
+    reached: float  # exact probability that the path comes through the node
+    entries: tuple[EntryStep, ...]  # in draw order, with repeats
+    # The tokens that the stages speak of: those tested one by one, the first entries, then the likeliest
     texts: tuple[str, ...]
-    rows: tuple[int | None, ...]
+    rows: tuple[int | None, ...]  # where each entry's token stands among them, None if it does not
+    # In the order of the tests, every one after all before it failed; of many the first and the last ones
     stages: tuple[LawStage, ...]
-    hidden_stages: int
+    hidden_stages: int  # how many were left out before the last one
+    # Bottom-up verifiers: chance that the path ends here once everything below was rejected, else None
     ends: float | None
-    factor: float | None
+    factor: float | None  # SpecTr's common division factor, else None
+    # rate, best_rate: chance that this solver, and that the best one possible, picks one of as many independent draws,
+    # before they are known; None on trees of another kind. `rate_is_bound`: it is at least that
     rate: float | None
     best_rate: float | None
     rate_is_bound: bool

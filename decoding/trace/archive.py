@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -144,7 +144,14 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         if _num_values(text) > MAX_VALUES:
             raise RecordError(f"{RUN_ENTRY} holds more values than a run has")
         document = msgspec.json.decode(text)
-        version = _version(document)
+        if type(document) is not dict or document.get("format") != FORMAT:
+            raise TraceFileError(NOT_A_RUN)
+        version = document.get("version")
+        if type(version) is not int or version < 1:
+            raise RecordError("its version is not a number")
+        if version > FORMAT_VERSION:
+            found = f"format {str(version)[:20]}, this one reads up to {FORMAT_VERSION}"
+            raise TraceFileError(f"This run was saved by a newer Draftscope ({found}): update Draftscope to open it.")
         for info in entries.values():
             _check_ratio(info, FREE_BYTES if version == FORMAT_VERSION else OLD_FREE_BYTES)
         if version < FORMAT_VERSION:
@@ -236,16 +243,3 @@ def _read_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> 
     if len(data) > limit:
         raise _too_large(len(data), limit)
     return data
-
-
-def _version(document: Any) -> int:
-    """The format of a file, one that this program can read."""
-    if type(document) is not dict or document.get("format") != FORMAT:
-        raise TraceFileError(NOT_A_RUN)
-    version = document.get("version")
-    if type(version) is not int or version < 1:
-        raise RecordError("its version is not a number")
-    if version > FORMAT_VERSION:
-        found = f"format {str(version)[:20]}, this one reads up to {FORMAT_VERSION}"
-        raise TraceFileError(f"This run was saved by a newer Draftscope ({found}): update Draftscope to open it.")
-    return version

@@ -52,18 +52,14 @@ def from_json(record_type: type, value: Any, get: Get) -> Any:
     try:
         read = msgspec.convert(value, form, str_keys=True)
     except msgspec.ValidationError as error:
-        raise _named(str(error), value) from None
+        problem, _, place = str(error).partition(" - at ")
+        where = ""
+        for step in PLACE.finditer(place):
+            where += step[0]
+            value = value[step[1] or int(step[2])]
+        wrong = f"{shown(value)} does not fit, {problem[0].lower()}{problem[1:]}"
+        raise RecordError(wrong, where.removeprefix(".")) from None
     return make(read, get)
-
-
-def _named(message: str, value: Any) -> RecordError:
-    """What msgspec says is wrong, with the value."""
-    problem, _, place = message.partition(" - at ")
-    where = ""
-    for step in PLACE.finditer(place):
-        where += step[0]
-        value = value[step[1] or int(step[2])]
-    return RecordError(f"{shown(value)} does not fit, {problem[0].lower()}{problem[1:]}", where.removeprefix("."))
 
 
 @cache

@@ -18,20 +18,15 @@ WORDS = {"force_in": "forced in", "force_out": "forced out", "accept": "forced t
 class Edits:
     """Changes to one iteration; a node is named by its path of token ids from the root, the root left out.
 
-    Attributes:
-        force_in: the last token of the path is added below the rest, which must be there; a drafted node that was
-            pruned is verified all the same.
-        force_out: the node and all below it leave the tree before verification.
-        accept: as if the target gave this token, and each before it, probability 1 at its parent.
-        reject: as if the target gave this token probability 0 at its parent.
-
     Raises `SettingsError` where a path is empty, or two edits contradict each other.
     """
 
+    # The last token of the path is added below the rest, which must be there; a drafted node that was pruned is
+    # verified all the same
     force_in: tuple[Path, ...] = ()
-    force_out: tuple[Path, ...] = ()
-    accept: tuple[Path, ...] = ()
-    reject: tuple[Path, ...] = ()
+    force_out: tuple[Path, ...] = ()  # the node and all below it leave the tree before verification
+    accept: tuple[Path, ...] = ()  # as if the target gave this token, and each before it, probability 1 at its parent
+    reject: tuple[Path, ...] = ()  # as if the target gave this token probability 0 at its parent
 
     def __post_init__(self):
         for _, path in self:

@@ -31,29 +31,21 @@ class Timeline:
 
 @dataclass(frozen=True)
 class RunMetrics:
-    """What one call reached; None where a method has no such thing.
-
-    Attributes:
-        throughput, decode_throughput: tokens per second with and without prefill; like `tpot_s` None where an
-            iteration was replayed from stored rows, so that its time is not known.
-        tokens_per_iteration: block efficiency.
-        accepted_mean: accepted drafted tokens per iteration.
-        acceptance_drafted, acceptance_verified: accepted / drafted nodes, accepted / verified nodes.
-        accepted_lengths: accepted drafted tokens of each iteration.
-        draft_passes_s: seconds of `phase_s["draft"]` in the draft's forward passes; None where they were not timed.
-        phase_s: seconds per phase, summed over the run; the prefill is none of them.
-    """
+    """What one call reached; None where a method has no such thing."""
 
     new_tokens: int
     wall_s: float
     prefill_s: float | None
+    # throughput, decode_throughput: tokens per second with and without prefill; like `tpot_s` None where an iteration
+    # was replayed from stored rows, so that its time is not known
     throughput: float | None
     decode_throughput: float | None
     ttft_s: float
     tpot_s: float | None
     iterations: int
-    tokens_per_iteration: float
-    accepted_mean: float | None
+    tokens_per_iteration: float  # block efficiency
+    accepted_mean: float | None  # accepted drafted tokens per iteration
+    # acceptance_drafted, acceptance_verified: accepted / drafted nodes, accepted / verified nodes
     acceptance_drafted: float | None
     acceptance_verified: float | None
     timeline: Timeline
@@ -61,11 +53,12 @@ class RunMetrics:
     drafted: int | None = None
     verified: int | None = None
     accepted: int | None = None
-    accepted_lengths: tuple[int, ...] | None = None
+    accepted_lengths: tuple[int, ...] | None = None  # accepted drafted tokens of each iteration
     draft_forwards: int | None = None
+    # Seconds of `phase_s["draft"]` in the draft's forward passes; None where they were not timed
     draft_passes_s: float | None = None
     target_passes: int | None = None
-    phase_s: dict[str, float] | None = None
+    phase_s: dict[str, float] | None = None  # seconds per phase, summed over the run; the prefill is none of them
 
 
 def measure_run(run: RunTrace, until_tokens: int | None = None) -> RunMetrics | None:

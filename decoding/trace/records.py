@@ -73,80 +73,58 @@ NodePlace = Annotated[int, Meta(ge=0, le=MAX_NODES)]  # of a node among those of
 
 @dataclass(frozen=True, slots=True)
 class NodeTrace:
-    """One node of the draft tree.
+    """One node of the draft tree."""
 
-    Attributes:
-        node_id: index into `IterationTrace.nodes`; 0 is the root, whose `parent_id` is -1 and `depth` 0.
-        text: of the token; bytes that are not a whole character read `<0xE2>`.
-        multiplicity: how often the node was drawn (more than 1 only in i.i.d. trees).
-        draft_probability: draft's probability of the token after its parent; None for the root.
-        path_probability: product of `draft_probability` along the path; 1 for the root.
-        confidence: largest probability of the draft's distribution after this node, None if never computed.
-        branching: number of children that the rule allowed, None if the node was not expanded.
-        pruned: drafted, but removed before verification.
-        target_probability: target's probability (temperature 1) of the token after its parent, None if not verified.
-        target_argmax, target_argmax_text, target_argmax_probability: what the target prefers after this node.
-        acceptance_probability: exact probability, over the verifier's draws, of being reached and accepted.
-        flat_index: row in the verification pass, None if the node was not verified.
-        draft_level: which draft forward (0-based) processed this node, None if none did.
-        tested_probability: target's probability of the token in the law that the verifier used, after temperature and
-            top-p, forced verdicts left out; None under greedy decoding, where not verified, and in a record that does
-            not tell.
-        breadth: None if it was not expanded. reason: None in a record that does not tell.
-    """
-
-    node_id: NodePlace
+    node_id: NodePlace  # index into `IterationTrace.nodes`; 0 is the root, whose `parent_id` is -1 and `depth` 0
     parent_id: Annotated[int, Meta(ge=-1, le=MAX_NODES)]
     depth: Annotated[int, Meta(ge=0, le=MAX_DEPTH)]
     token_id: Count
-    text: Text
+    text: Text  # of the token; bytes that are not a whole character read `<0xE2>`
+    # How often the node was drawn (more than 1 only in i.i.d. trees)
     multiplicity: Annotated[int, Meta(ge=1, le=2**48)]
-    draft_probability: Probability | None
-    path_probability: Probability
+    draft_probability: Probability | None  # draft's probability of the token after its parent; None for the root
+    path_probability: Probability  # product of `draft_probability` along the path; 1 for the root
+    # Largest probability of the draft's distribution after this node, None if never computed
     confidence: Probability | None
-    branching: Count | None
+    branching: Count | None  # number of children that the rule allowed, None if the node was not expanded
     growth: Growth
-    pruned: bool
+    pruned: bool  # drafted, but removed before verification
+    # Target's probability (temperature 1) of the token after its parent, None if not verified
     target_probability: Probability | None
+    # target_argmax, target_argmax_text, target_argmax_probability: what the target prefers after this node
     target_argmax: Count | None
     target_argmax_text: Text | None
     target_argmax_probability: Probability | None
+    # Exact probability, over the verifier's draws, of being reached and accepted
     acceptance_probability: Probability | None
     verdict: Verdict
-    flat_index: Count | None
-    draft_level: Count | None
+    flat_index: Count | None  # row in the verification pass, None if the node was not verified
+    draft_level: Count | None  # which draft forward (0-based) processed this node, None if none did
+    # Target's probability of the token in the law that the verifier used, after temperature and top-p, forced verdicts
+    # left out; None under greedy decoding, where not verified, and in a record that does not tell
     tested_probability: Probability | None = None
-    breadth: Breadth | None = None
-    reason: Reason | None = None
+    breadth: Breadth | None = None  # None if it was not expanded
+    reason: Reason | None = None  # None in a record that does not tell
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationStep:
-    """One test of the verifier, in order. A node may be tested several times.
+    """One test of the verifier, in order. A node may be tested several times."""
 
-    Attributes:
-        node_id: the node at whose context the test takes place.
-        child_id: the child tested, None where the final token is chosen.
-        acceptance_probability: probability that the test passes.
-        drawn: the uniform number it was compared with, None for a decision without a draw.
-        weight: the running weight of block and traversal verification, else None.
-        residual_ids, residual_probs: top tokens of what is left of the target's law after a rejection.
-        kind: `test` of a child; `match` between two children before it (tournaments); `choice`: a token drawn from a
-            law, `acceptance_probability` being what that law gives it - a child's token or the final one.
-        rival_id: the child it was matched against, None but for a match.
-    """
-
-    node_id: NodePlace
-    child_id: NodePlace | None
+    node_id: NodePlace  # the node at whose context the test takes place
+    child_id: NodePlace | None  # the child tested, None where the final token is chosen
     token_id: Count
-    acceptance_probability: Probability
-    drawn: Probability | None
+    acceptance_probability: Probability  # probability that the test passes
+    drawn: Probability | None  # the uniform number it was compared with, None for a decision without a draw
     accepted: bool
-    weight: float | None = None
+    weight: float | None = None  # the running weight of block and traversal verification, else None
+    # residual_ids, residual_probs: top tokens of what is left of the target's law after a rejection
     residual_ids: tuple[Count, ...] = ()
     residual_probs: tuple[Probability, ...] = ()
+    # `test` of a child; `match` between two children before it (tournaments); `choice`: a token drawn from a law,
+    # `acceptance_probability` being what that law gives it - a child's token or the final one
     kind: StepKind = "test"
-    rival_id: NodePlace | None = None
+    rival_id: NodePlace | None = None  # the child it was matched against, None but for a match
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,27 +139,18 @@ class DrawTrace:
 
 @dataclass(frozen=True, slots=True)
 class KVTrace:
-    """What one iteration did to one model's key/value rows.
+    """What one iteration did to one model's key/value rows."""
 
-    Attributes:
-        rows_before: rows held before the iteration; row r is position r of the text.
-        rows_written: rows written by the passes of this iteration.
-        row_nodes: node id of each written row, in order; -1 for committed tokens that were still missing.
-        kept_from: for each kept written row, the row it was read from; it now stands at `rows_before` + index.
-        rows_freed: written rows that were dropped.
-        rebuilt: True if the kept rows were recomputed by a second forward instead of moved.
-        bytes_per_row: bytes of keys and values of one row over all layers.
-        bytes_moved: bytes copied by compaction.
-    """
-
-    rows_before: Count
-    rows_written: Count
+    rows_before: Count  # rows held before the iteration; row r is position r of the text
+    rows_written: Count  # rows written by the passes of this iteration
+    # Node id of each written row, in order; -1 for committed tokens that were still missing
     row_nodes: tuple[Annotated[int, Meta(ge=-1, le=MAX_NODES)], ...]
+    # For each kept written row, the row it was read from; it now stands at `rows_before` + index
     kept_from: tuple[Count, ...]
-    rows_freed: Count
-    rebuilt: bool
-    bytes_per_row: Count
-    bytes_moved: Count
+    rows_freed: Count  # written rows that were dropped
+    rebuilt: bool  # True if the kept rows were recomputed by a second forward instead of moved
+    bytes_per_row: Count  # bytes of keys and values of one row over all layers
+    bytes_moved: Count  # bytes copied by compaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,25 +179,18 @@ PHASES: tuple[str, ...] = ("draft", "prune", "mask", "verify", "select", "commit
 
 @dataclass(frozen=True, slots=True)
 class HistoryTrace:
-    """History adaptation after an iteration: the window it looked at and what it changed.
+    """History adaptation after an iteration: the window it looked at and what it changed."""
 
-    Attributes:
-        statistic: name of the acceptance statistic, e.g. `accepted_over_depth`.
-        window: its last values, oldest first, this iteration included.
-        mean: mean of the window.
-        target, dead_band: the mean is steered to `target` +- `dead_band`.
-        before, after: adapted settings in force in this iteration and in the next.
-        decision: `too_few`, `hold`, `bolder`, `more_careful` or `off`.
-    """
-
-    statistic: Text
-    window: tuple[float, ...]
-    mean: float
+    statistic: Text  # name of the acceptance statistic, e.g. `accepted_over_depth`
+    window: tuple[float, ...]  # its last values, oldest first, this iteration included
+    mean: float  # mean of the window
+    # target, dead_band: the mean is steered to `target` +- `dead_band`
     target: float
     dead_band: float
+    # before, after: adapted settings in force in this iteration and in the next
     before: Mapping[Text, Number]
     after: Mapping[Text, Number]
-    decision: Text
+    decision: Text  # `too_few`, `hold`, `bolder`, `more_careful` or `off`
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,111 +213,88 @@ class ForcedTrace:
 
 @dataclass(frozen=True, slots=True)
 class RuleTrace:
-    """The drafter of an iteration, and what explanations need to know of its rule; a setting is told by its name.
+    """The drafter of an iteration, and what explanations need to know of its rule; a setting is told by its name."""
 
-    Attributes:
-        drafter: its name, empty where a record does not tell.
-        depth_setting: what ends the tree downwards, empty where no single setting does.
-        first_depth: depth that this setting gives the first drafted token, 0 or 1.
-        threshold_setting: what `below_threshold` and `worth` are about.
-        breadth_setting: what gives a node its children where the breadth is `fixed` or `level`.
-        left_out: why drafted nodes may be left out of verification; None: all are verified.
-        value: what tokens that compete for places are ranked by: path probability times `decay` per level; chance of
-            acceptance, the product along the path of f q / (1 - q + f q), q the draft probability and f one of
-            `factors`; or they do not compete.
-        factors: of the odds of acceptance to those of the draft, for the first child of a node and for the others.
-        children: of a node that compete at most, 0: as many as can be of use.
-        children_setting: what limits them, empty where no setting does.
-    """
-
-    drafter: Name = ""
-    depth_setting: Name = ""
-    first_depth: Annotated[int, Meta(ge=0, le=1)] = 1
-    threshold_setting: Name = ""
-    breadth_setting: Name = ""
-    left_out: LeftOut | None = None
+    drafter: Name = ""  # its name, empty where a record does not tell
+    depth_setting: Name = ""  # what ends the tree downwards, empty where no single setting does
+    first_depth: Annotated[int, Meta(ge=0, le=1)] = 1  # depth that this setting gives the first drafted token, 0 or 1
+    threshold_setting: Name = ""  # what `below_threshold` and `worth` are about
+    breadth_setting: Name = ""  # what gives a node its children where the breadth is `fixed` or `level`
+    left_out: LeftOut | None = None  # why drafted nodes may be left out of verification; None: all are verified
+    # What tokens that compete for places are ranked by: path probability times `decay` per level; chance of acceptance,
+    # the product along the path of f q / (1 - q + f q), q the draft probability and f one of `factors`; or they do not
+    # compete
     value: Value = "none"
     decay: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    # Of the odds of acceptance to those of the draft, for the first child of a node and for the others
     factors: tuple[Annotated[float, Meta(gt=0, le=1e6)], ...] = ()
-    children: Count = 0
-    children_setting: Name = ""
+    children: Count = 0  # of a node that compete at most, 0: as many as can be of use
+    children_setting: Name = ""  # what limits them, empty where no setting does
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IterationTrace:
-    """One iteration: one verification pass of the target and everything around it.
-
-    Attributes:
-        index: 0-based. prefix_length: committed tokens before it, the root (last of them) included.
-        settings: the drafter's settings in force; history adaptation moves them.
-        nodes: the draft tree with its root; empty unless recorded in full.
-        flatten_order: node ids in the order of the verification pass, `[num_verified + 1]`, root first.
-        steps: the verifier's tests in order; empty unless recorded in full.
-        accepted: ids of accepted nodes from the root down, the root left out; after an early end (`none`) only the
-            nodes whose tokens were committed.
-        committed_ids, committed_texts: tokens committed, accepted ones first, then the final token if any.
-        final_kind: what the last committed token is; `none` when the path was cut by end of text or length.
-        law: how the tree's tokens were chosen; decides which verifiers keep the target's law on it.
-        drawn: node ids in the order in which they were drawn, one entry per draw; empty where every node was drawn
-            once, in the order of ids.
-        kv_target, kv_draft: row movement of both caches; `kv_draft` is None without a draft model.
-        times: seconds per phase; all 0 where the iteration was replayed from stored rows, so that none was measured.
-        started_s, ended_s: wall-clock offsets from the start of the call.
-        drafted, verified: nodes drafted and nodes given to the target, roots not counted.
-        tree_depth: of the verified tree.
-        in_loop: the last 16 output tokens had been seen before when the iteration began.
-        texts: text of every token id that occurs in this record.
-        draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the law the draft drew from after each node, -1 / nan
-            where it was not computed; None unless recorded in full.
-        target_top_ids, target_top_probs: the same for the target, at temperature 1.
-        tested_top_probs: `[num_nodes, 20]`, what the law that the verifier used, after temperature and top-p and
-            without forced verdicts, gives `target_top_ids`; None under greedy decoding and in a record that does
-            not tell.
-        draft_logits, target_logits: `[num_nodes, vocab_size]` raw float32 logits (nan rows where not computed), only
-            with `rows="full"`.
-        forced: what a person changed by hand in it.
-        bias: one sentence on why the text from here on no longer follows the target's law, empty where it does.
-        sampling: sampling of this iteration, which in a fork may differ from the run's; None where it was not noted.
-        rule: the drafter that made the tree, which in a fork may differ from the run's.
-    """
+    """One iteration: one verification pass of the target and everything around it."""
 
     index: Count
-    prefix_length: Count
-    settings: Mapping[Text, Setting]
+    prefix_length: Count  # committed tokens before it, the root (last of them) included
+    settings: Mapping[Text, Setting]  # the drafter's settings in force; history adaptation moves them
+    # The draft tree with its root; empty unless recorded in full
     nodes: Annotated[tuple[NodeTrace, ...], Meta(max_length=MAX_NODES)]
+    # Node ids in the order of the verification pass, `[num_verified + 1]`, root first
     flatten_order: Annotated[tuple[NodePlace, ...], Meta(max_length=MAX_VERIFIED + 1)]
+    # The verifier's tests in order; empty unless recorded in full
     steps: Annotated[tuple[VerificationStep, ...], Meta(max_length=MAX_STEPS)]
+    # Ids of accepted nodes from the root down, the root left out; after an early end (`none`) only the nodes whose
+    # tokens were committed
     accepted: tuple[NodePlace, ...]
+    # committed_ids, committed_texts: tokens committed, accepted ones first, then the final token if any
     committed_ids: tuple[Count, ...]
     committed_texts: tuple[Text, ...]
-    final_kind: FinalKind
+    final_kind: FinalKind  # what the last committed token is; `none` when the path was cut by end of text or length
     draws: tuple[DrawTrace, ...]
+    # kv_target, kv_draft: row movement of both caches; `kv_draft` is None without a draft model
     kv_target: KVTrace
     kv_draft: KVTrace | None
+    # Seconds per phase; all 0 where the iteration was replayed from stored rows, so that none was measured
     times: PhaseTimes
+    # started_s, ended_s: wall-clock offsets from the start of the call
     started_s: Seconds
     ended_s: Seconds
+    # drafted, verified: nodes drafted and nodes given to the target, roots not counted
     drafted: Annotated[int, Meta(ge=0, le=MAX_NODES)]
     verified: Annotated[int, Meta(ge=0, le=MAX_VERIFIED)]
-    tree_depth: Annotated[int, Meta(ge=0, le=MAX_DEPTH)]
+    tree_depth: Annotated[int, Meta(ge=0, le=MAX_DEPTH)]  # of the verified tree
     draft_forwards: Count
     target_passes: Count
-    in_loop: bool
+    in_loop: bool  # the last 16 output tokens had been seen before when the iteration began
     history: HistoryTrace | None = None
-    texts: Mapping[Count, Text] = field(default_factory=dict)
+    texts: Mapping[Count, Text] = field(default_factory=dict)  # text of every token id that occurs in this record
+    # How the tree's tokens were chosen; decides which verifiers keep the target's law on it
     law: TreeLaw = "deterministic"
+    # Node ids in the order in which they were drawn, one entry per draw; empty where every node was drawn once, in the
+    # order of ids
     drawn: tuple[NodePlace, ...] = ()
+    # draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the law the draft drew from after each node, -1 / nan
+    # where it was not computed; None unless recorded in full
     draft_top_ids: np.ndarray | None = None
     draft_top_probs: np.ndarray | None = None
+    # target_top_ids, target_top_probs: the same for the target, at temperature 1
     target_top_ids: np.ndarray | None = None
     target_top_probs: np.ndarray | None = None
+    # draft_logits, target_logits: `[num_nodes, vocab_size]` raw float32 logits (nan rows where not computed), only with
+    # `rows="full"`
     draft_logits: np.ndarray | None = None
     target_logits: np.ndarray | None = None
-    forced: Annotated[tuple[ForcedTrace, ...], Meta(max_length=MAX_FORCED)] = ()
+    forced: Annotated[tuple[ForcedTrace, ...], Meta(max_length=MAX_FORCED)] = ()  # what a person changed by hand in it
+    # One sentence on why the text from here on no longer follows the target's law, empty where it does
     bias: Annotated[str, Meta(max_length=1000)] = ""
+    # `[num_nodes, 20]`, what the law that the verifier used, after temperature and top-p and without forced verdicts,
+    # gives `target_top_ids`; None under greedy decoding and in a record that does not tell
     tested_top_probs: np.ndarray | None = None
+    # Sampling of this iteration, which in a fork may differ from the run's; None where it was not noted
     sampling: SamplingTrace | None = None
-    rule: RuleTrace = RuleTrace()
+    rule: RuleTrace = RuleTrace()  # the drafter that made the tree, which in a fork may differ from the run's
 
     @property
     def timed(self) -> bool:
@@ -466,11 +405,7 @@ def node_paths(iteration: IterationTrace) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """One model of a pair as it was loaded.
-
-    Attributes:
-        engine, engine_reason: what runs it (see `decoding.engines`), and why, in words; empty where not noted.
-    """
+    """One model of a pair as it was loaded."""
 
     name: Text
     architecture: Text
@@ -483,6 +418,7 @@ class ModelInfo:
     dtype: Text
     attention: Text
     weight_bytes: Count
+    # engine, engine_reason: what runs it (see `decoding.engines`), and why, in words; empty where not noted
     engine: Text = "library"
     engine_reason: Text = ""
 
@@ -499,51 +435,36 @@ class PairInfo:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the whole call took.
+    """What the whole call took."""
 
-    Attributes:
-        new_tokens: committed tokens, the prompt left out.
-        prefill_s: both prefills, before the first iteration; without a draft the first pass, which reads the prompt.
-        ttft_s: from the call to the first committed tokens, prefill included.
-        wall_s: wall time of the call, prefill included, writing of traces left out.
-        stopped: `length`, `end_of_text` or `unfinished`.
-        peak_memory_bytes: peak memory of the device (CUDA), or of caches and weights (other devices).
-    """
-
-    new_tokens: Count
+    new_tokens: Count  # committed tokens, the prompt left out
+    # Both prefills, before the first iteration; without a draft the first pass, which reads the prompt
     prefill_s: Seconds
-    ttft_s: Seconds
-    wall_s: Seconds
-    stopped: Literal["length", "end_of_text", "unfinished"]
-    peak_memory_bytes: Count | None
+    ttft_s: Seconds  # from the call to the first committed tokens, prefill included
+    wall_s: Seconds  # wall time of the call, prefill included, writing of traces left out
+    stopped: Literal["length", "end_of_text", "unfinished"]  # `length`, `end_of_text` or `unfinished`
+    peak_memory_bytes: Count | None  # peak memory of the device (CUDA), or of caches and weights (other devices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunTrace:
-    """One whole call: what was asked, on what, and every iteration.
-
-    Attributes:
-        method: key in `METHODS`, e.g. `dynatree`.
-        label: what to call it on screen, settings that differ from the defaults included.
-        settings: every setting of the method, drafter, verifier and cache policy by name.
-        hardware: processor, GPU, cores, memory; versions of the libraries.
-        own_from: index of the first iteration made by this method and sampling; earlier ones of a fork are its
-            parent's, which may have had others.
-    """
+    """One whole call: what was asked, on what, and every iteration."""
 
     format_version: int
     created: Text
-    method: Text
-    label: Text
-    settings: Mapping[Text, Setting]
+    method: Text  # key in `METHODS`, e.g. `dynatree`
+    label: Text  # what to call it on screen, settings that differ from the defaults included
+    settings: Mapping[Text, Setting]  # every setting of the method, drafter, verifier and cache policy by name
     pair: PairInfo
     sampling: SamplingTrace
     max_new_tokens: Count
     prompt_ids: tuple[Count, ...]
     prompt_texts: tuple[Text, ...]
-    hardware: Mapping[Text, Text]
+    hardware: Mapping[Text, Text]  # processor, GPU, cores, memory; versions of the libraries
     iterations: Annotated[tuple[IterationTrace, ...], Meta(max_length=MAX_ITERATIONS)]
     totals: Totals
+    # Index of the first iteration made by this method and sampling; earlier ones of a fork are its parent's, which may
+    # have had others
     own_from: Count = 0
 
     @property

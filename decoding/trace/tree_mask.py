@@ -17,17 +17,12 @@ BLOCK = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeMask:
-    """The mask among the rows of one verification pass.
+    """The mask among the rows of one verification pass."""
 
-    Attributes:
-        allowed: `[rows, rows]`, True where the row's node may attend to the column's node (itself or an ancestor).
-        order: node id of each row and column.
-        prefix_columns: columns of the text before the root, which every row sees.
-    """
-
+    # `[rows, rows]`, True where the row's node may attend to the column's node (itself or an ancestor)
     allowed: np.ndarray
-    order: tuple[int, ...]
-    prefix_columns: int
+    order: tuple[int, ...]  # node id of each row and column
+    prefix_columns: int  # columns of the text before the root, which every row sees
 
     @property
     def cells(self) -> int:

@@ -129,27 +129,19 @@ class TokenTree:
 
 @dataclass(frozen=True)
 class Draft:
-    """A drafted tree.
+    """A drafted tree."""
 
-    Attributes:
-        tree: every node drafted, the pruned ones included.
-        order: ids of the nodes to verify in the order of the verification pass, root first, parents before children.
-        law: how tokens were chosen; decides which verifiers are lossless.
-        state: the drafter's next state.
-        rows: the draft's probabilities level by level as `(node ids, [len(ids), vocab_size])`.
-        settings: settings in force while this tree was drafted.
-        prune_s: seconds that pruning took.
-        drawn: ids of the nodes in the order in which they were drawn, one entry per draw, so that a node drawn twice
-            stands there twice; None where every node was drawn once, in the order of ids.
-    """
-
-    tree: TokenTree
+    tree: TokenTree  # every node drafted, the pruned ones included
+    # Ids of the nodes to verify in the order of the verification pass, root first, parents before children
     order: np.ndarray
-    law: TreeLaw
-    state: Any
+    law: TreeLaw  # how tokens were chosen; decides which verifiers are lossless
+    state: Any  # the drafter's next state
+    # The draft's probabilities level by level as `(node ids, [len(ids), vocab_size])`
     rows: tuple[tuple[np.ndarray, Tensor], ...]
-    settings: dict[str, Setting]
-    prune_s: float = 0.0
+    settings: dict[str, Setting]  # settings in force while this tree was drafted
+    prune_s: float = 0.0  # seconds that pruning took
+    # Ids of the nodes in the order in which they were drawn, one entry per draw, so that a node drawn twice stands
+    # there twice; None where every node was drawn once, in the order of ids
     drawn: np.ndarray | None = None
 
 

@@ -105,13 +105,9 @@ STEP_FIELDS = tuple(each.name for each in fields(VerificationStep))
 
 @dataclass(frozen=True)
 class Test(VerificationStep):
-    """One test of a walk as it was made.
+    """One test of a walk as it was made."""
 
-    Attributes:
-        residual: law that is left after it, not normalised; None where nothing changed.
-    """
-
-    residual: Tensor | None = None
+    residual: Tensor | None = None  # law that is left after it, not normalised; None where nothing changed
 
     __test__ = False  # pytest takes classes of this name for tests
 
@@ -129,20 +125,14 @@ class Test(VerificationStep):
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verifier decided.
+    """What a verifier decided."""
 
-    Attributes:
-        accepted: ids of the accepted nodes from the root down, the root left out.
-        final_token: the token that follows them.
-        final_kind: `bonus` after a leaf of the verified tree, `recovered` above one, `fallback` if none was accepted.
-        tests: its tests in order.
-        decision: the verifier in front of this tree, for what it would do with other draws.
-    """
-
-    accepted: tuple[int, ...]
-    final_token: int
+    accepted: tuple[int, ...]  # ids of the accepted nodes from the root down, the root left out
+    final_token: int  # the token that follows them
+    # `bonus` after a leaf of the verified tree, `recovered` above one, `fallback` if none was accepted
     final_kind: FinalKind
-    tests: tuple[Test, ...]
+    tests: tuple[Test, ...]  # its tests in order
+    # The verifier in front of this tree, for what it would do with other draws
     decision: "Decision" = field(repr=False)
 
     @cached_property
@@ -191,23 +181,16 @@ def final_kind(accepted: tuple[int, ...], above_leaf: bool) -> FinalKind:
 
 @dataclass(frozen=True)
 class Verifier(WithSettings):
-    """A way to accept tokens from a tree: stateless, frozen settings.
+    """A way to accept tokens from a tree: stateless, frozen settings."""
 
-    Attributes:
-        name: key in `VERIFIERS`.
-        label, summary, paper: what the screen calls it, what it does in a sentence, where it comes from.
-        lossless_for: laws of trees on which the output keeps the target's law.
-        greedy_only: True if it needs temperature 0.
-        tests_first_path: True if it tests no node off the first path that was drawn.
-    """
-
-    name: ClassVar[str] = ""
+    name: ClassVar[str] = ""  # key in `VERIFIERS`
+    # label, summary, paper: what the screen calls it, what it does in a sentence, where it comes from
     label: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    lossless_for: ClassVar[tuple[TreeLaw, ...]] = ()
-    greedy_only: ClassVar[bool] = False
-    tests_first_path: ClassVar[bool] = False
+    lossless_for: ClassVar[tuple[TreeLaw, ...]] = ()  # laws of trees on which the output keeps the target's law
+    greedy_only: ClassVar[bool] = False  # True if it needs temperature 0
+    tests_first_path: ClassVar[bool] = False  # True if it tests no node off the first path that was drawn
 
     def decide(self, tree: VerifiedTree) -> Decision:
         """This verifier in front of a tree."""

@@ -19,19 +19,12 @@ from decoding.verifiers.base import Decision, Test, Verification, VerifiedTree
 
 @dataclass(frozen=True)
 class Stop:
-    """One test of the chain.
+    """One test of the chain."""
 
-    Attributes:
-        node: the node tested; the root passes always and is the last.
-        passes: probability that its path is kept.
-        final_law: the law of the final token if it is, `[vocab_size]`, not normalised.
-        residual: what a rejection leaves at the parent, not normalised; None where nothing changes there.
-    """
-
-    node: int
-    passes: float
-    final_law: Tensor
-    residual: Tensor | None
+    node: int  # the node tested; the root passes always and is the last
+    passes: float  # probability that its path is kept
+    final_law: Tensor  # the law of the final token if it is, `[vocab_size]`, not normalised
+    residual: Tensor | None  # what a rejection leaves at the parent, not normalised; None where nothing changes there
 
 
 def child_weight(weight: float, target: Tensor, draft: Tensor, token: int) -> float:

@@ -21,17 +21,11 @@ from decoding.verifiers.top_down import Solver, TestLaws, TopDownVerifier, posit
 
 @dataclass(frozen=True)
 class Round:
-    """One round of the tournament.
+    """One round of the tournament."""
 
-    Attributes:
-        rank: place of every token in the order, `[vocab_size]`; the first `len(keeps)` are free.
-        keeps: probability that the current winner stays, `[free, free]`, by rank of winner and challenger.
-        law: law of the winner after the round, `[vocab_size]`.
-    """
-
-    rank: np.ndarray
-    keeps: np.ndarray
-    law: np.ndarray
+    rank: np.ndarray  # place of every token in the order, `[vocab_size]`; the first `len(keeps)` are free
+    keeps: np.ndarray  # probability that the current winner stays, `[free, free]`, by rank of winner and challenger
+    law: np.ndarray  # law of the winner after the round, `[vocab_size]`
 
     def stays(self, current: int, challenger: int) -> float:
         """Probability that `current` is kept against `challenger`."""

@@ -51,22 +51,15 @@ def best_acceptance(target: Tensor, draft: Tensor, draws: int) -> float:
 
 @dataclass
 class NodeTests:
-    """A verifier's tests at one node, in order.
+    """A verifier's tests at one node, in order."""
 
-    Attributes:
-        passes: probability that an entry's test passes once all before it have failed, by place; untested ones are
-            missing.
-        laws: what each test sees.
-        wins: chance to win the tournament by token, None where there is none.
-        ends: bottom-up verifiers: chance that the path ends here once everything below was rejected, else None.
-        factor: SpecTr's common division factor, else None.
-    """
-
+    # Probability that an entry's test passes once all before it have failed, by place; untested ones are missing
     passes: dict[int, float] = field(default_factory=dict)
-    laws: list[TestLaws] = field(default_factory=list)
-    wins: dict[int, float] | None = None
+    laws: list[TestLaws] = field(default_factory=list)  # what each test sees
+    wins: dict[int, float] | None = None  # chance to win the tournament by token, None where there is none
+    # Bottom-up verifiers: chance that the path ends here once everything below was rejected, else None
     ends: float | None = None
-    factor: float | None = None
+    factor: float | None = None  # SpecTr's common division factor, else None
 
     def see(self, laws: TestLaws) -> None:
         """Note the laws that the next test sees, the target's normalised."""

@@ -21,16 +21,12 @@ Match = tuple[int, int, float, float | None, bool]
 
 @dataclass(frozen=True)
 class TestLaws:
-    """Both laws as a test sees them, `[vocab_size]`: what is left of the target's, and what entries are tested against.
-
-    Attributes:
-        rejected: tests that have failed before.
-        tested: places in the list of entries that are tested; empty for the final token, where `draft` is None.
-    """
+    """Both laws as a test sees them, `[vocab_size]`: what is left of the target's, what entries are held against."""
 
     __test__ = False  # pytest takes classes of this name for tests
 
-    rejected: int
+    rejected: int  # tests that have failed before
+    # Places in the list of entries that are tested; empty for the final token, where `draft` is None
     tested: tuple[int, ...]
     target: Tensor
     draft: Tensor | None
@@ -43,13 +39,10 @@ class Solver:
         target: the target's law, `[vocab_size]`.
         draft: the law the entries were drawn from, `[vocab_size]`.
         tokens: the entries, in draw order with repeats.
-
-    Attributes:
-        random_order: the order of tests is drawn.
-        factor: what the draft's law is multiplied by in every test; None where there is no such factor.
     """
 
-    random_order: ClassVar[bool] = False
+    random_order: ClassVar[bool] = False  # the order of tests is drawn
+    # What the draft's law is multiplied by in every test; None where there is no such factor
     factor: float | None = None
 
     def __init__(self, target: Tensor, draft: Tensor, tokens: Sequence[int]):
@@ -183,13 +176,9 @@ class TopDown(Decision):
 
 @dataclass(frozen=True)
 class TopDownVerifier(Verifier):
-    """A verifier that is a solver in the top-down frame.
+    """A verifier that is a solver in the top-down frame."""
 
-    Attributes:
-        solver: its class, which takes this verifier's settings.
-    """
-
-    solver: ClassVar[type[Solver]]
+    solver: ClassVar[type[Solver]]  # its class, which takes this verifier's settings
 
     def decide(self, tree: VerifiedTree) -> TopDown:
         return TopDown(tree, self.solver, self.settings())
