@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from decoding.common.errors import TrainingError, run_command
 from decoding.jobs.process import conduct, preparing
+from decoding.models.presets import choose_device
 from decoding.training.command import FIELDS, LENGTHS, parser_of, training_of
 from decoding.training.folder import MODULES, Training, TrainingSettings
 
@@ -105,7 +106,6 @@ def _prepared(asked: Mapping[str, Any], training: Training, resume: bool, again:
 
 def setup_of(asked: Mapping[str, Any]) -> "PairSetup":
     """What is trained and how, of all settings by name."""
-    from decoding.models.presets import choose_device
     from decoding.training.pair_phases import TargetSettings
     from decoding.training.pair_training import PairSetup
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from decoding.models import presets
 from decoding.models.pair import PairSettings, embedded_pair
 from decoding.models.presets import DTYPES, EMBEDDED
 from decoding.session import session as opening
@@ -27,7 +26,7 @@ def test_bfloat16_is_offered_on_a_cpu_that_computes_it(monkeypatch):
     for has, offered in ((True, ["auto", "float32", "bfloat16"]), (False, ["auto", "float32"])):
         monkeypatch.setattr(pair_dialog, "cpu_computes_bfloat16", lambda has=has: has)
         for name, chosen in (("cpu", "cpu"), ("auto", "cpu"), ("auto", "cuda")):
-            monkeypatch.setattr(presets, "choose_device", lambda _, chosen=chosen: chosen)
+            monkeypatch.setattr(pair_dialog, "choose_device", lambda _, chosen=chosen: chosen)
             assert pair_dialog.precisions(name) == (offered if chosen == "cpu" else list(DTYPES))
 
 

@@ -193,7 +193,7 @@ FEWEST = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """One iteration as the browser gets it: JSON text of `scope_data.frame_data`, and a digest of it.
+    """One iteration as the browser gets it: JSON text of `frame_data`, and a digest of it.
 
     Attributes:
         iteration: the record that it was made from; another one makes another frame.

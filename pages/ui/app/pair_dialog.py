@@ -15,6 +15,7 @@ from decoding.models.presets import (
     MIN_CONTEXT,
     PRESETS,
     PairSettings,
+    choose_device,
     cpu_computes_bfloat16,
     memory_estimate,
 )
@@ -125,8 +126,6 @@ def precisions(device: str) -> list[str]:
     """What can be chosen on a device: a CPU without bfloat16 instructions would only be slower in it."""
     slow_on_cpu = {"float16"} if cpu_computes_bfloat16() else {"float16", "bfloat16"}
     if device == "auto":
-        from decoding.models.presets import choose_device
-
         device = choose_device(device)
     return [name for name in DTYPES if device != "cpu" or name not in slow_on_cpu]
 

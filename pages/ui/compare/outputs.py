@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
-from decoding.compare.comparison import Contestant, Score, score
+from decoding.compare.comparison import Contestant, Score, score, trees_on_prefix
 from decoding.compare.contestants import format_contestant
 from decoding.sampling.sampling import Sampling
 from decoding.trace.exports import csv_table
@@ -137,8 +137,6 @@ def _compute_trees(outcome: Outcome, contestants: list[Contestant], length: int,
     Raises:
         DraftscopeError: the pair is not in memory any more.
     """
-    from decoding.compare.comparison import trees_on_prefix
-
     models = manager()
     if models.generation != outcome.generation:
         raise DraftscopeError("Another pair has been loaded since: run the comparison again to see trees.")

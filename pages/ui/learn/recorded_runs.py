@@ -23,6 +23,7 @@ from decoding.recorded import (
     threshold_moves,
     tokens_per_pass,
 )
+from decoding.trace.metrics import measure_run, tokens_before_loop
 from decoding.trace.records import RunTrace, SamplingTrace
 from pages.ui import PAGES
 from pages.ui.common.errors import escape_markdown
@@ -37,6 +38,8 @@ from pages.ui.common.state import (
     selected_iteration,
     set_aside,
 )
+from pages.ui.compare.plan import Outcome, Plan
+from pages.ui.widgets.contestants import COMPARE, add_slot
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts, set_method
 from viz.formats import number, plural
 from viz.scope.panels import iteration_spans, text_html
@@ -222,8 +225,6 @@ PLACED = ("comparison", "compare_slots", "compare_view", *PLAN_KEYS, *SAMPLING_K
 
 def place_comparison(name: str) -> dict[str, Any]:
     """Show the recorded calls on Compare, everything set as it was for them; returns what was put in the session."""
-    from pages.ui.widgets.contestants import COMPARE, add_slot
-
     outcome = recorded_outcome(name)
     state = st.session_state
     state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
@@ -241,7 +242,6 @@ def place_comparison(name: str) -> dict[str, Any]:
 def recorded_outcome(name: str) -> "Outcome":
     """Plain decoding, the chain and the tree of a recording as they were measured: one call each, taken in turn."""
     from decoding.compare.comparison import Comparison, Contestant
-    from pages.ui.compare.plan import Outcome, Plan
 
     others = rivals(name)
     runs = (others.pop(PLAIN), *others.values(), recorded_run(name))
@@ -270,7 +270,6 @@ def recorded_outcome(name: str) -> "Outcome":
 
 def _result(place: int, run: RunTrace):
     from decoding.compare.comparison import Result
-    from decoding.trace.metrics import measure_run, tokens_before_loop
 
     loop_free = tokens_before_loop(run.output_ids)
     return Result(place, 0, 0, run.output_ids, loop_free, measure_run(run), measure_run(run, loop_free), run)

@@ -13,6 +13,7 @@ from uuid import uuid4
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError, SettingsError
+from decoding.recorded import RACE_PROMPT, RACE_REPEATS, RACE_WARMUP, race_runs
 from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
@@ -66,8 +67,6 @@ class Race:
 
 def recorded_race() -> Race | None:
     """The race that comes with the program, None where not all of its runs are there."""
-    from decoding.recorded import RACE_PROMPT, RACE_REPEATS, RACE_WARMUP, race_runs
-
     runs = race_runs()
     if not runs:
         return None

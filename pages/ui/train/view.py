@@ -23,6 +23,8 @@ from pages.ui.common.models import manager
 from pages.ui.common.worker import run_now
 from pages.ui.jobs.page import JobPage
 from pages.ui.scope.component import lone_tree
+from pages.ui.widgets.contestants import COMPARE, add_slot
+from pages.ui.widgets.controls import set_method
 from viz.branches.diff import compare_trees
 from viz.charts.training import HEIGHT, Moment, best, family_of, moments_figure, panels, training_figure, words_of
 from viz.formats import plural
@@ -151,8 +153,6 @@ def _draw_use(followed: FollowedTraining) -> None:
         help=why_not("Plain decoding, the method as it is and with this result stand ready there."),
     ):  # fmt: skip
         from decoding.methods.methods import METHODS
-        from pages.ui.widgets.contestants import COMPARE, add_slot
-        from pages.ui.widgets.controls import set_method
 
         method, result = METHODS["eagle2"], {"draft_head": name}
         if followed.kind == "selector":  # it serves one verifier alone

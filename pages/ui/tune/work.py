@@ -12,6 +12,7 @@ import streamlit as st
 
 import decoding
 from decoding.common.errors import PromptError, require
+from decoding.trace.metrics import measure_run
 from decoding.trace.records import IterationTrace
 from pages.ui.common.models import loaded_pair, manager
 from pages.ui.common.state import PromptChoice, Run, encode_prompt
@@ -259,7 +260,6 @@ class Bench:
     def generate(self, method: "Method", tokens: int, job: "Job") -> None:
         """Decode the whole text from the prompt with a method and leave its point; a cancelled one leaves none."""
         from decoding.session.session import DecodeSession, Limits
-        from decoding.trace.metrics import measure_run
 
         job.report(0, tokens, f"0 of at most {tokens} tokens")
         pair, text = manager().pair(), self.text

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from decoding.analysis.luck import token_law
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.state import kept
 from pages.ui.scope.component import lone_tree
@@ -105,8 +106,6 @@ def verifier_table(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | N
 
 def table_data(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None, chosen: str, seeds: int) -> dict:
     """What the component draws: plain texts and numbers."""
-    from decoding.analysis.luck import token_law
-
     fitting = {name: replayed for name, replayed in rows.items() if replayed.refusal is None}
     laws = {name: token_law(looked.iteration, each.acceptance_probability) for name, each in fitting.items()}
     most = max(replayed.expected_tokens for replayed in fitting.values())

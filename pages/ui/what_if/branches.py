@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import streamlit as st
 
 from decoding.common.errors import require
+from decoding.trace.edits import Edits
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
@@ -319,7 +320,6 @@ def start_fork(history: History, method: "Method | None", sampling: "Sampling | 
     Where neither recorded logits nor a model can answer, or the change does not fit, the page says so.
     """
     from decoding.replay.forks import Change, fork, fork_again
-    from decoding.trace.edits import Edits
 
     paths = {kind: tuple(edit.path for edit in edits if edit.kind == kind) for kind in FORCE_WORDS}
     parent, index, live = history.base, history.index, True if st.session_state.get("what_if_live") else None

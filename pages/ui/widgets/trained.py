@@ -10,7 +10,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import decoding
+from decoding.heads import store as heads
 from decoding.models.presets import EMBEDDED
+from decoding.selector import store as selectors
 from pages.ui.common.models import manager
 
 if TYPE_CHECKING:
@@ -66,9 +68,6 @@ def _words(named: list[tuple[str, str]]) -> dict[str, str]:
 
 def _fitting() -> "tuple[list[HeadCard], list[SelectorCard]]":
     """The heads and the selectors that fit the pair in memory; where nothing is loaded yet, what will be."""
-    from decoding.heads import store as heads
-    from decoding.selector import store as selectors
-
     identity, settings = manager().identity, manager().settings
     embedded = (settings.target, settings.draft) == (EMBEDDED, EMBEDDED)
 
@@ -82,16 +81,10 @@ def _fitting() -> "tuple[list[HeadCard], list[SelectorCard]]":
 @lru_cache(maxsize=2)
 def _stored(_stamps: tuple) -> "tuple[list[HeadCard], list[SelectorCard]]":
     """Every stored head and selector; read again when one of their files has changed."""
-    from decoding.heads.store import all_heads
-    from decoding.selector.store import all_selectors
-
-    return all_heads(), all_selectors()
+    return heads.all_heads(), selectors.all_selectors()
 
 
 def _stamps() -> Iterator[tuple[Path, int]]:
-    from decoding.heads import store as heads
-    from decoding.selector import store as selectors
-
     for kind, shipped in ((heads.HEADS, heads.SHIPPED), (selectors.SELECTORS, selectors.SHIPPED)):
         for _, folder in kind.stored(shipped):
             for file in (folder / kind.card, folder / kind.weights):
