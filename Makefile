@@ -31,7 +31,7 @@ run: $(STAMP) check-port
 
 test: $(STAMP)
 	@$(VENV_PYTHON) -m ruff check .
-	@if [ -x $(BIOME) ]; then $(BIOME) check; else echo "Scripts of viz/ are not linted: 'npm install --no-package-lock' brings Biome"; fi
+	@if [ -x $(BIOME) ]; then $(BIOME) check; else echo "Scripts and style sheets are not linted: 'npm install --no-package-lock' brings Biome"; fi
 	@$(VENV_PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 clean:

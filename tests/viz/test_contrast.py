@@ -74,7 +74,7 @@ def test_words_of_the_app(dark):
 
 
 def test_primary_buttons_are_white_on_dark_green_in_both_themes():
-    style = (ROOT / "pages" / "ui" / "app" / "setup.py").read_text(encoding="utf-8")
+    style = (ROOT / "pages" / "ui" / "app" / "setup.css").read_text(encoding="utf-8")
     rule = re.search(r"stBaseButton-primary\][^{]*\{ background: (#\w{6});[^}]* color: (#\w{6});", style)
     assert rule is not None
     assert contrast(rule[1], rule[2]) >= TEXT

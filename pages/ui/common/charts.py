@@ -1,5 +1,7 @@
 """A Plotly figure in the app's look, with a sentence for its picture and its numbers behind a button."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -7,7 +9,7 @@ import streamlit as st
 
 from pages.ui.common.downloads import download_button
 from viz.charts.description import chart_sentence, chart_table
-from viz.scope.outline import table_csv, table_html
+from viz.scope.outline import Table, table_csv, table_html
 
 CHART_CONFIG = {"displayModeBar": False}
 STYLE = Path(__file__).with_suffix(".css")
@@ -19,14 +21,19 @@ def chart(figure: go.Figure, key: str, height: int = 300) -> None:
     with st.container(key=f"{key}_described", gap=None):
         sentence = chart_sentence(figure)
         st.plotly_chart(figure, theme=None, key=key, config=CHART_CONFIG, alt=sentence)
-        numbers = st.popover("Table", key=f"{key}_numbers", type="tertiary", on_change="rerun", width="content")
-        if numbers.open:
-            with numbers:
-                table = chart_table(figure)
-                st.text(sentence)
-                download_button("Save as CSV", table_csv(table), f"{key}.csv", "text/csv", f"{key}_csv")
-                st.html(STYLE)
-                st.html(table_html(table))
+        numbers_popover(key, sentence, partial(chart_table, figure))
+
+
+def numbers_popover(key: str, sentence: str, table: Callable[[], Table]) -> None:
+    """What a chart says and its numbers, as a table and as CSV, behind a button; the table is made when it opens."""
+    numbers = st.popover("Table", key=f"{key}_numbers", type="tertiary", on_change="rerun", width="content")
+    if numbers.open:
+        with numbers:
+            made = table()
+            st.text(sentence)
+            download_button("Save as CSV", table_csv(made), f"{key}.csv", "text/csv", f"{key}_csv")
+            st.html(STYLE)
+            st.html(table_html(made))
 
 
 def is_dark() -> bool:

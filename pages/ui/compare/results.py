@@ -4,6 +4,7 @@ import html
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import streamlit as st
 
@@ -170,18 +171,7 @@ def same_words(entry: Score) -> str:
     return f"{kind} at token {entry.difference.position + 1}"
 
 
-TABLE_STYLE = """
-<style>
-.ds-table-box { overflow-x: auto; }
-.ds-table { border-collapse: collapse; width: 100%; font-size: 0.84rem; font-variant-numeric: tabular-nums; }
-.ds-table th, .ds-table td { padding: 0.2rem 0.6rem; text-align: right; }
-.ds-table th, .ds-table td { border: 0; border-bottom: 1px solid var(--st-border-color); }
-.ds-table thead th { vertical-align: bottom; font-weight: 600; min-width: 6.5rem; max-width: 12rem; }
-.ds-table tbody th { text-align: left; font-weight: 400; white-space: nowrap; }
-.ds-table tbody th[title] { text-decoration: underline dotted; text-underline-offset: 3px; cursor: help; }
-.ds-table tbody tr:hover { background: var(--st-secondary-background-color); }
-</style>
-"""
+STYLE = Path(__file__).with_suffix(".css")
 
 
 def table_html(scores: tuple[Score, ...], outcome: Outcome) -> str:
@@ -198,7 +188,7 @@ def table_html(scores: tuple[Score, ...], outcome: Outcome) -> str:
         )
         body.append(f'<tr><th title="{html.escape(meaning, quote=True)}">{html.escape(title)}</th>{written}</tr>')
     return (
-        f'{TABLE_STYLE}<div class="ds-table-box"><table class="ds-table"><thead><tr><th></th>{heads}</tr></thead>'
+        f'<div class="ds-table-box"><table class="ds-table"><thead><tr><th></th>{heads}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
     )
 
@@ -288,6 +278,7 @@ def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:
         st.markdown("**What the measurements say**")
         told = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in findings(scores))
         st.html(f'<ul style="margin:0;padding-left:1.1rem;font-size:0.92rem;line-height:1.45">{told}</ul>')
+    st.html(STYLE)
     st.html(table_html(scores, outcome))
     words = "Peak memory: the most bytes allocated on the GPU during the call, both models' weights included."
     if not outcome.pair.target.device.startswith("cuda"):

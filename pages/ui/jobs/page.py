@@ -17,6 +17,7 @@ from decoding.jobs.job import Followed, Job, Stand
 from pages.ui.common.errors import escape_markdown, on_page, show_error, torch_there, why_not
 from viz.formats import about, byte_size, long_duration, plural
 
+STYLE = Path(__file__).with_suffix(".css")
 STATE_ICONS = {
     "starting": ":material/hourglass_top:",
     "preparing": ":material/hourglass_top:",
@@ -97,6 +98,7 @@ class JobPage:
         Args:
             look: all jobs as they stand now. tell: words on one in the list, beside its state.
         """
+        st.html(STYLE)
 
         def keep_list(seen: F | None, at_work: bool, clocked: bool) -> None:
             """The list; the whole page where what is looked at has begun or ended and its view has no clock for it."""
@@ -225,25 +227,6 @@ class JobPage:
         if running:
             said = f"{plural(len(running), self.noun)} at work on this machine ({'; '.join(running)}). {consequence}"
             st.warning(escape_markdown(said), icon=":material/group_work:")
-
-    def style(self, more: str) -> str:
-        """How list and header look, and what the page has beside them."""
-        name = self.name
-        return f"""<style>
-[class*=st-key-{name}_entry_] {{ margin-bottom: 0.15rem; }}
-[class*=st-key-{name}_entry_] button {{ justify-content: flex-start; text-align: left; min-height: 2.2rem; }}
-[class*=st-key-{name}_entry_] button > div {{ justify-content: flex-start; width: 100%; }}
-[class*=st-key-{name}_entry_] button p {{ font-size: 0.88rem; line-height: 1.25; text-align: left; }}
-[class*=st-key-{name}_entry_] [data-testid=stCaptionContainer] p {{ font-size: 0.78rem; padding: 0.25rem 0 0 0.8rem; }}
-[class*=st-key-{name}_entry_] [data-testid=stCaptionContainer] {{ margin-bottom: -1.6rem; }}
-.st-key-{name}_header {{ min-height: 2.4rem; flex-wrap: nowrap; }}
-.st-key-{name}_header button p {{ white-space: nowrap; }}
-.st-key-{name}_title {{ min-width: 0; }}
-.st-key-{name}_header p {{ margin: 0; }}
-.st-key-{name}_header button {{ min-height: 2.1rem; height: 2.1rem; padding: 0 0.75rem; }}
-.st-key-{name}_title p {{ font-size: 1.05rem; }}
-.st-key-{name}_header [data-testid=stMarkdownContainer] {{ margin: 0; }}
-{more}</style>"""
 
 
 def _left_words(followed: Followed) -> str:

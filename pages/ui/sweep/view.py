@@ -5,6 +5,7 @@ its charts, and what a click on them picks.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -26,9 +27,7 @@ from decoding.experiments.estimates import (
     swept,
 )
 from decoding.experiments.experiment import FollowedExperiment
-from pages.ui.common.charts import CHART_CONFIG, is_dark
-from pages.ui.common.charts import STYLE as TABLE_STYLE
-from pages.ui.common.downloads import download_button
+from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
 from pages.ui.common.errors import escape_markdown
 from pages.ui.jobs.page import JobPage
 from pages.ui.sweep.runs import RUN_WORDS, draw_picked, pick, run_words
@@ -55,7 +54,7 @@ from viz.charts.sweeps import (
     told,
 )
 from viz.formats import plural
-from viz.scope.outline import Table, table_csv, table_html
+from viz.scope.outline import Table
 
 PAGE = JobPage(
     "sweep", "sweep", "experiment",
@@ -64,27 +63,7 @@ PAGE = JobPage(
     resume="Runs what is missing; no row is made twice.",
     delete="Its rows and its grid leave this machine.",
 )  # fmt: skip
-STYLE = PAGE.style("""
-[class*=st-key-sweep_part_] { padding: 0.5rem 0.8rem 0.7rem !important; gap: 0.4rem !important; }
-.st-key-sweep_asked [data-testid=stCaptionContainer] p { font-size: 0.82rem; margin: 0 0 0.4rem; }
-/* A chart that is drawn anew stands there twice for a frame: nothing below it may move. */
-.st-key-sweep_chart_panel { overflow: hidden; padding: 0.5rem 0.8rem 0.3rem !important; }
-/* White words on the dark theme's primary colour would be hard to read. */
-[class*=st-key-sweep_part_] [data-baseweb=tag], [class*=st-key-sweep_part_] [data-testid=stMultiSelect] [data-tag] {
-  background-color: #00795A !important;
-}
-.st-key-sweep_go p { margin: 0; }
-/* Plotly draws parallel axes in black with a white shadow behind their ticks, in the dark theme as well. */
-.st-key-sweep_chart_panel .parcoords text { text-shadow: none !important; }
-.st-key-sweep_chart_panel .parcoords .axis path, .st-key-sweep_chart_panel .parcoords .axis line {
-  stroke: #8A93A6 !important; stroke-opacity: 0.8 !important;
-}
-.st-key-sweep_best_words p { font-size: 1rem; margin: 0; }
-.st-key-sweep_best_words [data-testid=stMarkdownContainer] { margin-bottom: 0; }
-.st-key-sweep_part_picked [data-testid=stMarkdownContainer], .st-key-sweep_go [data-testid=stMarkdownContainer] {
-  margin-bottom: 0;
-}
-""")
+STYLE = Path(__file__).with_suffix(".css")
 CHARTS_S = 5.0  # charts are drawn anew this often while rows come in
 MOST_METHODS = 4
 ALL = "all"
@@ -275,12 +254,7 @@ def draw_charts(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measu
         with st.container(key="sweep_chart_described", gap=None):
             more = {} if kind == PARALLEL else {"on_select": take, "selection_mode": "points"}
             st.plotly_chart(figure, theme=None, key=key, config=CHART_CONFIG, alt=sentence, **more)
-            numbers = st.popover("Table", key="sweep_numbers", type="tertiary", on_change="rerun", width="content")
-            if numbers.open:
-                with numbers:
-                    st.text(sentence)
-                    download_button("Save as CSV", table_csv(table), "sweep.csv", "text/csv", "sweep_csv")
-                    st.html(TABLE_STYLE + table_html(table))
+            numbers_popover("sweep", sentence, lambda: table)
         st.caption(escape_markdown(_averaged_words(kind, runs, x, y)))
     draw_picked(followed, runs, measure)
 

@@ -37,14 +37,7 @@ PAGE = JobPage(
     resume="Goes on from its last checkpoint.",
     delete="Checkpoint, curves, trees and result leave this machine.",
 )  # fmt: skip
-STYLE = PAGE.style("""
-/* A chart that is drawn anew stands there twice for a frame: nothing below it may move. */
-[class*=st-key-train_panel_] { overflow: hidden; height: 17.2rem; padding: 0.5rem 0.8rem 0.3rem !important; }
-[class*=st-key-train_panel_] p { margin: 0; font-size: 0.92rem; }
-.st-key-train_trees [data-testid=stCaptionContainer] p { font-size: 0.8rem; margin: 0; }
-.st-key-train_trees [data-testid=stSlider] { margin-top: -0.3rem; }
-.st-key-train_trees [data-testid=stSliderTickBar] { display: none; }
-""")
+STYLE = Path(__file__).with_suffix(".css")
 CHARTS_S = 5.0  # charts are drawn anew this often while figures come in
 FIRST_ROW = 2
 MOMENTS = "Tokens per target pass on this prompt"
