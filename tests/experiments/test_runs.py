@@ -243,7 +243,7 @@ def test_a_killed_command_goes_on_and_no_row_is_lost_or_doubled(tmp_path):
     killed = kept(out)["key"].tolist()
     assert 0 < len(killed) < 50 and Experiment(out).status().state == "failed"
     run = command(tmp_path, content)
-    while "of 50 runs" not in run.stdout.readline():
+    while " of 50" not in run.stdout.readline():
         assert run.poll() is None
     run.send_signal(signal.SIGTERM)
     said = run.communicate()[0]

@@ -191,7 +191,7 @@ def test_the_command_trains_a_pair_and_goes_on(tmp_path, monkeypatch, capsys):
     folder = Training(out)
     assert folder.status().state == "finished"
     settings = folder.settings()
-    assert settings.command == ("-m", MODULES["embedded"], str(corpus), "--steps", "8", "--seed", "3")
+    assert settings.command == ("-m", MODULES["embedded"], str(corpus), "--seed", "3", "--steps", "8")
     first = weights(folder)
     assert embedded.main(["--out", str(out), "--resume", "--steps", "12"]) == 0
     assert folder.settings().settings["steps"] == 12 and folder.settings().settings["seed"] == 3
