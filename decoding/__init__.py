@@ -33,7 +33,7 @@ HOMES = {
     "save_run": "decoding.trace.archive",
 }
 
-SPIN_COUNT = "1000"
+SPIN_COUNT = "3000"  # less costs a process that is alone a quarter of its speed, more one of two that share the cores
 PRIMITIVES = "128"
 
 
@@ -41,8 +41,8 @@ def spin_briefly(environment: MutableMapping[str, str]) -> None:
     """Have the threads of torch's parallel loops wait awake only for a moment; call it before torch is loaded.
 
     By default libgomp's threads spin for milliseconds between two loops. That takes the processor from whatever else
-    runs, which the loop then waits for: beside other busy processes a text takes tens of times as long. What a person
-    has chosen stays.
+    runs, which the loop then waits for: beside other busy processes a text takes tens of times as long. With too short
+    a wait they sleep in the middle of a pass. What a person has chosen stays.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environment.keys():
         environment["GOMP_SPINCOUNT"] = SPIN_COUNT
