@@ -21,7 +21,7 @@ import torch
 from scipy.special import chdtrc
 from torch import Tensor
 
-from benchmarks.offline_trees import KeptLaws, MemoRows, MemoSource
+from benchmarks.offline_trees import MemoDistributions, MemoLogits, MemoSource
 from decoding import drafters
 from decoding.drafters.base import Drafter, ProbabilitySource
 from decoding.engines.base import Visibility
@@ -79,7 +79,7 @@ FEWEST_TOKENS, MOST_PROMPT_TOKENS = 8, 512
 
 def verifiers_for(drafter: str, sampling: Sampling) -> list[str]:
     """Verifiers that a drafter is tested with: all that are allowed, and those whose bias is to be noticed."""
-    return [*fitting(DRAFTERS[drafter].law, sampling), *(verifier for name, verifier in REFUSED if name == drafter)]
+    return [*fitting(DRAFTERS[drafter].probs, sampling), *(verifier for name, verifier in REFUSED if name == drafter)]
 
 
 @torch.inference_mode()
@@ -91,14 +91,14 @@ def telling_prefix(pair: Pair, text: str) -> list[int]:
     between the two laws, the prefix has the largest d (1 - d) sum draft^2.
     """
     tokens = pair.vocabulary.encode(text)[:MOST_PROMPT_TOKENS]
-    target, draft = _laws(pair.target, tokens), _laws(pair.draft, tokens)
+    target, draft = _distributions(pair.target, tokens), _distributions(pair.draft, tokens)
     distance = (target - draft).abs().sum(-1) / 2
     score = distance * (1 - distance) * draft.square().sum(-1)
     first = min(FEWEST_TOKENS, len(tokens)) - 1
     return tokens[: first + int(score[first:].argmax()) + 1]
 
 
-def _laws(model: Model, tokens: list[int]) -> Tensor:
+def _distributions(model: Model, tokens: list[int]) -> Tensor:
     """Law after every token, `[len(tokens), vocab_size]`."""
     count = len(tokens)
     cache, mask = model.engine.new_cache(count), Visibility.causal(0, count)
@@ -138,10 +138,10 @@ class Places:
 
     def _span(self, node: int, token: int) -> Span:
         if node not in self._ratios:  # the drafter has not asked about leaves
-            draft_law = self._source.expand(self._draft.tree, np.array([node]))[0]
-            self._ratios[node] = self._tree.target_law(node) / draft_law.double()
+            draft_distribution = self._source.expand(self._draft.tree, np.array([node]))[0]
+            self._ratios[node] = self._tree.target_distribution(node) / draft_distribution.double()
         if (node, token) not in self._known:
-            self._known[node, token] = span(self._tree.target_law(node), self._ratios[node], token)
+            self._known[node, token] = span(self._tree.target_distribution(node), self._ratios[node], token)
         return self._known[node, token]
 
 
@@ -188,7 +188,7 @@ def sample(task: Task) -> tuple[dict[Key, np.ndarray], int]:
     """
     pair = _pair()
     prompt = telling_prefix(pair, task.text)
-    draft_rows, target_rows = MemoRows(pair.draft, prompt), MemoRows(pair.target, prompt)
+    draft_rows, target_rows = MemoLogits(pair.draft, prompt), MemoLogits(pair.target, prompt)
     source, found = MemoSource(draft_rows), defaultdict(lambda: np.full((task.outputs, MOST_TOKENS, 2), np.nan))
     for name in task.drafters:
         drafter = DRAFTERS[name]
@@ -197,7 +197,7 @@ def sample(task: Task) -> tuple[dict[Key, np.ndarray], int]:
             draft = drafter.draft(state, source, prompt[-1], draws)
             logits = target_rows.of(draft.tree, draft.order)
             for label, sampling in SAMPLINGS.items():
-                tree = VerifiedTree(draft, KeptLaws(logits, sampling))
+                tree = VerifiedTree(draft, MemoDistributions(logits, sampling))
                 places = Places(tree, draft, source)
                 for verifier in verifiers_for(name, sampling):
                     block = places.block(VERIFIERS[verifier]().decide(tree).walk(draws))

@@ -20,7 +20,7 @@ from decoding.drafters.base import Drafter
 from decoding.experiments.command import arguments, print_table, save_figures
 from decoding.models.presets import EMBEDDED_FOLDER
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.khisti import rounds_so_far
@@ -64,7 +64,7 @@ def duration(verifier: Verifier, trees, sampling: Sampling, repeats: int) -> tup
         draft, logits = trees[repeat % len(trees)]
         rounds_so_far.cache_clear()
         started = time.perf_counter()
-        verification = verifier.verify(draft, TargetRows(logits, sampling), GeneratorDraws(repeat))
+        verification = verifier.verify(draft, TargetDistributions(logits, sampling), GeneratorDraws(repeat))
         walked = time.perf_counter()
         verification.acceptance_probability  # noqa: B018 - computed when it is asked for
         walks.append(walked - started)

@@ -19,7 +19,7 @@ Value = int | float | bool | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingDifference:
     """One thing that was asked for or given in another way: `group` is `prompt`, `pair`, `method`, `settings`, ..."""
 
     group: str
@@ -99,7 +99,7 @@ class RunDiff:
     """
 
     labels: tuple[str, str]
-    differences: tuple[Difference, ...]
+    differences: tuple[SettingDifference, ...]
     parting: Parting | None
     same_tokens: int
     compared: int
@@ -164,9 +164,9 @@ def _token_at(run: RunTrace, position: int) -> OutputToken | None:
     return None
 
 
-def _differences(first: RunTrace, second: RunTrace) -> Iterator[Difference]:
+def _differences(first: RunTrace, second: RunTrace) -> Iterator[SettingDifference]:
     if first.prompt_ids != second.prompt_ids:
-        yield Difference("prompt", "text", "".join(first.prompt_texts), "".join(second.prompt_texts))
+        yield SettingDifference("prompt", "text", "".join(first.prompt_texts), "".join(second.prompt_texts))
     for role in ("target", "draft"):
         yield from _changed(f"{role} model", _fields(getattr(first.pair, role)), _fields(getattr(second.pair, role)))
     yield from _changed("method", {"name": first.method}, {"name": second.method})
@@ -180,10 +180,10 @@ def _fields(record: Any) -> dict[str, Value]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
-def _changed(group: str, first: Mapping[str, Value], second: Mapping[str, Value]) -> Iterator[Difference]:
+def _changed(group: str, first: Mapping[str, Value], second: Mapping[str, Value]) -> Iterator[SettingDifference]:
     for name in dict.fromkeys((*first, *second)):
         if first.get(name) != second.get(name):
-            yield Difference(group, name, first.get(name), second.get(name))
+            yield SettingDifference(group, name, first.get(name), second.get(name))
 
 
 def _numbers(run: RunTrace) -> Iterator[tuple[str, str, float | None]]:

@@ -7,7 +7,7 @@ from pages.ui.app.setup import setup
 from pages.ui.common.downloads import download_button
 from pages.ui.common.errors import escape_markdown, need_torch, show_error
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
-from pages.ui.compare.plan import Outcome, Plan, pause_words, plan_controls, run_comparison
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, pause_words, plan_controls, run_comparison
 from pages.ui.widgets.contestants import COMPARE, chosen_contestants, contestant_bar
 from pages.ui.widgets.controls import prompt_words, seed
 from viz.formats import plural
@@ -25,7 +25,7 @@ def main() -> None:
     outcome = take_result(SLOT)
     if outcome is not None and outcome.comparison.results:  # one that was cancelled before replaces nothing
         st.session_state["comparison"] = outcome
-    outcome: Outcome | None = st.session_state.get("comparison")
+    outcome: ComparisonResult | None = st.session_state.get("comparison")
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
         plan = plan_controls(
             SLOT,
@@ -55,7 +55,7 @@ def main() -> None:
         hint()
 
 
-def begin(plan: Plan, start: bool) -> tuple | None:
+def begin(plan: ComparisonPlan, start: bool) -> tuple | None:
     """Say what stands against a comparison; start it when asked. Returns who takes part, None if something does."""
     try:
         contestants = chosen_contestants(COMPARE)
@@ -68,7 +68,7 @@ def begin(plan: Plan, start: bool) -> tuple | None:
     return tuple(contestants)
 
 
-def files(outcome: Outcome | None) -> None:
+def files(outcome: ComparisonResult | None) -> None:
     """Downloads and the command that repeats the comparison."""
     if outcome is None:
         return
@@ -101,7 +101,7 @@ def hint() -> None:
         )
 
 
-def results(outcome: Outcome) -> None:
+def results(outcome: ComparisonResult) -> None:
     """Figures of the last comparison in five views."""
     from decoding.compare.comparison import score
     from pages.ui.compare.outputs import draw_outputs, draw_trees
@@ -129,7 +129,7 @@ def results(outcome: Outcome) -> None:
     draw[view](score(outcome.comparison, loop_free=figures == LOOP_FREE), outcome)
 
 
-def summary(outcome: Outcome) -> str:
+def summary(outcome: ComparisonResult) -> str:
     """What was compared, and how many tokens are in loops."""
     plan, comparison = outcome.plan, outcome.comparison
     result = next((r for r in comparison.of(comparison.reference) if not r.failure), comparison.results[0])

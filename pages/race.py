@@ -6,7 +6,7 @@ from decoding.common.errors import DraftscopeError
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job, take_result
-from pages.ui.compare.plan import Outcome, Plan, plan_controls, run_comparison
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult, plan_controls, run_comparison
 from pages.ui.race.view import Race, race_of, recorded_race, runs_menu
 from pages.ui.race.view import race as race_component
 from pages.ui.widgets.contestants import RACE, chosen_contestants, contestant_bar
@@ -60,7 +60,7 @@ def main() -> None:
             st.warning(escape_markdown(sentence), icon=":material/info:")
 
 
-def begin(plan: Plan, start: bool) -> None:
+def begin(plan: ComparisonPlan, start: bool) -> None:
     """Say what stands against a race; record it when asked."""
     try:
         contestants = chosen_contestants(RACE)
@@ -74,7 +74,7 @@ def begin(plan: Plan, start: bool) -> None:
 
 def take_race() -> DraftscopeError | None:
     """Put a recording that has ended on screen; what kept it from there, if anything did."""
-    outcome: Outcome | None = take_result(SLOT)
+    outcome: ComparisonResult | None = take_result(SLOT)
     if outcome is None:
         return None
     job = job_in(SLOT)

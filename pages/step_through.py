@@ -18,8 +18,8 @@ from pages.ui.app.run_file import file_menu, file_messages
 from pages.ui.app.setup import setup
 from pages.ui.common.errors import escape_markdown, torch_there, why_not
 from pages.ui.common.state import (
-    Asked,
     Run,
+    RunRequest,
     current_run,
     decode_asked,
     decode_more,
@@ -98,7 +98,7 @@ def main() -> None:
         keep_address(link)
 
 
-def to_decode() -> Asked | None:
+def to_decode() -> RunRequest | None:
     """What is chosen and the button that decodes it; None where settings contradict one another or torch is missing."""
     if not torch_there():
         st.button("Start", type="primary", key="start", disabled=True, icon=":material/play_arrow:", help=NEEDS_TORCH)
@@ -115,7 +115,7 @@ def to_decode() -> Asked | None:
         sampling = sampling_controls("sampling")
         method = method_picker("method", columns=3, sampling=sampling, bind=False)
         reset_button("method")
-    asked = None if method is None else Asked(prompt, method, sampling, tokens)
+    asked = None if method is None else RunRequest(prompt, method, sampling, tokens)
     go_there(asked, SLOT)
     ready = asked is not None and not is_busy(SLOT)
     # Values are read here, not in a callback, which would see older ones.

@@ -126,16 +126,16 @@ def draw_missing(looked: Looked) -> None:
 
 def status_words(looked: Looked, ready: bool) -> str:
     """Which tree it is and how it was drawn."""
-    from decoding.verifiers.base import LAW_WORDS
+    from decoding.verifiers.base import SAMPLING_TEXT
 
     iteration = looked.iteration
     where = "drafted here on the same prefix" if looked.drafted_here else "of the run"
     nodes = plural(iteration.drafted, "node")
     if iteration.verified < iteration.drafted:
         nodes += f", {iteration.verified} verified"
-    kind = LAW_WORDS[iteration.law].replace("trees", "a tree", 1).replace("chains", "a chain")
+    kind = SAMPLING_TEXT[iteration.draft_sampling].replace("trees", "a tree", 1).replace("chains", "a chain")
     said = f"{looked.label}, {where} · {nodes} · {kind}, at draft temperature {looked.sampling.draft_temperature:g}"
-    if ready and iteration.law == "deterministic":
+    if ready and iteration.draft_sampling == "deterministic":
         return f"{said} · only NSS and Greedy fit it: Draft again gives a sampled tree for the others"
     replayed = "replayed from its stored rows, no model is run; the first row is as recorded"
     return f"{said} · {replayed}" if ready else said

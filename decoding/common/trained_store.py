@@ -36,7 +36,7 @@ SCALE = ".scale"
 LARGEST = 31
 
 
-class Card(Protocol):
+class NetworkCard(Protocol):
     """What is known of a stored network before its weights are read."""
 
     name: str
@@ -44,7 +44,7 @@ class Card(Protocol):
     shipped: bool
 
 
-C = TypeVar("C", bound=Card)
+C = TypeVar("C", bound=NetworkCard)
 
 
 # A text, a whole number and a finite number of a card; `ValidationError` where a value is none.

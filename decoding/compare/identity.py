@@ -20,7 +20,7 @@ HALF_PRECISION_MARGIN = 0.25
 
 
 @dataclass(frozen=True)
-class Difference:
+class OutputDifference:
     """The first place where two outputs part.
 
     Attributes:
@@ -109,7 +109,7 @@ def explain_difference(
     ours: tuple[int, ...],
     reference: tuple[int, ...],
     judge: MarginJudge | None = None,
-) -> Difference | None:
+) -> OutputDifference | None:
     """Where two greedy outputs part and how undecided the target is there; None if they are equal."""
     position = first_difference(ours, reference)
     if position is None:
@@ -130,4 +130,4 @@ def explain_difference(
         f"Token {position + 1} is {texts[0]} instead of {texts[1]}; the target's two best logits there lie "
         f"{margin:.2g} apart {how}: {cause}."
     )
-    return Difference(position, tokens[0], tokens[1], margin, judge.exact, explanation)
+    return OutputDifference(position, tokens[0], tokens[1], margin, judge.exact, explanation)

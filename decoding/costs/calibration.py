@@ -18,12 +18,12 @@ from decoding.common.cost_model import CostModel
 from decoding.common.errors import require
 from decoding.common.interruption import pause_point
 from decoding.common.prompts import load_prompts
-from decoding.costs.measuring import Decoder, Kept, cost_model, latency_model
+from decoding.costs.measuring import CalibrationCache, Decoder, cost_model, latency_model
 from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows
 from decoding.models.pair import Model, Pair, match_vocabulary, pair_identity, tree_forward
 from decoding.sampling.draws import Draws, GeneratorDraws
-from decoding.sampling.sampling import Sampling, exact_dtype, target_law
+from decoding.sampling.sampling import Sampling, exact_dtype, target_distribution
 from decoding.selector.actions import ACTIONS, Action, LatencyModel
 from decoding.selector.network import Past, Scaler, SelectorNetwork, features_of
 from decoding.selector.store import SELECTORS, find_selector, load_network, read_card, require_fit
@@ -46,7 +46,7 @@ def acceptance_by_rank(
     replacement is computed; the rates are means over all positions.
     """
     draws, total, rows = GeneratorDraws(SEED), np.zeros(ranks), 0
-    for target, draft in _laws(pair, sampling, prompts):
+    for target, draft in _distributions(pair, sampling, prompts):
         total += accepted_by_rank(target, draft, ranks, draws)
         rows += len(target)
     return tuple((total / rows).tolist())
@@ -63,7 +63,7 @@ def acceptance_odds(
     tokens at places of each text.
     """
     drafted, accepted = [], []
-    for target, draft in _laws(pair, sampling, prompts):
+    for target, draft in _distributions(pair, sampling, prompts):
         likeliest = draft.topk(min(children, draft.shape[-1]), dim=-1)
         drafted.append(likeliest.values.double().cpu().numpy())
         accepted.append(target.gather(-1, likeliest.indices).double().cpu().numpy())
@@ -85,7 +85,7 @@ def odds_factor(probs: np.ndarray, chances: np.ndarray) -> float:
     return float(np.exp(shift))
 
 
-def _laws(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iterator[tuple[Tensor, Tensor]]:
+def _distributions(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iterator[tuple[Tensor, Tensor]]:
     """Laws of target and draft, `[num_places, vocab_size]` each, at places spread over texts that both read."""
     texts = [prompt.text for prompt in load_prompts()] if prompts is None else prompts
     first = 0 if pair.head is None else 1  # a head says nothing after the first token of a text
@@ -99,7 +99,7 @@ def _laws(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iter
         target_logits, draft_logits = _both_logits(pair, tokens, places)
         draft_logits = match_vocabulary(draft_logits.to(target_logits.device), pair.logits_size)
         for some in torch.arange(count).split(ROWS_AT_ONCE):
-            target = target_law(target_logits[some].to(exact_dtype(target_logits.device)), sampling)
+            target = target_distribution(target_logits[some].to(exact_dtype(target_logits.device)), sampling)
             yield target, torch.softmax(draft_logits[some].to(target.dtype) / sampling.draft_temperature, -1)
 
 
@@ -167,7 +167,7 @@ def _odds(stored: list[float]) -> tuple[float, float]:
     return first, others
 
 
-RATES, ODDS = Kept("", _rates, list), Kept("odds", _odds, list)
+RATES, ODDS = CalibrationCache("", _rates, list), CalibrationCache("odds", _odds, list)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 from decoding.common.errors import require
 from decoding.common.settings import BREADTH, DEPTH, HISTORY, setting, settings_of
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Outcome
+from decoding.drafters.base import IterationFeedback
 from decoding.drafters.levels import NEVER, WIDTHS, LevelDrafter, LevelRule, confidence_class, where, widths_by_level
 from decoding.trace.records import Breadth, HistoryTrace, IterationTrace, RuleTrace, Setting
 from decoding.tree.draft import Draft
@@ -208,7 +208,7 @@ class DynaTreeDrafter(LevelDrafter):
         after = {name: declared[name].checked(value) for name, value in history.after.items()}
         return replace(state, **after, window=history.window)
 
-    def observe(self, state: Adapted, outcome: Outcome) -> tuple[Adapted, HistoryTrace | None]:
+    def observe(self, state: Adapted, outcome: IterationFeedback) -> tuple[Adapted, HistoryTrace | None]:
         if not self.history:
             return state, None
         if self.history_statistic == "accepted_over_depth":

@@ -15,7 +15,7 @@ from decoding.common.cost_model import read_curve
 from decoding.common.errors import require
 from decoding.common.settings import HISTORY, SEARCH, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing, Outcome, ProbabilitySource, deepest_level
+from decoding.drafters.base import Drafter, IterationFeedback, ProbabilitySource, TreeBuilder, deepest_level
 from decoding.trace.records import IterationTrace, RuleTrace
 from decoding.tree.draft import Draft
 
@@ -61,7 +61,7 @@ class RateSearch:
     def __init__(
         self, source: ProbabilitySource, root_token: int, costs: TreeCosts, max_depth: int, factors: np.ndarray
     ):
-        self._growing, self._costs = Growing(source, root_token), costs
+        self._builder, self._costs = TreeBuilder(source, root_token), costs
         self._budget = len(costs.verify_s) - 1
         self._deepest, self._at_deepest = deepest_level(max_depth, source.depth_limit)
         self._factors = np.where(np.arange(MOST_CHILDREN) == 0, *factors)
@@ -76,7 +76,7 @@ class RateSearch:
 
         Returns expected tokens of the best tree, and its seconds, its drafting included.
         """
-        nodes, values = self._growing.root_frontier(), np.ones(1)
+        nodes, values = self._builder.root_frontier(), np.ones(1)
         for depth in range(1, self._deepest + 1):
             values = self._score(nodes, values)
             if depth == self._deepest:
@@ -97,7 +97,7 @@ class RateSearch:
 
     def finish(self, drafter: Drafter, state: Any) -> Draft:
         """Verify the best nodes scored, in the number that makes the best rate."""
-        tree, verified = self._growing.tree, [np.zeros(1, dtype=np.int64)]
+        tree, verified = self._builder.tree, [np.zeros(1, dtype=np.int64)]
         if self._count:
             level = tuple(np.concatenate(columns) for columns in zip(*self._levels, strict=True))
             values, ids = level[0], level[-1]
@@ -109,14 +109,14 @@ class RateSearch:
         keep = np.zeros(tree.size, dtype=bool)
         keep[np.concatenate(verified)] = True
         expanded = tree.level >= 0
-        tree.set_growth(np.flatnonzero(~expanded), "unprofitable")
-        tree.set_growth(np.flatnonzero(~expanded & (tree.depths >= self._deepest)), self._at_deepest)
+        tree.set_stop_reason(np.flatnonzero(~expanded), "unprofitable")
+        tree.set_stop_reason(np.flatnonzero(~expanded & (tree.depths >= self._deepest)), self._at_deepest)
         tree.branching[expanded] = np.bincount(tree.parents[keep][1:], minlength=tree.size)[expanded]
-        return self._growing.finish(drafter.law, state, drafter.settings(), keep=keep)
+        return self._builder.finish(drafter.draft_sampling, state, drafter.settings(), keep=keep)
 
     def _score(self, nodes: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Ask the draft about nodes of these values; note their children and return the values of those, best first."""
-        tokens, probs = self._growing.expand(nodes, top=MOST_CHILDREN)
+        tokens, probs = self._builder.expand(nodes, top=MOST_CHILDREN)
         children = probs.shape[1]
         chances = acceptance(probs, self._factors[:children])
         self._promise[:children] += values @ chances
@@ -142,7 +142,7 @@ class RateSearch:
     def _append(self, level: tuple[np.ndarray, ...], which: np.ndarray | slice) -> np.ndarray:
         """Give some scored nodes their place in the tree; returns their ids."""
         _, parents, tokens, probs, ids = level
-        ids[which] = self._growing.tree.append(parents[which], tokens[which], probs[which])
+        ids[which] = self._builder.tree.append(parents[which], tokens[which], probs[which])
         return ids[which]
 
 
@@ -263,7 +263,7 @@ class HardwareAwareDrafter(Drafter):
 
         What a person put into the tree is left out, what a person took out is not brought back.
         """
-        outcome = Outcome.recorded(iteration)
+        outcome = IterationFeedback.recorded(iteration)
         require(outcome.tree is not None, "An iteration was recorded without its tree: decode this run again.")
         tree, put_in = outcome.tree, iteration.forced_in
         order = np.array([node for node in outcome.order.tolist() if node not in put_in])
@@ -287,7 +287,7 @@ class HardwareAwareDrafter(Drafter):
             after = replace(state, tokens=tokens, seconds=seconds, idle=0)
         return self.observe(after, outcome)[0]
 
-    def observe(self, state: Learned, outcome: Outcome):
+    def observe(self, state: Learned, outcome: IterationFeedback):
         if not self.learn:
             return self.start([]), None
         tree, order = outcome.tree, outcome.order

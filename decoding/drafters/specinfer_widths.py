@@ -9,8 +9,8 @@ import numpy as np
 from decoding.common.errors import require
 from decoding.common.settings import SHAPE, setting
 from decoding.drafters import shared_settings as shared
-from decoding.drafters.base import Drafter, Growing
-from decoding.drafters.drawing import note_growth
+from decoding.drafters.base import Drafter, TreeBuilder
+from decoding.drafters.drawing import note_stop_reason
 from decoding.drafters.iid_paths import grow_iid
 from decoding.trace.records import RuleTrace
 from decoding.tree.draft import Draft
@@ -56,21 +56,21 @@ class SpecInferWidthsDrafter(Drafter):
         return tuple(int(entry) for entry in self.widths.split(","))
 
     @property
-    def law(self):
+    def probs(self):
 
         if not self.sampled:
             return "deterministic"
         return "single_path" if max(self.by_level) == 1 else "iid"
 
     def draft(self, state, source, root_token, draws) -> Draft:
-        growing = Growing(source, root_token)
+        builder = TreeBuilder(source, root_token)
         if self.sampled:
-            grow_iid(growing, self.by_level, draws)
+            grow_iid(builder, self.by_level, draws)
         else:
-            frontier = growing.root_frontier()
+            frontier = builder.root_frontier()
             for width in self.by_level[: source.depth_limit]:
-                tokens, probs = growing.expand(frontier, top=width)
+                tokens, probs = builder.expand(frontier, top=width)
                 every = np.full(len(frontier), tokens.shape[1])
-                frontier = growing.add_best(frontier, every, tokens, probs, room=shared.MOST_NODES)
-            note_growth(growing.tree, len(self.by_level), source.depth_limit)
-        return growing.finish(self.law, state, self.settings())
+                frontier = builder.add_best(frontier, every, tokens, probs, room=shared.MOST_NODES)
+            note_stop_reason(builder.tree, len(self.by_level), source.depth_limit)
+        return builder.finish(self.draft_sampling, state, self.settings())

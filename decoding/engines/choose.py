@@ -8,11 +8,11 @@ import torch
 
 from decoding.common.errors import PairError, is_out_of_memory
 from decoding.common.settings import STATIC_HOST, is_engine, streamed_rows
-from decoding.engines.base import TOLERANCE, EagerEngine, LibraryForward, Visibility
-from decoding.engines.lean import LlamaForward, NeoXForward, StreamingEngine, can_pack
-from decoding.engines.static import StaticEngine
+from decoding.engines.base import TOLERANCE, EagerEngine, TransformersForward, Visibility
+from decoding.engines.cuda_graph import CudaGraphEngine
+from decoding.engines.packed import LlamaForward, NeoXForward, StreamingEngine, can_pack
 
-Engine = EagerEngine | StaticEngine
+Engine = EagerEngine | CudaGraphEngine
 LEAN_FORWARDS = (NeoXForward, LlamaForward)
 # Packed weights stand beside the library's: on a CPU auto takes them only where this share of free memory suffices.
 PACKED_MEMORY_SHARE = 0.5
@@ -54,7 +54,7 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
         PairError: the engine cannot run this network.
     """
     assert is_engine(asked)
-    library = EagerEngine("library", LibraryForward(network, name), **how)
+    library = EagerEngine("library", TransformersForward(network, name), **how)
     wanted, why = _fastest(network, free_bytes, **how) if asked == "auto" else (asked, "")
     if wanted == "library":
         return Made(library, None, why)
@@ -66,9 +66,9 @@ def make_engine(asked: str, network: Any, name: str, positions: int, free_bytes:
         refusal = f"{name} is {network_name}, for which there is no lean forward; choose engine auto or library."
     else:
         with torch.inference_mode():
-            forward = LibraryForward(network, name) if kind is None else kind(network, positions)
+            forward = TransformersForward(network, name) if kind is None else kind(network, positions)
             if _is_static(wanted):
-                engine = StaticEngine(forward, **how, name=wanted)
+                engine = CudaGraphEngine(forward, **how, name=wanted)
             elif (rows := streamed_rows(wanted)) is None:
                 engine = EagerEngine("lean", forward, **how)
             elif not forward.rotary.keeps_length:
@@ -121,7 +121,7 @@ def _checked(
         reason = f"{name} cannot run in static shapes ({str(error).splitlines()[0]}); choose engine library."
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
         return None, reason
-    if isinstance(engine, StaticEngine) and engine.graphs.failure:
+    if isinstance(engine, CudaGraphEngine) and engine.graphs.failure:
         return None, f"{name} cannot run as CUDA graphs ({engine.graphs.failure}); choose engine library."
     if difference <= TOLERANCE[dtype]:
         return difference, None

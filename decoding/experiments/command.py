@@ -16,7 +16,7 @@ import torch
 from decoding.common.errors import PromptError
 from decoding.common.prompts import EMBEDDED_KINDS, Prompt, load_prompts
 from decoding.engines.clock import describe_hardware
-from decoding.experiments.crews import code_version
+from decoding.experiments.executors import code_version
 from decoding.experiments.experiment import RESULTS, records_beside
 from decoding.experiments.plan import encode, in_turn
 from decoding.models.pair import Pair, PairSettings, load_pair

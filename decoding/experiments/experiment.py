@@ -24,7 +24,7 @@ import pyarrow as pa
 from decoding.common.errors import ExperimentError
 from decoding.common.files import user_folder, write_whole
 from decoding.experiments.rows import FOLDER, GRID, PARTS, SCHEMA, SERIES, RowStore, read_part, with_settings
-from decoding.jobs.job import LAUNCH, Followed, Job, jobs_below
+from decoding.jobs.job import LAUNCH, Job, JobWatcher, jobs_below
 
 if TYPE_CHECKING:
     from decoding.common.prompts import Prompt
@@ -129,7 +129,7 @@ COLUMNS = [name for name in SCHEMA.names if name not in (*SERIES, "output_ids")]
 ASKED = {"name", "methods", "prompts", "samplings", "new_tokens", "reference", "repeats"}
 
 
-class FollowedExperiment(Followed):
+class ExperimentWatcher(JobWatcher):
     """An experiment as one reader sees it; of its rows only what has come is read.
 
     Attributes:
@@ -205,12 +205,12 @@ def prompt_of(row: Mapping[str, Any]) -> "Prompt":
     Raises:
         ExperimentError, PromptError: the set it is from cannot be had here, or no longer holds it.
     """
-    from decoding.experiments.grid import PromptChoice
+    from decoding.experiments.grid import PromptSet
     from decoding.experiments.plan import DATA_SETS, prompts_of
 
     chosen = str(row["prompt_set"])
     count = int(row["prompt"]) + 1 if chosen in DATA_SETS else None
-    for prompt in prompts_of(PromptChoice(chosen, count)):
+    for prompt in prompts_of(PromptSet(chosen, count)):
         if (prompt.kind, prompt.name) == (row["kind"], row["prompt"]):
             return prompt
     raise ExperimentError(

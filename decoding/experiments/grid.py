@@ -42,7 +42,7 @@ Keep = Literal["figures", "tokens", "all"]
 
 
 @dataclass(frozen=True)
-class PromptChoice:
+class PromptSet:
     """Which prompts.
 
     Attributes:
@@ -59,7 +59,7 @@ class PromptChoice:
 
 
 @dataclass(frozen=True)
-class Axis:
+class MethodAxis:
     """A method, and which of its settings take which values; all combinations are run.
 
     Attributes:
@@ -87,8 +87,8 @@ class Grid:
     """
 
     name: str
-    methods: tuple[Axis, ...]
-    prompts: PromptChoice = field(default_factory=PromptChoice)
+    methods: tuple[MethodAxis, ...]
+    prompts: PromptSet = field(default_factory=PromptSet)
     samplings: tuple[Sampling, ...] = (Sampling(),)
     new_tokens: tuple[int, ...] = (64,)
     reference: str = "autoregressive"
@@ -123,7 +123,7 @@ def contestants(grid: Grid, sampling: Sampling) -> tuple[list[Contestant], list[
     Raises:
         ExperimentError: an unknown method, setting or value, or a contradiction that is not to be skipped.
     """
-    found = [] if not grid.reference else [_variant(Axis(grid.reference), {}, sampling)]
+    found = [] if not grid.reference else [_variant(MethodAxis(grid.reference), {}, sampling)]
     left_out = []
     for axis in grid.methods:
         for values in product(*axis.vary.values()):
@@ -139,7 +139,7 @@ def contestants(grid: Grid, sampling: Sampling) -> tuple[list[Contestant], list[
     return list({_same(each): each for each in found}.values()), left_out
 
 
-def _variant(axis: Axis, changes: Mapping[str, Setting], sampling: Sampling) -> Contestant:
+def _variant(axis: MethodAxis, changes: Mapping[str, Setting], sampling: Sampling) -> Contestant:
     base = parse_contestant(axis.method)
     if base.method is None:
         expect(not changes, f"{axis.method} has no settings that could vary.")
@@ -152,7 +152,7 @@ def _variant(axis: Axis, changes: Mapping[str, Setting], sampling: Sampling) -> 
     return replace(base, method=method, label=f"{label} ({base.engine})" if base.engine else label)
 
 
-def _is_known(axis: Axis, changes: Mapping[str, Setting]) -> bool:
+def _is_known(axis: MethodAxis, changes: Mapping[str, Setting]) -> bool:
     """Whether the method, the settings and the kinds of their values are known: then they contradict one another."""
     try:
         _, known = _typed(parse_contestant(axis.method).method, changes)
@@ -250,7 +250,7 @@ def grid_from(content: Mapping[str, Any], name: str) -> Grid:
     return grid
 
 
-def _axis(entry: Mapping[str, Any]) -> Axis:
+def _axis(entry: Mapping[str, Any]) -> MethodAxis:
     _only(entry, {"method", "vary"}, "[[methods]]")
     method, vary = entry.get("method"), entry.get("vary", {})
     expect(isinstance(method, str), 'Each of [[methods]] needs method, such as method = "fixed_tree".')
@@ -258,18 +258,18 @@ def _axis(entry: Mapping[str, Any]) -> Axis:
     values = {name: tuple(each if isinstance(each, list) else [each]) for name, each in vary.items()}
     for name, each in values.items():
         expect(bool(each), f"{name} of {method} varies over no value: give at least one.")
-    return Axis(method, values)
+    return MethodAxis(method, values)
 
 
-def _prompts(entry: Any) -> PromptChoice:
+def _prompts(entry: Any) -> PromptSet:
     expect(isinstance(entry, Mapping), "prompts is a table: [prompts] with set, count, kinds and max_tokens.")
-    _only(entry, {each.name for each in fields(PromptChoice)}, "[prompts]")
+    _only(entry, {each.name for each in fields(PromptSet)}, "[prompts]")
     count, kinds = entry.get("count"), entry.get("kinds", [])
     expect(count is None or (type(count) is int and count >= 1), f"count of prompts is at least 1, not {count!r}.")
     expect(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds), "kinds is a list of texts.")
     expect(isinstance(entry.get("set", ""), str), "set of prompts is samples, a folder or the name of a data set.")
     tokens = _numbers(entry.get("max_tokens", [0]), "max_tokens", least=0)
-    return PromptChoice(entry.get("set", "samples"), count, tuple(kinds), tokens)
+    return PromptSet(entry.get("set", "samples"), count, tuple(kinds), tokens)
 
 
 def _samplings(entry: Mapping[str, Any]) -> list[Sampling]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from decoding.common.errors import DraftscopeError, ExperimentError, run_main
 from decoding.common.interruption import CancelledError
-from decoding.experiments.crews import Crew, DeviceCrew, OwnCrew, RayCrew, Todo, devices_here
+from decoding.experiments.executors import DeviceExecutor, Executor, LocalExecutor, RayExecutor, Todo, devices_here
 from decoding.experiments.experiment import MODULE, SHIPPED, Experiment, experiments_home
 from decoding.experiments.grid import Grid, Keep, contestants, kept_grid, read_grid
 from decoding.experiments.plan import Block, prompts_of
@@ -30,7 +30,7 @@ Report = Callable[[Status], None]
 
 def run_grid(
     grid: Grid,
-    crew: Crew,
+    executor: Executor,
     folder: Path,
     report: Report = lambda status: None,
     stopped: Callable[[], bool] = lambda: False,
@@ -45,11 +45,11 @@ def run_grid(
         ExperimentError, PromptError: the grid, its prompts or the folder cannot be used.
     """
     experiment = Experiment(folder)
-    plan = crew.plan(grid, prompts_of(grid.prompts))
+    plan = executor.plan(grid, prompts_of(grid.prompts))
     experiment.begin(grid)
     work = _Work(experiment, plan, report, LEFT_OUT[grid.keep])
     try:
-        for row in crew.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
+        for row in executor.rows(work.todo, lambda: stopped() or experiment.asked_to_stop()):
             work.keep(row)
     except CancelledError:
         experiment.clear_stop()
@@ -138,19 +138,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 @contextmanager
-def crew_for(args: argparse.Namespace, grid: Grid) -> Iterator[Crew]:
+def executor_for(args: argparse.Namespace, grid: Grid) -> Iterator[Executor]:
     """Who makes the runs: Ray, a process for each device, or this process where there is one device."""
     settings = grid.pair_settings
     devices = tuple(args.devices.split(",")) if args.devices else devices_here(settings)
     if args.ray:
-        crew = RayCrew(settings, grid.name, args.ray, args.workers)
+        executor = RayExecutor(settings, grid.name, args.ray, args.workers)
     elif len(devices) > 1 or (args.devices and ":" in args.devices):  # which one is chosen for a process, not in it
-        crew = DeviceCrew(settings, devices, grid.name)
+        executor = DeviceExecutor(settings, devices, grid.name)
     else:
-        yield OwnCrew(load_pair(replace(settings, device=devices[0].partition(":")[0])), grid.name)
+        yield LocalExecutor(load_pair(replace(settings, device=devices[0].partition(":")[0])), grid.name)
         return
-    with closing(crew):
-        yield crew
+    with closing(executor):
+        yield executor
 
 
 def grid_of(args: argparse.Namespace) -> tuple[Grid, Path]:
@@ -186,8 +186,8 @@ def main() -> int:
         print(f"left out: {said}")
     if args.dry_run:
         return 0
-    with stop_signals(Experiment(out)), crew_for(args, grid) as crew:
-        status = run_grid(grid, crew, out, ProgressLine(EVERY_S))
+    with stop_signals(Experiment(out)), executor_for(args, grid) as executor:
+        status = run_grid(grid, executor, out, ProgressLine(EVERY_S))
     failed = f", {status.failed} could not be made" if status.failed else ""
     print(f"\n{out}: {status.done} of {status.total} runs{failed}; {status.message or status.state}")
     return 0 if status.state == "finished" else 1

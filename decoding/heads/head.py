@@ -13,7 +13,7 @@ from decoding.common.errors import PairError
 from decoding.engines.attention import RotaryTable, attend
 from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import FeatureRows, KVCache
-from decoding.engines.lean import linear
+from decoding.engines.packed import linear
 from decoding.heads.network import HeadNetwork
 from decoding.heads.store import HEADS, find_head, load_network, require_fit, weights_digest
 from decoding.trace.records import ModelInfo

@@ -101,7 +101,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Stand:
+class JobState:
     """Where a job stands as far as one can tell from outside.
 
     Attributes:
@@ -176,21 +176,21 @@ class Job:
         except (OSError, ValueError, TypeError):
             return None
 
-    def stand(self) -> Stand:
+    def stand(self) -> JobState:
         """Where it stands: what its process wrote last, or what became of a process that never wrote."""
         launched = self.launched()
         try:
             status = self.status()
         except JobError as error:
-            return Stand("failed", str(error), Status())
+            return JobState("failed", str(error), Status())
         if launched is not None and launched.started > status.written:
             if alive(launched.pid, launched.started):
-                return Stand("starting", "", status)
-            return Stand("failed", self.last_words() or NEVER_BEGAN, status)
+                return JobState("starting", "", status)
+            return JobState("failed", self.last_words() or NEVER_BEGAN, status)
         if not status.written:
-            return Stand("kept", "", status)
+            return JobState("kept", "", status)
         message = (self.last_words() if status.message == SILENT else "") or status.message
-        return Stand(status.state, message, status)
+        return JobState(status.state, message, status)
 
     def output(self) -> str:
         """The end of what its processes printed; a line that was rewritten stands there as it ended."""
@@ -329,7 +329,7 @@ def free_folder(home: Path, name: str, otherwise: str = "job", taken: Collection
     return next(home / each for each in numbered if not (home / each).exists() and each not in taken)
 
 
-class Followed:
+class JobWatcher:
     """A job as one reader sees it: where it stood when last looked at.
 
     Attributes:
@@ -338,7 +338,7 @@ class Followed:
 
     def __init__(self, job: Job, shipped: bool = False):
         self.job, self.shipped = job, shipped
-        self.stand, self.launched = Stand("starting", "", Status()), None
+        self.stand, self.launched = JobState("starting", "", Status()), None
         self._seen = Status()
 
     @property

@@ -9,7 +9,7 @@ from decoding.drafters.base import Drafter, Measured
 from decoding.heads.head import with_draft
 from decoding.heads.store import head_label
 from decoding.sampling.sampling import Sampling
-from decoding.trace.records import Setting, TreeLaw
+from decoding.trace.records import DraftSampling, Setting
 from decoding.trace.tree_mask import ORDER_NAMES, NodeOrder
 from decoding.verifiers import VERIFIERS, GreedyVerifier, NSSVerifier, Verifier
 
@@ -125,18 +125,20 @@ class Method:
 
     def check(self, sampling: Sampling) -> None:
         """Raise `SettingsError` if the verifier would bias the output of this drafter's trees."""
-        refusal = self.verifier.refusal(self.drafter.law, sampling)
+        refusal = self.verifier.refusal(self.drafter.draft_sampling, sampling)
         if refusal:
-            raise SettingsError(f"{refusal} Verifiers that fit: {', '.join(fitting(self.drafter.law, sampling))}.")
+            raise SettingsError(
+                f"{refusal} Verifiers that fit: {', '.join(fitting(self.drafter.draft_sampling, sampling))}."
+            )
         self.drafter.check_verifier(self.verifier.name)
 
 
 def fitted(method: Method, sampling: Sampling) -> Method:
     """The method, with NSS in the place of a verifier that would bias its output: NSS fits every tree."""
-    refused = method.verifier.refusal(method.drafter.law, sampling) is not None
+    refused = method.verifier.refusal(method.drafter.draft_sampling, sampling) is not None
     return replace(method, verifier=NSSVerifier()) if refused else method
 
 
-def fitting(law: TreeLaw, sampling: Sampling) -> list[str]:
+def fitting(draft_sampling: DraftSampling, sampling: Sampling) -> list[str]:
     """Names of the verifiers that keep the target's law on trees of this kind."""
-    return [name for name, kind in VERIFIERS.items() if kind().refusal(law, sampling) is None]
+    return [name for name, kind in VERIFIERS.items() if kind().refusal(draft_sampling, sampling) is None]

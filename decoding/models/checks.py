@@ -14,7 +14,7 @@ from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 from decoding.common.errors import PairError, first_line, is_out_of_memory
 from decoding.drafters.shared_settings import MOST_NODES
-from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, EagerEngine, LibraryForward, Visibility
+from decoding.engines.base import FORWARD_ERRORS, TOLERANCE, EagerEngine, TransformersForward, Visibility
 from decoding.engines.kv_cache import KVCache
 from decoding.models.presets import MAX_CONTEXT
 
@@ -208,7 +208,13 @@ def check_tree_attention(
             )
         for kind, mask_keys in forms:
             engine = EagerEngine(
-                "library", LibraryForward(network, name), text.num_hidden_layers, device, network.dtype, kind, mask_keys
+                "library",
+                TransformersForward(network, name),
+                text.num_hidden_layers,
+                device,
+                network.dtype,
+                kind,
+                mask_keys,
             )
             cache = _Gapped(text.num_hidden_layers, len(ids))
             try:

@@ -84,7 +84,7 @@ MOST_MISSING = 2  # times as many weights as are stored: no tensor or two that a
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightsSource:
     """Where a model comes from.
 
     Attributes:
@@ -102,7 +102,7 @@ class Source:
     options: dict[str, Any]
 
 
-def find_model(name: str, role: str) -> Source:
+def find_model(name: str, role: str) -> WeightsSource:
     """Find a model, read its configuration and refuse what cannot work, without reading weights."""
     folder = model_folder(name, role)
     label = f"embedded-{role}" if name == EMBEDDED else name
@@ -132,7 +132,7 @@ def find_model(name: str, role: str) -> Source:
         eos = getattr(config.get_text_config(), "eos_token_id", None)
     check_ids(eos, "eos_token_id", "generation_config.json", label)
     eos_ids = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
-    return Source(label, location, config, model_class, eos_ids, options)
+    return WeightsSource(label, location, config, model_class, eos_ids, options)
 
 
 def hub_answers() -> bool:
@@ -150,7 +150,7 @@ def hub_answers() -> bool:
     return True
 
 
-def load_tokenizer(source: Source) -> Any:
+def load_tokenizer(source: WeightsSource) -> Any:
     """The tokenizer that lies beside a model."""
     folder = Path(source.location)
     if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
@@ -165,7 +165,7 @@ def load_tokenizer(source: Source) -> Any:
         raise PairError(explain(error, source.name, "tokenizer")) from error
 
 
-def load_network(source: Source, settings: PairSettings, device: str, dtype: str, split: bool) -> Any:
+def load_network(source: WeightsSource, settings: PairSettings, device: str, dtype: str, split: bool) -> Any:
     """The weights on their device, in evaluation mode, without gradients, with sdpa or eager attention.
 
     With `split` layer by layer, over GPUs and, where `settings` limit the memory for weights, off the device.
@@ -212,7 +212,7 @@ def load_network(source: Source, settings: PairSettings, device: str, dtype: str
     return network.eval().requires_grad_(False)
 
 
-def check_skeleton(source: Source) -> None:
+def check_skeleton(source: WeightsSource) -> None:
     """Build the model without memory for its weights: refuse what cannot be built, or is far larger than its files."""
     folder, config = local_folder(source.location), copy.deepcopy(source.config)  # the Hub's cache may be half filled
     if source.model_class.config_class is config.sub_configs.get("text_config"):
@@ -290,7 +290,7 @@ def free_memory() -> None:
         torch.mps.empty_cache()
 
 
-def check_room(source: Source, role: str, settings: PairSettings, device: str, dtype: str) -> None:
+def check_room(source: WeightsSource, role: str, settings: PairSettings, device: str, dtype: str) -> None:
     """Refuse weights that cannot fit before they are read: a machine that runs out of memory ends the program."""
     name = settings.target if role == "target" else settings.draft
     shape, room = model_shape(name, role), free_bytes(device)
@@ -350,7 +350,7 @@ def explain(error: BaseException, name: str, what: str) -> str:
     return f"The {what} of {name} cannot be loaded ({first_line(error)}); {AGAIN} or choose another."
 
 
-def _attention(source: Source, asked: str) -> str:
+def _attention(source: WeightsSource, asked: str) -> str:
     sdpa = bool(getattr(source.model_class, "_supports_sdpa", False))
     if asked == "sdpa" and not sdpa:
         raise PairError(f"{source.name} has no sdpa attention in transformers; choose attention auto or eager.")

@@ -8,13 +8,13 @@ measured/     benchmarks that exhibits are made of
 """
 
 from decoding.papers import delayed, dynatree, dynatree_pruned, dyspec, salf
-from decoding.papers.exhibit import Exhibit
+from decoding.papers.paper_result import PaperResult
 
 # Every table and figure that can be run again here.
-EXHIBITS: tuple[Exhibit, ...] = (
-    *dynatree.EXHIBITS,
-    *dynatree_pruned.EXHIBITS,
-    *dyspec.EXHIBITS,
-    *delayed.EXHIBITS,
-    *salf.EXHIBITS,
+PAPER_RESULTS: tuple[PaperResult, ...] = (
+    *dynatree.PAPER_RESULTS,
+    *dynatree_pruned.PAPER_RESULTS,
+    *dyspec.PAPER_RESULTS,
+    *delayed.PAPER_RESULTS,
+    *salf.PAPER_RESULTS,
 )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 
-from decoding.papers.exhibit import PER_PASS, THROUGHPUT, Exhibit, Figure, Ordering, Way
+from decoding.papers.paper_result import PER_PASS, THROUGHPUT, Entry, Figure, Ordering, PaperResult
 
 SAMPLINGS = ("T = 0.2", "T = 0.4", "T = 0.6", "T = 0.8", "T = 1", "T = 1.2", "top-p = 0.9", "top-p = 0.99")
 DATA_SETS = ("writing", "coding", "translation", "math, easy", "math, hard")  # each of Qwen, then Gemma, then Llama
@@ -31,16 +31,16 @@ PAIRS = (("Traversal", "SpecTr"), ("Traversal", "SpecInfer"), ("SpecTr", "NSS"),
 KINDS = {"stories": "writing", "code": "coding", "translation": "translation", "mathematics": "math, easy"}
 
 
-def _verifier(name: str, paper: Mapping[object, float]) -> Way:
+def _verifier(name: str, paper: Mapping[object, float]) -> Entry:
     """A verifier with its best shape of i.i.d. paths; one for a single path with its best chain."""
     if name in SINGLE_PATH:
         sampled = {"settings.sampled": True}
-        return Way(VERIFIERS[name][0], f"linear:verifier={name}", paper, ("settings.length",), sampled)
-    return Way(VERIFIERS[name][0], f"iid_paths:verifier={name}", paper, BEST_OF)
+        return Entry(VERIFIERS[name][0], f"linear:verifier={name}", paper, ("settings.length",), sampled)
+    return Entry(VERIFIERS[name][0], f"iid_paths:verifier={name}", paper, BEST_OF)
 
 
-def _tables(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping], **more) -> Exhibit:
-    return Exhibit(
+def _tables(numbers: str, of_what: str, figure: Figure, papers: Mapping[str, Mapping], **more) -> PaperResult:
+    return PaperResult(
         f"delayed/table-{numbers.split()[0].rstrip(',')}", PAPER, f"Table{'s' * (' ' in numbers)} {numbers}: {of_what}",
         "delayed_expansion", PROTOCOL, (figure,), tuple(_verifier(name, paper) for name, paper in papers.items()),
         tuple(Ordering(better, worse, figure) for better, worse in PAIRS), **more,
@@ -88,14 +88,14 @@ def _with_selector(name: str) -> str:
     return f"{VERIFIERS[name][0]}, selector"
 
 
-def _selector(numbers: str, title: str, figure: Figure, place: int, beaten: tuple[str, ...]) -> Exhibit:
+def _selector(numbers: str, title: str, figure: Figure, place: int, beaten: tuple[str, ...]) -> PaperResult:
     ways = [_verifier(name, {figure.column: VERIFIERS[name][place + 1]}) for name in (*SELECTOR, "traversal")]
     for name, paper in SELECTOR.items():
         where = {"settings.selector": name.replace("_", "-")}
-        ways.append(Way(_with_selector(name), f"delayed:verifier={name}", {figure.column: paper[place]}, where=where))
+        ways.append(Entry(_with_selector(name), f"delayed:verifier={name}", {figure.column: paper[place]}, where=where))
     orderings = [Ordering(_with_selector(name), VERIFIERS[name][0], figure) for name in SELECTOR]
     orderings += [Ordering(_with_selector(name), "Traversal", figure) for name in beaten]
-    return Exhibit(
+    return PaperResult(
         f"delayed/tables-{numbers.replace(' and ', '-')}", PAPER, f"Tables {numbers}: {title}", "delayed_selector",
         PROTOCOL, (figure,), tuple(ways), tuple(orderings),
         needs="selectors trained for the pair: python -m decoding.training.selector --verifier all",
@@ -117,9 +117,11 @@ SOLVERS = ("nss", "naive_tree", "specinfer", "spectr", "khisti")
 OFFLINE = "200,000 trees of Llama-3 8B along texts of Llama-3 70B, eight samplings"
 
 
-def _figure_1(letter: str, title: str, figures: tuple[Figure, ...], ways: tuple[Way, ...], rises: bool) -> Exhibit:
+def _figure_1(
+    letter: str, title: str, figures: tuple[Figure, ...], ways: tuple[Entry, ...], rises: bool
+) -> PaperResult:
     at = (DEEP, SHALLOW) if rises else (SHALLOW, DEEP)
-    return Exhibit(
+    return PaperResult(
         f"delayed/figure-1{letter}", PAPER, f"Figure 1, {title} by depth", "", OFFLINE, figures, ways,
         tuple(Ordering(way.words, way.words, figures[0], at=at) for way in ways),
         by="depth", stored="depth_divergence", axis="depth of the node",
@@ -127,19 +129,19 @@ def _figure_1(letter: str, title: str, figures: tuple[Figure, ...], ways: tuple[
 
 
 FIGURE_1 = (
-    _figure_1("a", "distance of both laws", (DISTANCE,), (Way(BOTH, "laws"),), rises=True),
+    _figure_1("a", "distance of both laws", (DISTANCE,), (Entry(BOTH, "laws"),), rises=True),
     _figure_1("b", "acceptance of the solvers", tuple(ACCEPTED.values()),
-              tuple(Way(VERIFIERS[name][0], name) for name in SOLVERS), rises=False),
+              tuple(Entry(VERIFIERS[name][0], name) for name in SOLVERS), rises=False),
 )  # fmt: skip
 
-EQUATION_11 = Exhibit(
+EQUATION_11 = PaperResult(
     "delayed/equation-11", PAPER, "Equation 11: modelled against measured time of a pass", "",
     "the paper chooses actions by this model and does not compare it with measured times",
     (Figure("pass_ms", "ms per pass"), Figure("of_measured", "of the measured time, %", 100, 0)),
-    (Way("Measured", "measured"), Way("Modelled, passes priced by their rows", "rows"),
-     Way("Modelled, Eq. 11 as printed", "paper")),
+    (Entry("Measured", "measured"), Entry("Modelled, passes priced by their rows", "rows"),
+     Entry("Modelled, Eq. 11 as printed", "paper")),
     by="nodes", stored="action_times", axis="nodes of the tree",
     needs="runs of decoding/experiments/grids/action_times.toml on the same machine",
 )  # fmt: skip
 
-EXHIBITS = (*TABLES, *SELECTORS, *FIGURE_1, EQUATION_11)
+PAPER_RESULTS = (*TABLES, *SELECTORS, *FIGURE_1, EQUATION_11)

@@ -5,7 +5,7 @@ Figures 2 and 9 and Table 5 are made of what `benchmarks.draft_acceptance` and `
 
 from collections.abc import Mapping
 
-from decoding.papers.exhibit import PER_PASS, SPEEDUP, Exhibit, Figure, Ordering, Way
+from decoding.papers.paper_result import PER_PASS, SPEEDUP, Entry, Figure, Ordering, PaperResult
 from decoding.trace.tree_mask import ORDER_NAMES
 
 PAPER = "DySpec"
@@ -16,16 +16,16 @@ SMALL_PAIR = "Llama-2-7B with a draft of 68M parameters on an A100, C4, 128 toke
 LARGE_PAIR = "Llama-2-70B held in CPU memory with Llama-2-7B, C4, draft temperature 0.6"
 
 
-def _table(temperature: float) -> Exhibit:
+def _table(temperature: float) -> PaperResult:
     paper = TOKENS[temperature]
-    return Exhibit(
+    return PaperResult(
         f"dyspec/table-1-t{temperature:g}", PAPER, f"Table 1: trees of 64 nodes, temperature {temperature:g}", "dyspec",
         SMALL_PAIR, (PER_PASS, SPEEDUP),
         (
-            Way(DYSPEC, "dyspec", {"tokens_per_iteration": paper[0]}),
-            Way(THRESHOLD, "dyspec_threshold"),
-            Way(SEQUOIA, "sequoia", {"tokens_per_iteration": paper[1]}),
-            Way(SPECINFER, "specinfer", {"tokens_per_iteration": paper[2]}),
+            Entry(DYSPEC, "dyspec", {"tokens_per_iteration": paper[0]}),
+            Entry(THRESHOLD, "dyspec_threshold"),
+            Entry(SEQUOIA, "sequoia", {"tokens_per_iteration": paper[1]}),
+            Entry(SPECINFER, "specinfer", {"tokens_per_iteration": paper[2]}),
         ),
         (Ordering(DYSPEC, SEQUOIA, PER_PASS), Ordering(SEQUOIA, SPECINFER, PER_PASS)),
         only={"temperature": temperature},
@@ -48,12 +48,12 @@ def _offloaded(place: int) -> dict[tuple[str, float], float]:
     return found
 
 
-TABLE_3 = Exhibit(
+TABLE_3 = PaperResult(
     "dyspec/table-3", PAPER, "Table 3: trees of 64 nodes, the target held mostly off its device", "dyspec_offload",
     LARGE_PAIR, (PER_PASS, SPEEDUP),
     (
-        Way(DYSPEC, "dyspec", _offloaded(0)), Way(SEQUOIA, "sequoia", _offloaded(1)),
-        Way(SPECINFER, "specinfer", _offloaded(2)),
+        Entry(DYSPEC, "dyspec", _offloaded(0)), Entry(SEQUOIA, "sequoia", _offloaded(1)),
+        Entry(SPECINFER, "specinfer", _offloaded(2)),
     ),
     (Ordering(DYSPEC, SEQUOIA, SPEEDUP), Ordering(DYSPEC, SPECINFER, SPEEDUP), Ordering(DYSPEC, SEQUOIA, PER_PASS)),
     by="temperature", axis="temperature",
@@ -61,33 +61,33 @@ TABLE_3 = Exhibit(
 
 OF_64, OF_768 = "DySpec, 64 nodes", "DySpec, threshold 0.001, at most 768 nodes"
 LARGE = "DySpec threshold 0.001, tree of 768 (offloading)"
-TABLE_4 = Exhibit(
+TABLE_4 = PaperResult(
     "dyspec/table-4", PAPER, "Table 4: trees of at most 768 nodes against 64", "dyspec_large", LARGE_PAIR,
     (PER_PASS, SPEEDUP),
     (
-        Way(OF_64, "dyspec", {("tokens_per_iteration", 0.0): 9.10, ("tokens_per_iteration", 0.6): 6.21}),
-        Way(OF_768, LARGE, {("tokens_per_iteration", 0.0): 16.04, ("tokens_per_iteration", 0.6): 7.14}),
+        Entry(OF_64, "dyspec", {("tokens_per_iteration", 0.0): 9.10, ("tokens_per_iteration", 0.6): 6.21}),
+        Entry(OF_768, LARGE, {("tokens_per_iteration", 0.0): 16.04, ("tokens_per_iteration", 0.6): 7.14}),
     ),
     (Ordering(OF_768, OF_64, PER_PASS),), by="temperature", axis="temperature",
 )  # fmt: skip
 
-FIGURE_5 = Exhibit(
+FIGURE_5 = PaperResult(
     "dyspec/figure-5", PAPER, "Figure 5: size of the tree and accepted tokens over a generation", "dyspec_large",
     "temperature 0.6, threshold 0.001 and at most 768 nodes: 551.79 nodes on average",
     (Figure("tree_nodes", "nodes of the tree", digits=1), Figure("accepted_nodes", "accepted tokens per pass")),
-    (Way(OF_768, LARGE), Way(OF_64, "dyspec")), by="position", only={"temperature": 0.6}, view="passes",
+    (Entry(OF_768, LARGE), Entry(OF_64, "dyspec")), by="position", only={"temperature": 0.6}, view="passes",
     axis="tokens generated before",
 )  # fmt: skip
 
 TARGET, DRAFT, CONSTRUCTION = "Passes of the target", "Passes of the draft", "Tree construction"
 SHARE = Figure("time_share", "share of the time, %", 100, 1)
-FIGURE_4 = Exhibit(
+FIGURE_4 = PaperResult(
     "dyspec/figure-4", PAPER, "Figure 4: where the time goes", "dyspec",
     "constructing the tree takes less than 2% of the time, in C++; on a 7B and a 13B target with a draft of 68M",
     (SHARE,),
     (
-        Way(TARGET, "target"), Way(DRAFT, "draft"), Way(CONSTRUCTION, "construction"), Way("Mask", "mask"),
-        Way("Verification", "verification"), Way("Cache and settings", "cache"),
+        Entry(TARGET, "target"), Entry(DRAFT, "draft"), Entry(CONSTRUCTION, "construction"), Entry("Mask", "mask"),
+        Entry("Verification", "verification"), Entry("Cache and settings", "cache"),
     ),
     (Ordering(TARGET, CONSTRUCTION, SHARE), Ordering(DRAFT, CONSTRUCTION, SHARE)),
     by="label", only={"temperature": 0.6}, view="phases", axis="method",
@@ -96,11 +96,11 @@ FIGURE_4 = Exhibit(
 ACCEPTANCE = Figure("accepted", "accepted of those tested, %", 100, 1)
 GREEDY, SAMPLED = "Temperature 0", "Temperature 0.6"
 LOW, MIDDLE, HIGH = 0.05, 0.45, 0.95  # middles of bins
-FIGURE_2 = Exhibit(
+FIGURE_2 = PaperResult(
     "dyspec/figure-2", PAPER, "Figure 2: draft probability against acceptance", "",
     "acceptance and the target's probability both rise with the draft's probability",
     (ACCEPTANCE, Figure("target_probability", "target's probability, %", 100, 1), Figure("tested", "nodes tested")),
-    (Way(GREEDY, "0"), Way(SAMPLED, "0.6")),
+    (Entry(GREEDY, "0"), Entry(SAMPLED, "0.6")),
     tuple(Ordering(words, words, figure, at=at) for words in (GREEDY, SAMPLED)
           for figure in (ACCEPTANCE, Figure("target_probability", "target's probability, %", 100, 1))
           for at in ((MIDDLE, LOW), (HIGH, MIDDLE))),
@@ -125,17 +125,17 @@ REAL = (
 def _orders(
     key: str, title: str, figure: Figure, part: str, paper: Mapping[int, tuple[float, float]] | None = None,
     protocol: str = KERNELS, by: str = "nodes", **only,
-) -> Exhibit:  # fmt: skip
+) -> PaperResult:  # fmt: skip
     """Orders of the rows of a mask, part by part of what `benchmarks.mask_order` measures."""
-    dense = (Way("Dense mask", "dense", {(figure.column, nodes): ms for nodes, ms in DENSE.items()}),)
+    dense = (Entry("Dense mask", "dense", {(figure.column, nodes): ms for nodes, ms in DENSE.items()}),)
     made, reordered = (
         {(figure.column, nodes): both[place] for nodes, both in (paper or {}).items()} for place in range(2)
     )
-    return Exhibit(
+    return PaperResult(
         f"dyspec/{key}", PAPER, title, "",
         protocol, (figure,),
-        (*(dense if figure is KERNEL else ()), Way(MADE, "as made", made), Way(BFS, "breadth"),
-         Way(DFS, "depth", reordered), Way(HEAVY, "heavy")),
+        (*(dense if figure is KERNEL else ()), Entry(MADE, "as made", made), Entry(BFS, "breadth"),
+         Entry(DFS, "depth", reordered), Entry(HEAVY, "heavy")),
         (Ordering(DFS, MADE, figure, False), Ordering(DFS, BFS, figure, False)),
         by=by, only={"part": part, **only}, stored="mask_order",
         axis={"nodes": "nodes of the tree", "prefix": "tokens before the tree"}[by],
@@ -157,4 +157,4 @@ ORDERS = (
     ),
 )
 
-EXHIBITS = (_table(0.0), _table(0.6), TABLE_3, TABLE_4, FIGURE_2, FIGURE_4, FIGURE_5, *ORDERS)
+PAPER_RESULTS = (_table(0.0), _table(0.6), TABLE_3, TABLE_4, FIGURE_2, FIGURE_4, FIGURE_5, *ORDERS)

@@ -28,7 +28,7 @@ from decoding.experiments.estimates import (
 )
 from decoding.experiments.experiment import GRIDS
 from decoding.experiments.rows import LOOP_FREE, SERIES
-from decoding.papers.exhibit import PER_PASS, Exhibit, Figure, Ordering, Way
+from decoding.papers.paper_result import PER_PASS, Entry, Figure, Ordering, PaperResult
 from decoding.papers.stored import stored_records
 from decoding.trace.records import PHASES
 
@@ -161,7 +161,7 @@ OF_PASSES = ("throughput", "speedup", "tpot_s")  # told by what passes commit an
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedClaim:
     """An ordering with what our rows say of it.
 
     Attributes:
@@ -180,7 +180,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Reproduction:
     """What our rows say of an exhibit.
 
     Attributes:
@@ -190,11 +190,11 @@ class Outcome:
         elsewhere: pairs and machines of rows that are there too and do not count, as they cannot be mixed.
     """
 
-    exhibit: Exhibit
+    paper_result: PaperResult
     values: tuple[object, ...]
     ours: Mapping[tuple[Key, str], Estimate]
     runs: Mapping[Key, int]
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedClaim, ...]
     where: tuple[str, ...]
     elsewhere: tuple[str, ...] = ()
 
@@ -204,35 +204,35 @@ class Outcome:
         return len(self.runs) > 1
 
 
-def judge(exhibit: Exhibit, rows: pd.DataFrame) -> Outcome:
+def judge(paper_result: PaperResult, rows: pd.DataFrame) -> Reproduction:
     """What rows of an exhibit's grid say of it; looping text is left out, as it is everywhere.
 
     Args:
         rows: of `rows.RowStore.frame`, also of other grids.
     """
-    frame, elsewhere = _frame(exhibit, rows), ()
+    frame, elsewhere = _frame(paper_result, rows), ()
     if len(frame):  # the pair and machine that has the newest row
         newest, *others = sources_of(frame)
         frame, elsewhere = frame[source_of(frame) == newest], tuple(sorted(others))
-    table = {way.words: _of_way(way, frame, exhibit) for way in exhibit.ways}
-    flat = {way.words for way in exhibit.ways if way.flat}
-    values = _values(exhibit, [found for words, found in table.items() if words not in flat])
+    table = {way.words: _of_way(way, frame, paper_result) for way in paper_result.ways}
+    flat = {way.words for way in paper_result.ways if way.flat}
+    values = _values(paper_result, [found for words, found in table.items() if words not in flat])
     at = {}
     for words, found in table.items():
         for value in values:
             everywhere = words in flat or value is None or not len(found)
-            at[words, value] = found if everywhere else found[found[exhibit.by] == value]
+            at[words, value] = found if everywhere else found[found[paper_result.by] == value]
     ours = {}
     for key, found in at.items():
-        for figure in exhibit.figures if len(found) else ():
+        for figure in paper_result.figures if len(found) else ():
             by_prompt = _by_prompt(found, figure)
             if len(by_prompt):
                 ours[key, figure.column] = estimate(by_prompt.to_numpy()).times(figure.scale)
     there = {key for key, _ in ours}
     counted = {key: len(found) for key, found in at.items() if key in there}
     judged = tuple(
-        _judged(exhibit, each, pair, at)
-        for each in exhibit.orderings
+        _judged(paper_result, each, pair, at)
+        for each in paper_result.orderings
         for pair in ([(value, value) for value in values] if each.at is None else [each.at])
     )
     where: tuple[str, ...] = ()
@@ -241,10 +241,10 @@ def judge(exhibit: Exhibit, rows: pd.DataFrame) -> Outcome:
         days = used["started"].str[:10]
         when = days.min() + (f" to {days.max()}" if days.nunique() > 1 else "")
         where = tuple(sorted((source_of(used) + ", " + when).unique()))
-    return Outcome(exhibit, values, ours, counted, judged, where, elsewhere)
+    return Reproduction(paper_result, values, ours, counted, judged, where, elsewhere)
 
 
-def claim_words(judged: Judged) -> str:
+def claim_words(judged: JudgedClaim) -> str:
     """What an ordering claims, in words: `DynaTree over Linear, K = 8 at 500, speed-up`."""
     ordering, direction = judged.ordering, "over" if judged.ordering.higher else "below"
     if ordering.at is not None:
@@ -255,12 +255,12 @@ def claim_words(judged: Judged) -> str:
     return f"{ordering.better} {direction} {ordering.worse}{at}, {ordering.figure.words}"
 
 
-def _frame(exhibit: Exhibit, rows: pd.DataFrame) -> pd.DataFrame:
+def _frame(paper_result: PaperResult, rows: pd.DataFrame) -> pd.DataFrame:
     """What an exhibit is made of, with the number of its prompt in `sample`; without columns that no exhibit reads."""
-    if exhibit.stored:
-        frame = stored_records(exhibit.stored)
+    if paper_result.stored:
+        frame = stored_records(paper_result.stored)
     else:
-        frame = VIEWS[exhibit.view](prepared(rows[rows["experiment"] == grid_name(exhibit.grid)]))
+        frame = VIEWS[paper_result.view](prepared(rows[rows["experiment"] == grid_name(paper_result.grid)]))
     if not len(frame):
         return frame
     unread = [name for name in frame if name in SERIES or name.startswith(LOOP_FREE)]
@@ -273,9 +273,9 @@ def grid_name(stem: str) -> str:
     return stem and tomllib.loads((GRIDS / f"{stem}.toml").read_text(encoding="utf-8"))["name"]
 
 
-def _of_way(way: Way, rows: pd.DataFrame, exhibit: Exhibit) -> pd.DataFrame:
+def _of_way(way: Entry, rows: pd.DataFrame, paper_result: PaperResult) -> pd.DataFrame:
     """Rows of the same contestant; at a temperature a verifier that fits may stand in the place of greedy."""
-    rows = _having(rows, exhibit.only)
+    rows = _having(rows, paper_result.only)
     if not len(rows):
         return rows
     if not (way.best or way.where):
@@ -285,8 +285,8 @@ def _of_way(way: Way, rows: pd.DataFrame, exhibit: Exhibit) -> pd.DataFrame:
     alike = _having(alike, way.where)
     if not (way.best and len(alike)):
         return alike
-    groups = ["temperature", "top_p", *([exhibit.by] if exhibit.by else [])]
-    column, best = exhibit.figures[0].column, np.zeros(len(alike), bool)
+    groups = ["temperature", "top_p", *([paper_result.by] if paper_result.by else [])]
+    column, best = paper_result.figures[0].column, np.zeros(len(alike), bool)
     narrow = alike[["sample", *way.best, column]]
     for places in alike.groupby(groups, dropna=False).indices.values():
         best[places] = _best(narrow.iloc[places], way.best, column)
@@ -319,14 +319,14 @@ def _best(rows: pd.DataFrame, settings: tuple[str, ...], column: str) -> np.ndar
     return known & (means.argmax(1)[prompt] == way)
 
 
-def _values(exhibit: Exhibit, table: list[pd.DataFrame]) -> tuple[object, ...]:
-    if not exhibit.by:
+def _values(paper_result: PaperResult, table: list[pd.DataFrame]) -> tuple[object, ...]:
+    if not paper_result.by:
         return (None,)
-    there = [rows[exhibit.by].dropna() for rows in table if len(rows)]
+    there = [rows[paper_result.by].dropna() for rows in table if len(rows)]
     if there:
         found = pd.concat(there).unique().tolist()  # a column that misses some values has whole numbers as floats, too
         return tuple(sorted(int(each) if isinstance(each, float) and each.is_integer() else each for each in found))
-    return tuple(sorted({key[1] for way in exhibit.ways for key in way.paper if isinstance(key, tuple)}))
+    return tuple(sorted({key[1] for way in paper_result.ways for key in way.paper if isinstance(key, tuple)}))
 
 
 def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
@@ -336,16 +336,16 @@ def _by_prompt(rows: pd.DataFrame, figure: Figure) -> pd.Series:
     return repeats.groupby("sample").mean()
 
 
-def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object], at: Rows) -> Judged:
-    if (_paper_gain(exhibit, ordering, values) or 0) < 0:  # the paper's own numbers say the opposite
+def _judged(paper_result: PaperResult, ordering: Ordering, values: tuple[object, object], at: Rows) -> JudgedClaim:
+    if (_paper_gain(paper_result, ordering, values) or 0) < 0:  # the paper's own numbers say the opposite
         at_both = None if ordering.at is None else ordering.at[::-1]
         ordering = replace(ordering, better=ordering.worse, worse=ordering.better, at=at_both)
         values = values[::-1]
     keys = list(zip((ordering.better, ordering.worse), values, strict=True))
     rows = [at.get(key) for key in keys]
     value = values[0] if ordering.at is None else " against ".join(map(str, values))
-    paper = _paper_gain(exhibit, ordering, values)
-    not_run = Judged(ordering, value, None, paper, "not run")
+    paper = _paper_gain(paper_result, ordering, values)
+    not_run = JudgedClaim(ordering, value, None, paper, "not run")
     if any(each is None or not len(each) for each in rows):
         return not_run
     better, worse = (_by_prompt(each, ordering.figure) for each in rows)
@@ -356,9 +356,11 @@ def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object],
     gain = gain if ordering.higher else gain.times(-1)
     decided: Verdict = verdict(gain)
     if len(shared) < FEWEST:
-        few = f"Measured on {len(shared)} {'sample' if exhibit.stored else 'prompt'}{'s' * (len(shared) > 1)} only."
-        return Judged(ordering, value, gain, paper, "not decided here", few)
-    of_runs = exhibit.view == "runs" and not exhibit.stored
+        few = (
+            f"Measured on {len(shared)} {'sample' if paper_result.stored else 'prompt'}{'s' * (len(shared) > 1)} only."
+        )
+        return JudgedClaim(ordering, value, gain, paper, "not decided here", few)
+    of_runs = paper_result.view == "runs" and not paper_result.stored
     if decided == "holds":
         said = ""
     elif of_runs and ordering.figure.column in OF_PASSES:
@@ -368,11 +370,11 @@ def _judged(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object],
     else:
         names = [words if ordering.at is None else f"{words} at {value}" for words, value in keys]
         said = apart(ordering.figure, better[shared].mean(), worse[shared].mean(), *names)
-    return Judged(ordering, value, gain, paper, decided, said)
+    return JudgedClaim(ordering, value, gain, paper, decided, said)
 
 
-def _paper_gain(exhibit: Exhibit, ordering: Ordering, values: tuple[object, object]) -> float | None:
-    column, papers = ordering.figure.column, {way.words: way.paper for way in exhibit.ways}
+def _paper_gain(paper_result: PaperResult, ordering: Ordering, values: tuple[object, object]) -> float | None:
+    column, papers = ordering.figure.column, {way.words: way.paper for way in paper_result.ways}
     found = [papers[name].get(column if value is None else (column, value))
              for name, value in zip((ordering.better, ordering.worse), values, strict=True)]  # fmt: skip
     if None in found:

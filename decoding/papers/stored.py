@@ -14,7 +14,7 @@ import pandas as pd
 
 from decoding.common.errors import ExperimentError
 from decoding.experiments.experiment import RESULTS, experiments_home, records_beside
-from decoding.jobs.job import Job, Stand
+from decoding.jobs.job import Job, JobState
 
 
 def own_records(benchmark: str) -> Path:
@@ -84,7 +84,7 @@ class Benchmark(Job):
         """The benchmark of a name: `depth_divergence`."""
         return Benchmark(own_records(name))
 
-    def stand(self) -> Stand:
+    def stand(self) -> JobState:
         """Where it stands; its process says nothing but what it prints."""
         found, launched = super().stand(), self.launched()
         if launched is None or found.state not in ("starting", "failed"):

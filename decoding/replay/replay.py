@@ -11,14 +11,14 @@ from torch import Tensor
 from decoding.common.errors import SettingsError
 from decoding.common.interruption import pause_point
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, TargetRows, exact_dtype
+from decoding.sampling.sampling import Sampling, TargetDistributions, exact_dtype
 from decoding.trace.records import IterationTrace, VerificationStep
 from decoding.trace.verdicts import Verdicts
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.base import Decision, Verification, VerifiedTree
 
-LONG_LAW = 256  # shorter laws are summed sooner than looked up
+LONG_DISTRIBUTION = 256  # shorter laws are summed sooner than looked up
 # A law, held so that its identity stays taken, its running sums, and the place of its last token that is not 0.
 KeptSum = tuple[Tensor, np.ndarray, int]
 
@@ -41,7 +41,7 @@ class _QuickDraws(GeneratorDraws):
         self._kept = kept
 
     def choose(self, weights: Tensor) -> int:
-        if len(weights) < LONG_LAW:
+        if len(weights) < LONG_DISTRIBUTION:
             return super().choose(weights)
         known = self._kept.get(id(weights))
         if known is None:
@@ -54,7 +54,7 @@ class _QuickDraws(GeneratorDraws):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WalkResult:
     """What one walk came to."""
 
     tokens: int  # tokens committed, the final one included
@@ -75,7 +75,7 @@ class Replayed:
     expected_tokens: float | None = None  # exact expected tokens of this tree, over all draws
     # Exact probability of being reached and accepted, by node id
     acceptance_probability: dict[int, float] | None = None
-    outcome: Outcome | None = None  # what happened with one seed
+    outcome: WalkResult | None = None  # what happened with one seed
     tokens: dict[int, int] | None = None  # how many of the re-rolled seeds committed how many tokens
     stops: dict[int, int] | None = None  # how many of them stopped at which node
 
@@ -106,8 +106,8 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
         logits = torch.from_numpy(iteration.draft_logits[asked]) / sampling.draft_temperature
         rows = ((asked, torch.softmax(logits, -1)),) if len(asked) else ()
     drawn = np.array(iteration.drawn, dtype=np.int64) if iteration.drawn else None
-    draft = Draft(tree, order, iteration.law, None, rows, dict(iteration.settings), drawn=drawn)
-    return VerifiedTree(draft, TargetRows(torch.from_numpy(iteration.target_logits[order]), sampling))
+    draft = Draft(tree, order, iteration.draft_sampling, None, rows, dict(iteration.settings), drawn=drawn)
+    return VerifiedTree(draft, TargetDistributions(torch.from_numpy(iteration.target_logits[order]), sampling))
 
 
 def replay(
@@ -119,7 +119,7 @@ def replay(
     """
     tree, told = stored_tree(iteration, sampling), []
     for verifier in [kind() for kind in VERIFIERS.values()] if verifiers is None else verifiers:
-        refusal = verifier.refusal(iteration.law, sampling)
+        refusal = verifier.refusal(iteration.draft_sampling, sampling)
         if refusal:
             told.append(Replayed(verifier, refusal))
             continue
@@ -138,9 +138,9 @@ def replay(
     return tuple(told)
 
 
-def recorded_outcome(iteration: IterationTrace) -> Outcome:
+def recorded_outcome(iteration: IterationTrace) -> WalkResult:
     """The walk that the run itself made, with the draws that it made, as the record tells it."""
-    return Outcome(
+    return WalkResult(
         tokens=len(iteration.committed_ids),
         stop_node=iteration.accepted[-1] if iteration.accepted else 0,
         accepted=iteration.accepted,
@@ -150,9 +150,9 @@ def recorded_outcome(iteration: IterationTrace) -> Outcome:
     )
 
 
-def outcome_of(verification: Verification) -> Outcome:
+def outcome_of(verification: Verification) -> WalkResult:
     """A walk without the tensors behind it."""
-    return Outcome(
+    return WalkResult(
         tokens=len(verification.accepted) + 1,
         stop_node=verification.accepted[-1] if verification.accepted else 0,
         accepted=verification.accepted,

@@ -6,12 +6,12 @@ from typing import Literal
 
 import torch
 
-from decoding.replay.replay import Outcome, Replayed, stored_tree
+from decoding.replay.replay import Replayed, WalkResult, stored_tree
 from decoding.sampling.sampling import Sampling
 from decoding.trace.records import IterationTrace
-from decoding.verifiers.base import IID_LAWS
+from decoding.verifiers.base import IID_TREES
 from decoding.verifiers.theory import LOWER_BOUNDS, SOLVERS, acceptance_rate, best_acceptance, tests_at
-from decoding.verifiers.top_down import TestLaws
+from decoding.verifiers.top_down import TestDistributions
 
 MOST_STAGES = 6
 SHOWN_TOKENS, LEAST_SHOWN = 11, 1e-3
@@ -43,7 +43,7 @@ class EntryStep:
 
 
 @dataclass(frozen=True)
-class LawStage:
+class DistributionStage:
     """Both laws as one test sees them, or the law of the final token."""
 
     rejected: int  # tests that have failed before
@@ -67,7 +67,7 @@ class NodeSteps:
     texts: tuple[str, ...]
     rows: tuple[int | None, ...]  # where each entry's token stands among them, None if it does not
     # In the order of the tests, every one after all before it failed; of many the first and the last ones
-    stages: tuple[LawStage, ...]
+    stages: tuple[DistributionStage, ...]
     hidden_stages: int  # how many were left out before the last one
     # Bottom-up verifiers: chance that the path ends here once everything below was rejected, else None
     ends: float | None
@@ -88,7 +88,7 @@ def node_steps(
     if not entries:
         return None
     tokens = [tree.tokens[child] for child in entries]
-    target, draft = tree.target_law(node), tree.draft_law(node)
+    target, draft = tree.target_distribution(node), tree.draft_distribution(node)
     tests = tests_at(replayed.verifier, tree, node)
     kept, seen = replayed.acceptance_probability, _seen(entries, replayed.outcome, node)
     made = [
@@ -106,18 +106,22 @@ def node_steps(
         )
         for place, (child, token) in enumerate(zip(entries, tokens, strict=True))
     ]
-    shown = tests.laws if len(tests.laws) <= MOST_STAGES else [*tests.laws[: MOST_STAGES - 1], tests.laws[-1]]
+    shown = (
+        tests.distributions
+        if len(tests.distributions) <= MOST_STAGES
+        else [*tests.distributions[: MOST_STAGES - 1], tests.distributions[-1]]
+    )
     ids = _shown_tokens(tokens, shown)
     name = replayed.verifier.name
-    rated = iteration.law in IID_LAWS and name in SOLVERS
+    rated = iteration.draft_sampling in IID_TREES and name in SOLVERS
     return NodeSteps(
         node=node,
         reached=kept[node],
         entries=tuple(made),
         texts=tuple(text_of(token) for token in ids),
         rows=tuple(ids.index(token) if token in ids else None for token in tokens),
-        stages=tuple(_stage(laws, ids) for laws in shown),
-        hidden_stages=len(tests.laws) - len(shown),
+        stages=tuple(_stage(distributions, ids) for distributions in shown),
+        hidden_stages=len(tests.distributions) - len(shown),
         ends=tests.ends,
         factor=tests.factor,
         rate=acceptance_rate(name, target, draft, len(entries)) if rated else None,
@@ -126,7 +130,7 @@ def node_steps(
     )
 
 
-def _seen(entries: list[int], outcome: Outcome, node: int) -> list[tuple]:
+def _seen(entries: list[int], outcome: WalkResult, node: int) -> list[tuple]:
     """`tested_at`, `drawn`, `result` of each entry: the j-th test of a child belongs to its j-th entry."""
     seen: list[tuple] = [(None, None, "")] * len(entries)
     for step in outcome.steps:
@@ -142,22 +146,32 @@ def _seen(entries: list[int], outcome: Outcome, node: int) -> list[tuple]:
     return seen
 
 
-def _shown_tokens(tokens: list[int], laws: list[TestLaws]) -> list[int]:
+def _shown_tokens(tokens: list[int], distributions: list[TestDistributions]) -> list[int]:
     """Tokens tested one by one in the stages shown, the first entries, then the likeliest of any law."""
-    alone = [tokens[law.tested[0]] for law in laws if len(law.tested) == 1]
-    seen = [law for laws_of_one in laws for law in (laws_of_one.target, laws_of_one.draft) if law is not None]
+    alone = [tokens[probs.tested[0]] for probs in distributions if len(probs.tested) == 1]
+    seen = [
+        probs
+        for distributions_of_one in distributions
+        for probs in (distributions_of_one.target, distributions_of_one.draft)
+        if probs is not None
+    ]
     best = torch.stack(seen).amax(0)
     likeliest = best.topk(min(SHOWN_TOKENS, best.numel()))
     likely = likeliest.indices[likeliest.values >= LEAST_SHOWN].tolist()
     return list(dict.fromkeys([*alone, *tokens[:MOST_STAGES], *likely]))[:SHOWN_TOKENS]
 
 
-def _stage(laws: TestLaws, ids: list[int]) -> LawStage:
-    target = tuple(laws.target[ids].tolist())
-    target_rest = max(0.0, float(laws.target.sum()) - sum(target))
-    if laws.draft is None:
-        return LawStage(laws.rejected, laws.tested, target, None, target_rest, None)
-    draft = tuple(laws.draft[ids].tolist())
-    return LawStage(
-        laws.rejected, laws.tested, target, draft, target_rest, max(0.0, float(laws.draft.sum()) - sum(draft))
+def _stage(distributions: TestDistributions, ids: list[int]) -> DistributionStage:
+    target = tuple(distributions.target[ids].tolist())
+    target_rest = max(0.0, float(distributions.target.sum()) - sum(target))
+    if distributions.draft is None:
+        return DistributionStage(distributions.rejected, distributions.tested, target, None, target_rest, None)
+    draft = tuple(distributions.draft[ids].tolist())
+    return DistributionStage(
+        distributions.rejected,
+        distributions.tested,
+        target,
+        draft,
+        target_rest,
+        max(0.0, float(distributions.draft.sum()) - sum(draft)),
     )

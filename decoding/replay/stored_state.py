@@ -9,7 +9,7 @@ from decoding.methods.method import Method
 from decoding.methods.methods import METHODS
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling
-from decoding.session.iteration import Standing
+from decoding.session.iteration import SessionState
 from decoding.trace.records import IterationTrace, RunTrace
 
 
@@ -67,7 +67,7 @@ def sampling_of(run: RunTrace) -> Sampling:
     return Sampling(kept.temperature, kept.top_p, kept.draft_temperature, kept.seed)
 
 
-def as_made(run: RunTrace, standing: Standing) -> RunTrace:
+def as_made(run: RunTrace, standing: SessionState) -> RunTrace:
     """The record of a run with method and sampling as they stood at one iteration.
 
     What was decoded before a fork was made by the settings of the fork's parent.
@@ -95,14 +95,14 @@ def filled_in(method: Method, known: Method) -> Method:
     return replace(method, drafter=method.drafter.with_settings(**changes)) if changes else method
 
 
-def standing_before(run: RunTrace, index: int) -> Standing:
+def session_state_before(run: RunTrace, index: int) -> SessionState:
     """How an iteration was made, as the record alone tells.
 
     Raises:
         SettingsError: there is no such iteration, this program does not know the method, or another one made it.
     """
     method, sampling = method_at(run, index), sampling_of(run)
-    return Standing(method, sampling, state_before(run, index, method), draws_before(run, index))
+    return SessionState(method, sampling, state_before(run, index, method), draws_before(run, index))
 
 
 def draws_before(run: RunTrace, index: int) -> GeneratorDraws:

@@ -173,13 +173,13 @@ class _ScriptedDraws:
     def choose_each(self, weights: Tensor) -> list[int]:
         return [self.choose(row) for row in weights]
 
-    def _take(self, law: list[float]) -> int:
-        possible = [i for i, p in enumerate(law) if p > 0]
+    def _take(self, probs: list[float]) -> int:
+        possible = [i for i, p in enumerate(probs) if p > 0]
         position = len(self.taken)
         outcome = self.script[position] if position < len(self.script) else possible[0]
         self.taken.append(outcome)
         self.branches.append([i for i in possible if i > outcome] if position >= len(self.script) else [])
-        self.probability *= law[outcome]
+        self.probability *= probs[outcome]
         return outcome
 
 

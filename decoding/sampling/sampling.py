@@ -44,7 +44,7 @@ def _in_blocks(rows: Tensor) -> bool:
 
 
 NUCLEUS_GUESS = 1024  # a nucleus is rarely wider, and the top of a vocabulary is found faster than its order
-LAW_ROUNDING = 1e-3  # float32 and half precision sums of 152,000 probabilities stay well within
+DISTRIBUTION_ROUNDING = 1e-3  # float32 and half precision sums of 152,000 probabilities stay well within
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def exact_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def target_law(logits: Tensor, sampling: Sampling) -> Tensor:
+def target_distribution(logits: Tensor, sampling: Sampling) -> Tensor:
     """The law to reproduce, `[..., vocab_size]` in float32 or wider: scaled by temperature, cut to the nucleus."""
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if sampling.greedy:
@@ -94,7 +94,7 @@ def nucleus(probs: Tensor, top_p: float) -> Tensor:
     return kept / kept.sum(-1, keepdim=True)
 
 
-class TargetRows:
+class TargetDistributions:
     """The target's law after each verified node, in the order of the verification pass; computed when asked for.
 
     Greedy verification needs only the argmax of the raw logits: probabilities in float32 can tie where logits do not.
@@ -109,7 +109,7 @@ class TargetRows:
     def check(self) -> None:
         """Raise `ValueError` at rows that hold no law, `PairError` at numbers that left the range of their dtype."""
         if self._probs is not None:
-            check_laws(self._probs, "target_probs")
+            check_distributions(self._probs, "target_probs")
         elif not bool(self.logits.amax(-1).isfinite().all()):
             dtype = str(self.logits.dtype).removeprefix("torch.")
             raise PairError(
@@ -125,25 +125,27 @@ class TargetRows:
         """Most likely token after each node, `[num_rows]`."""
         return argmax_rows(self.logits)
 
-    def law(self, row: int) -> Tensor:
+    def probs(self, row: int) -> Tensor:
         """Law after temperature and top-p after one node, `[vocab_size]`, in the widest float of the device."""
         wide = exact_dtype(self.logits.device)
         if self._probs is not None:
-            return checked_law(self._probs[row].to(wide), f"target_probs[{row}]")
-        return checked_law(target_law(self.logits[row].to(wide), self.sampling), f"target_logits[{row}]")
+            return checked_distribution(self._probs[row].to(wide), f"target_probs[{row}]")
+        return checked_distribution(
+            target_distribution(self.logits[row].to(wide), self.sampling), f"target_logits[{row}]"
+        )
 
 
-def check_laws(probs: Tensor, name: str) -> None:
+def check_distributions(probs: Tensor, name: str) -> None:
     """Raise `ValueError` unless every row sums to 1 within rounding and nothing is negative."""
-    bad = ~((probs.sum(-1, dtype=torch.float32) - 1).abs() <= LAW_ROUNDING) | (probs.amin(-1) < 0)
+    bad = ~((probs.sum(-1, dtype=torch.float32) - 1).abs() <= DISTRIBUTION_ROUNDING) | (probs.amin(-1) < 0)
     if bool(bad.any()):
         raise ValueError(f"{name} must hold probabilities that sum to 1: row {int(bad.int().argmax())} does not.")
 
 
-def checked_law(probs: Tensor, name: str) -> Tensor:
+def checked_distribution(probs: Tensor, name: str) -> Tensor:
     """The row divided by its sum; raises `ValueError` unless that is 1 within rounding and nothing is negative."""
     total, least = torch.stack([probs.sum(), probs.min()]).tolist()
-    if not abs(total - 1) <= LAW_ROUNDING:  # also nan
+    if not abs(total - 1) <= DISTRIBUTION_ROUNDING:  # also nan
         raise ValueError(f"{name} sums to {total:.6g}: a law of probabilities sums to 1.")
     if least < 0:
         raise ValueError(f"{name} holds the negative probability {least:.6g}.")

@@ -50,8 +50,8 @@ SCALARS: tuple[str, ...] = (
     "target_entropy", "draft_entropy", "root_entropy", "target_to_draft", "draft_to_target", "l1_distance", "length",
     "temperature", "top_p", "draft_s", "target_s",
 )  # fmt: skip
-Way = Literal["rows", "paper"]
-WAYS: tuple[Way, ...] = ("rows", "paper")
+TimeModel = Literal["rows", "paper"]
+WAYS: tuple[TimeModel, ...] = ("rows", "paper")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class LatencyModel:
         """t_p(l): seconds of a target pass of one row."""
         return np.interp(length, self.lengths, self.target_s)
 
-    def action_s(self, lengths: np.ndarray, way: Way = "rows", selecting: bool = False) -> np.ndarray:
+    def action_s(self, lengths: np.ndarray, way: TimeModel = "rows", selecting: bool = False) -> np.ndarray:
         """Modelled seconds of an iteration with each action behind contexts, `[len(lengths), len(ACTIONS)]`.
 
         Args:

@@ -34,13 +34,13 @@ class _DraftSource(NoSource):
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         self._clock.mark("draft_logic")
         if nodes[0] == 0:
-            self.row_nodes = [-1] * (self._num_pending - 1) + [0]
+            self.slot_nodes = [-1] * (self._num_pending - 1) + [0]
         else:
-            self.row_nodes.extend(nodes.tolist())
+            self.slot_nodes.extend(nodes.tolist())
         logits = self._logits(tree, nodes).float()
         self.forwards += 1
         self.logits.append(logits)
-        probs = self._laws(logits)
+        probs = self._distributions(logits)
         self._clock.mark("draft_level")
         return probs
 
@@ -50,11 +50,11 @@ class _DraftSource(NoSource):
 
     def _level(self, tree: TokenTree, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, Visibility]:
         """Tokens and positions of nodes below the root, and who sees whom in a pass over them."""
-        seen = tree.ancestors[nodes][:, self.row_nodes[self._num_pending :]]
+        seen = tree.ancestors[nodes][:, self.slot_nodes[self._num_pending :]]
         positions = len(self._tokens) - 1 + tree.depths[nodes]
-        return tree.tokens[nodes], positions, Visibility(self.rows_before + self._num_pending, seen)
+        return tree.tokens[nodes], positions, Visibility(self.slots_before + self._num_pending, seen)
 
-    def _laws(self, logits: Tensor) -> Tensor:
+    def _distributions(self, logits: Tensor) -> Tensor:
         return torch.softmax(logits if self._temperature == 1 else logits / self._temperature, -1)
 
 
@@ -92,7 +92,7 @@ class ModelSource(_DraftSource):
         if length < 2:
             return None
         self._clock.mark("draft_logic")
-        self.row_nodes = [-1] * (self._num_pending - 1) + [0]
+        self.slot_nodes = [-1] * (self._num_pending - 1) + [0]
         tokens, positions, seen = self._pending()
         engine = self._model.engine
         logits, features = engine.run_with_features(self._cache, tokens, positions, engine.mask(seen), keep=2)
@@ -101,14 +101,14 @@ class ModelSource(_DraftSource):
         model, held, sampling = self._past
         before = held.between(length - 2, length - 1)
         self._clock.mark("draft_level")
-        return Past(before[0], model.engine.project(before)[0], features, self._laws(logits), length, sampling)
+        return Past(before[0], model.engine.project(before)[0], features, self._distributions(logits), length, sampling)
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         if nodes[0] != 0 or self._root_logits is None:
             return super().expand(tree, nodes)
         self.forwards += 1  # the pass that told the past
         self.logits.append(self._root_logits)
-        return self._laws(self._root_logits)
+        return self._distributions(self._root_logits)
 
     def _logits(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         tokens, positions, seen = self._pending() if nodes[0] == 0 else self._level(tree, nodes)

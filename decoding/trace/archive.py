@@ -21,7 +21,7 @@ import msgspec
 from decoding.common.errors import TraceFileError
 from decoding.common.files import whole_file
 from decoding.trace.codec import ArraysRead, ArraysToWrite, RecordError, from_json, shown, to_json
-from decoding.trace.older import drop_sentences, upgraded
+from decoding.trace.older import drop_sentences, rename_fields, upgraded
 from decoding.trace.records import FORMAT_VERSION, RunTrace
 from decoding.trace.validation import check_run
 
@@ -153,9 +153,11 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
             found = f"format {str(version)[:20]}, this one reads up to {FORMAT_VERSION}"
             raise TraceFileError(f"This run was saved by a newer Draftscope ({found}): update Draftscope to open it.")
         for info in entries.values():
-            _check_ratio(info, FREE_BYTES if version == FORMAT_VERSION else OLD_FREE_BYTES)
-        if version < FORMAT_VERSION:
+            _check_ratio(info, FREE_BYTES if version > 1 else OLD_FREE_BYTES)
+        if version == 1:
             drop_sentences(document)
+        if version < 3:
+            rename_fields(document)
         arrays = ArraysRead()
         for name, info in entries.items():
             match = ARRAY_ENTRY.fullmatch(name)
@@ -167,7 +169,7 @@ def _load(file: BinaryIO, max_bytes: int) -> RunTrace:
         if run.format_version == version:
             run = replace(run, format_version=FORMAT_VERSION)
         check_run(run)
-        return run if version == FORMAT_VERSION else upgraded(run)
+        return upgraded(run) if version == 1 else run
 
 
 def _num_values(text: bytes) -> int:

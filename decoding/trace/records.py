@@ -16,7 +16,7 @@ from msgspec import Meta
 # not among the best of its level (beam); the shape of the tree ends there (shape); no child could be among the best
 # nodes (outranked); draws elsewhere were worth more (outdrawn); the last level added too little (low_gain); the next
 # batch promises too little (low_promise); going on did not pay (unprofitable); the method drafts nothing (not_drafted).
-Growth = Literal[
+StopReason = Literal[
     "expanded", "max_depth", "early_stop", "depth_gate", "budget", "below_threshold", "length_limit", "not_drafted",
     "beam", "shape", "outranked", "outdrawn", "low_gain", "low_promise", "unprofitable",
 ]  # fmt: skip
@@ -44,23 +44,30 @@ Reason = Literal[
 # What tokens that compete for places are ranked by: nothing, path probability, chance of acceptance.
 Value = Literal["none", "path", "chance"]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 TOP_TOKENS = 20
 
 Verdict = Literal["root", "accepted", "rejected", "not_reached", "not_verified"]
 FinalKind = Literal["bonus", "recovered", "fallback", "none"]
-TreeLaw = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
+DraftSampling = Literal["none", "deterministic", "single_path", "iid", "without_replacement"]
 StepKind = Literal["test", "match", "choice"]
-ForceKind = Literal["force_in", "force_out", "accept", "reject"]
+InterventionKind = Literal["force_in", "force_out", "accept", "reject"]
 Record = Literal["none", "summary", "full"]
 
-GROWTHS: tuple[str, ...] = get_args(Growth)
+STOP_REASONS: tuple[str, ...] = get_args(StopReason)
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 FINAL_KINDS: tuple[str, ...] = get_args(FinalKind)
 
 # Bounds far above any run: below them every number, sum and axis that a figure makes of a file stays drawable.
 ROUNDING = 1e-4  # probabilities are float32 sums
-MAX_ITERATIONS, MAX_NODES, MAX_VERIFIED, MAX_DEPTH, MAX_STEPS, MAX_FORCED = 2**16, 2**14, 2**13, 2**8, 2**15, 2**9
+MAX_ITERATIONS, MAX_NODES, MAX_VERIFIED, MAX_DEPTH, MAX_STEPS, MAX_INTERVENTIONS = (
+    2**16,
+    2**14,
+    2**13,
+    2**8,
+    2**15,
+    2**9,
+)
 Count = Annotated[int, Meta(ge=0, le=2**48)]  # of tokens, rows, bytes; token ids too
 Probability = Annotated[float, Meta(ge=0, le=1 + ROUNDING)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
@@ -87,7 +94,7 @@ class NodeTrace:
     # Largest probability of the draft's distribution after this node, None if never computed
     confidence: Probability | None
     branching: Count | None  # number of children that the rule allowed, None if the node was not expanded
-    growth: Growth
+    stop_reason: StopReason
     pruned: bool  # drafted, but removed before verification
     # Target's probability (temperature 1) of the token after its parent, None if not verified
     target_probability: Probability | None
@@ -141,15 +148,15 @@ class DrawTrace:
 class KVTrace:
     """What one iteration did to one model's key/value rows."""
 
-    rows_before: Count  # rows held before the iteration; row r is position r of the text
-    rows_written: Count  # rows written by the passes of this iteration
+    slots_before: Count  # rows held before the iteration; row r is position r of the text
+    slots_written: Count  # rows written by the passes of this iteration
     # Node id of each written row, in order; -1 for committed tokens that were still missing
-    row_nodes: tuple[Annotated[int, Meta(ge=-1, le=MAX_NODES)], ...]
-    # For each kept written row, the row it was read from; it now stands at `rows_before` + index
-    kept_from: tuple[Count, ...]
-    rows_freed: Count  # written rows that were dropped
+    slot_nodes: tuple[Annotated[int, Meta(ge=-1, le=MAX_NODES)], ...]
+    # For each kept written row, the row it was read from; it now stands at `slots_before` + index
+    moved_from: tuple[Count, ...]
+    slots_freed: Count  # written rows that were dropped
     rebuilt: bool  # True if the kept rows were recomputed by a second forward instead of moved
-    bytes_per_row: Count  # bytes of keys and values of one row over all layers
+    bytes_per_slot: Count  # bytes of keys and values of one row over all layers
     bytes_moved: Count  # bytes copied by compaction
 
 
@@ -204,10 +211,10 @@ class SamplingTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class ForcedTrace:
-    """A node that a person forced (see `trace.edits.Edits`): its token ids from the root, the root left out."""
+class InterventionTrace:
+    """A node that a person forced (see `trace.edits.Interventions`): its token ids from the root, the root left out."""
 
-    kind: ForceKind
+    kind: InterventionKind
     path: Annotated[tuple[Count, ...], Meta(min_length=1, max_length=MAX_DEPTH)]
 
 
@@ -271,7 +278,7 @@ class IterationTrace:
     history: HistoryTrace | None = None
     texts: Mapping[Count, Text] = field(default_factory=dict)  # text of every token id that occurs in this record
     # How the tree's tokens were chosen; decides which verifiers keep the target's law on it
-    law: TreeLaw = "deterministic"
+    draft_sampling: DraftSampling = "deterministic"
     # Node ids in the order in which they were drawn, one entry per draw; empty where every node was drawn once, in the
     # order of ids
     drawn: tuple[NodePlace, ...] = ()
@@ -286,7 +293,9 @@ class IterationTrace:
     # `rows="full"`
     draft_logits: np.ndarray | None = None
     target_logits: np.ndarray | None = None
-    forced: Annotated[tuple[ForcedTrace, ...], Meta(max_length=MAX_FORCED)] = ()  # what a person changed by hand in it
+    interventions: Annotated[
+        tuple[InterventionTrace, ...], Meta(max_length=MAX_INTERVENTIONS)
+    ] = ()  # what a person changed by hand in it
     # One sentence on why the text from here on no longer follows the target's law, empty where it does
     bias: Annotated[str, Meta(max_length=1000)] = ""
     # `[num_nodes, 20]`, what the law that the verifier used, after temperature and top-p and without forced verdicts,
@@ -327,8 +336,8 @@ class IterationTrace:
     @property
     def forced_verdicts(self) -> frozenset[int]:
         """Ids of the nodes that were tested against a law in which a person had forced a verdict."""
-        changed = {each.path[:-1] for each in self.forced if each.kind == "reject"}
-        for each in self.forced:
+        changed = {each.path[:-1] for each in self.interventions if each.kind == "reject"}
+        for each in self.interventions:
             if each.kind == "accept":
                 changed.update(each.path[:depth] for depth in range(len(each.path)))
         told = zip(self.nodes, node_paths(self), strict=True)
@@ -338,13 +347,13 @@ class IterationTrace:
     @property
     def forced_in(self) -> frozenset[int]:
         """Ids of the nodes that a person had verified though the drafter had not chosen them."""
-        put_in = {each.path for each in self.forced if each.kind == "force_in"}
+        put_in = {each.path for each in self.interventions if each.kind == "force_in"}
         return frozenset(node for node, path in enumerate(node_paths(self)) if path in put_in)
 
     @property
     def forced_out(self) -> frozenset[int]:
         """Ids of the nodes that a person took out of the tree before verification, those below them included."""
-        out, gone = {each.path for each in self.forced if each.kind == "force_out"}, set()
+        out, gone = {each.path for each in self.interventions if each.kind == "force_out"}, set()
         for node, path in zip(self.nodes, node_paths(self), strict=True):
             if path in out or node.parent_id in gone:
                 gone.add(node.node_id)
@@ -482,7 +491,7 @@ class RunTrace:
         """Committed tokens after the prompt, `[new_tokens]`."""
         return tuple(token for iteration in self.iterations for token in iteration.committed_ids)
 
-    def without_rows(self) -> "RunTrace":
+    def without_logits(self) -> "RunTrace":
         """The same run without the raw logits of both models."""
         iterations = (replace(each, draft_logits=None, target_logits=None) for each in self.iterations)
         return replace(self, iterations=tuple(iterations))

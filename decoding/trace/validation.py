@@ -191,7 +191,7 @@ def _of_tops(trace: IterationTrace) -> Problems:
 
 
 def _of_logits(trace: IterationTrace) -> Problems:
-    tokens = [*(node.token_id for node in trace.nodes), *(token for each in trace.forced for token in each.path)]
+    tokens = [*(node.token_id for node in trace.nodes), *(token for each in trace.interventions for token in each.path)]
     for name, computed in COMPUTED.items():
         logits: np.ndarray | None = getattr(trace, name)
         if logits is None:
@@ -210,12 +210,12 @@ def _of_logits(trace: IterationTrace) -> Problems:
 
 
 def _of_kv(kv: KVTrace, last: int) -> Problems:
-    if len(kv.row_nodes) not in (0, kv.rows_written):
-        yield f"row_nodes are {len(kv.row_nodes)}, not a node for each of {kv.rows_written} rows written"
-    if max(kv.row_nodes, default=0) > last:
-        yield f"row_nodes has an unknown node, {max(kv.row_nodes)}"
-    if max(kv.kept_from, default=-1) >= kv.rows_before + kv.rows_written:
-        yield f"kept_from has an unknown row, {max(kv.kept_from)}"
+    if len(kv.slot_nodes) not in (0, kv.slots_written):
+        yield f"slot_nodes are {len(kv.slot_nodes)}, not a node for each of {kv.slots_written} rows written"
+    if max(kv.slot_nodes, default=0) > last:
+        yield f"slot_nodes has an unknown node, {max(kv.slot_nodes)}"
+    if max(kv.moved_from, default=-1) >= kv.slots_before + kv.slots_written:
+        yield f"moved_from has an unknown row, {max(kv.moved_from)}"
 
 
 def _of_same_names(problem: str, first: Mapping[str, Setting], second: Mapping[str, Setting]) -> Problems:

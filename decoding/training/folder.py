@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from decoding.common.errors import TrainingError
 from decoding.common.files import disk_errors, new_folder, training_home, write_whole
-from decoding.jobs.job import LAUNCH, Followed, Job, Stand, free_folder, jobs_below
+from decoding.jobs.job import LAUNCH, Job, JobState, JobWatcher, free_folder, jobs_below
 
 Kind = Literal["embedded", "head", "selector"]
 MODULES: dict[Kind, str] = {kind: f"{__package__}.{kind}" for kind in get_args(Kind)}  # what trains each
@@ -78,7 +78,7 @@ class Training(Job):
         except (OSError, ValueError, TypeError) as error:
             raise TrainingError(f"The settings in {self.path} cannot be read ({error}): choose another run.") from None
 
-    def stand(self) -> Stand:
+    def stand(self) -> JobState:
         """Where it stands; one that was begun in a terminal is yet to say its first word."""
         found = super().stand()
         begun = found.state == "kept" and (self.path / SETTINGS).exists()
@@ -158,7 +158,7 @@ class LogReader:
         return replaced or len(self.records) > before
 
 
-class FollowedTraining(Followed):
+class TrainingWatcher(JobWatcher):
     """One training as it was when last looked at.
 
     Attributes:

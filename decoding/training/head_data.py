@@ -22,7 +22,7 @@ from decoding.engines.base import Visibility
 from decoding.engines.kv_cache import KVCache
 from decoding.models.pair import Model, Pair, pair_identity
 from decoding.training.folder import Training
-from decoding.training.head_losses import Drafted, Text
+from decoding.training.head_losses import Drafted, TextWindows
 from decoding.training.shards import Report, Shards, make_missing, telling
 from decoding.training.text import Texts, WindowPlan, run_text, windows_of
 
@@ -124,10 +124,10 @@ class Prepared(Shards):
     DAMAGED = "delete it and prepare the data again"
     plan: WindowPlan
 
-    def text(self, part: Part, numbers: Sequence[int], device: torch.device) -> Text:
+    def text(self, part: Part, numbers: Sequence[int], device: torch.device) -> TextWindows:
         """Some windows with the target's features."""
         tokens, features = (self._rows(part, "text", name, numbers, device) for name in ("tokens", "features"))
-        return Text(tokens.long(), features.float(), self.plan.depth)
+        return TextWindows(tokens.long(), features.float(), self.plan.depth)
 
     def trees(self, part: Part, numbers: Sequence[int], top_k: int, device: torch.device) -> Drafted:
         """The target's trees of width `top_k` in some windows."""

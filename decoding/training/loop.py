@@ -34,7 +34,7 @@ MOST_TOLD = 80  # characters of a value in a sentence
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class TrainingCheckpoint:
     """A moment of a training: steps done and seconds spent in a phase, and the learner's `state`.
 
     Attributes:
@@ -48,12 +48,12 @@ class Checkpoint:
     state: Mapping[str, Any]
 
 
-def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> Checkpoint:
+def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> TrainingCheckpoint:
     """Read a checkpoint, tensors and plain values alone; `TrainingError` where there is none of this training."""
     try:
         known = torch.load(file, map_location="cpu", weights_only=True)
         version = known.pop("version")
-        checkpoint = Checkpoint(**known)
+        checkpoint = TrainingCheckpoint(**known)
     except FileNotFoundError:
         raise TrainingError(f"There is no checkpoint {file}: start the training without --resume.") from None
     except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, TypeError, KeyError, AttributeError):
@@ -103,7 +103,7 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PhasePlan:
     """How long a phase takes and how often it looks up.
 
     Attributes:
@@ -132,7 +132,7 @@ class Plan:
 def train(
     learner: Learner,
     folder: Training,
-    plan: Plan,
+    plan: PhasePlan,
     *,
     phase: str,
     belongs_to: Mapping[str, Any],
@@ -242,6 +242,8 @@ class _Loop:
     def _keep(self) -> None:
         """Replace the checkpoint; on a full disk the one before stays."""
         status, buffer = self.status, io.BytesIO()
-        checkpoint = Checkpoint(self.belongs_to, status.phase, status.done, status.trained_s, self.learner.state())
+        checkpoint = TrainingCheckpoint(
+            self.belongs_to, status.phase, status.done, status.trained_s, self.learner.state()
+        )
         torch.save({"version": VERSION, **vars(checkpoint)}, buffer)
         write_whole(self.folder.checkpoint, buffer.getvalue())

@@ -32,7 +32,7 @@ from decoding.selector.store import SELECTORS, SHIPPED, save_selector
 from decoding.session.session import unrecorded
 from decoding.training.command import add_pair_arguments, minutes_of, noted, pair_of, parser_of, training_of
 from decoding.training.folder import SETTINGS, Training
-from decoding.training.loop import Plan, load_checkpoint, train
+from decoding.training.loop import PhasePlan, load_checkpoint, train
 from decoding.training.selector_labels import VERIFIER_NAMES
 from decoding.training.selector_learner import SelectorLearner, SelectorSettings, drafting, examples
 from decoding.training.selector_roots import SAMPLINGS, RootData, RootPlan, make_roots, open_data
@@ -119,7 +119,7 @@ def _prepared(args: argparse.Namespace, words: list[str], training: Training) ->
     """All that comes before the first step; gives what trains and stores the selector."""
     settings = SelectorSettings(**{each.name: getattr(args, each.name) for each in fields(SelectorSettings)
                                    if hasattr(args, each.name)})  # fmt: skip
-    plan = Plan(args.steps, minutes_of(args, "selector"), tree_every_s=20.0)
+    plan = PhasePlan(args.steps, minutes_of(args, "selector"), tree_every_s=20.0)
     pair, data, texts = _data(args)
     if not args.resume:
         samplings = [f"{each.temperature:g}:{each.top_p:g}" for each in args.samplings]

@@ -25,13 +25,20 @@ from decoding.engines.clock import PhaseClock
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair, match_vocabulary, pair_identity, tree_forward
 from decoding.sampling.draws import GeneratorDraws
-from decoding.sampling.sampling import Sampling, exact_dtype, target_law
+from decoding.sampling.sampling import Sampling, exact_dtype, target_distribution
 from decoding.selector.actions import ACTIONS
 from decoding.selector.network import divergences
 from decoding.session.cached_models import ModelSource
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import LoopDetector
-from decoding.training.selector_labels import DEEPEST, ROWS, VERIFIER_NAMES, RootLaws, SuperTrees, draw_super_trees
+from decoding.training.selector_labels import (
+    DEEPEST,
+    ROWS,
+    VERIFIER_NAMES,
+    RootDistributions,
+    SuperTrees,
+    draw_super_trees,
+)
 from decoding.training.shards import Report, Shards, make_missing
 from decoding.training.text import Texts, WindowPlan, run_text, windows_of
 
@@ -227,14 +234,19 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
         run_text(model, cache, np.array(tokens)) for model, cache in zip((pair.target, pair.draft), caches, strict=True)
     )
     # The laws that draft tokens are drawn from, as `ModelSource` gives them.
-    draft_laws = torch.softmax(match_vocabulary(draft_logits, pair.logits_size).float() / plan.draft_temperature, -1)
-    draft_laws = draft_laws.to(pair.target.device)
+    draft_distributions = torch.softmax(
+        match_vocabulary(draft_logits, pair.logits_size).float() / plan.draft_temperature, -1
+    )
+    draft_distributions = draft_distributions.to(pair.target.device)
     found: dict[int, tuple[np.ndarray, dict[str, np.ndarray]]] = {}
     for end in reversed(places):  # the rows of the text behind a root are dropped
         for cache in caches:
             cache.rollback(end - 1)
         apart = [
-            divergences(target_law(target_logits[end - 2], each).to(draft_laws), *draft_laws[end - 2 : end])
+            divergences(
+                target_distribution(target_logits[end - 2], each).to(draft_distributions),
+                *draft_distributions[end - 2 : end],
+            )
             for each in plan.samplings
         ]
         wanted = [name for name in plan.verifiers if name != "khisti" or places.index(end) % plan.khisti_every == 0]
@@ -269,11 +281,11 @@ def _labels(
         trees, draft, logits = _drawn(pair, tokens, caches, count, plan.draft_temperature, draws)
         few = min(count, max(0, plan.khisti_trees - done))
         part = {"khisti": (few, trees.only(few))}
-        for row, target in enumerate(target_laws(logits, plan.samplings)):
+        for row, target in enumerate(target_distributions(logits, plan.samplings)):
             for name in verifiers:
                 weight, seen = part.get(name, (count, trees))
                 if weight:
-                    totals[name][row] += weight * RootLaws(seen, target, draft).expected(name).ravel()
+                    totals[name][row] += weight * RootDistributions(seen, target, draft).expected(name).ravel()
     counts = {name: min(plan.trees, plan.khisti_trees) if name == "khisti" else plan.trees for name in verifiers}
     return {name: total / counts[name] for name, total in totals.items()}
 
@@ -303,11 +315,11 @@ def _drawn(
     return drawn, draft / draft.sum(-1, keepdim=True), logits.to(wide)
 
 
-def target_laws(logits: Tensor, samplings: Sequence[Sampling]) -> Iterator[Tensor]:
-    """The target's laws under some samplings, as `target_law` gives them; those of one temperature are sorted once."""
+def target_distributions(logits: Tensor, samplings: Sequence[Sampling]) -> Iterator[Tensor]:
+    """The target's distributions under some samplings (`target_distribution`); each temperature is sorted once."""
     ordered: dict[float, tuple[Tensor, Tensor]] = {}
     for sampling in samplings:
-        probs = target_law(logits, replace(sampling, top_p=1.0))
+        probs = target_distribution(logits, replace(sampling, top_p=1.0))
         if sampling.top_p < 1 and not sampling.greedy:
             if sampling.temperature not in ordered:
                 ordered[sampling.temperature] = probs.sort(-1, descending=True)

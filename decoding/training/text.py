@@ -276,10 +276,10 @@ def continue_texts(
         ids = np.array([texts[number][-1] for number in open_texts])
         positions = np.array([len(texts[number]) - 1 for number in open_texts])
         logits = model.engine.run(cache, ids, positions, model.engine.mask(Visibility(0, among)), 0)
-        laws = torch.softmax(logits.double() / temperature, -1).cumsum(-1).cpu().numpy()
-        for number, law in zip(open_texts, laws, strict=True):
-            drawn = np.searchsorted(law, draws[number].random() * law[-1], side="right")
-            texts[number].append(int(min(drawn, len(law) - 1)))
+        distributions = torch.softmax(logits.double() / temperature, -1).cumsum(-1).cpu().numpy()
+        for number, probs in zip(open_texts, distributions, strict=True):
+            drawn = np.searchsorted(probs, draws[number].random() * probs[-1], side="right")
+            texts[number].append(int(min(drawn, len(probs) - 1)))
         open_texts = [number for number in open_texts if len(texts[number]) < size]
 
 

@@ -9,9 +9,15 @@ import numpy as np
 from torch import Tensor
 
 from decoding.common.settings import WithSettings
-from decoding.drafters.base import TreeLaw
+from decoding.drafters.base import DraftSampling
 from decoding.sampling.draws import Draws
-from decoding.sampling.sampling import Sampling, TargetRows, check_laws, checked_law, exact_dtype
+from decoding.sampling.sampling import (
+    Sampling,
+    TargetDistributions,
+    check_distributions,
+    checked_distribution,
+    exact_dtype,
+)
 from decoding.trace.records import FinalKind, VerificationStep
 from decoding.tree.draft import Draft
 
@@ -27,14 +33,14 @@ class VerifiedTree:
     Raises `ValueError` where rows are no laws, or a parent stands behind its child; the message names the argument.
     """
 
-    def __init__(self, draft: Draft, target: TargetRows):
+    def __init__(self, draft: Draft, target: TargetDistributions):
         self.order = [int(node) for node in draft.order]
         self.tokens: list[int] = draft.tree.tokens.tolist()
         self.parents: list[int] = draft.tree.parents.tolist()
         self.row_of = {node: row for row, node in enumerate(self.order)}
         self._draft, self._target = draft, target
-        self._target_laws: dict[int, Tensor] = {}
-        self._draft_laws: dict[int, Tensor] = {}
+        self._target_distributions: dict[int, Tensor] = {}
+        self._draft_distributions: dict[int, Tensor] = {}
         self._check()
         self.entries: dict[int, list[int]] = {node: [] for node in self.order}
         drawn = range(1, draft.tree.size) if draft.drawn is None else draft.drawn.tolist()
@@ -42,19 +48,21 @@ class VerifiedTree:
             if node in self.row_of:
                 self.entries[self.parents[node]].append(node)
 
-    def target_law(self, node: int) -> Tensor:
+    def target_distribution(self, node: int) -> Tensor:
         """The target's law after a node, temperature and top-p applied, `[vocab_size]`."""
-        if node not in self._target_laws:
-            self._target_laws[node] = self._target.law(self.row_of[node])
-        return self._target_laws[node]
+        if node not in self._target_distributions:
+            self._target_distributions[node] = self._target.probs(self.row_of[node])
+        return self._target_distributions[node]
 
-    def draft_law(self, node: int) -> Tensor:
+    def draft_distribution(self, node: int) -> Tensor:
         """The law that the children of a node were drawn from, `[vocab_size]`."""
-        if node not in self._draft_laws:
+        if node not in self._draft_distributions:
             level, row = self._draft_rows[node]
             probs = self._draft.rows[level][1][row]
-            self._draft_laws[node] = checked_law(probs.to(exact_dtype(probs.device)), f"draft_probs of node {node}")
-        return self._draft_laws[node]
+            self._draft_distributions[node] = checked_distribution(
+                probs.to(exact_dtype(probs.device)), f"draft_probs of node {node}"
+            )
+        return self._draft_distributions[node]
 
     def path(self, node: int) -> tuple[int, ...]:
         """Ids from below the root down to a node."""
@@ -73,7 +81,7 @@ class VerifiedTree:
     def _draft_rows(self) -> dict[int, tuple[int, int]]:
         """Where the draft's law after each node stands: level and row; they are checked when first asked for."""
         for level, (_, probs) in enumerate(self._draft.rows):
-            check_laws(probs, f"draft_probs of level {level}")
+            check_distributions(probs, f"draft_probs of level {level}")
         levels = enumerate(self._draft.rows)
         return {int(node): (level, row) for level, (nodes, _) in levels for row, node in enumerate(nodes)}
 
@@ -88,9 +96,9 @@ class VerifiedTree:
         self._target.check()
 
 
-SAMPLED_LAWS: tuple[TreeLaw, ...] = ("none", "single_path", "iid", "without_replacement")
-IID_LAWS: tuple[TreeLaw, ...] = ("none", "single_path", "iid")
-LAW_WORDS: dict[TreeLaw, str] = {
+SAMPLED_TREES: tuple[DraftSampling, ...] = ("none", "single_path", "iid", "without_replacement")
+IID_TREES: tuple[DraftSampling, ...] = ("none", "single_path", "iid")
+SAMPLING_TEXT: dict[DraftSampling, str] = {
     "none": "trees of only a root",
     "deterministic": "trees of the draft's likeliest tokens",
     "single_path": "sampled chains",
@@ -188,7 +196,7 @@ class Verifier(WithSettings):
     label: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    lossless_for: ClassVar[tuple[TreeLaw, ...]] = ()  # laws of trees on which the output keeps the target's law
+    lossless_for: ClassVar[tuple[DraftSampling, ...]] = ()  # laws of trees on which the output keeps the target's law
     greedy_only: ClassVar[bool] = False  # True if it needs temperature 0
     tests_first_path: ClassVar[bool] = False  # True if it tests no node off the first path that was drawn
 
@@ -196,22 +204,22 @@ class Verifier(WithSettings):
         """This verifier in front of a tree."""
         raise NotImplementedError
 
-    def verify(self, draft: Draft, target: TargetRows, draws: Draws) -> Verification:
+    def verify(self, draft: Draft, target: TargetDistributions, draws: Draws) -> Verification:
         """Decide about the tree; `target` has one row per entry of `draft.order`.
 
         Raises `ValueError` where rows are no laws, or parents do not precede their children.
         """
         return self.decide(VerifiedTree(draft, target)).walk(draws)
 
-    def refusal(self, law: TreeLaw, sampling: Sampling) -> str | None:
+    def refusal(self, draft_sampling: DraftSampling, sampling: Sampling) -> str | None:
         """Why this verifier would bias the output of such a tree, None if it would not."""
         if self.greedy_only and not sampling.greedy:
             return (
                 f"{self.label} verification keeps only the target's most likely token, so it needs temperature 0, "
                 f"not {sampling.temperature:g}."
             )
-        if law not in self.lossless_for:
-            return f"{self.label} verification would bias the output of {LAW_WORDS[law]}."
+        if draft_sampling not in self.lossless_for:
+            return f"{self.label} verification would bias the output of {SAMPLING_TEXT[draft_sampling]}."
         return None
 
 

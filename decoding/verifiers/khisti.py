@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from decoding.common.settings import VERIFICATION, setting
-from decoding.verifiers.base import IID_LAWS
-from decoding.verifiers.top_down import Solver, TestLaws, TopDownVerifier, positive_part
+from decoding.verifiers.base import IID_TREES
+from decoding.verifiers.top_down import Solver, TestDistributions, TopDownVerifier, positive_part
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Round:
 
     rank: np.ndarray  # place of every token in the order, `[vocab_size]`; the first `len(keeps)` are free
     keeps: np.ndarray  # probability that the current winner stays, `[free, free]`, by rank of winner and challenger
-    law: np.ndarray  # law of the winner after the round, `[vocab_size]`
+    probs: np.ndarray  # law of the winner after the round, `[vocab_size]`
 
     def stays(self, current: int, challenger: int) -> float:
         """Probability that `current` is kept against `challenger`."""
@@ -45,19 +45,19 @@ def play_round(target: np.ndarray, winner: np.ndarray, draft: np.ndarray, trunca
     r, q, p = winner[order], draft[order], target[order]
     free = min(truncation, len(order))
     behind_q, behind_r = q.sum() - np.cumsum(q), r.sum() - np.cumsum(r)
-    law = r * (q + behind_q) + q * behind_r
+    probs = r * (q + behind_q) + q * behind_r
     # What the first tokens win from one another is taken out of the law and shared by the programme.
-    law[:free] = r[:free] * (q[:free] + behind_q[free - 1]) + q[:free] * behind_r[free - 1]
+    probs[:free] = r[:free] * (q[:free] + behind_q[free - 1]) + q[:free] * behind_r[free - 1]
     first, second = np.triu_indices(free, 1)
     at_stake = r[first] * q[second] + r[second] * q[first]
-    won = _most_overlap(p[:free], law[:free], first, second, at_stake)
+    won = _most_overlap(p[:free], probs[:free], first, second, at_stake)
     keeps = np.ones((free, free))
     share = np.divide(won, at_stake, out=np.zeros_like(won), where=at_stake > 0)
     keeps[first, second], keeps[second, first] = share, 1 - share
-    np.add.at(law, first, share * at_stake)
-    np.add.at(law, second, (1 - share) * at_stake)
-    after = np.empty_like(law)
-    after[order] = np.maximum(law, 0.0)
+    np.add.at(probs, first, share * at_stake)
+    np.add.at(probs, second, (1 - share) * at_stake)
+    after = np.empty_like(probs)
+    after[order] = np.maximum(probs, 0.0)
     return Round(rank, keeps, after / after.sum())
 
 
@@ -91,7 +91,7 @@ def winner_rounds(target: Tensor, draft: Tensor, draws: int, truncation: int) ->
     p, q = target.cpu().double().numpy(), draft.cpu().double().numpy()
     rounds = rounds_so_far(p.tobytes(), q.tobytes(), truncation)
     while len(rounds) < draws - 1:
-        rounds.append(play_round(p, rounds[-1].law if rounds else q, q, truncation))
+        rounds.append(play_round(p, rounds[-1].probs if rounds else q, q, truncation))
     return rounds[: draws - 1]
 
 
@@ -107,8 +107,8 @@ class KhistiSolver(Solver):
     def __init__(self, target, draft, tokens, truncation: int):
         super().__init__(target, draft, tokens)
         self.rounds = winner_rounds(target, draft, len(tokens), truncation)
-        self.winner_law = torch.from_numpy(self.rounds[-1].law).to(draft) if self.rounds else draft
-        self._left = positive_part(target - self.winner_law, target)
+        self.winner_distribution = torch.from_numpy(self.rounds[-1].probs).to(draft) if self.rounds else draft
+        self._left = positive_part(target - self.winner_distribution, target)
 
     def order(self, draws, matches) -> Iterator[int]:
         current = 0
@@ -122,16 +122,16 @@ class KhistiSolver(Solver):
             current = current if kept else rival
         yield current
 
-    def drafted_law(self, rejected: int) -> Tensor:
-        return self.winner_law
+    def draft_sampling_of(self, rejected: int) -> Tensor:
+        return self.winner_distribution
 
     def residual(self, rejected: int) -> Tensor:
         return self._left if rejected else self.target
 
-    def test_laws(self) -> Iterator[TestLaws]:
+    def test_distributions(self) -> Iterator[TestDistributions]:
         """Only the winner is tested, against the law that winners have."""
-        yield TestLaws(0, tuple(range(len(self.tokens))), self.target, self.winner_law)
-        yield TestLaws(1, (), self.residual(1), None)
+        yield TestDistributions(0, tuple(range(len(self.tokens))), self.target, self.winner_distribution)
+        yield TestDistributions(1, (), self.residual(1), None)
 
     def winner_chances(self) -> dict[int, float]:
         winner = {self.tokens[0]: 1.0}
@@ -169,7 +169,7 @@ class KhistiVerifier(TopDownVerifier):
     label = "Khisti"
     summary = "Plays a tournament between the children with odds from linear programmes, then tests its winner."
     paper = "Khisti et al. 2025"
-    lossless_for = IID_LAWS
+    lossless_for = IID_TREES
     solver = KhistiSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
@@ -178,5 +178,5 @@ class KhistiVerifier(TopDownVerifier):
         A lower bound: what the residual adds by chance is left out.
         """
         rounds = winner_rounds(target, draft, draws, self.truncation)
-        law = torch.from_numpy(rounds[-1].law).to(draft) if rounds else draft
-        return float(target.minimum(law).sum())
+        probs = torch.from_numpy(rounds[-1].probs).to(draft) if rounds else draft
+        return float(target.minimum(probs).sum())

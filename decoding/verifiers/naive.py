@@ -6,7 +6,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from decoding.verifiers.base import SAMPLED_LAWS, VerifiedTree
+from decoding.verifiers.base import SAMPLED_TREES, VerifiedTree
 from decoding.verifiers.top_down import Solver, TopDown, TopDownVerifier, positive_part
 
 
@@ -32,7 +32,7 @@ class NaiveTreeVerifier(TopDownVerifier):
     label = "Naive tree"
     summary = "Tests the first child of each node; after a rejection the residual may still pick another child."
     paper = "Leviathan et al. 2023, Chen et al. 2023, on trees"
-    lossless_for = SAMPLED_LAWS
+    lossless_for = SAMPLED_TREES
     solver = NaiveSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:
@@ -49,7 +49,7 @@ class NaiveVerifier(TopDownVerifier):
     label = "Naive"
     summary = "Tests the tokens of the first path one by one and stops at the first rejection."
     paper = "Leviathan et al. 2023, Chen et al. 2023"
-    lossless_for = SAMPLED_LAWS
+    lossless_for = SAMPLED_TREES
     solver = NaiveSolver
 
     def decide(self, tree: VerifiedTree) -> TopDown:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from decoding.verifiers.base import SAMPLED_LAWS
+from decoding.verifiers.base import SAMPLED_TREES
 from decoding.verifiers.top_down import Solver, TopDownVerifier
 
 
@@ -27,7 +27,7 @@ class NSSVerifier(TopDownVerifier):
     label = "NSS"
     summary = "Draws from the target's law at each node and goes on where a child has that token."
     paper = "Miao et al. 2023 (SpecInfer); used by EAGLE, OPT-Tree and SpecExec"
-    lossless_for = (*SAMPLED_LAWS, "deterministic")
+    lossless_for = (*SAMPLED_TREES, "deterministic")
     solver = NSSSolver
 
     def acceptance_rate(self, target: Tensor, draft: Tensor, draws: int) -> float:

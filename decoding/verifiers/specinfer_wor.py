@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from decoding.verifiers.base import SAMPLED_LAWS
+from decoding.verifiers.base import SAMPLED_TREES
 from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 
 
@@ -29,14 +29,14 @@ class WithoutReplacementSolver(Solver):
             self._drafts.append(without(draft, self.tokens[self._first[len(self._drafts) - 1]]))
         return self._targets[rejected]
 
-    def drafted_law(self, rejected: int) -> Tensor:
+    def draft_sampling_of(self, rejected: int) -> Tensor:
         self.residual(rejected)  # computes both laws
         return self._drafts[rejected]
 
 
-def without(law: Tensor, token: int) -> Tensor:
+def without(probs: Tensor, token: int) -> Tensor:
     """The law given that it is not this token; all 0 if nothing else is left."""
-    left = law.clone()
+    left = probs.clone()
     left[token] = 0.0
     total = left.sum()
     return torch.where(total > 0, left / total, left)
@@ -50,5 +50,5 @@ class SpecInferWithoutReplacementVerifier(TopDownVerifier):
     label = "SpecInfer, no replacement"
     summary = "Tests the distinct children in draw order; a rejected one leaves both laws."
     paper = "Chen et al. 2024 (Sequoia); DySpec, Algorithm 3"
-    lossless_for = SAMPLED_LAWS
+    lossless_for = SAMPLED_TREES
     solver = WithoutReplacementSolver

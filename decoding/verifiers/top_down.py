@@ -20,7 +20,7 @@ Match = tuple[int, int, float, float | None, bool]
 
 
 @dataclass(frozen=True)
-class TestLaws:
+class TestDistributions:
     """Both laws as a test sees them, `[vocab_size]`: what is left of the target's, what entries are held against."""
 
     __test__ = False  # pytest takes classes of this name for tests
@@ -55,7 +55,7 @@ class Solver:
     def acceptance(self, rejected: int, entry: int) -> float:
         """Probability that an entry passes its test after `rejected` failed ones: min(1, target / draft) by default."""
         token = self.tokens[entry]
-        drafted = float(self.drafted_law(rejected)[token])
+        drafted = float(self.draft_sampling_of(rejected)[token])
         return min(1.0, float(self.residual(rejected)[token]) / drafted) if drafted > 0 else 0.0
 
     def residual(self, rejected: int) -> Tensor:
@@ -76,21 +76,21 @@ class Solver:
         """The order of tests where it takes no draws."""
         return range(len(self.tokens))
 
-    def drafted_law(self, rejected: int) -> Tensor:
+    def draft_sampling_of(self, rejected: int) -> Tensor:
         """What entries are tested against after `rejected` failed tests, `[vocab_size]`."""
         return self.draft
 
-    def test_laws(self) -> Iterator[TestLaws]:
+    def test_distributions(self) -> Iterator[TestDistributions]:
         """What each test sees once all before it have failed; nothing is tested after a certain pass.
 
         In a random order what comes later here may come earlier, so there all are told, in draw order.
         """
         order = self.fixed_order()
         for rejected, entry in enumerate(order):
-            yield TestLaws(rejected, (entry,), self.residual(rejected), self.drafted_law(rejected))
+            yield TestDistributions(rejected, (entry,), self.residual(rejected), self.draft_sampling_of(rejected))
             if not self.random_order and self.acceptance(rejected, entry) >= 1:
                 return
-        yield TestLaws(len(order), (), self.residual(len(order)), None)
+        yield TestDistributions(len(order), (), self.residual(len(order)), None)
 
     def winner_chances(self) -> dict[int, float] | None:
         """Exact chance of each token to win the tournament before the test; None where there is no tournament."""
@@ -119,7 +119,7 @@ class TopDown(Decision):
             if entries:
                 picked = self._pick(node, entries, draws, tests)
             else:  # after a leaf the final token follows the target's law
-                picked = self._draw_final(node, [], self.tree.target_law(node), draws, tests)
+                picked = self._draw_final(node, [], self.tree.target_distribution(node), draws, tests)
             if picked not in entries:
                 break
             accepted.append(picked)
@@ -140,8 +140,8 @@ class TopDown(Decision):
         """The solver of a node that has children."""
         if node not in self._solved:
             tokens = [self.tree.tokens[child] for child in self._entries(node)]
-            laws = self.tree.target_law(node), self.tree.draft_law(node)
-            self._solved[node] = self._solver(*laws, tokens, **self._settings)
+            distributions = self.tree.target_distribution(node), self.tree.draft_distribution(node)
+            self._solved[node] = self._solver(*distributions, tokens, **self._settings)
         return self._solved[node]
 
     def _entries(self, node: int) -> list[int]:
@@ -166,10 +166,10 @@ class TopDown(Decision):
                 return child
         return self._draw_final(node, entries, solver.residual(rejected), draws, tests)
 
-    def _draw_final(self, node: int, entries: list[int], law: Tensor, draws: Draws, tests: list[Test]) -> int | None:
-        token = draws.choose(law)
+    def _draw_final(self, node: int, entries: list[int], probs: Tensor, draws: Draws, tests: list[Test]) -> int | None:
+        token = draws.choose(probs)
         child = next((child for child in entries if self.tree.tokens[child] == token), None)
-        chance = float(law[token] / law.sum())
+        chance = float(probs[token] / probs.sum())
         tests.append(Test(node, child, token, chance, draws.last_uniform, True, kind="choice"))
         return child
 
@@ -188,7 +188,7 @@ class TopDownVerifier(Verifier):
         return self.solver(target, draft, tokens, **self.settings())
 
 
-def positive_part(law: Tensor, fallback: Tensor) -> Tensor:
+def positive_part(probs: Tensor, fallback: Tensor) -> Tensor:
     """max(law, 0), or the fallback where nothing is left: then the test before it could not fail."""
-    left = law.clamp(min=0)
+    left = probs.clamp(min=0)
     return left if float(left.sum()) > 0 else fallback

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from decoding.verifiers.base import IID_LAWS, SAMPLED_LAWS, VerifiedTree, Verifier
+from decoding.verifiers.base import IID_TREES, SAMPLED_TREES, VerifiedTree, Verifier
 from decoding.verifiers.bottom_up import BottomUp, Stop, child_weight
 from decoding.verifiers.specinfer_wor import without
 
@@ -15,9 +15,9 @@ class _Place:
 
     def __init__(self, tree: VerifiedTree, node: int, weight: float, pending: list[int]):
         self.node, self.weight = node, weight
-        self.target = tree.target_law(node)
+        self.target = tree.target_distribution(node)
         self.pending = pending
-        self.draft: Tensor | None = tree.draft_law(node) if pending else None
+        self.draft: Tensor | None = tree.draft_distribution(node) if pending else None
 
     def reject(self, token: int, replaced: bool) -> None:
         """A child's whole subtree was rejected: what remains to be produced here is (weight * target - draft)+."""
@@ -74,7 +74,7 @@ class TraversalVerifier(Verifier):
     label = "Traversal"
     summary = "Tests the whole tree from its leaves upwards; a draw that came twice is rejected twice."
     paper = "Weng et al. 2025, with multiplicities"
-    lossless_for = IID_LAWS
+    lossless_for = IID_TREES
 
     def decide(self, tree: VerifiedTree) -> BottomUp:
         return BottomUp(tree, traversal_chain(tree, replaced=True))
@@ -95,7 +95,7 @@ class TraversalWithoutReplacementVerifier(Verifier):
     label = "Traversal, no replacement"
     summary = "Tests the whole tree from its leaves upwards; a rejected child leaves the draft's law."
     paper = "Weng et al. 2025"
-    lossless_for = SAMPLED_LAWS
+    lossless_for = SAMPLED_TREES
 
     def decide(self, tree: VerifiedTree) -> BottomUp:
         return BottomUp(tree, traversal_chain(tree, replaced=False), replaced=False)

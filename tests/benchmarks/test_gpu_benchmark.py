@@ -14,7 +14,7 @@ from decoding.common.errors import PairError
 from decoding.compare.contestants import parse_contestant
 from decoding.compare.hf_generate import CancelledError
 from decoding.device.tree import device_rule
-from decoding.engines.static import bucket
+from decoding.engines.cuda_graph import bucket
 from decoding.experiments import command
 from decoding.experiments.command import encode
 from decoding.methods.methods import METHODS

@@ -73,7 +73,7 @@ def test_escapes_and_bad_sentences_are_noticed(home, monkeypatch):
     kinds = {"x": odd_folders.Kind(KINDS["model.safetensors is missing"].damage, opens=False)}
     monkeypatch.setattr(odd_folders, "KINDS", kinds)
     monkeypatch.setattr(odd_folders, "_open", lambda _settings: None)
-    assert opened("x", home, Random(1)) == odd_folders.Outcome("x", *_chosen(1), OPENED, "", "opened")
+    assert opened("x", home, Random(1)) == odd_folders.FolderResult("x", *_chosen(1), OPENED, "", "opened")
 
 
 def test_a_folder_that_hangs_is_no_refusal(home, monkeypatch):

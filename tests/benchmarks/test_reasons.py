@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import reasons
-from benchmarks.reasons import Found, check, check_run
+from benchmarks.reasons import FalseReason, check, check_run
 from decoding.common.errors import TraceFileError
 from decoding.drafters import DRAFTERS, DynaTreeDrafter, HardwareAwareDrafter
 from decoding.drafters.base import Drafter
@@ -16,11 +16,11 @@ from decoding.recorded import FOLDER
 from decoding.session.recorder import write_iteration
 from decoding.trace import archive
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.records import ForcedTrace, VerificationStep, node_paths
+from decoding.trace.records import InterventionTrace, VerificationStep, node_paths
 from decoding.trace.verdicts import Verdicts
 from tests.helpers.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
 from tests.trace.test_trace_file import document_of, loaded, rezipped, saved
-from viz.explain.growth import why_not_expanded
+from viz.explain.expansion import why_not_expanded
 from viz.explain.iteration import why_final, why_verdict
 from viz.scope.cards import cards
 from viz.scope.scene import build_scene
@@ -33,7 +33,7 @@ def test_every_reason_of_random_runs_of_all_drafters_is_true():
 
 
 def wrong_of(name: str, runs: int = 8) -> list[str]:
-    found = Found()
+    found = FalseReason()
     for seed in range(runs):
         check_run(name, seed, found)
     return found.wrong
@@ -54,7 +54,7 @@ def no_history(self, state, outcome):
         ("fixed_tree", (DRAFTERS["fixed_tree"], "breadths"), Drafter.breadths),
         ("salf", "decoding.drafters.candidates.bar", last_place),
         ("hardware_aware", (HardwareAwareDrafter, "observe"), no_history),
-        ("sequoia", "decoding.drafters.sequoia.note_growth", lambda tree, *_: None),
+        ("sequoia", "decoding.drafters.sequoia.note_stop_reason", lambda tree, *_: None),
         ("linear", "decoding.session.recorder.Verdicts.of", lambda *_: ("rejected", "not_favourite")),
     ],
 )
@@ -94,8 +94,8 @@ def test_the_root_of_a_dynatree_says_that_the_first_level_does_not_branch():
     assert "branch_first_level" in run.settings and not run.settings["branch_first_level"]
     for iteration in run.iterations:
         card = cards(iteration, build_scene(iteration, scene_id="s"))["0"]
-        growth = next(value for name, value in card["facts"] if name == "growth")
-        assert growth.endswith(
+        stop_reason = next(value for name, value in card["facts"] if name == "growth")
+        assert stop_reason.endswith(
             "the first level takes the draft's first choice alone (branch_first_level is off) → 1 child"
         )
 
@@ -138,11 +138,13 @@ def test_a_file_with_sentences_opens_with_codes_and_keeps_them():
 def test_an_older_file_keeps_what_was_forced():
     first = bonus()
     path = node_paths(first)[first.accepted[0]]
-    forced = replace(first, forced=(ForcedTrace("accept", path), ForcedTrace("force_in", node_paths(first)[2])))
+    forced = replace(
+        first, interventions=(InterventionTrace("accept", path), InterventionTrace("force_in", node_paths(first)[2]))
+    )
     read = loaded(rezipped(saved(run_of([forced])), older)).iterations[0]
     assert read.nodes[first.accepted[0]].reason == "forced_pass"
     assert read.nodes[read.nodes[2].parent_id].breadth == "forced"
-    contrary = replace(first, forced=(ForcedTrace("accept", path), ForcedTrace("reject", path)))
+    contrary = replace(first, interventions=(InterventionTrace("accept", path), InterventionTrace("reject", path)))
     with pytest.raises(TraceFileError, match="cannot be forced to pass and to fail"):
         loaded(rezipped(saved(run_of([contrary])), older))
 

@@ -13,7 +13,7 @@ from decoding.costs import calibration, measuring
 from decoding.costs.calibration import MeasuredPair
 from decoding.costs.measuring import Probe, cost_model, machine_words, measure_costs
 from decoding.drafters import HardwareAwareDrafter
-from decoding.engines.static import BUCKETS
+from decoding.engines.cuda_graph import BUCKETS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import unrecorded

@@ -14,8 +14,8 @@ from benchmarks.fakes import make_checkpoint, make_pair
 from decoding.common.errors import OutOfMemoryError
 from decoding.device import iteration as device_iteration
 from decoding.device.iteration import (
-    Asked,
     DeviceIteration,
+    DraftReadout,
     NextToken,
     accept,
     choose_iteration,
@@ -29,9 +29,9 @@ from decoding.device.iteration import (
 )
 from decoding.device.tree import BeamTree, LevelTree, device_rule
 from decoding.drafters import DRAFTERS, DynaTreeDrafter, FixedTreeDrafter, LinearDrafter
+from decoding.engines.cuda_graph import CudaGraphEngine, PassInputs, PassShape, host_pass
 from decoding.engines.kv_cache import KVBlocks
-from decoding.engines.lean import LlamaForward, NeoXForward
-from decoding.engines.static import PassInputs, PassShape, StaticEngine, host_pass
+from decoding.engines.packed import LlamaForward, NeoXForward
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings, load_pair
 from decoding.sampling.sampling import Sampling
@@ -266,12 +266,12 @@ def test_what_is_captured_asks_nothing_of_the_host(tmp_path, monkeypatch, archit
     pair = load_pair(settings)
     device = torch.device("meta")
     network = pair.target.network.to(device)
-    engine = StaticEngine(forward(network, 256), pair.target.num_layers, device, torch.float32)
+    engine = CudaGraphEngine(forward(network, 256), pair.target.num_layers, device, torch.float32)
     run, blocks = engine.forward_pass, KVBlocks(pair.target.num_layers, 512, zeroed=True)
     tree = BeamTree(64, 3, 100, device) if beam else LevelTree(64, 3, device)
     shape = PassShape(queries=4, among=64, rows=256, kept=2)
     inputs, mask = PassInputs.on(shape, device), tree.mask_for(8, 256, torch.float32)
-    asked = Asked(pair.logits_size, 0.6, rows=True)
+    asked = DraftReadout(pair.logits_size, 0.6, rows=True)
     static = torch.zeros(3, dtype=torch.int64, device=device)
     host_pass(run, blocks, inputs, shape)  # makes the blocks
     for name in ("tensor", "as_tensor", "from_numpy"):  # numbers of the host; no dispatch shows them

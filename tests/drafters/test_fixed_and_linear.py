@@ -7,7 +7,7 @@ from benchmarks.table_source import TableSource, paths
 from decoding.common.errors import PairError, SettingsError
 from decoding.drafters import DRAFTERS, FixedTreeDrafter, LinearDrafter, NoDrafter
 from decoding.sampling.draws import GeneratorDraws
-from decoding.trace.records import GROWTHS
+from decoding.trace.records import STOP_REASONS
 
 HALVES = [0.6, 0.4]
 
@@ -21,7 +21,7 @@ def test_chain_has_k_nodes_and_takes_k_forwards():
 
 def test_chain_ends_at_the_length_limit():
     drafted = LinearDrafter(length=4).draft(None, TableSource({}, HALVES, depth_limit=2), 9, None)
-    assert drafted.tree.size == 3 and GROWTHS[drafted.tree.growth[2]] == "length_limit"
+    assert drafted.tree.size == 3 and STOP_REASONS[drafted.tree.stop_reason[2]] == "length_limit"
 
 
 def test_full_fixed_tree_counts_depth_as_the_paper():

@@ -9,8 +9,8 @@ import torch
 from decoding.compare import comparison
 from decoding.compare.contestants import parse_contestant
 from decoding.engines import graphs as module
+from decoding.engines.cuda_graph import Transfers
 from decoding.engines.graphs import Graphs
-from decoding.engines.static import Transfers
 from decoding.models.pair import embedded_pair
 from tests.helpers.tape import TapeGraphs
 

@@ -8,7 +8,7 @@ from benchmarks.fakes import make_pair
 from decoding.common.errors import PairError, SettingsError
 from decoding.engines import choose
 from decoding.engines.base import Visibility
-from decoding.engines.lean import NeoXForward
+from decoding.engines.packed import NeoXForward
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, release, tree_forward
 
 TREE = np.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 1, 0, 1, 1]], dtype=bool)

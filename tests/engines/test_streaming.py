@@ -12,7 +12,7 @@ from decoding.compare.contestants import parse_contestant
 from decoding.compare.identity import MarginJudge
 from decoding.engines.base import Visibility
 from decoding.engines.choose import make_engine
-from decoding.engines.lean import StreamingEngine
+from decoding.engines.packed import StreamingEngine
 from decoding.methods.methods import METHODS
 from decoding.models.pair import PairSettings
 from decoding.sampling.sampling import Sampling

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from decoding.common.errors import ExperimentError
-from decoding.experiments.crews import OwnCrew
+from decoding.experiments.executors import LocalExecutor
 from decoding.experiments.experiment import (
     Experiment,
-    FollowedExperiment,
+    ExperimentWatcher,
     begin_again,
     kept_output,
     prompt_of,
@@ -27,10 +27,10 @@ CONTENT = {
 
 
 @pytest.fixture(scope="module")
-def experiment(pair, tmp_path_factory) -> FollowedExperiment:
+def experiment(pair, tmp_path_factory) -> ExperimentWatcher:
     folder: Path = tmp_path_factory.mktemp("again")
-    assert run_grid(grid_from(CONTENT, "again"), OwnCrew(pair, "again"), folder).state == "finished"
-    return FollowedExperiment(Experiment(folder))
+    assert run_grid(grid_from(CONTENT, "again"), LocalExecutor(pair, "again"), folder).state == "finished"
+    return ExperimentWatcher(Experiment(folder))
 
 
 def test_every_run_is_the_same_again(pair, experiment):

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from decoding.experiments import experiment as following
-from decoding.experiments.experiment import Experiment, FollowedExperiment, experiments
+from decoding.experiments.experiment import Experiment, ExperimentWatcher, experiments
 from decoding.experiments.rows import SCHEMA, RowStore
 from tests.helpers.experiments import made_experiment, made_rows
 
@@ -20,8 +20,8 @@ def home(monkeypatch, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def look_at(experiment: Experiment) -> FollowedExperiment:
-    followed = FollowedExperiment(experiment)
+def look_at(experiment: Experiment) -> ExperimentWatcher:
+    followed = ExperimentWatcher(experiment)
     followed.look()
     return followed
 

@@ -9,9 +9,18 @@ import pytest
 from decoding.common.errors import DiskError, ExperimentError, PromptError
 from decoding.compare.contestants import format_contestant
 from decoding.experiments import plan as prompt_sets
-from decoding.experiments.crews import OwnCrew
+from decoding.experiments.executors import LocalExecutor
 from decoding.experiments.experiment import GRID, GRIDS
-from decoding.experiments.grid import Axis, Grid, PromptChoice, contestants, grid_from, kept_grid, read_grid, write_grid
+from decoding.experiments.grid import (
+    Grid,
+    MethodAxis,
+    PromptSet,
+    contestants,
+    grid_from,
+    kept_grid,
+    read_grid,
+    write_grid,
+)
 from decoding.experiments.plan import DATA_SETS, grid_size, prompts_of, read_texts
 from decoding.models.pair import embedded_pair
 from decoding.sampling.sampling import Sampling
@@ -50,7 +59,7 @@ def lines(grid, sampling=Sampling()):  # noqa: B008 - frozen
 def test_every_combination_is_there_behind_the_reference():
     grid = grid_of(SWEEP)
     assert (grid.name, grid.new_tokens, grid.repeats) == ("fixed trees", (16, 32), 2)
-    assert grid.prompts == PromptChoice("samples", 3, ("stories", "fiction"), (0, 24))
+    assert grid.prompts == PromptSet("samples", 3, ("stories", "fiction"), (0, 24))
     assert grid.samplings == (Sampling(seed=1), Sampling(seed=2), Sampling(0.8, 0.9))
     found = lines(grid)
     assert found[0] == "autoregressive" and found[-1] == "hf_generate" and len(found) == 6
@@ -134,19 +143,19 @@ def test_a_file_that_is_no_grid(tmp_path):
 
 
 def test_prompts_come_kind_by_kind(tmp_path):
-    found = prompts_of(PromptChoice(count=3, kinds=("fiction", "stories")))
+    found = prompts_of(PromptSet(count=3, kinds=("fiction", "stories")))
     assert [prompt.kind for prompt in found] == ["stories", "fiction", "stories"]
     (tmp_path / "own.txt").write_text("Some words.")
-    assert [prompt.text for prompt in prompts_of(PromptChoice(set=str(tmp_path)))] == ["Some words."]
+    assert [prompt.text for prompt in prompts_of(PromptSet(set=str(tmp_path)))] == ["Some words."]
     with pytest.raises(ExperimentError, match="There is no set of prompts 'mine': choose samples, a folder"):
-        prompts_of(PromptChoice(set="mine"))
+        prompts_of(PromptSet(set="mine"))
     with pytest.raises(ExperimentError, match="No prompt of samples is of kind law: choose stories"):
-        prompts_of(PromptChoice(kinds=("law",)))
+        prompts_of(PromptSet(kinds=("law",)))
 
 
 def test_a_data_set_that_is_not_here_says_that_it_needs_a_network():
     with pytest.raises(ExperimentError, match=r"gsm8k \(openai/gsm8k\) is not kept on this machine .* connect"):
-        prompts_of(PromptChoice(set="gsm8k", count=2))
+        prompts_of(PromptSet(set="gsm8k", count=2))
 
 
 def test_texts_of_a_data_set_are_read_from_parquet(tmp_path, monkeypatch):
@@ -167,7 +176,7 @@ def test_texts_of_a_data_set_are_read_from_parquet(tmp_path, monkeypatch):
         read_texts(file, "wikitext-2", None)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *names, **more: str(file))
     pq.write_table(pa.table({"question": ["How many?"] * 3}), file)
-    assert [p.name for p in prompts_of(PromptChoice(set="gsm8k", count=2))] == ["00000", "00001"]
+    assert [p.name for p in prompts_of(PromptSet(set="gsm8k", count=2))] == ["00000", "00001"]
     assert set(DATA_SETS) == {"wikitext-2", "pg-19", "gsm8k", "humaneval", "mt-bench", "cnn-dailymail"}
     assert prompt_sets.SAMPLES not in DATA_SETS
 
@@ -187,11 +196,11 @@ def test_the_sweep_of_the_paper_has_450_settings():
 ODD = Grid(
     name='quotes " and \\ and \x7f, naïve 🌳\ttab',
     methods=(
-        Axis("dynatree@lean:base_depth=3", {"history": (True, False), "confidence_high": (0.7, 1e-05 + 0.8)}),
-        Axis("specinfer", {"widths": ("1,1,3", "2,2")}),
-        Axis("hf_generate"),
+        MethodAxis("dynatree@lean:base_depth=3", {"history": (True, False), "confidence_high": (0.7, 1e-05 + 0.8)}),
+        MethodAxis("specinfer", {"widths": ("1,1,3", "2,2")}),
+        MethodAxis("hf_generate"),
     ),
-    prompts=PromptChoice("/some where/prompts", None, (), (0, 128)),
+    prompts=PromptSet("/some where/prompts", None, (), (0, 128)),
     samplings=(Sampling(), Sampling(0.6, 0.9, 0.5, 7), Sampling(0.6, 0.9, 0.5, 8)),
     new_tokens=(16, 32),
     reference="",
@@ -223,7 +232,7 @@ def test_the_grid_of_an_experiment_is_known_again(tmp_path):
         (tmp_path / GRID).write_text(damaged)
         with pytest.raises(ExperimentError, match="start the sweep anew, no row is lost"):
             kept_grid(tmp_path)
-    (tmp_path / GRID).write_text(json.dumps(asdict(replace(ODD, methods=(Axis("fixed_forest"),)))))
+    (tmp_path / GRID).write_text(json.dumps(asdict(replace(ODD, methods=(MethodAxis("fixed_forest"),)))))
     with pytest.raises(ExperimentError, match="There is no method 'fixed_forest'"):
         kept_grid(tmp_path)
 
@@ -244,7 +253,7 @@ def test_the_size_is_that_of_the_plan(monkeypatch):
         "methods": [{"method": "dynatree", "vary": {"base_depth": [3, 6], "max_depth": [4, 6, 8]}}],
     }  # fmt: skip
     grid = grid_from(content, "size")
-    size, plan = grid_size(grid), OwnCrew(embedded_pair(), "size").plan(grid, prompts_of(grid.prompts))
+    size, plan = grid_size(grid), LocalExecutor(embedded_pair(), "size").plan(grid, prompts_of(grid.prompts))
     runs = [run for block in plan for run in block.runs]
     assert size.runs == len(runs) and size.prompts == 2 and size.settings == 2 * 4
     assert size.tokens == sum(len(block.runs) * block.conditions.new_tokens for block in plan)

@@ -78,7 +78,7 @@ def test_the_cost_of_a_token_is_that_of_kept_runs():
 def test_where_experiments_stand_is_known_without_torch(home, tmp_path):
     made_experiment(home, "done")
     code = "import sys; from decoding.experiments.experiment import *; "
-    code += "found = [FollowedExperiment(each) for each in experiments()]; found[0].look(); "
+    code += "found = [ExperimentWatcher(each) for each in experiments()]; found[0].look(); "
     code += "print(found[0].stand.state, len(found[0].rows()), 'torch' in sys.modules)"
     assert run_without_torch(tmp_path, "-c", code).split() == ["finished", "20", "False"]
 

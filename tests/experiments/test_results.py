@@ -11,7 +11,7 @@ import torch
 
 from benchmarks import readme_table
 from benchmarks.readme_table import BEGIN, END, README, load_results, rewritten, section
-from decoding.experiments import command, crews
+from decoding.experiments import command, executors
 from decoding.experiments.command import arguments, code_version, save_figures, typed_command
 from decoding.experiments.experiment import RESULTS
 
@@ -76,7 +76,7 @@ def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
         who = ("-c", "user.name=n", "-c", "user.email=n@example.org")
         subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
 
-    monkeypatch.setattr(crews, "ROOT", tmp_path)
+    monkeypatch.setattr(executors, "ROOT", tmp_path)
     monkeypatch.setenv("DRAFTSCOPE_COMMIT", "told")
     assert code_version() == "told", "no checkout"
     git("init")

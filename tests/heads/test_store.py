@@ -11,7 +11,7 @@ import torch
 
 from decoding.common.errors import DiskError, PairError, SettingsError, TrainingError
 from decoding.common.trained_store import rounded
-from decoding.costs.measuring import kept_file
+from decoding.costs.measuring import calibration_file
 from decoding.heads import store
 from decoding.heads.head import make_head, with_draft
 from decoding.heads.network import HeadConfig, HeadNetwork
@@ -96,7 +96,7 @@ def test_a_head_drafts_and_what_is_measured_is_kept_by_draft(pair, home):
     assert heads[0].info.target == pair.info.target and heads[0].target is pair.target
     assert with_draft(pair, "talf").head.engine is heads[0].head.engine, "weights are read once"
     assert with_draft(heads[0], "").info == pair.info and with_draft(heads[0], "").head is None
-    assert len({kept_file(each, "odds") for each in (pair, *heads)}) == 3
+    assert len({calibration_file(each, "odds") for each in (pair, *heads)}) == 3
     static = heads[0].with_engine("static")
     assert static.head.target.engine.name == "static" and static.info.draft == heads[0].info.draft
     before = heads[1].head.engine

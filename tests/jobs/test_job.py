@@ -18,8 +18,8 @@ from decoding.jobs.job import (
     OUTPUT,
     SILENT,
     STATUS,
-    Followed,
     Job,
+    JobWatcher,
     Status,
     free_folder,
     jobs_below,
@@ -193,7 +193,7 @@ def test_folders_get_names_of_their_own(tmp_path: Path):
 
 
 def test_looking_again_tells_whether_anything_changed(job):
-    followed = Followed(job)
+    followed = JobWatcher(job)
     job.write_status(Status("preparing", "trees", 3, 64))
     assert followed.look() and not followed.look() and followed.left_s is None
     first = job.status().written

@@ -13,7 +13,7 @@ from safetensors.torch import load, save_file
 from tokenizers import Tokenizer, decoders, models
 from transformers import FalconConfig, PreTrainedTokenizerFast
 
-from benchmarks.fakes import copy_checkpoint, edit_json, make_checkpoint, make_pair, make_tokenizer
+from benchmarks.fakes import copy_checkpoint, intervention_json, make_checkpoint, make_pair, make_tokenizer
 from decoding.common.errors import OutOfMemoryError, PairError, PromptError, SettingsError
 from decoding.models import checks, loading
 from decoding.models import pair as pair_module
@@ -168,7 +168,7 @@ def test_gemma_layers_with_windows_count_too(folders):
 def test_context_is_the_shortest_of_both_models(tmp_path, folders):
     target, draft = folders("gpt_neox")
     short = copy_checkpoint(draft, tmp_path / "short")
-    edit_json(short / "config.json", {"max_position_embeddings": 200})
+    intervention_json(short / "config.json", {"max_position_embeddings": 200})
     assert load_pair(settings_for(target, short, context_length=2048)).context == 200
 
 
@@ -241,7 +241,7 @@ def test_folders_that_hold_no_model(tmp_path, folders):
     (broken / "config.json").write_text("{", encoding="utf-8")
     assert "is not valid JSON (Expecting property name" in refusal(broken)
     unknown = copy_checkpoint(target, tmp_path / "unknown")
-    edit_json(unknown / "config.json", {"model_type": "brain", "architectures": ["BrainForCausalLM"]})
+    intervention_json(unknown / "config.json", {"model_type": "brain", "architectures": ["BrainForCausalLM"]})
     assert "is a brain model, which the installed transformers does not know" in refusal(unknown)
     bare = copy_checkpoint(target, tmp_path / "tokenizer")
     for file in bare.glob("*token*"):
@@ -251,7 +251,7 @@ def test_folders_that_hold_no_model(tmp_path, folders):
     (part / "model.safetensors").rename(part / "model-00001-of-00002.safetensors")
     assert "without model.safetensors.index.json" in refusal(part)
     quantised = copy_checkpoint(target, tmp_path / "quantised")
-    edit_json(quantised / "config.json", {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    intervention_json(quantised / "config.json", {"quantization_config": {"quant_method": "gptq", "bits": 4}})
     assert "quantised" in refusal(quantised)
 
 
@@ -276,7 +276,7 @@ def test_what_the_hub_says_of_a_tokenizer_is_not_taken_for_a_folders_fault(monke
         raise error
 
     monkeypatch.setattr(loading.AutoTokenizer, "from_pretrained", refuse)
-    source = loading.Source("nobody/x", "nobody/x", None, object, (), {})
+    source = loading.WeightsSource("nobody/x", "nobody/x", None, object, (), {})
     with pytest.raises(PairError) as caught:
         loading.load_tokenizer(source)
     assert str(caught.value) == loading.explain(error, "nobody/x", "tokenizer")
@@ -426,7 +426,7 @@ def test_a_tokenizer_that_panics_is_refused(tmp_path, monkeypatch):
     ending = {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {}}
     target, draft = (copy_checkpoint(EMBEDDED_FOLDER / role, tmp_path / role) for role in ("target", "draft"))
     for folder in (target, draft):
-        edit_json(folder / "tokenizer.json", {"post_processor": ending})
+        intervention_json(folder / "tokenizer.json", {"post_processor": ending})
     assert "reads no plain text (" in refusal(target, draft)
 
     panic = type("PanicException", (BaseException,), {})
@@ -458,7 +458,7 @@ def test_chat_without_a_template(folders):
 def test_generate_takes_nothing_from_the_models_own_generation_config(tmp_path, folders):
     folder = copy_checkpoint(folders("qwen2")[0], tmp_path / "model")
     own = {"repetition_penalty": 5.0, "do_sample": True, "suppress_tokens": list(range(0, 4096, 2))}
-    edit_json(folder / "generation_config.json", {**own, "eos_token_id": [0, 7]})
+    intervention_json(folder / "generation_config.json", {**own, "eos_token_id": [0, 7]})
     pair = load_pair(settings_for(folder))
     assert pair.vocabulary.stop_ids == {0, 7}
     ids = torch.tensor([pair.vocabulary.encode(PROMPTS[0])])

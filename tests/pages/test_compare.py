@@ -13,7 +13,7 @@ from benchmarks.methods import contestants_from
 from decoding.common.errors import SettingsError
 from decoding.compare.comparison import score
 from decoding.compare.contestants import format_contestant, parse_contestant
-from decoding.compare.identity import Difference
+from decoding.compare.identity import OutputDifference
 from decoding.trace.metrics import Spread
 from pages.ui.common.errors import sentence
 from pages.ui.compare.outputs import as_csv, as_json, command
@@ -233,7 +233,7 @@ def test_another_pair_in_memory_is_told_in_place_of_trees(done: AppTest):
 def test_a_first_difference_is_marked_and_explained(done: AppTest):
     outcome = done.session_state["comparison"]
     same = outcome.comparison
-    difference = Difference(3, 5, 6, 0.31, True, "Token 4 is 'a' instead of 'b'.")
+    difference = OutputDifference(3, 5, 6, 0.31, True, "Token 4 is 'a' instead of 'b'.")
     outcome.comparison = replace(same, differences=((2, 0, difference), (1, 0, replace(difference, margin=1e-5))))
     done.session_state["compare_view"] = "Outputs"
     done.run()

@@ -12,7 +12,7 @@ from decoding.experiments.experiment import GRIDS, Experiment
 from decoding.experiments.grid import contestants, read_grid
 from decoding.experiments.rows import SCHEMA, RowStore
 from decoding.jobs.job import STATUS, Job, Status
-from decoding.papers import EXHIBITS
+from decoding.papers import PAPER_RESULTS
 from decoding.papers.judge import grid_name, judge
 from pages.ui.papers import run as papers_run
 from pages.ui.papers.rows import judgement, kept_rows
@@ -64,7 +64,7 @@ def test_without_rows_it_shows_the_paper_and_offers_to_run():
     assert not sentences(at) and "219.5" in html_of(at) and "not run" in html_of(at)
     assert at.button(key="papers_run").label == "Run it here"
     assert "90 runs; how long they take is known once some have run" in captions(at)
-    assert f"0 of {len(EXHIBITS)} tables and figures are run here." in captions(at)
+    assert f"0 of {len(PAPER_RESULTS)} tables and figures are run here." in captions(at)
     at.button(key="papers_see_salf/table-4").click().run()
     assert at.query_params["exhibit"] == "salf/table-4" and "Threshold 0.5" in html_of(at)
 
@@ -104,10 +104,10 @@ def test_pairs_and_machines_are_never_mixed(home):
     fast = {"autoregressive": 1000.0, "linear": 5000.0, "fixed_tree": 4000.0, "dynatree": 6000.0}
     fewer = rows(fast, prompts=3, machine="another", started="2031-01-01T00:00:00")
     keep(home / "a_copy", fewer.assign(key=rows(prompts=3)["key"]))  # the same run has the same key everywhere
-    exhibit = BY_KEY["dynatree/table-1"]
-    newest = judgement(exhibit, kept_rows())
+    paper_result = BY_KEY["dynatree/table-1"]
+    newest = judgement(paper_result, kept_rows())
     assert newest.sources == ("Embedded pair on another", "Embedded pair on a test") and newest.source.endswith("er")
-    older = judgement(exhibit, kept_rows(), newest.sources[1])
+    older = judgement(paper_result, kept_rows(), newest.sources[1])
     found = [each.outcome.ours[(DYNATREE, None), "throughput"].value for each in (newest, older)]
     assert found[0] > 6000 and found[1] < 200
     at = open_page(PAGE)
@@ -199,7 +199,7 @@ def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, mon
     assert sentences(at.run()) == ["There is no pair."] and not at.button(key="papers_run").disabled
 
 
-@pytest.mark.parametrize("grid", sorted({exhibit.grid for exhibit in EXHIBITS if exhibit.grid}))
+@pytest.mark.parametrize("grid", sorted({paper_result.grid for paper_result in PAPER_RESULTS if paper_result.grid}))
 def test_a_grid_has_at_most_the_runs_that_it_is_told_to_have(grid):
     found = read_grid(GRIDS / f"{grid}.toml")
     ways = sum(len(contestants(found, sampling)[0]) for sampling in found.samplings)
@@ -209,17 +209,17 @@ def test_a_grid_has_at_most_the_runs_that_it_is_told_to_have(grid):
     assert told.tokens == told.runs * sum(found.new_tokens) // len(found.new_tokens)
 
 
-@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.key)
-def test_every_exhibit_is_drawn_with_its_reference_alone(exhibit, home):
-    name = grid_name(exhibit.grid)
+@pytest.mark.parametrize("exhibit", PAPER_RESULTS, ids=lambda paper_result: paper_result.key)
+def test_every_exhibit_is_drawn_with_its_reference_alone(paper_result, home):
+    name = grid_name(paper_result.grid)
     keep(home / "begun", pd.DataFrame([row("autoregressive", "p", 100.0, experiment=name, asked_tokens=500)]))
     for kept in (kept_rows(), []):
-        outcome = judgement(exhibit, kept).outcome
+        outcome = judgement(paper_result, kept).outcome
         said = table_html(outcome) + orderings_html(claims_of(outcome))
-        assert exhibit.stored or summary(outcome)[0] == "not run"
-        assert exhibit.stored or "not run" in said or not (exhibit.orderings or outcome.values)
-        for figure in exhibit.figures:
-            assert {mark.way for mark in marks_of(outcome, figure)} <= {way.words for way in exhibit.ways}
+        assert paper_result.stored or summary(outcome)[0] == "not run"
+        assert paper_result.stored or "not run" in said or not (paper_result.orderings or outcome.values)
+        for figure in paper_result.figures:
+            assert {mark.way for mark in marks_of(outcome, figure)} <= {way.words for way in paper_result.ways}
 
 
 def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monkeypatch):
@@ -260,7 +260,7 @@ def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
 def test_one_prompt_is_told_as_one():
     outcome = judge(BY_KEY["dynatree/table-1"], rows(prompts=1))
     assert "1.80 (n = 1)" in table_html(outcome) and "(n = 1)" in orderings_html(outcome.judged)
-    mark = next(each for each in marks_of(outcome, outcome.exhibit.figures[0]) if each.way == DYNATREE)
+    mark = next(each for each in marks_of(outcome, outcome.paper_result.figures[0]) if each.way == DYNATREE)
     assert mark.ours == pytest.approx(1.8) and mark.low is None and mark.paper == 1.64
     assert summary(outcome)[0] == "open" and "✗" not in orderings_html(outcome.judged)
 
@@ -278,14 +278,14 @@ def test_a_claim_at_several_places_is_told_once_with_a_line_for_each():
 
 
 def test_the_list_tells_how_many_orderings_hold():
-    exhibit = BY_KEY["dynatree/table-1"]
-    some = judge(exhibit, rows())
+    paper_result = BY_KEY["dynatree/table-1"]
+    some = judge(paper_result, rows())
     assert summary(some) == ("some", "2 of 3 orderings of the paper hold here.")
-    every = judge(exhibit, rows({"autoregressive": 1.0, "linear": 2.0, "fixed_tree": 3.0, "dynatree": 4.0}))
+    every = judge(paper_result, rows({"autoregressive": 1.0, "linear": 2.0, "fixed_tree": 3.0, "dynatree": 4.0}))
     assert summary(every)[0] == "all"
-    none = judge(exhibit, rows({"autoregressive": 4.0, "linear": 3.0, "fixed_tree": 2.0, "dynatree": 1.0}))
+    none = judge(paper_result, rows({"autoregressive": 4.0, "linear": 3.0, "fixed_tree": 2.0, "dynatree": 1.0}))
     assert summary(none)[0] == "none" and FIXED in orderings_html(none.judged)
-    assert summary(judge(exhibit, rows()[:0]))[0] == "not run" and summary(None)[0] == "judging"
+    assert summary(judge(paper_result, rows()[:0]))[0] == "not run" and summary(None)[0] == "judging"
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.common.errors import SettingsError
 from decoding.compare.comparison import Comparison, Contestant, Result
-from decoding.compare.identity import Difference
+from decoding.compare.identity import OutputDifference
 from decoding.methods.methods import METHODS
 from decoding.trace.archive import save_run
 from decoding.trace.metrics import measure_run
 from pages.ui.common.state import PromptChoice, Run
-from pages.ui.compare.plan import Outcome, Plan
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.race.view import available, race_of, race_of_runs, recorded_race, replayed_words
 from pages.ui.widgets.contestants import RACE
 from tests.helpers.traces import PAIR, run_autoregressive, run_mixed
@@ -95,7 +95,7 @@ def test_cancelled_before_two_methods_were_measured():
     assert all("Fewer than two methods were measured" in sentence for sentence in sentences(at))
 
 
-def outcome_of(runs, differences=(), failure: str | None = None) -> Outcome:
+def outcome_of(runs, differences=(), failure: str | None = None) -> ComparisonResult:
     """A comparison made of hand-written runs."""
     contestants = [Contestant(run.label, method=METHODS[run.method]) for run in runs]
     results = [
@@ -108,12 +108,12 @@ def outcome_of(runs, differences=(), failure: str | None = None) -> Outcome:
     from decoding.sampling.sampling import Sampling
 
     comparison = Comparison(tuple(contestants), ("p",), tuple(results), differences, 0)
-    plan = Plan(PromptChoice("stories/x", "text"), 8, 1, 1, Sampling())
-    return Outcome(comparison, plan, (1,), ("a",), {}, False, PAIR, None, 0, {"processor": "test"})
+    plan = ComparisonPlan(PromptChoice("stories/x", "text"), 8, 1, 1, Sampling())
+    return ComparisonResult(comparison, plan, (1,), ("a",), {}, False, PAIR, None, 0, {"processor": "test"})
 
 
 def test_why_a_text_parts_is_taken_from_the_measurement():
-    difference = Difference(0, 1, 2, 3e-5, True, "Token 1 is a near tie.")
+    difference = OutputDifference(0, 1, 2, 3e-5, True, "Token 1 is a near tie.")
     race = race_of(outcome_of([run_autoregressive(), run_mixed()], ((1, 0, difference),)))
     assert race.explained == {1: "Token 1 is a near tie."}
 

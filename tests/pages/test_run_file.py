@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from decoding.trace.archive import MAX_BYTES, MAX_JSON_BYTES, MAX_ROW_BYTES, load_run, save_run
 from pages.ui.app import run_file
-from pages.ui.app.run_file import EXPORTS, Shown
+from pages.ui.app.run_file import EXPORTS, ExportContext
 from pages.ui.common.state import ROW_BYTES, Run
 from pages.ui.scope import run as scope_film
 from tests.helpers.traces import big, bonus, run_mixed, run_of, summary
@@ -62,7 +62,7 @@ def test_the_menu_offers_every_export(page):
 @pytest.mark.parametrize("trace", [run_mixed(), run_of([summary(0)])])
 @pytest.mark.parametrize("export", EXPORTS, ids=lambda export: export.key)
 def test_every_export_is_made(export, trace):
-    made = export.make(Shown(Run(trace, "opened")))
+    made = export.make(ExportContext(Run(trace, "opened")))
     data = made if isinstance(made, bytes) else made.encode()
     assert len(data) > 100
     if export.suffix.endswith(".csv"):

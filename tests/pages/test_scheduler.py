@@ -10,7 +10,7 @@ from streamlit.runtime.memory_session_storage import MemorySessionStorage
 from decoding.common.interruption import CancelledError, check_wanted, in_one_piece, pause_point, turn
 from pages.ui.common import scheduler
 from pages.ui.common.errors import UNEXPECTED
-from pages.ui.common.scheduler import Job, Worker
+from pages.ui.common.scheduler import ModelTask, Worker
 
 WAIT_S = 20
 
@@ -22,7 +22,7 @@ class Paced:
         self.name, self.log, self.count, self.gate = name, log, count, gate
         self.begun = threading.Event()
 
-    def __call__(self, job: Job) -> int:
+    def __call__(self, job: ModelTask) -> int:
         self.begun.set()
         if self.gate is not None:
             assert self.gate.wait(WAIT_S)
@@ -33,11 +33,11 @@ class Paced:
         return done
 
 
-def submit(worker: Worker, work, owner: str, **more) -> Job:
-    return worker.submit(Job(getattr(work, "name", "work"), work, owner, **more))
+def submit(worker: Worker, work, owner: str, **more) -> ModelTask:
+    return worker.submit(ModelTask(getattr(work, "name", "work"), work, owner, **more))
 
 
-def forever(job: Job) -> str:
+def forever(job: ModelTask) -> str:
     while job.go_on():
         threading.Event().wait(0.001)
     return "part"

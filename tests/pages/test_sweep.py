@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from decoding.common.prompts import EMBEDDED_KINDS, KINDS
 from decoding.experiments import experiment as following
-from decoding.experiments.crews import OwnCrew
 from decoding.experiments.estimates import swept
+from decoding.experiments.executors import LocalExecutor
 from decoding.experiments.experiment import Experiment
 from decoding.experiments.grid import grid_from, read_grid
 from decoding.experiments.rows import SCHEMA, with_settings
@@ -286,7 +286,7 @@ def test_a_run_is_opened_again_in_step_through(home):
     content = {"name": "Again", "new_tokens": [10], "pair": {"device": "cpu"},
                "prompts": {"count": 2, "max_tokens": [12]},
                "methods": [{"method": "fixed_tree", "vary": {"max_depth": [2, 3]}}]}  # fmt: skip
-    run_grid(grid_from(content, "again"), OwnCrew(embedded_pair(), "Again"), home / "again")
+    run_grid(grid_from(content, "again"), LocalExecutor(embedded_pair(), "Again"), home / "again")
     at = open_page(PAGE)
     at.session_state["sweep_picked"] = (home / "again", {"settings.max_depth": "3"}, "maximum depth 3")
     at.run()

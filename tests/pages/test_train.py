@@ -16,7 +16,7 @@ from decoding.jobs.job import LAUNCH, STATUS, Job, Launch, Status
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import save_run
 from decoding.training.command import FIELDS, VERIFIERS
-from decoding.training.folder import MODULES, FollowedTraining, trainings
+from decoding.training.folder import MODULES, TrainingWatcher, trainings
 from decoding.verifiers import VERIFIERS as ALL_VERIFIERS
 from pages.ui.jobs.page import progress_words
 from pages.ui.train.form import arguments_of, estimate_words, title_of
@@ -293,7 +293,7 @@ def test_the_estimate_is_what_the_last_one_like_it_took(home: Path):
     (folder.path / LAUNCH).write_text(json.dumps(asdict(Launch((), 1, began))))
     settings = replace(folder.settings(), created=time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(began)))
     (folder.path / "settings.json").write_text(json.dumps(asdict(settings)))
-    followed = FollowedTraining(folder)
+    followed = TrainingWatcher(folder)
     followed.look()
     told = estimate_words("head", {"--steps": 480, "--loss": "talf"}, [followed])
     assert "480 steps, about 4 min at the pace" in told
@@ -303,7 +303,7 @@ def test_the_estimate_is_what_the_last_one_like_it_took(home: Path):
 
 def test_preparing_is_told_by_its_parts(home: Path):
     folder = made_training(home, "one", Status("preparing", "preparing trees", 3, 64, device="cpu"))
-    followed = FollowedTraining(folder)
+    followed = TrainingWatcher(folder)
     followed.look()
     assert progress_words(followed) == "3 of 64 · preparing trees · cpu"
     status = replace(folder.status(), done=5, written=folder.status().written + 60)

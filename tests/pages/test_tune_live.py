@@ -4,7 +4,7 @@ import pytest
 
 from decoding.methods.methods import METHODS, PRESETS
 from decoding.session.session import DecodeSession, Limits
-from pages.ui.common.scheduler import Job
+from pages.ui.common.scheduler import ModelTask
 from pages.ui.tune import work
 from pages.ui.widgets.controls import setting_key
 from tests.helpers.families import family
@@ -196,7 +196,7 @@ def test_a_generation_past_the_context_is_one_sentence_and_a_cancelled_one_leave
     assert "exceed the context" in sentences(page)[0]
     assert bench_of(page).whole_points == []
     bench = bench_of(page)
-    job = Job("work", bool)
+    job = ModelTask("work", bool)
     job.cancel()
     bench.generate(METHODS["dynatree"], 24, job)
     assert bench.whole_points == []

@@ -206,7 +206,7 @@ def test_another_tree_is_drafted_on_the_very_prefix(page):
     drafted = at.session_state["verify_drafted"]
     assert drafted.iteration.prefix_length == iterations[index].prefix_length
     assert drafted.iteration.nodes[0].token_id == iterations[index].nodes[0].token_id
-    assert (drafted.iteration.law, drafted.sampling.draft_temperature) == ("without_replacement", 0.6)
+    assert (drafted.iteration.draft_sampling, drafted.sampling.draft_temperature) == ("without_replacement", 0.6)
     assert run_of(at).trace.iterations is iterations, "the run stays"
     assert "drafted here on the same prefix" in captions(at) and "draft temperature 0.6" in captions(at)
     refused = {each.verifier.name for each in list(results(at, "exact").values())[-1] if each.refusal}
@@ -270,7 +270,7 @@ def test_autoregressive_iterations_have_one_token_with_every_verifier(page):
     looked = looked_at(at)
     bare = replace(
         looked.iteration, nodes=looked.iteration.nodes[:1], flatten_order=(0,), drafted=0, verified=0, tree_depth=0,
-        law="none", drawn=(), draft_logits=None, accepted=(), steps=(),
+        draft_sampling="none", drawn=(), draft_logits=None, accepted=(), steps=(),
     )  # fmt: skip
     trace = replace(run_of(at).trace, iterations=(bare, *run_of(at).trace.iterations[1:]))
     at.session_state["run"], at.session_state["iteration"] = Run(trace), 0

@@ -167,14 +167,14 @@ def test_forced_nodes_become_a_branch_that_says_what_it_breaks():
     iteration, rejected = next(found)
     page = open_with(run, iteration.index)
     force(page, "accept", rejected.node_id)
-    assert history_of(page).edits == (Edit("accept", node_paths(iteration)[rejected.node_id], rejected.text),)
+    assert history_of(page).interventions == (Edit("accept", node_paths(iteration)[rejected.node_id], rejected.text),)
     press(page, "what_if_fork")
     history = history_of(page)
     forked = history.iteration(history.b)
     assert forked.committed_ids[len(node_paths(iteration)[rejected.node_id]) - 1] == rejected.token_id
     assert FORCED in told(page)
     assert FORCED in history.branches[1].line().bias
-    assert history.edits == ()
+    assert history.interventions == ()
 
 
 def test_a_fork_opened_from_a_file_says_what_it_broke_and_that_it_was_replayed():
@@ -205,12 +205,12 @@ def test_a_forced_node_can_be_taken_back(page):
     force(page, "reject", 1)
     assert not page.button(key="what_if_fork").disabled
     page.button(key="what_if_reject").click().run()
-    assert history_of(page).edits == ()
+    assert history_of(page).interventions == ()
     force(page, "reject", 1)
     page.button(key="what_if_accept").click().run()
-    assert [edit.kind for edit in history_of(page).edits] == ["accept"], "one node is forced in one way"
+    assert [edit.kind for edit in history_of(page).interventions] == ["accept"], "one node is forced in one way"
     page.button(key="what_if_clear").click().run()
-    assert history_of(page).edits == ()
+    assert history_of(page).interventions == ()
 
 
 def test_a_child_is_added_from_the_likeliest_tokens(page):
@@ -225,7 +225,7 @@ def test_a_child_is_added_from_the_likeliest_tokens(page):
     token = next(iter(offered))
     page.session_state["what_if_child_open"] = True
     page.button(key="what_if_child_add").click().run()
-    assert history.edits == (Edit("force_in", (token,), offered[token][0]),)
+    assert history.interventions == (Edit("force_in", (token,), offered[token][0]),)
     press(page, "what_if_fork")
     assert sentences(page) == []
     tree = history.iteration(history.b)
@@ -430,7 +430,7 @@ def test_a_branch_whose_models_are_gone_says_so(page):
         session.pair = kept
     assert "released" in sentence
     assert list(history_of(page).branches) == [0]
-    assert history_of(page).edits, "the change is still there to be tried again"
+    assert history_of(page).interventions, "the change is still there to be tried again"
 
 
 def test_starters_name_what_this_iteration_offers():

@@ -194,7 +194,7 @@ def test_luck_is_exact_and_can_be_rerolled(sampled):
     at.button(key="why_reroll").click().run()
     assert "seeds 0 to 999" in texts(finish(at, "why_luck"))
     assert not sentences(at)
-    assert "decode the run here" in texts(show(open_page(PAGE), sampled.without_rows(), "Lucky or not"))
+    assert "decode the run here" in texts(show(open_page(PAGE), sampled.without_logits(), "Lucky or not"))
 
 
 def test_what_was_possible_along_the_text():
@@ -213,8 +213,11 @@ def test_hindsight_says_why_there_is_no_more_text_and_what_did_better():
     trace = traces.run_of([traces.dynatree_recovered()])
     told = replace(hindsight(trace, 0), committed=5, best=3, ends=True, complete=True)
 
-    def said(stopped, law="deterministic", **changes):
-        totals, first = replace(trace.totals, stopped=stopped), replace(trace.iterations[0], law=law)
+    def said(stopped, draft_sampling="deterministic", **changes):
+        totals, first = (
+            replace(trace.totals, stopped=stopped),
+            replace(trace.iterations[0], draft_sampling=draft_sampling),
+        )
         run = Run(replace(trace, totals=totals, iterations=(first,)), "recorded")
         return hindsight_words(run, 0, replace(told, **changes))
 
@@ -239,7 +242,7 @@ def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled):
 
 def test_budgets_of_a_run_without_rows_say_so_and_offer_no_button(sampled):
     at = open_page(PAGE)
-    show(at, sampled.without_rows(), "What was possible")
+    show(at, sampled.without_logits(), "What was possible")
     if manager().costs is None:
         at.button(key="why_measure").click().run()
     said = texts(at)

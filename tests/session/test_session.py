@@ -65,7 +65,7 @@ def test_greedy_identity_on_tiny_pairs(tiny, name, policy):
     assert difference is None or difference.margin <= TIE_MARGIN, difference
     if name != "autoregressive":
         accepted = sum(len(i.accepted) for i in iterations) / len(iterations)
-        least = 0.5 if VARIANTS[name].drafter.law == "deterministic" else 0.2
+        least = 0.5 if VARIANTS[name].drafter.draft_sampling == "deterministic" else 0.2
         assert least <= accepted <= 4, "a draft that always or never agrees tests nothing"
 
 
@@ -94,8 +94,8 @@ def test_the_draft_is_prefilled_once(embedded):
     _session, iterations = run(embedded, METHODS["dynatree"], ids, max_new_tokens=40)
     for before, after in itertools.pairwise(iterations):
         kv = before.kv_draft
-        assert after.kv_draft.rows_before == kv.rows_before + len(kv.kept_from) >= len(ids) - 1
-        assert after.kv_draft.row_nodes.count(-1) <= 2
+        assert after.kv_draft.slots_before == kv.slots_before + len(kv.moved_from) >= len(ids) - 1
+        assert after.kv_draft.slot_nodes.count(-1) <= 2
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_every_iteration_once():
     assert float(rows[0]["verify_s"]) == first.times.verify_s
     assert int(rows[0]["accepted"]) == len(first.accepted)
     assert rows[0]["committed_text"] == "".join(first.committed_texts)
-    assert int(rows[0]["target_rows_before"]) == first.kv_target.rows_before
+    assert int(rows[0]["target_slots_before"]) == first.kv_target.slots_before
     assert "base_depth=" in rows[0]["settings"]
 
 

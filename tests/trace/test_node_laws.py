@@ -8,7 +8,7 @@ import torch
 
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
-from decoding.sampling.sampling import Sampling, target_law
+from decoding.sampling.sampling import Sampling, target_distribution
 from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.codec import RecordError
@@ -28,13 +28,13 @@ def run_of(pair: Pair, sampling: Sampling) -> RunTrace:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_what_the_verifier_tested_with_is_recorded(pair, sampling):
     for iteration in run_of(pair, sampling).iterations:
-        law = target_law(torch.from_numpy(iteration.target_logits), sampling).numpy()
+        probs = target_distribution(torch.from_numpy(iteration.target_logits), sampling).numpy()
         for node in iteration.nodes[1:]:
-            expected = law[node.parent_id, node.token_id]
+            expected = probs[node.parent_id, node.token_id]
             assert node.tested_probability == pytest.approx(float(expected), abs=1e-6)
         for node, ids in enumerate(iteration.target_top_ids):
             filled = ids >= 0
-            assert iteration.tested_top_probs[node, filled] == pytest.approx(law[node, ids[filled]], abs=1e-6)
+            assert iteration.tested_top_probs[node, filled] == pytest.approx(probs[node, ids[filled]], abs=1e-6)
         assert iteration.sampling.temperature == sampling.temperature and iteration.sampling.top_p == sampling.top_p
 
 

@@ -6,7 +6,7 @@ import pytest
 from decoding.common.errors import SettingsError
 from decoding.compare.contestants import format_contestant, parse_contestant
 from decoding.methods.methods import METHODS
-from decoding.replay.forks import Change, fork
+from decoding.replay.forks import ForkChange, fork
 from decoding.replay.stored_state import method_of
 from decoding.sampling.sampling import Sampling
 from decoding.session.session import DecodeSession, Limits
@@ -78,7 +78,7 @@ def test_a_record_keeps_the_order_and_replays_in_it(pair, tmp_path):
     save_run(run, tmp_path / "run.dscope")
     opened = load_run(tmp_path / "run.dscope")
     assert opened.settings["node_order"] == "depth" and method_of(opened).node_order == "depth"
-    made = fork(opened, None, 1, Change(method_of(opened).with_settings(node_budget=6)))
+    made = fork(opened, None, 1, ForkChange(method_of(opened).with_settings(node_budget=6)))
     again = made.trace.iterations[1]
     parents = {node: again.nodes[node].parent_id for node in again.flatten_order}
     assert made.kind == "replayed" and tuple(again.flatten_order) == depth_first(parents)

@@ -20,7 +20,7 @@ from decoding.common.errors import TraceFileError
 from decoding.trace import archive as trace_file
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.codec import RecordError, array_of, shown
-from decoding.trace.records import FORMAT_VERSION, ForcedTrace, RunTrace, SamplingTrace
+from decoding.trace.records import FORMAT_VERSION, InterventionTrace, RunTrace, SamplingTrace
 from tests.helpers.families import MEASURED
 from tests.helpers.traces import (
     Spec,
@@ -267,7 +267,7 @@ def test_a_value_that_its_type_does_not_allow(place: str, value: object):
         ("sampling.draft_temperature", 1e31, "sampling: draft_temperature must be from"),
         ("sampling.top_p", 1e-310, "sampling: top_p must be above 0"),
         ("totals.new_tokens", 1, "totals.new_tokens 1 is less than the"),
-        ("format_version", 1, "format_version 1 is not the 2 of this program"),
+        ("format_version", 1, "format_version 1 is not the 3 of this program"),
         ("extra", 1, "unknown field `extra`"),
     ],
 )
@@ -381,8 +381,8 @@ def test_a_pass_over_too_many_nodes():
     ("changed", "says"),
     [
         ({"steps": dynatree_recovered().steps[:1] * (2**15 + 1)}, "length <= 32768"),
-        ({"forced": (ForcedTrace("accept", (5,)),) * 513}, "length <= 512"),
-        ({"forced": (ForcedTrace("accept", (5,) * 257),)}, r"path\[0\]: .*length <= 256"),
+        ({"interventions": (InterventionTrace("accept", (5,)),) * 513}, "length <= 512"),
+        ({"interventions": (InterventionTrace("accept", (5,) * 257),)}, r"path\[0\]: .*length <= 256"),
     ],
 )
 def test_more_than_can_be_drawn_in_a_moment(changed: dict, says: str):
@@ -398,8 +398,8 @@ def test_a_tree_of_long_texts():
 
 def test_a_missing_field_with_a_default_is_read():
     """Fields added later with a default do not shut out older files."""
-    data = rezipped(saved(full_run()), lambda document: document["run"]["iterations"].pop("law"))
-    assert loaded(data).iterations[0].law == "deterministic"
+    data = rezipped(saved(full_run()), lambda document: document["run"]["iterations"].pop("draft_sampling"))
+    assert loaded(data).iterations[0].probs == "deterministic"
 
 
 def test_foreign_files():

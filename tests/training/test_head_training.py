@@ -114,9 +114,9 @@ def test_soft_labels_in_16_bits_give_the_targets_laws(pair, tmp_path):
     data = open_prepared(tmp_path, pair, PLAN, "text")
     prepare_text(data, pair, TEXTS, quiet)
     text = data.text("train", [0], torch.device("cpu"))
-    law = torch.softmax(pair.target.engine.project(text.features[0]), -1)
+    probs = torch.softmax(pair.target.engine.project(text.features[0]), -1)
     exact = torch.softmax(pair.target.network(text.tokens).logits[0], -1)
-    assert float((law - exact).abs().sum(-1).max()) < 5e-3
+    assert float((probs - exact).abs().sum(-1).max()) < 5e-3
 
 
 def test_more_windows_go_behind_those_that_are_there(pair, tmp_path):

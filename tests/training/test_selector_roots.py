@@ -8,8 +8,8 @@ import torch
 
 from decoding.common.errors import SettingsError, TrainingError
 from decoding.jobs.process import StoppedError
-from decoding.sampling.sampling import Sampling, target_law
-from decoding.training.selector_roots import PARTS, RootPlan, make_roots, open_data, roots_of, target_laws
+from decoding.sampling.sampling import Sampling, target_distribution
+from decoding.training.selector_roots import PARTS, RootPlan, make_roots, open_data, roots_of, target_distributions
 from decoding.training.text import Texts
 
 SMALL = RootPlan(
@@ -30,8 +30,8 @@ TEXTS = Texts(
 def test_laws_of_several_samplings_are_those_of_each():
     logits = torch.randn(6, 40, dtype=torch.float64) * 3
     samplings = (Sampling(0.0), Sampling(0.7), Sampling(1.0, 0.9), Sampling(1.0, 0.5), Sampling(0.0, 0.5))
-    for law, sampling in zip(target_laws(logits, samplings), samplings, strict=True):
-        assert torch.allclose(law, target_law(logits, sampling), atol=1e-14)
+    for probs, sampling in zip(target_distributions(logits, samplings), samplings, strict=True):
+        assert torch.allclose(probs, target_distribution(logits, sampling), atol=1e-14)
 
 
 def test_the_roots_of_a_text_are_a_function_of_its_number(pair):

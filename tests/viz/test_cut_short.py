@@ -6,7 +6,7 @@ from decoding.trace.records import IterationTrace, VerificationStep
 from tests.helpers import traces
 from viz.explain.iteration import iteration_summary, why_final, why_verdict
 from viz.explain.known import cut_nodes, is_cut
-from viz.scope.cards import cards, laws
+from viz.scope.cards import cards, distributions
 from viz.scope.outline import steps_table, tree_outline
 from viz.scope.scene import build_scene
 
@@ -50,6 +50,6 @@ def test_outline_card_and_tests_do_not_contradict_it():
     assert "after it was not committed" in table.note
     scene = build_scene(cut(), scene_id="s")
     assert cards(cut(), scene)["2"]["kind"].endswith("not committed")
-    tests = laws(cut(), scene)["2"]["tests"]
+    tests = distributions(cut(), scene)["2"]["tests"]
     assert [test["words"].split(", ")[-1] for test in tests] == ["after the end", "after the end"]
     assert [test["state"] for test in tests] == ["rejected", "not_reached"]

@@ -7,7 +7,7 @@ import pytest
 from decoding.trace.older import upgraded
 from tests.helpers import traces
 from viz.charts.run import tokens_over_time
-from viz.explain.growth import why_not_expanded, why_pruned
+from viz.explain.expansion import why_not_expanded, why_pruned
 from viz.explain.iteration import iteration_summary, why_final, why_not_faster, why_verdict
 from viz.formats import plural
 from viz.scope.phases import phases_of
@@ -46,13 +46,13 @@ def test_growth_is_told_with_the_setting_that_decided(node, words):
     assert words in why_not_expanded(traces.dynatree_recovered(), node)
 
 
-def grown(law, breadth, branching, multiplicity=1, setting=""):
+def grown(draft_sampling, breadth, branching, multiplicity=1, setting=""):
     """What is said of an expanded node of the hand-written tree."""
     trace = traces.dynatree_recovered()
     node = replace(trace.nodes[8], breadth=breadth, branching=branching, multiplicity=multiplicity)
     rule = replace(trace.rule, breadth_setting=setting)
     nodes = (*trace.nodes[:8], node, *trace.nodes[9:])
-    return why_not_expanded(replace(trace, nodes=nodes, law=law, rule=rule), 8)
+    return why_not_expanded(replace(trace, nodes=nodes, draft_sampling=draft_sampling, rule=rule), 8)
 
 
 def test_a_width_is_told_per_draw_of_a_node_and_not_as_children():
@@ -82,7 +82,7 @@ def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn(pair):
     repeated = 0
     for trace in session:
         for node in trace.nodes:
-            if node.growth == "expanded":
+            if node.stop_reason == "expanded":
                 given = f"the widths give {plural(widths[node.depth], 'draw')} to "
                 assert given in why_not_expanded(trace, node.node_id)
                 repeated += node.multiplicity > 1
@@ -90,14 +90,14 @@ def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn(pair):
 
 
 def test_every_growth_has_a_sentence():
-    from decoding.trace.records import GROWTHS
+    from decoding.trace.records import STOP_REASONS
 
     trace = traces.dynatree_recovered()
-    for growth in GROWTHS:
-        nodes = (*trace.nodes[:5], replace(trace.nodes[5], growth=growth), *trace.nodes[6:])
+    for stop_reason in STOP_REASONS:
+        nodes = (*trace.nodes[:5], replace(trace.nodes[5], stop_reason=stop_reason), *trace.nodes[6:])
         for settings in (trace.settings, {}):
             said = why_not_expanded(replace(trace, nodes=nodes, settings=settings), 5)
-            assert said.startswith("expanded" if growth == "expanded" else "not expanded: ")
+            assert said.startswith("expanded" if stop_reason == "expanded" else "not expanded: ")
 
 
 def test_pruning_names_the_threshold():
@@ -144,5 +144,5 @@ def test_a_tree_by_costs_explains_itself_by_tokens_per_second():
     trace = replace(trace, settings={"node_budget": 128, "verify_ms": "1:2.5 8:3", "level_ms": "0.3", "odds": "2 1"})
     trace = upgraded(traces.run_of([trace])).iterations[0]
     assert "more tokens per second" in why_pruned(trace, 2) and why_pruned(trace, 1) == ""
-    nodes = (trace.nodes[0], replace(trace.nodes[1], growth="unprofitable"), *trace.nodes[2:])
+    nodes = (trace.nodes[0], replace(trace.nodes[1], stop_reason="unprofitable"), *trace.nodes[2:])
     assert "did not promise more tokens per second" in why_not_expanded(replace(trace, nodes=nodes), 1)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace.records import ForcedTrace, node_paths
+from decoding.trace.records import InterventionTrace, node_paths
 from tests.helpers.traces import DYNATREE, autoregressive, bonus, dynatree_recovered, iteration_of, run_of, summary
 from viz.branches.diff import (
     NO_TIME,
@@ -67,7 +67,7 @@ def test_the_time_of_the_same_work_differs_by_chance():
 def test_a_node_forced_out_is_not_in_both_trees():
     whole = dynatree_recovered()
     path = node_paths(whole)[1]
-    out = replace(whole, forced=(ForcedTrace("force_out", path),))
+    out = replace(whole, interventions=(InterventionTrace("force_out", path),))
     below = [node for node, each in enumerate(node_paths(whole)) if each[: len(path)] == path]
     assert out.forced_out == set(below) and not whole.forced_out
     assert measure(fork_measures(whole, out), "nodes only here").first == str(len(below))

@@ -7,7 +7,7 @@ import pytest
 
 from decoding.methods.methods import METHODS
 from decoding.recorded import home_run
-from decoding.trace.records import FINAL_KINDS, GROWTHS, VERDICTS
+from decoding.trace.records import FINAL_KINDS, STOP_REASONS, VERDICTS
 from decoding.verifiers import VERIFIERS
 from viz.glossary import ALIASES, GROUPS, TERMS, explain_term
 from viz.scope.cards import cards
@@ -17,7 +17,7 @@ from viz.theme import MARKS, PHASE_WORDS
 
 SCOPE = Path(__file__).resolve().parents[2] / "viz" / "scope"
 # Growth words that a card writes out as a sentence of their own.
-TOLD_IN_SENTENCES = set(GROWTHS) - {"depth_gate", "early_stop"}
+TOLD_IN_SENTENCES = set(STOP_REASONS) - {"depth_gate", "early_stop"}
 
 
 def panel_heads() -> set[str]:
@@ -33,7 +33,7 @@ def shown_words() -> set[str]:
     run = home_run()
     words = {mark.words for mark in MARKS.values()} | set(PHASE_WORDS.values()) | panel_heads()
     words |= {method.label for method in METHODS.values()} | {kind.label for kind in VERIFIERS.values()}
-    words |= set(VERDICTS) | (set(FINAL_KINDS) - {"none"}) | (set(GROWTHS) - TOLD_IN_SENTENCES)
+    words |= set(VERDICTS) | (set(FINAL_KINDS) - {"none"}) | (set(STOP_REASONS) - TOLD_IN_SENTENCES)
     for iteration in run.iterations:
         scene = build_scene(iteration, scene_id="x")
         words |= {entry["words"] for entry in legend(scene)}

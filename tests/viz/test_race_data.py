@@ -22,7 +22,7 @@ from viz.race.data import (
     readable,
     time_ticks,
 )
-from viz.race.lanes import Lane, Step, check_lanes, lane_of, lane_of_times
+from viz.race.lanes import Lane, LaneStep, check_lanes, lane_of, lane_of_times
 
 PROMPT = ((1, "Once"), (2, " upon"))
 
@@ -32,7 +32,7 @@ def lane(
 ) -> Lane:
     """A call whose iterations commit `ids`, begin at `first_s` and take `step_s` each, `draft_s` of it drafting."""
     steps = tuple(
-        Step(
+        LaneStep(
             first_s + place * step_s,
             first_s + (place + 1) * step_s,
             tokens,

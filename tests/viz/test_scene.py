@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.trace.records import ForcedTrace, node_paths
+from decoding.trace.records import InterventionTrace, node_paths
 from tests.helpers import traces
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import LABEL_COLUMNS, build_scene, fold_id, fold_parent, overview_data, scene_to_json
@@ -214,5 +214,5 @@ def test_the_data_hold_every_node_with_state_and_text():
     data = overview_data(traces.pruned())
     assert data["states"] == "oaprp" and data["tokens"][1] == "·cat" and data["count"] == 4
     assert data["depths"] == [0, 1, 1, 2, 2]
-    forced = replace(traces.pruned(), forced=(ForcedTrace("force_out", node_paths(traces.pruned())[2]),))
+    forced = replace(traces.pruned(), interventions=(InterventionTrace("force_out", node_paths(traces.pruned())[2]),))
     assert overview_data(forced)["states"] == "oafrp"

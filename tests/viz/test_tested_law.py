@@ -9,8 +9,8 @@ from decoding.recorded import recorded_run
 from decoding.trace.records import IterationTrace, SamplingTrace
 from tests.helpers import traces
 from viz.explain.iteration import why_verdict
-from viz.explain.known import Rejections, law_head, limit_words, target_shown
-from viz.scope.cards import cards, laws
+from viz.explain.known import Rejections, distribution_title, limit_words, target_shown
+from viz.scope.cards import cards, distributions
 from viz.scope.data import run_words
 from viz.scope.outline import tree_outline
 from viz.scope.scene import build_scene
@@ -33,9 +33,9 @@ def test_tree_card_and_outline_show_the_law_of_the_tests():
     node = trace.nodes[8]
     half = f"{node.target_probability / 2:.2f}"
     assert next(each.both for each in scene.nodes if each.node_id == 8).endswith(f"→ {half}")
-    law = laws(trace, scene)[str(node.parent_id)]
-    assert law["target_head"] == "target · T 0.8 · p 0.9" and "temperature 0.8, top-p 0.9" in law["target_told"]
-    row = next(row for row in law["rows"] if row["token_id"] == node.token_id)
+    probs = distributions(trace, scene)[str(node.parent_id)]
+    assert probs["target_head"] == "target · T 0.8 · p 0.9" and "temperature 0.8, top-p 0.9" in probs["target_told"]
+    row = next(row for row in probs["rows"] if row["token_id"] == node.token_id)
     assert row["target"] == pytest.approx(node.target_probability / 2, abs=1e-5)
     assert f"target {half} (temperature 0.8, top-p 0.9)" in next(
         line.words for line in tree_outline(trace) if line.node_id == 8
@@ -45,11 +45,11 @@ def test_tree_card_and_outline_show_the_law_of_the_tests():
 
 def test_a_record_without_that_law_says_which_one_it_shows():
     trace = traces.sampled_recovered()
-    head, told = law_head(trace)
+    head, told = distribution_title(trace)
     assert head == "target · T 1" and "own temperature" in told
     assert target_shown(trace.nodes[8]) == trace.nodes[8].target_probability
     assert "at temperature 1" in why_verdict(trace, 8)
-    assert law_head(traces.dynatree_recovered())[0] == "target"
+    assert distribution_title(traces.dynatree_recovered())[0] == "target"
 
 
 def test_the_probability_of_a_test_is_told_as_its_quotient():

@@ -75,12 +75,12 @@ def test_each_cache_says_which_end_of_the_text_it_lacks():
     recovered = traces.sampled_recovered()
     final = visible(recovered.final_text)
     # The target's final token is chosen after its pass; a draft that never read an accepted leaf lacks that one too.
-    kept = recovered.kv_draft.kept_from
-    behind = replace(recovered, kv_draft=replace(recovered.kv_draft, kept_from=kept[: len(recovered.accepted)]))
+    kept = recovered.kv_draft.moved_from
+    behind = replace(recovered, kv_draft=replace(recovered.kv_draft, moved_from=kept[: len(recovered.accepted)]))
     target, draft = cache_strips(behind)
     assert target.rest == f"next time: {final}"
     assert draft.rest == f"next time: {visible(recovered.committed_texts[-2])} {final}"
-    far = replace(recovered, kv_draft=replace(recovered.kv_draft, rows_before=recovered.kv_target.rows_before - 9))
+    far = replace(recovered, kv_draft=replace(recovered.kv_draft, slots_before=recovered.kv_target.slots_before - 9))
     assert cache_strips(far)[1].rest.startswith("next time: ") and "earlier and" in cache_strips(far)[1].rest
 
 

@@ -7,8 +7,8 @@ import pytest
 from decoding.trace.older import TELLING, rule_of, upgraded
 from decoding.trace.records import RuleTrace
 from tests.helpers import traces
-from viz.explain.growth import why_absent
-from viz.scope.cards import cards, laws
+from viz.explain.expansion import why_absent
+from viz.scope.cards import cards, distributions
 from viz.scope.phases import FINAL_ID
 from viz.scope.scene import build_scene
 
@@ -19,9 +19,9 @@ def why(trace, parent, text):
     return why_absent(trace, parent, traces._token_id(text))
 
 
-def told(settings, parent, text, law="deterministic", **more):
+def told(settings, parent, text, draft_sampling="deterministic", **more):
     """Why of the hand-written tree, read as that of an older record with these settings."""
-    trace = replace(traces.dynatree_recovered(), settings=settings, law=law, **more)
+    trace = replace(traces.dynatree_recovered(), settings=settings, draft_sampling=draft_sampling, **more)
     return why(upgraded(traces.run_of([trace])).iterations[0], parent, text)
 
 
@@ -60,7 +60,7 @@ def test_chains_and_fixed_trees_tell_their_width():
 def test_independent_draws_tell_their_chance():
     trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
-    said = told({"paths": 4, "length": 4}, 0, " What", law="iid")
+    said = told({"paths": 4, "length": 4}, 0, " What", draft_sampling="iid")
     assert f"2 draws were made here; each takes it with probability {probability:.2f}" in said
     assert f"so at least one does with probability {1 - (1 - probability) ** 2:.2f}" in said
 
@@ -69,7 +69,7 @@ def test_draws_without_replacement_tell_each_chance_and_why_they_ended():
     settings = {"threshold": 0.1, "node_budget": 64, "max_depth": 8}
     trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
-    said = told(settings, 0, " What", law="without_replacement")
+    said = told(settings, 0, " What", draft_sampling="without_replacement")
     assert f"could take it with probability {probability:.2f} and {probability / (1 - 0.5):.2f} in turn" in said
     assert said.endswith("One more was worth 0.070, below threshold 0.1.")
 
@@ -108,10 +108,12 @@ def test_a_drafter_with_a_threshold_is_not_told_as_another_one_that_has_one():
     settings = {"threshold": 0.1, "node_budget": 64, "max_depth": 8}
     trace = traces.dynatree_recovered()
     nodes = (replace(trace.nodes[0], breadth="ranked"), *trace.nodes[1:])
-    trace = replace(trace, settings=settings, rule=RuleTrace("SurpriseDrafter"), law="without_replacement", nodes=nodes)
+    trace = replace(
+        trace, settings=settings, rule=RuleTrace("SurpriseDrafter"), draft_sampling="without_replacement", nodes=nodes
+    )
     said = why(trace, 0, " What")
     assert said.startswith("Not drawn: 2 draws were made here") and said.endswith("in turn.") and "worth" not in said
-    low = replace(trace, nodes=(*nodes[:5], replace(nodes[5], growth="below_threshold"), *nodes[6:]))
+    low = replace(trace, nodes=(*nodes[:5], replace(nodes[5], stop_reason="below_threshold"), *nodes[6:]))
     assert why(low, 5, "x").endswith("is below the threshold.")
     named = replace(low, rule=RuleTrace("SurpriseDrafter", threshold_setting="surprise"), settings={"surprise": 0.3})
     assert why(named, 5, "x").endswith("is below surprise 0.3.")
@@ -135,7 +137,7 @@ def test_the_rank_of_a_token_is_the_budget_with_which_it_has_a_place(beam):
 
     iteration, search, checked = beam.iterations[0], change_search(beam, 0), 0
     for node in iteration.nodes:
-        if node.growth != "expanded":
+        if node.stop_reason != "expanded":
             continue
         drafted = {other.token_id for other in iteration.nodes if other.parent_id == node.node_id}
         for token, _, _ in iteration.draft_top(node.node_id)[:4]:
@@ -161,7 +163,7 @@ def test_as_many_children_are_scored_as_the_hardware_aware_search_scores():
 def test_rows_of_the_laws_name_their_node_or_say_why_there_is_none():
     trace = traces.dynatree_recovered()
     scene = build_scene(trace, scene_id="s")
-    rows = {row["text"]: row for row in laws(trace, scene)["3"]["rows"]}
+    rows = {row["text"]: row for row in distributions(trace, scene)["3"]["rows"]}
     assert rows["Yes"]["node"] == 8 and rows["Yes"]["absent"] == ""
     assert rows["No"]["node"] == FINAL_ID and "5th choice" in rows["No"]["absent"]
     others = [row for row in rows.values() if row["node"] is None]

@@ -37,7 +37,7 @@ class TreeDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MeasureChange:
     """One measure of two iterations; `unit` is empty for counts, `s` for times, `1/s` for rates."""
 
     words: str
@@ -69,24 +69,24 @@ def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
 
 def what_changed(
     first: IterationTrace, second: IterationTrace, first_s: float | None = None, second_s: float | None = None
-) -> tuple[Change, ...]:
+) -> tuple[MeasureChange, ...]:
     """What both iterations did: nodes, depth, accepted tokens, draft forwards, target passes, time and speed.
 
     Args:
         first_s, second_s: measured seconds of the iterations; without both there are no entries for time and speed.
     """
     changes = [
-        Change("nodes drafted", first.drafted, second.drafted),
-        Change("nodes verified", first.verified, second.verified),
-        Change("depth", first.tree_depth, second.tree_depth),
-        Change("tokens accepted", len(first.accepted), len(second.accepted)),
-        Change("draft forwards", first.draft_forwards, second.draft_forwards),
-        Change("target passes", first.target_passes, second.target_passes),
+        MeasureChange("nodes drafted", first.drafted, second.drafted),
+        MeasureChange("nodes verified", first.verified, second.verified),
+        MeasureChange("depth", first.tree_depth, second.tree_depth),
+        MeasureChange("tokens accepted", len(first.accepted), len(second.accepted)),
+        MeasureChange("draft forwards", first.draft_forwards, second.draft_forwards),
+        MeasureChange("target passes", first.target_passes, second.target_passes),
     ]
     if first_s is not None and second_s is not None:
-        changes.append(Change("time", first_s, second_s, "s"))
+        changes.append(MeasureChange("time", first_s, second_s, "s"))
         rates = len(first.committed_ids) / first_s, len(second.committed_ids) / second_s
-        changes.append(Change("tokens / s here", *rates, "1/s"))
+        changes.append(MeasureChange("tokens / s here", *rates, "1/s"))
     return tuple(changes)
 
 
@@ -109,7 +109,7 @@ LONGEST_SHARED, LONGEST_OWN = 24, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class ComparedMeasure:
     """One measure of both branches, ready to be written.
 
     Attributes:
@@ -157,12 +157,12 @@ def expected_tokens(iteration: IterationTrace) -> float | None:
     return 1.0 + sum(chances)
 
 
-def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Measure, ...]:
+def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[ComparedMeasure, ...]:
     """What two iterations did; one that was replayed has no time."""
     diff = compare_trees(first, second)
     only = str(len(diff.only_first)), str(len(diff.only_second))
     counted = (
-        Measure(words, "counted", f"{a:,}", f"{b:,}", difference(b - a))
+        ComparedMeasure(words, "counted", f"{a:,}", f"{b:,}", difference(b - a))
         for words, a, b in (
             ("nodes verified", first.verified, second.verified),
             ("depth", first.tree_depth, second.tree_depth),
@@ -177,10 +177,10 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Measur
         took = relative_change(first.times.total_s, second.times.total_s, none="less than 1%")
         took = "chance: same work" if _work(first) == _work(second) else took
     return (
-        Measure("nodes only here", "counted", *only, plural(len(diff.both), "node") + " in both"),
+        ComparedMeasure("nodes only here", "counted", *only, plural(len(diff.both), "node") + " in both"),
         *counted,
-        Measure("expected tokens", "exact, before any cut", *map(number, expected), more),
-        Measure("time", "measured once", *times, took),
+        ComparedMeasure("expected tokens", "exact, before any cut", *map(number, expected), more),
+        ComparedMeasure("time", "measured once", *times, took),
     )
 
 
@@ -258,7 +258,7 @@ def continuation_html(texts: Continuations) -> str:
     return "".join(lines)
 
 
-def measures_html(measures: Sequence[Measure]) -> str:
+def measures_html(measures: Sequence[ComparedMeasure]) -> str:
     """The measures as a table: a column each, a row per branch and one for the difference."""
     heads = "".join(
         f'<th scope="col" title="{html.escape(ABOUT[each.words], quote=True)}">'

@@ -24,7 +24,7 @@ NEAR = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BranchLine:
     """One branch of the history.
 
     Attributes:
@@ -45,7 +45,7 @@ class Line:
     bias: str = ""
 
 
-def branch_graph(lines: Sequence[Line], here: int, first: int | None, second: int | None) -> dict:
+def branch_graph(lines: Sequence[BranchLine], here: int, first: int | None, second: int | None) -> dict:
     """Lay out a history as plain data; `here` is the iteration looked at, `first` and `second` the branches A and B.
 
     Children stand below their parent, those that leave it last first: so no line ever crosses another lane's dots.
@@ -85,7 +85,7 @@ def branch_graph(lines: Sequence[Line], here: int, first: int | None, second: in
     return {"columns": columns, "lanes": lanes, "here": place_of.get(here), "kinds": KINDS, "summary": summary}
 
 
-def _owner(line: Line, by_number: dict[int, Line]) -> Line:
+def _owner(line: BranchLine, by_number: dict[int, BranchLine]) -> BranchLine:
     """The branch whose own iteration stands right before the first one of `line`."""
     owner = by_number[line.parent]
     while owner.parent is not None and owner.at > line.at - 1:
@@ -93,7 +93,7 @@ def _owner(line: Line, by_number: dict[int, Line]) -> Line:
     return owner
 
 
-def _columns(lines: Sequence[Line], here: int) -> list[tuple[int, int]]:
+def _columns(lines: Sequence[BranchLine], here: int) -> list[tuple[int, int]]:
     """Every iteration while they fit; beyond that the notable ones, and one place for each stretch between."""
     count = max((line.iterations for line in lines), default=0)
     if count <= MOST_DOTS:

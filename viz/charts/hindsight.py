@@ -145,17 +145,17 @@ def lost_figure(
     return figure.update_yaxes(title_text="tokens/s lost", rangemode="tozero", nticks=5)
 
 
-def token_law_figure(
-    law: Mapping[int, float], happened: int, rolled: Mapping[int, int] | None = None, dark: bool = False
+def token_distribution_figure(
+    probs: Mapping[int, float], happened: int, rolled: Mapping[int, int] | None = None, dark: bool = False
 ) -> go.Figure:
     """Exact probability of each number of committed tokens; the one that happened stands out.
 
     Args:
         rolled: how many of some re-rolled draws committed how many tokens.
     """
-    last = max(max((n for n, p in law.items() if p >= 5e-4), default=1), happened, *(rolled or {1: 0}))
+    last = max(max((n for n, p in probs.items() if p >= 5e-4), default=1), happened, *(rolled or {1: 0}))
     tokens = list(range(1, min(last, MOST_BARS) + 1))
-    values = [100 * law.get(n, 0.0) for n in tokens]
+    values = [100 * probs.get(n, 0.0) for n in tokens]
     figure = go.Figure()
     for name, mine, color, shape in (("exact", False, SERIES[0], ""), ("exact, what happened", True, TAKEN, "/")):
         kept = [(n, value) for n, value in zip(tokens, values, strict=True) if (n == happened) is mine]

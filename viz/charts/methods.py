@@ -140,7 +140,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class ProgressCurve:
     """Tokens committed by each moment of one call, in seconds since the call."""
 
     label: str
@@ -226,7 +226,7 @@ def latency_figure(first: Sequence[Bar], later: Sequence[Bar], dark: bool = Fals
     return _rows(figure)
 
 
-def progress_figure(curves: Sequence[Curve], dark: bool = False) -> go.Figure:
+def progress_figure(curves: Sequence[ProgressCurve], dark: bool = False) -> go.Figure:
     """Tokens over time of every contestant; a step is one iteration, which commits all its tokens at its end."""
     figure = go.Figure()
     for place, (curve, name) in enumerate(zip(curves, names([curve.label for curve in curves]), strict=True)):

@@ -24,7 +24,7 @@ SECOND = {"row": 1, "col": 2}  # the panel of the paper's numbers, where one axi
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PaperMark:
     """A way to decode at one place of the axis: what was measured here, and what the paper has.
 
     Attributes:
@@ -42,7 +42,7 @@ class Mark:
     paper: float | None = None
 
 
-def far_apart(marks: Sequence[Mark]) -> bool:
+def far_apart(marks: Sequence[PaperMark]) -> bool:
     """Whether the paper's numbers are so much larger or smaller than ours that one axis cannot show both."""
     both = [mark.ours / mark.paper for mark in marks if (mark.ours or 0) > 0 and (mark.paper or 0) > 0]
     if not both:
@@ -52,7 +52,7 @@ def far_apart(marks: Sequence[Mark]) -> bool:
     return not 1 / FACTOR <= statistics.median(both) <= FACTOR
 
 
-def table_figure(marks: Sequence[Mark], words: str, dark: bool = False) -> go.Figure:
+def table_figure(marks: Sequence[PaperMark], words: str, dark: bool = False) -> go.Figure:
     """A row per way: a dot with its interval for ours, an open diamond for the paper's; two panels where far apart.
 
     Args:
@@ -87,7 +87,7 @@ def table_figure(marks: Sequence[Mark], words: str, dark: bool = False) -> go.Fi
     )
 
 
-def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = False) -> go.Figure:
+def lines_figure(marks: Sequence[PaperMark], words: str, axis: str, dark: bool = False) -> go.Figure:
     """A line per way over an axis, ours filled with intervals, the paper's open; two panels where far apart.
 
     Over names, such as kinds of text, there is nothing between two places: marks beside one another, and no line.
@@ -128,7 +128,7 @@ def lines_figure(marks: Sequence[Mark], words: str, axis: str, dark: bool = Fals
     return figure
 
 
-def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, aside: float) -> None:
+def _add_line(figure: go.Figure, mine: Sequence[PaperMark], number: int, mode: str, aside: float) -> None:
     """The marks of one way, ours `aside` of their places so that intervals do not lie on one another.
 
     The paper's are in the second panel where there is one, else without a line beside ours.
@@ -156,7 +156,7 @@ def _add_line(figure: go.Figure, mine: Sequence[Mark], number: int, mode: str, a
         )  # fmt: skip
 
 
-def _bars(marks: Sequence[Mark], color: str) -> dict:
+def _bars(marks: Sequence[PaperMark], color: str) -> dict:
     """The intervals as Plotly's error bars."""
     return {
         "array": [0 if mark.high is None else mark.high - mark.ours for mark in marks],
@@ -165,5 +165,5 @@ def _bars(marks: Sequence[Mark], color: str) -> dict:
     }  # fmt: skip
 
 
-def _interval(mark: Mark) -> str:
+def _interval(mark: PaperMark) -> str:
     return "" if mark.low is None else f" ({mark.low:.4g} to {mark.high:.4g})"

@@ -56,7 +56,7 @@ class Places:
             values = [node.path_probability * self.rule.decay**node.depth for node in nodes]
         self.node_values = np.array(values)
         self._depths = np.array([node.depth for node in nodes])
-        self._expanded = [node.node_id for node in nodes if node.growth == "expanded"]
+        self._expanded = [node.node_id for node in nodes if node.stop_reason == "expanded"]
 
     @property
     def budget(self) -> int:

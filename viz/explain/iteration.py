@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from decoding.trace.records import PHASES, IterationTrace, NodeTrace, Reason, RunTrace, VerificationStep
-from viz.explain.growth import why_pruned
+from viz.explain.expansion import why_pruned
 from viz.explain.known import (
     Known,
     certain_words,
@@ -52,14 +52,14 @@ def why_verdict(iteration: IterationTrace, node_id: int, known: Known | None = N
         return why_pruned(iteration, node_id, known) or "It was drafted but not given to the target."
     if node_id in known.cut:
         return f"The verifier accepted it, but it was not committed: {end_words(iteration)} before it."
-    forced = node_id in known.forced
+    forced = node_id in known.interventions
     said = _told_by_draws(known, node) if known.sampled else _without_draws(known, node)
     # What the target gives a token whose verdict was forced is told as what the verifier was not to know.
     if known.sampled and not forced:
         said = f"{said} {_preference(iteration, node)}".strip()
     tested = any(step.node_id in known.after_end for step in known.about.get(node_id, ()))
     late = "After the end of the text and so without effect: " if tested else ""
-    return late + (known.forced.words(node_id, said) if forced else said)
+    return late + (known.interventions.words(node_id, said) if forced else said)
 
 
 def verdict_words(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
@@ -116,8 +116,8 @@ def _told_by_draws(known: Known, node: NodeTrace) -> str:
             "The final token drawn here is this very token, but this verifier looks only at the first path that was "
             "drawn, so the path ends with it."
         )
-    text, law = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, node)
-    return f"Not drawn: {text} was, from {law}, which gave it {chance(choice.acceptance_probability)}."
+    text, probs = quote(known.iteration.texts.get(choice.token_id, f"<{choice.token_id}>")), _law_words(known, node)
+    return f"Not drawn: {text} was, from {probs}, which gave it {chance(choice.acceptance_probability)}."
 
 
 def _test_words(known: Known, tests: Sequence[VerificationStep]) -> str:

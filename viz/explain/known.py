@@ -81,7 +81,7 @@ def preferred(iteration: IterationTrace, place: int) -> float | None:
     return tested[0][2] if tested else iteration.nodes[place].target_argmax_probability
 
 
-def law_words(iteration: IterationTrace) -> str:
+def distribution_text(iteration: IterationTrace) -> str:
     """The target's law that is shown, in the words of a label: `temperature 0.8, top-p 0.9`."""
     known = iteration.tested_top_probs is not None and iteration.sampling is not None
     return sampling_words(iteration.sampling) if known else "temperature 1"
@@ -95,12 +95,12 @@ def sampling_words(sampling: SamplingTrace) -> str:
     return f"temperature {sampling.temperature:g}{cut}"
 
 
-def law_head(iteration: IterationTrace) -> tuple[str, str]:
+def distribution_title(iteration: IterationTrace) -> tuple[str, str]:
     """Head of a column of the target's probabilities, and a sentence on which law they are of."""
     if not is_sampled(iteration):
         told = "What the target gives a token here, at temperature 1. Greedy decoding takes the largest."
         return "target", told
-    words = law_words(iteration)
+    words = distribution_text(iteration)
     short = words.replace("temperature", "T").replace(", top-p", " · p")
     if iteration.tested_top_probs is None:
         told = (
@@ -109,7 +109,7 @@ def law_head(iteration: IterationTrace) -> tuple[str, str]:
         )
         return f"target · {short}", told
     told = f"What the target gives a token here at {words}: the law that the verifier tested with"
-    return f"target · {short}", f"{told}{', verdicts forced by hand aside' if iteration.forced else ''}."
+    return f"target · {short}", f"{told}{', verdicts forced by hand aside' if iteration.interventions else ''}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def impossible_words(iteration: IterationTrace, step: VerificationStep, before: 
     """Why a test cannot pass, empty where the record does not tell."""
     node = iteration.nodes[step.child_id]
     if node.tested_probability == 0:
-        return f"At {law_words(iteration)} the target gives it nothing."
+        return f"At {distribution_text(iteration)} the target gives it nothing."
     if step.weight is not None or before.last is None or step.token_id in before.last.residual_ids:
         return ""
     after = quote(iteration.nodes[before.last.child_id].text)
@@ -178,7 +178,7 @@ def _small(value: float) -> str:
 MOST_NAMED = 8
 
 
-class Forced:
+class KnownInterventions:
     """What a person forced in an iteration, by the nodes that it is about; every forced path as far as it goes."""
 
     def __init__(self, iteration: IterationTrace):
@@ -187,8 +187,8 @@ class Forced:
         # By parent: the only token that the verifier was told the target gives there, and those it takes away.
         self._only: dict[int, int] = {}
         self._removed: dict[int, list[int]] = {}
-        nodes = {path: node for node, path in enumerate(node_paths(iteration))} if iteration.forced else {}
-        for each in iteration.forced:
+        nodes = {path: node for node, path in enumerate(node_paths(iteration))} if iteration.interventions else {}
+        for each in iteration.interventions:
             for depth, token in enumerate(each.path):
                 place = nodes.get(tuple(each.path[:depth]))
                 if place is not None and each.kind == "accept":
@@ -251,9 +251,9 @@ class Known:
         return is_sampled(self.iteration)
 
     @cached_property
-    def forced(self) -> Forced:
+    def forced(self) -> KnownInterventions:
         """What a person forced."""
-        return Forced(self.iteration)
+        return KnownInterventions(self.iteration)
 
     @cached_property
     def forced_out(self) -> frozenset[int]:

@@ -7,7 +7,7 @@ from decoding.trace.records import IterationTrace, RunTrace
 from decoding.trace.tree_mask import tree_mask
 from viz.explain.iteration import phase_seconds, why_verdict
 from viz.formats import duration, number, plural
-from viz.scope.phases import Shown, phases_of
+from viz.scope.phases import PhaseNode, phases_of
 from viz.tokens import quote
 
 # Recordings that the tour shows: one iteration from the draft to the commit, one run that adapts, three methods.
@@ -76,7 +76,7 @@ def _stop(iteration: IterationTrace, key: str, title: str, node: int | None, pha
 
 def _last_phase(iteration: IterationTrace, *kinds: str) -> str:
     """Key of the last phase of an iteration whose key begins with one of some words."""
-    shown = [Shown((node.node_id,), "node" if node.node_id else "root") for node in iteration.nodes]
+    shown = [PhaseNode((node.node_id,), "node" if node.node_id else "root") for node in iteration.nodes]
     return [phase.key for phase in phases_of(iteration, shown) if phase.key.startswith(kinds)][-1]
 
 
@@ -158,9 +158,9 @@ def _why(story: Story) -> TourStep:
 def _rollback(story: Story) -> TourStep:
     iteration, cache = story.iteration, story.iteration.kv_target
     words = (
-        f"The pass has written {plural(cache.rows_written, 'row')} into the target's key/value cache; the "
-        f"{len(cache.kept_from)} of the root and the accepted path are kept, the other {cache.rows_freed} rolled back. "
-        f"The cache now holds {cache.rows_before + len(cache.kept_from)} rows, as if the rest had never been computed."
+        f"The pass has written {plural(cache.slots_written, 'row')} into the target's key/value cache; the "
+        f"{len(cache.moved_from)} of the root and the accepted path are kept, the other {cache.slots_freed} freed. "
+        f"The cache now holds {cache.slots_before + len(cache.moved_from)} slots, as if the rest were never computed."
     )
     return _stop(iteration, "rollback", "Rollback", story.rejected, "commit", words)
 

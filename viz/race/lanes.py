@@ -15,7 +15,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LaneStep:
     """What one iteration of a call did.
 
     Attributes:
@@ -50,7 +50,7 @@ class Lane:
 
     label: str
     note: str
-    steps: tuple[Step, ...]
+    steps: tuple[LaneStep, ...]
     prompt_ids: tuple[int, ...]
     prompt_texts: tuple[str, ...]
     target: str
@@ -72,7 +72,7 @@ class Lane:
         return self.steps[0].end_s if self.reads_prompt else self.steps[0].start_s
 
     @property
-    def later(self) -> tuple[Step, ...]:
+    def later(self) -> tuple[LaneStep, ...]:
         """The steps after the prompt had been read; all steps of a call that did nothing else."""
         return (self.steps[1:] if self.reads_prompt else self.steps) or self.steps
 
@@ -152,7 +152,7 @@ def lane_of_times(
         arrived = tokens[done:count]
         if arrived:
             texts = tuple((text, OWN if plain else UNKNOWN) for _, text in arrived)
-            steps.append(Step(begun, end, tuple(token for token, _ in arrived), texts))
+            steps.append(LaneStep(begun, end, tuple(token for token, _ in arrived), texts))
             begun, done = end, count
     prompt_ids, prompt_texts = (tuple(column) for column in zip(*prompt, strict=True))
     return Lane(
@@ -160,7 +160,7 @@ def lane_of_times(
     )
 
 
-def _step(iteration: IterationTrace, drafts: bool) -> Step:
+def _step(iteration: IterationTrace, drafts: bool) -> LaneStep:
     seconds = iteration.phase_s
     claimed = sum(seconds.values())
     start = max(0.0, min(iteration.started_s, iteration.ended_s - claimed))
@@ -169,7 +169,7 @@ def _step(iteration: IterationTrace, drafts: bool) -> Step:
         start, seconds = 0.0, {"prefill": seconds.pop("verify")} | seconds
     seconds["other"] = max(0.0, iteration.ended_s - start - claimed)
     spans = iteration_spans(iteration)
-    return Step(
+    return LaneStep(
         start_s=start,
         end_s=iteration.ended_s,
         token_ids=iteration.committed_ids,

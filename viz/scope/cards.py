@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from decoding.trace.records import IterationTrace
-from viz.explain.growth import Absences, why_not_expanded
+from viz.explain.expansion import Absences, why_not_expanded
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
-from viz.explain.known import Known, law_head, preferred, target_of, target_shown, target_top
+from viz.explain.known import Known, distribution_title, preferred, target_of, target_shown, target_top
 from viz.formats import number
 from viz.scope.phases import FINAL_ID, removed_state
 from viz.scope.scene import Scene
@@ -93,7 +93,7 @@ def _residuals(known: Known, place: int) -> list[dict]:
     ]
 
 
-def laws(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
+def distributions(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
     """Both laws after each node that has drawn children: the likeliest tokens of either, children always in.
 
     A token that was drafted there names its node, any other one says why it was not.
@@ -140,7 +140,7 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
         text = visible(rows[token], 16)
         return {"token_id": token, "text": text, "draft": of_draft, "target": of_target, "node": node, "absent": absent}
 
-    head, told = law_head(iteration)
+    head, told = distribution_title(iteration)
     return {
         "after": visible(iteration.nodes[parent].text, 14),
         "target_head": head,

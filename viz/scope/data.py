@@ -17,7 +17,7 @@ from decoding.trace.tree_mask import tree_mask
 from viz.explain.known import Known, sampling_words
 from viz.formats import duration, plural
 from viz.glossary import explain_term
-from viz.scope.cards import cards, laws
+from viz.scope.cards import cards, distributions
 from viz.scope.panels import ORDER_WORDS, cache_strips, iteration_spans, row_orders
 from viz.scope.phases import time_rows
 from viz.scope.scene import Scene, build_scene, overview_data, plain, scene_to_json
@@ -52,7 +52,7 @@ def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unf
         "scene": scene_to_json(scene),
         "legend": legend(scene),
         "cards": cards(iteration, scene, known),
-        "laws": laws(iteration, scene, known),
+        "laws": distributions(iteration, scene, known),
         "mask": _mask(iteration),
         "kv": [plain(strip) for strip in cache_strips(iteration)],
         "position": iteration.prefix_length,

@@ -259,7 +259,7 @@ function paintRows(view, line, strip, asWritten, size) {
   write(name, asWritten ? "written" : strip.rebuilt ? "rebuilt" : "after");
   set(lane, "class", "kv-lane " + size);
   const parts = reuse(lane, 1 + rows.length + (rest ? 1 : 0), () => html("span", "", lane));
-  const before = count(strip.rows_before);
+  const before = count(strip.slots_before);
   paintPart(parts[0], "kv-before", before, before + " earlier rows, untouched", null);
   let at = parts[0];
   for (const [row, node, kept, moved] of rows) {

@@ -125,14 +125,14 @@ class CacheStrip:
     """What one iteration did to one cache, ready to be drawn.
 
     Attributes:
-        model: `target` or `draft`. rows_before: rows that were there and stay untouched.
+        model: `target` or `draft`. slots_before: rows that were there and stay untouched.
         written: rows written, in order. after: rows kept, at their new place.
         not_drawn: freed rows left out because there are too many. note: one sentence with the numbers.
         rest: tokens at the end of the text that have no row, and why; empty where all have one.
     """
 
     model: str
-    rows_before: int
+    slots_before: int
     written: tuple[Cell, ...]
     after: tuple[Cell, ...]
     not_drawn: int
@@ -149,7 +149,7 @@ def cache_strips(iteration: IterationTrace) -> tuple[CacheStrip, ...]:
 
 def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
     """The end of the text without a row: the token chosen last, and leaves that the draft never read."""
-    missing = iteration.prefix_length + len(iteration.committed_ids) - kv.rows_before - len(kv.kept_from)
+    missing = iteration.prefix_length + len(iteration.committed_ids) - kv.slots_before - len(kv.moved_from)
     if missing <= 0 or not iteration.committed_texts:
         return ""
     texts = " ".join(visible(text, REST_COLUMNS) for text in iteration.committed_texts[-missing:])
@@ -160,10 +160,10 @@ def _rest(iteration: IterationTrace, kv: KVTrace) -> str:
 
 def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStrip:
     """One cache's strip; beyond `MAX_CELLS` the freed rows at the end are counted instead of drawn."""
-    goes_to = {row: place for place, row in enumerate(kv.kept_from, start=kv.rows_before)}
+    goes_to = {row: place for place, row in enumerate(kv.moved_from, start=kv.slots_before)}
     written = [
         Cell(row, node_id, row in goes_to, goes_to.get(row, row) != row and not kv.rebuilt)
-        for row, node_id in enumerate(kv.row_nodes, start=kv.rows_before)
+        for row, node_id in enumerate(kv.slot_nodes, start=kv.slots_before)
     ]
     nodes = {cell.row: cell.node_id for cell in written}
     after = tuple(
@@ -173,12 +173,12 @@ def _cache_strip(iteration: IterationTrace, model: str, kv: KVTrace) -> CacheStr
     room = freed[: max(MAX_CELLS - len(written) + len(freed), 0)]
     drawn = tuple(cell for cell in written if cell.kept or cell in room)
     note = "no new rows"
-    if kv.rows_written:
+    if kv.slots_written:
         moved = sum(cell.moved for cell in after)
         how = "recomputed by a second pass" if kv.rebuilt else f"{moved} moved" if moved else "none moved"
-        note = f"{len(after)} of {plural(kv.rows_written, 'new row')} kept ({how}), {kv.rows_freed:,} freed"
+        note = f"{len(after)} of {plural(kv.slots_written, 'new row')} kept ({how}), {kv.slots_freed:,} freed"
     not_drawn = len(written) - len(drawn)
-    return CacheStrip(model, kv.rows_before, drawn, after, not_drawn, kv.rebuilt, note, _rest(iteration, kv))
+    return CacheStrip(model, kv.slots_before, drawn, after, not_drawn, kv.rebuilt, note, _rest(iteration, kv))
 
 
 def cache_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:

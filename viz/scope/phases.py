@@ -10,7 +10,7 @@ from math import inf
 
 from decoding.trace.records import PHASES, IterationTrace
 from viz.explain.iteration import why_final
-from viz.explain.known import Known, is_sampled, law_words
+from viz.explain.known import Known, distribution_text, is_sampled
 from viz.formats import byte_size, duration, number, plural
 from viz.theme import PHASE_WORDS
 from viz.tokens import quote
@@ -85,14 +85,14 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PhaseNode:
     """A scene node as the phases see it: the trace nodes it stands for (several in a fold) and its role."""
 
     members: tuple[int, ...]
     role: str
 
 
-def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase, ...]:
+def phases_of(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> tuple[Phase, ...]:
     """Phases of an iteration in order, only those that its method has."""
     known, phases = Known(iteration), _draft_phases(iteration, shown)
     resting, decided = (tuple(_state(known, entry, late) for entry in shown) for late in (False, True))
@@ -108,7 +108,7 @@ def phases_of(iteration: IterationTrace, shown: Sequence[Shown]) -> tuple[Phase,
     return tuple(phases if iteration.timed else (replace(phase, seconds=None) for phase in phases))
 
 
-def _state(known: Known, entry: Shown, decided: bool) -> str:
+def _state(known: Known, entry: PhaseNode, decided: bool) -> str:
     """State of a scene node once the verifier has decided, or before: everything is there, the final token is not."""
     if entry.role == "final":
         return known.iteration.final_kind if decided else "hidden"
@@ -134,7 +134,7 @@ def appearance_levels(iteration: IterationTrace) -> list[int]:
     return levels
 
 
-def _draft_phases(iteration: IterationTrace, shown: Sequence[Shown]) -> list[Phase]:
+def _draft_phases(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> list[Phase]:
     """One phase per draft forward; drafters with many forwards (heaps) get groups of them."""
     if not iteration.drafted or not iteration.nodes:
         return []
@@ -171,7 +171,7 @@ def _draft_caption(iteration: IterationTrace, new: list, group: list[int], secon
     )
 
 
-def _tree(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
+def _tree(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> Phase:
     """What drafting does beside its forwards: the rest of its time, so that the phases add up to all of it."""
     forwards, beside = forwards_s(iteration), tree_s(iteration)
     caption = f"The tree has {plural(iteration.drafted, 'node')}"
@@ -191,7 +191,7 @@ def _tree(iteration: IterationTrace, shown: Sequence[Shown]) -> Phase:
     return Phase("tree", title, beside, caption, DRAFT_DETAIL, states)
 
 
-def _drafted_state(entry: Shown, levels: list[int], group: list[int]) -> str:
+def _drafted_state(entry: PhaseNode, levels: list[int], group: list[int]) -> str:
     if entry.role == "root":
         return "root"
     first = min(levels[member] for member in entry.members) if entry.role != "final" else inf
@@ -212,7 +212,7 @@ def _prune(known: Known, states: tuple[str, ...]) -> Phase:
 
 def _mask(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = len(iteration.flatten_order)
-    columns = iteration.kv_target.rows_before + iteration.kv_target.rows_written
+    columns = iteration.kv_target.slots_before + iteration.kv_target.slots_written
     caption = (
         f"The tree becomes {rows} rows (the root and {plural(iteration.verified, 'node')}); each row sees the text "
         f"before it and its own ancestors, in a mask of {rows} x {columns:,}."
@@ -230,7 +230,7 @@ def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
         agree = sum(iteration.nodes[n.parent_id].target_argmax == n.token_id for n in compared)
         caption += (
             f" {agree} of {plural(len(compared), 'node')} are the target's favourite at their place (draft → target"
-            f"{', ' + law_words(iteration) if is_sampled(iteration) else ''})."
+            f"{', ' + distribution_text(iteration) if is_sampled(iteration) else ''})."
         )
     return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
 
@@ -247,13 +247,13 @@ def _select(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     kv = iteration.kv_target
-    kept = len(kv.kept_from)
+    kept = len(kv.moved_from)
     how = "recomputed by a second target pass" if kv.rebuilt else "kept"
     moved = f", {byte_size(kv.bytes_moved)} moved" if kv.bytes_moved else ""
     caption = (
         f"{plural(len(iteration.committed_ids), 'token')} committed. "
-        f"Target cache: {kept} of {kv.rows_written} new rows {how}, {kv.rows_freed} freed{moved}; "
-        f"it now holds {kv.rows_before + kept:,} rows."
+        f"Target cache: {kept} of {kv.slots_written} new rows {how}, {kv.slots_freed} freed{moved}; "
+        f"it now holds {kv.slots_before + kept:,} rows."
     )
     if kv.rebuilt and iteration.timed:
         caption += f" The second pass took {duration(iteration.times.rebuild_s)} of the time."

@@ -14,7 +14,7 @@ from decoding.trace.records import IterationTrace
 from viz.explain.iteration import iteration_summary
 from viz.explain.known import target_of, target_shown
 from viz.formats import number, plural
-from viz.scope.phases import FINAL_ID, Phase, Shown, phases_of
+from viz.scope.phases import FINAL_ID, Phase, PhaseNode, phases_of
 from viz.tokens import columns, visible
 
 
@@ -213,7 +213,7 @@ def build_scene(
     tree.add_nodes_from(range(len(entries)))
     tree.add_edges_from((index_of[parent], place) for place, (_, parent, _) in enumerate(entries) if place)
     rows, depths = tidy_rows(tree, heights), nx.shortest_path_length(tree, 0)
-    shown = [Shown(tuple(folds[fold_parent(i)]) if role == "fold" else (i,), role) for i, _, role in entries]
+    shown = [PhaseNode(tuple(folds[fold_parent(i)]) if role == "fold" else (i,), role) for i, _, role in entries]
     phases = phases_of(iteration, shown)
     states = phases[-1].states
     made = tuple(
@@ -252,7 +252,7 @@ def _entries(iteration: IterationTrace, keep: set[int], folds: dict) -> list[tup
     return entries
 
 
-def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state: str, shown: Shown) -> SceneNode:
+def _scene_node(iteration, entry, depth: int, row: float, labelled: bool, state: str, shown: PhaseNode) -> SceneNode:
     node_id, parent_id, role = entry
     label, title, draft, both, position = "last token", "last committed token", "", "", ""
     width, folded, multiplicity = 1.0, 0, 1

@@ -67,7 +67,7 @@ ROW_PX, HEAD_PX, FOOT_PX = 19, 74, 42
 
 
 @dataclass(frozen=True, slots=True)
-class LawPanel:
+class DistributionPanel:
     """Both laws as one test sees them.
 
     Attributes:
@@ -95,7 +95,9 @@ class Curve:
     bound: bool = False
 
 
-def laws_figure(tokens: Sequence[str], panels: Sequence[LawPanel], draft_words: str = "draft", dark: bool = False):
+def distributions_figure(
+    tokens: Sequence[str], panels: Sequence[DistributionPanel], draft_words: str = "draft", dark: bool = False
+):
     """What is left of the target's law before each test, beside the law that the tokens were drawn from.
 
     Args:
@@ -132,7 +134,7 @@ def laws_figure(tokens: Sequence[str], panels: Sequence[LawPanel], draft_words: 
     return figure
 
 
-def _law_traces(panel: LawPanel, rows: Sequence[str], draft_words: str, first: bool) -> list:
+def _law_traces(panel: DistributionPanel, rows: Sequence[str], draft_words: str, first: bool) -> list:
     places = list(range(len(panel.target)))
     colors = [TARGET if place in panel.tested or not panel.draft else with_alpha(TARGET, 0.45) for place in places]
     if places:

@@ -30,7 +30,7 @@ from decoding.experiments.estimates import estimate
 from decoding.methods.method import Method, fitted
 from decoding.methods.methods import METHODS
 from decoding.models.pair import Pair
-from decoding.sampling.sampling import Sampling, TargetRows
+from decoding.sampling.sampling import Sampling, TargetDistributions
 from decoding.session.session import DecodeSession, Limits
 from decoding.tree.draft import Draft
 from decoding.verifiers import VERIFIERS
@@ -51,7 +51,7 @@ class Tree:
     """A drafted tree with the target's laws on it."""
 
     draft: Draft
-    target: TargetRows
+    target: TargetDistributions
     draft_forwards: int
 
     @property
@@ -81,8 +81,8 @@ class Root:
         session = self.session
         limits = replace(session.limits, max_new_tokens=session.new_tokens + MOST_DEPTH + 1)
         draft, target = session.fork(fitted(method, session.sampling), limits, session.sampling).peek()
-        laws = torch.stack([target.law(row) for row in range(len(target))])
-        return Tree(draft, TargetRows(None, session.sampling, probs=laws), len(draft.rows))
+        distributions = torch.stack([target.probs(row) for row in range(len(target))])
+        return Tree(draft, TargetDistributions(None, session.sampling, probs=distributions), len(draft.rows))
 
 
 def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tuple[int, ...]) -> list[Root]:
@@ -120,7 +120,7 @@ def _means(figures: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def _at(tree: VerifiedTree, node: int, solvers: Sequence[str]) -> dict[str, dict[str, float]]:
     """The figures after one node, by line."""
-    target, draft = tree.target_law(node), tree.draft_law(node)
+    target, draft = tree.target_distribution(node), tree.draft_distribution(node)
     accepted = {
         name: {f"accepted_of_{draws}": acceptance_rate(name, target, draft, draws) for draws in DRAWS}
         for name in solvers

@@ -20,8 +20,8 @@ from pages.ui.app.links import Link, View, decode, encode
 from pages.ui.common.errors import torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
-    Asked,
     Run,
+    RunRequest,
     ask_view,
     current_run,
     decode_asked,
@@ -85,7 +85,7 @@ def restore(slot: str) -> None:
         st.session_state[GOAL] = view
 
 
-def go_there(asked: Asked | None, slot: str) -> None:
+def go_there(asked: RunRequest | None, slot: str) -> None:
     """Decode to the place an address asked for, with what the widgets hold; nothing where none was asked for."""
     view = st.session_state.pop(GOAL, None)
     if view is None or asked is None:  # settings that contradict one another are told beside their widgets
@@ -107,7 +107,7 @@ def forget_message() -> None:
     st.session_state[SAID] = ""
 
 
-def link_here(asked: Asked | None) -> Link:
+def link_here(asked: RunRequest | None) -> Link:
     """The link to what is on screen; `asked` is what the widgets hold, for a run that was not decoded here."""
     run = current_run()
     place = {"iteration": selected_iteration() + 1, "node": selected_node()}
@@ -142,7 +142,7 @@ def keep_address(link: Link) -> None:
         _component(key="address", data={"query": link.query, "page": "step_through"})
 
 
-def take_over(asked: Asked) -> None:
+def take_over(asked: RunRequest) -> None:
     """Put what a run was decoded from into the widgets of Step through; only where they are not drawn."""
     _set_widgets(View(**_asked_for(asked), iteration=1))
 
@@ -189,7 +189,7 @@ def _look_at(run: Run, view: View) -> None:
     ask_view(index, view.node if there else None)
 
 
-def _asked_for(asked: Asked) -> dict:
+def _asked_for(asked: RunRequest) -> dict:
     """The part of a view that says what was decoded."""
     defaults = decoding.METHODS[asked.method.name].settings()
     sample = sample_prompts().get(asked.prompt.name)

@@ -113,7 +113,7 @@ def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
         "A mask lets each node see the text and its own ancestors only.",
         "3 Accept": f"Where both agree the tokens stay: {len(iteration.accepted)} of them, ‘{accepted}’. Where they "
         f"part, the target's own token ‘{final}’ {gained}.",
-        "4 Commit": f"{committed} for one pass. {len(cache.kept_from)} of {cache.rows_written} new cache rows stay: "
+        "4 Commit": f"{committed} for one pass. {len(cache.moved_from)} of {cache.slots_written} new cache rows stay: "
         f"root and {len(iteration.accepted)} accepted nodes. ‘{final}’ gets its row in the next pass, as its root.",
     }
 

@@ -27,7 +27,7 @@ from viz.standalone.page import figures_html, scope_html
 
 
 @dataclass(frozen=True)
-class Shown:
+class ExportContext:
     """What an export is about, read while its button is drawn: its file is made in a thread without a session.
 
     Attributes:
@@ -51,13 +51,13 @@ class Export:
     mime: str
     icon: str
     help: str
-    make: Callable[[Shown], str | bytes]
+    make: Callable[[ExportContext], str | bytes]
     of_tree: bool = False  # of the iteration on screen, which may have been recorded as a summary, without its tree
 
 
 def export_buttons(run: Run) -> None:
     """A button per kind of file, in two columns."""
-    shown = Shown(run, selected_iteration(), selected_node(), film_state(run).unfolded)
+    shown = ExportContext(run, selected_iteration(), selected_node(), film_state(run).unfolded)
     places = st.columns(2, gap="small")
     for number, export in enumerate(EXPORTS):
         with places[number % 2]:
@@ -74,7 +74,7 @@ def export_buttons(run: Run) -> None:
             )
 
 
-def figures_page(shown: Shown) -> str:
+def figures_page(shown: ExportContext) -> str:
     """Every figure of the run, and of the iteration on screen, on a page where each can be saved as a picture."""
     trace = shown.run.trace
     light, dark = (run_figures(trace, shown.index, dark) for dark in (False, True))
@@ -102,7 +102,7 @@ def run_figures(trace: RunTrace, index: int, dark: bool) -> list[tuple[str, go.F
     return figures
 
 
-def _tree(shown: Shown) -> IterationTrace:
+def _tree(shown: ExportContext) -> IterationTrace:
     return shown.run.trace.iterations[shown.index]
 
 
@@ -211,7 +211,7 @@ def file_messages() -> None:
 def run_bytes(run: Run, with_rows: bool) -> bytes:
     """A run as the bytes of its file, with or without the raw logits; called in a thread without a session."""
     buffer = io.BytesIO()
-    save_run(run.trace if with_rows else run.trace.without_rows(), buffer)
+    save_run(run.trace if with_rows else run.trace.without_logits(), buffer)
     return buffer.getvalue()
 
 

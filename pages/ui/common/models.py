@@ -17,7 +17,7 @@ from viz.formats import byte_size, parameters
 if TYPE_CHECKING:
     from decoding.common.cost_model import CostModel
     from decoding.models.pair import Pair
-    from pages.ui.common.scheduler import Job
+    from pages.ui.common.scheduler import ModelTask
 
 
 LIBRARIES = (
@@ -165,7 +165,7 @@ def manager() -> ModelManager:
     return ModelManager()
 
 
-def loaded_pair(job: "Job") -> "Pair":
+def loaded_pair(job: "ModelTask") -> "Pair":
     """The pair in memory, loaded where there is none; call it in the worker."""
     models = manager()
     job.report(0, 0, "" if models.loaded else "loading the models, a few seconds")

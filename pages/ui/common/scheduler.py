@@ -28,7 +28,7 @@ logger = logging.getLogger("draftscope")
 
 
 @dataclass(eq=False)
-class Job:
+class ModelTask:
     """A piece of work for the models.
 
     Attributes:
@@ -47,7 +47,7 @@ class Job:
     """
 
     title: str
-    function: Callable[["Job"], Any]
+    function: Callable[["ModelTask"], Any]
     owner: str = ""
     browser: str = ""
     place: Hashable = ""
@@ -164,15 +164,15 @@ class Worker:
         self._connected, self._forget = connected, forget
         self._gone: dict[str, float | None] = {}  # since when each session has no browser
         self._changed = threading.Condition()
-        self._jobs: list[Job] = []  # not ended, in the order of their turns
-        self._slots: dict[tuple[str, str], Job] = {}  # the last job of each session and slot, ended or not
-        self._current: Job | None = None
+        self._jobs: list[ModelTask] = []  # not ended, in the order of their turns
+        self._slots: dict[tuple[str, str], ModelTask] = {}  # the last job of each session and slot, ended or not
+        self._current: ModelTask | None = None
         self._turn_s = 0.0
         self._last: tuple[str, str] | None = None  # whose turn it was: jobs of one slot go on with the same work
-        self._idle: list[queue.SimpleQueue[Job]] = []
+        self._idle: list[queue.SimpleQueue[ModelTask]] = []
         threading.Thread(target=self._watch, name="draftscope-watch", daemon=True).start()
 
-    def submit(self, job: Job) -> Job:
+    def submit(self, job: ModelTask) -> ModelTask:
         """Put a job at the end of those that wait for a turn."""
         with self._changed:
             job.worker, job.since_s = self, time.monotonic()
@@ -185,7 +185,7 @@ class Worker:
             self._changed.notify_all()
         return job
 
-    def give_way(self, job: Job, timed: bool = False) -> float:
+    def give_way(self, job: ModelTask, timed: bool = False) -> float:
         """Let others have a turn; returns the seconds they took."""
         with self._changed:
             if self._current is not job or job.cancelled:
@@ -202,7 +202,7 @@ class Worker:
             self._changed.wait_for(lambda: self._current is job)
             return time.monotonic() - started
 
-    def cancelled(self, job: Job) -> None:
+    def cancelled(self, job: ModelTask) -> None:
         """A job was cancelled: one that has not begun ends here, others are next to have a turn."""
         with self._changed:
             if job in self._jobs and job.state == "waiting":
@@ -221,7 +221,7 @@ class Worker:
             others = sum(other is not job and other.gone_s is None for other in self._jobs)
             return Busy(job.title, time.monotonic() - job.since_s, others, job.owner)
 
-    def take_over(self, owner: str, browser: str, place: Hashable) -> list[Job]:
+    def take_over(self, owner: str, browser: str, place: Hashable) -> list[ModelTask]:
         """The jobs that a page had when it was reloaded, handed to the session that the same browser opened there.
 
         What had ended before is left alone: the tab may have been closed, and this be another one.
@@ -301,7 +301,7 @@ class Worker:
             threading.Thread(target=self._work, args=(self._idle[-1],), name="draftscope-worker", daemon=True).start()
         self._idle.pop().put(job)
 
-    def _next(self) -> Job | None:
+    def _next(self) -> ModelTask | None:
         begun = [job for job in self._jobs if job.state == "working"]
         replacing = False
         for job in sorted(self._jobs, key=lambda job: not job.cancelled):  # a cancelled one has only to end

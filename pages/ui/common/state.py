@@ -44,7 +44,7 @@ class Run:
     source: Literal["decoded", "opened", "recorded", "forked"] = "decoded"
     session: "DecodeSession | None" = None
     key: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
-    asked: "Asked | None" = None
+    asked: "RunRequest | None" = None
     told: str = ""
 
     @property
@@ -59,7 +59,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class AskedView:
+class ViewRequest:
     """Where the scope is asked to go; a serial that it has seen before is not obeyed again."""
 
     serial: int
@@ -78,7 +78,7 @@ class PromptChoice:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """What a run is decoded from: with the same pair and these the same run can be had again."""
 
     prompt: PromptChoice
@@ -100,7 +100,7 @@ def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
     return pair.vocabulary.encode(prompt.text)
 
 
-def decode_asked(asked: Asked, iterations: int, job: "Job") -> Run:
+def decode_asked(asked: RunRequest, iterations: int, job: "Job") -> Run:
     """A new run, decoded with the pair in memory up to an iteration; call it in the worker.
 
     Raises:
@@ -162,16 +162,16 @@ def selected_node() -> int | None:
 def ask_view(iteration: int | None = None, node: int | None = None, phase: str | None = None) -> None:
     """Have the scope go to an iteration, a node and a phase, once: afterwards the browser moves on its own."""
     serial = asked_view().serial + 1
-    st.session_state["asked_view"] = AskedView(serial, iteration, node, phase)
+    st.session_state["asked_view"] = ViewRequest(serial, iteration, node, phase)
     if iteration is not None:
         st.session_state["iteration"] = iteration
     if node is not None or iteration is not None:
         st.session_state["node"] = node
 
 
-def asked_view() -> AskedView:
+def asked_view() -> ViewRequest:
     """The last view that was asked for."""
-    return st.session_state.get("asked_view", AskedView(0))
+    return st.session_state.get("asked_view", ViewRequest(0))
 
 
 MOST_KEPT = 500

@@ -26,7 +26,7 @@ from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_N
 
 from decoding.common.errors import DraftscopeError
 from pages.ui.common.errors import escape_markdown, show_error
-from pages.ui.common.scheduler import Job, Worker
+from pages.ui.common.scheduler import ModelTask, Worker
 from viz.formats import elapsed
 
 
@@ -93,21 +93,21 @@ ON_SCREEN = ("run", "iteration", "node")
 def worker() -> Worker:
     """The worker of this server, shared by all browser sessions."""
 
-    last: Job | None = None
+    last: ModelTask | None = None
 
     def give_memory_back() -> None:
         # As a job it falls between the turns of others: none is measured, or captured in a graph, meanwhile.
         nonlocal last
         if last is None or last.state != "waiting":  # one that has yet to begin does for several sessions
-            last = made.submit(Job("Giving memory back", lambda job: free_memory()))
+            last = made.submit(ModelTask("Giving memory back", lambda job: free_memory()))
 
     made = Worker(is_connected, lambda session: forget(session, give_memory_back))
     return made
 
 
 def start_job(
-    slot: str, title: str, function: Callable[[Job], Any], grace_s: float = GRACE_S, keeps: tuple[str, ...] = ()
-) -> Job:
+    slot: str, title: str, function: Callable[[ModelTask], Any], grace_s: float = GRACE_S, keeps: tuple[str, ...] = ()
+) -> ModelTask:
     """Start work in a slot of this browser session, and wait `grace_s` for it: short work needs no progress bar.
 
     While a slot's job works, starting another in it cancels the first.
@@ -120,7 +120,7 @@ def start_job(
     if old is not None and old.active:
         old.cancel()
     kept = {name: st.session_state[name] for name in (*ON_SCREEN, *keeps) if name in st.session_state}
-    job = worker().submit(Job(title, function, this_session(), this_browser(), _place(), slot, kept))
+    job = worker().submit(ModelTask(title, function, this_session(), this_browser(), _place(), slot, kept))
     st.session_state[_slot_key(slot)] = job
     job.wait(grace_s)
     return job
@@ -134,7 +134,9 @@ def come_back() -> None:
     while arrives and worker().shown_elsewhere(me, this_browser(), place) and time.monotonic() - since < LEAVES_S:
         time.sleep(LEAVES_S / 20)
     # Not only once: that the page before is gone may become known later than that this one is there.
-    if time.monotonic() - since < ARRIVES_S and not any(isinstance(value, Job) for value in st.session_state.values()):
+    if time.monotonic() - since < ARRIVES_S and not any(
+        isinstance(value, ModelTask) for value in st.session_state.values()
+    ):
         for job in worker().take_over(me, this_browser(), place):
             st.session_state[_slot_key(job.slot)] = job
             for name, value in job.keeps.items():
@@ -170,7 +172,7 @@ def found_again(slot: str) -> bool:
     return (job.active and not job.cancelled) or job.result is not None
 
 
-def job_in(slot: str) -> Job | None:
+def job_in(slot: str) -> ModelTask | None:
     """The last job of a slot in this browser session."""
     return st.session_state.get(_slot_key(slot))
 
@@ -244,12 +246,12 @@ def _draw_note() -> None:
         )
 
 
-def _own_jobs() -> list[Job]:
+def _own_jobs() -> list[ModelTask]:
     """The jobs of this browser session that work or wait."""
-    return [value for value in st.session_state.values() if isinstance(value, Job) and value.active]
+    return [value for value in st.session_state.values() if isinstance(value, ModelTask) and value.active]
 
 
-def progress_words(job: Job) -> str:
+def progress_words(job: ModelTask) -> str:
     """What a job does, or what it waits for."""
     busy = worker().busy()
     if job.state == "working":
@@ -275,7 +277,7 @@ def _watch(slot: str) -> None:
     button.button(text, key=f"cancel_{slot}", on_click=job.cancel, disabled=job.cancelled, width="stretch")
 
 
-def wait_for(job: Job) -> Any:
+def wait_for(job: ModelTask) -> Any:
     """Wait for a job under a spinner and return its result; the script ends here where the job was cancelled.
 
     Raises:
@@ -293,7 +295,7 @@ def wait_for(job: Job) -> Any:
     return job.result
 
 
-def run_now(title: str, function: Callable[[Job], Any], alone: bool = False) -> Any:
+def run_now(title: str, function: Callable[[ModelTask], Any], alone: bool = False) -> Any:
     """Do work in the worker and wait for it under a spinner; raises what it ran into as `DraftscopeError`.
 
     It begins only where no other work of this browser session is under way: that could not be cancelled meanwhile, as
@@ -306,7 +308,7 @@ def run_now(title: str, function: Callable[[Job], Any], alone: bool = False) -> 
     own = next((job for job in _own_jobs() if not job.cancelled), None)
     if own is not None:
         raise DraftscopeError(f"“{own.title}” is still at work for this page: cancel it, or wait until it has ended.")
-    job = worker().submit(Job(title, function, this_session(), alone=alone))
+    job = worker().submit(ModelTask(title, function, this_session(), alone=alone))
     try:
         job.wait(0.15)  # without a flash of the spinner for short work
         return wait_for(job)

@@ -17,7 +17,7 @@ from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
 from pages.ui.common.worker import Job, run_now
-from pages.ui.compare.plan import Outcome
+from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import same_words
 from pages.ui.scope.component import lone_tree
 from pages.ui.widgets.controls import OWN_TEXT
@@ -31,7 +31,7 @@ KEPT_TREES = 12
 CONTEXT_TOKENS = 14
 
 
-def draw_outputs(scores: tuple[Score, ...], outcome: Outcome) -> None:
+def draw_outputs(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Outputs side by side: who wrote each token, and where an output first parts from the reference."""
     about = {
         "drafted": ("drafted and accepted", ""),
@@ -51,7 +51,7 @@ def draw_outputs(scores: tuple[Score, ...], outcome: Outcome) -> None:
                 _draw_output(entry, outcome)
 
 
-def _draw_output(entry: Score, outcome: Outcome) -> None:
+def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
     reference = outcome.comparison.contestants[outcome.comparison.reference].label
     st.markdown(f"**{escape_markdown(entry.contestant.label)}** · {escape_markdown(same_words(entry))}")
     position = entry.difference.position if entry.difference else None
@@ -85,7 +85,7 @@ def _draw_output(entry: Score, outcome: Outcome) -> None:
         st.caption(escape_markdown(f"Against {reference}: {entry.difference.explanation}"))
 
 
-def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
+def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Every drafting method's tree on one prefix of the text; the slider chooses the prefix."""
     # Outside baselines show no tree of ours, autoregressive has none.
     contestants = [c for c in outcome.comparison.contestants if c.method and c.method.drafter.uses_draft_model]
@@ -131,7 +131,9 @@ def draw_trees(scores: tuple[Score, ...], outcome: Outcome) -> None:
     )
 
 
-def _compute_trees(outcome: Outcome, contestants: list[Contestant], length: int, job: Job) -> list[IterationTrace]:
+def _compute_trees(
+    outcome: ComparisonResult, contestants: list[Contestant], length: int, job: Job
+) -> list[IterationTrace]:
     """The first iteration of every drafting method on prompt + `length` output tokens; call it in the worker.
 
     Raises:
@@ -148,7 +150,7 @@ def _compute_trees(outcome: Outcome, contestants: list[Contestant], length: int,
                            outcome.plan.sampling)[1:]  # fmt: skip
 
 
-def _prefix_html(outcome: Outcome, output: tuple[int, ...], length: int) -> str:
+def _prefix_html(outcome: ComparisonResult, output: tuple[int, ...], length: int) -> str:
     """The end of the prefix, and what the reference goes on with."""
     before = [*outcome.prompt_texts, *(outcome.texts[token] for token in output[:length])]
     after = [outcome.texts[token] for token in output[length : length + CONTEXT_TOKENS]]
@@ -170,7 +172,7 @@ FIGURES = (
 )  # fmt: skip
 
 
-def as_csv(outcome: Outcome) -> str:
+def as_csv(outcome: ComparisonResult) -> str:
     """One line per measured call; columns that end in `_loop_free` leave looping iterations out."""
     head = ["method", "label", "repeat", "output_tokens", "loop_free_tokens", "failure"]
     head += [*FIGURES, *(f"{name}_loop_free" for name in FIGURES)]
@@ -184,7 +186,7 @@ def as_csv(outcome: Outcome) -> str:
     return csv_table(head, rows)
 
 
-def as_json(outcome: Outcome) -> str:
+def as_json(outcome: ComparisonResult) -> str:
     """Everything that was asked and measured, the outputs included."""
     comparison, plan = outcome.comparison, outcome.plan
     record = {
@@ -220,7 +222,7 @@ def as_json(outcome: Outcome) -> str:
     return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
 
-def command(outcome: Outcome) -> str:
+def command(outcome: ComparisonResult) -> str:
     """The shell command that repeats the comparison."""
     plan, settings = outcome.plan, outcome.settings
     prompt = plan.prompt.text if plan.prompt.name == OWN_TEXT else plan.prompt.name

@@ -35,7 +35,7 @@ DEFAULT_REPEATS, DEFAULT_WARMUP = 3, 1
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """How a comparison is made, besides who takes part."""
 
     prompt: PromptChoice
@@ -46,7 +46,7 @@ class Plan:
 
 
 @dataclass(eq=False)
-class Outcome:
+class ComparisonResult:
     """A comparison that was made, with all that is needed to show and to repeat it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Outcome:
     """
 
     comparison: "Comparison"
-    plan: Plan
+    plan: ComparisonPlan
     prompt_ids: tuple[int, ...]
     prompt_texts: tuple[str, ...]
     texts: dict[int, str]
@@ -73,7 +73,7 @@ class Outcome:
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
 
-def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") -> Outcome:
+def run_comparison(job: Job, plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> ComparisonResult:
     """Load the pair if need be and compare; call it in the worker.
 
     Raises:
@@ -96,7 +96,7 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
     )  # fmt: skip
     text = pair.vocabulary.text
     used = {token for result in comparison.results for token in result.output_ids}
-    return Outcome(
+    return ComparisonResult(
         comparison=comparison,
         plan=plan,
         prompt_ids=tuple(ids),
@@ -111,12 +111,12 @@ def run_comparison(job: Job, plan: Plan, contestants: "Sequence[Contestant]") ->
     )
 
 
-def pause_words(outcome: Outcome) -> str:
+def pause_words(outcome: ComparisonResult) -> str:
     """How often the comparison was interrupted."""
     return f"paused {plural(outcome.pauses, 'time')} for other sessions, outside the clock"
 
 
-def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True) -> Plan:
+def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True) -> ComparisonPlan:
     """The plan as it stands in the widgets.
 
     Args:
@@ -148,4 +148,4 @@ def plan_controls(name: str, shown: str, sampled: str, bind_prompt: bool = True)
     ):
         sampling = sampling_controls()
         st.caption(f"For all methods alike. {sampled}")
-    return Plan(prompt, tokens, int(repeats), int(warmup), sampling)
+    return ComparisonPlan(prompt, tokens, int(repeats), int(warmup), sampling)

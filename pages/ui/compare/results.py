@@ -12,12 +12,12 @@ from decoding.compare.comparison import Contestant, Score, without_prefill
 from decoding.trace.metrics import Spread
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
-from pages.ui.compare.plan import Outcome, Plan
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.widgets.controls import prompt_words, sampling_words
 from viz.charts.methods import (
     Acceptance,
     Bar,
-    Curve,
+    ProgressCurve,
     TokenCost,
     acceptance_figure,
     chart_height,
@@ -57,7 +57,7 @@ def times_words(ratio: Spread) -> str:
     return f"about even ({ratio.median:.3f}×)" if even else f"{ratio.median:.2f}×"
 
 
-def changed_words(outcome: Outcome, plan: Plan, contestants: Sequence[Contestant]) -> str:
+def changed_words(outcome: ComparisonResult, plan: ComparisonPlan, contestants: Sequence[Contestant]) -> str:
     """What was set when the figures were measured, where something else is set by now; empty if nothing is."""
     old, methods = outcome.plan, outcome.comparison.contestants
     said = []
@@ -174,7 +174,7 @@ def same_words(entry: Score) -> str:
 STYLE = Path(__file__).with_suffix(".css")
 
 
-def table_html(scores: tuple[Score, ...], outcome: Outcome) -> str:
+def table_html(scores: tuple[Score, ...], outcome: ComparisonResult) -> str:
     """Figures as rows, contestants as columns; the best of a row is bold. Everything escaped."""
     heads = "".join(f"<th>{html.escape(entry.contestant.label)}</th>" for entry in scores)
     reference = outcome.comparison.contestants[outcome.comparison.reference].label
@@ -259,7 +259,7 @@ def _typical(name: str, words: Callable[[float], str] = "{:,}".format, total: st
     return cell
 
 
-def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:
+def draw_overview(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Speed with its spread, what it comes from in words, and the table."""
     left, right = st.columns([11, 9], gap="medium")
     with left:
@@ -289,14 +289,16 @@ def draw_overview(scores: tuple[Score, ...], outcome: Outcome) -> None:
     st.caption(words)
 
 
-def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
+def draw_time(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Tokens over time, time per token by phase, latency."""
     measured = [entry for entry in scores if entry.measured]
     dark = is_dark()
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown("**Tokens over time** · the median repeat of each", help=MEDIAN_REPEAT)
-        curves = [Curve(e.contestant.label, e.typical.timeline.seconds, e.typical.timeline.tokens) for e in measured]
+        curves = [
+            ProgressCurve(e.contestant.label, e.typical.timeline.seconds, e.typical.timeline.tokens) for e in measured
+        ]
         chart(progress_figure(curves, dark), key="compare_progress", height=400)
     with right:
         phases = [f"**{words}**: {explain_term(words)}" for words in ("prefill", *PHASE_WORDS.values())]
@@ -327,7 +329,7 @@ def draw_time(scores: tuple[Score, ...], outcome: Outcome) -> None:
     chart(latency_figure(*bars.values(), dark), key="compare_latency", height=chart_height(len(timed)))
 
 
-def draw_acceptance(scores: tuple[Score, ...], outcome: Outcome) -> None:
+def draw_acceptance(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Accepted lengths as a histogram, and acceptance with both denominators."""
     drafted = [entry for entry in scores if entry.measured and entry.typical.accepted is not None]
     if not drafted:

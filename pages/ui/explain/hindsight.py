@@ -4,7 +4,7 @@ import html
 
 import streamlit as st
 
-from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_rows, run_budgets
+from decoding.analysis.budgets import Budgets, RunBudgets, budgets, can_tell, needs_logits, run_budgets
 from decoding.analysis.hindsight import Hindsight, hindsight, ranks_along
 from decoding.analysis.luck import REROLLS, Luck, RunLuck, luck_of, rerolled, run_luck
 from decoding.common.cost_model import CostModel
@@ -23,7 +23,7 @@ from viz.charts.hindsight import (
     lost_figure,
     ranks_figure,
     run_luck_figure,
-    token_law_figure,
+    token_distribution_figure,
 )
 from viz.formats import chance, percent, plural
 from viz.tokens import visible
@@ -51,7 +51,7 @@ def draw_luck(run: Run) -> None:
             said = (
                 "**Greedy decoding leaves nothing to luck.** Given the tree, there is one way for the verifier to walk."
             )
-            if any(each.law not in ("none", "deterministic") for each in run.trace.iterations):
+            if any(each.draft_sampling not in ("none", "deterministic") for each in run.trace.iterations):
                 said += " The tree itself was drawn, but its text is what the target alone would write."
         st.markdown(said)
         return
@@ -63,7 +63,7 @@ def draw_luck(run: Run) -> None:
             st.caption("Every draw of the verifier commits as many tokens here.")
         else:
             key = ("law", run.key, index, rolled is not None, is_dark())
-            figure = kept(key, lambda: token_law_figure(luck.law, luck.tokens, rolled, is_dark()))
+            figure = kept(key, lambda: token_distribution_figure(luck.probs, luck.tokens, rolled, is_dark()))
             chart(figure, "why_law", CHART_HEIGHT)
         reroll_button(run, iteration, rolled is not None)
     with right:
@@ -189,7 +189,7 @@ def hindsight_words(run: Run, index: int, told: Hindsight) -> str:
     said += f"The best one of this size in the draft's own order reaches {best}"
     if told.committed <= told.best:
         said += " of the text that followed. "
-    elif run.trace.iterations[index].law != "deterministic":
+    elif run.trace.iterations[index].probs != "deterministic":
         said += ": the draws did better. "
     else:  # a rank that is not known leaves it open
         said += ", but this tree is not in that order. " if told.complete else ". "
@@ -241,13 +241,13 @@ NOT_OWN = (
 def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
     """Tokens per second by budget; without rows that are needed, how to get them."""
     key, trace = ("budgets", run.key, index, costs.measured), trace_at(run, index)
-    if needs_rows(trace) and not can_tell(trace, trace.iterations[index]):
+    if needs_logits(trace) and not can_tell(trace, trace.iterations[index]):
         st.caption(
             "What smaller budgets would commit needs the full rows of this iteration, which were not kept: decode the "
             "run here."
         )
         return
-    if needs_rows(trace):
+    if needs_logits(trace):
         if key not in known_results():  # it takes a moment: on a button
             st.caption("With this verifier every part of the tree has to be verified anew, from the stored rows.")
             if st.button("Find the best budget", key="why_budget", icon=":material/functions:", disabled=is_busy(SLOT)):
@@ -264,7 +264,7 @@ def draw_budgets(run: Run, index: int, costs: CostModel) -> None:
     line = BudgetLine(tuple(told.tokens.tolist()), tuple(told.seconds.tolist()), told.best)
     exact = trace.sampling.temperature > 0
     chart(kept((*key, is_dark()), lambda: budget_figure(line, is_dark(), exact)), "why_budgets", BUDGETS_HEIGHT)
-    which = "the nodes drawn first" if needs_rows(trace) else "the nodes of highest path probability"
+    which = "the nodes drawn first" if needs_logits(trace) else "the nodes of highest path probability"
     tokens = "exact expectation over the verifier's draws" if exact else "what the walk would have committed (replayed)"
     seconds = "one pass over a part and the draft levels it needs"
     st.caption(escape_markdown(f"Parts of the tree: {which}. Tokens: {tokens}. Seconds: {seconds}."))
@@ -318,7 +318,7 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
     if whole is None:
         made = [trace_at(run, place) for place in range(len(iterations))]
         if any(
-            each.verified and needs_rows(trace) and can_tell(trace, each)
+            each.verified and needs_logits(trace) and can_tell(trace, each)
             for trace, each in zip(made, iterations, strict=True)
         ):
 

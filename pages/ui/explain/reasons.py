@@ -24,9 +24,9 @@ from pages.ui.tune.controls import FROM_RUN
 from pages.ui.tune.controls import KEY as TUNE
 from pages.ui.widgets.controls import SAMPLING, set_method, setting_words
 from viz.explain.draft_rule import DraftRanks
-from viz.explain.growth import why_absent, why_not_expanded, why_pruned
+from viz.explain.expansion import why_absent, why_not_expanded, why_pruned
 from viz.explain.iteration import residuals, verdict_words, why_final, why_verdict
-from viz.explain.known import Known, is_sampled, law_head, law_words, target_of, target_shown
+from viz.explain.known import Known, distribution_text, distribution_title, is_sampled, target_of, target_shown
 from viz.formats import chance, limit_and_drawn, number, ordinal, plural
 from viz.glossary import explain_term
 from viz.scope.phases import FINAL_ID
@@ -248,13 +248,13 @@ def sentences(iteration: IterationTrace, subject: Subject) -> list[str]:
         if drafted is not None:
             removed = why_pruned(iteration, drafted)
             told.append(f"Node {drafted} had this token. {removed}" if removed else "")
-        elif parent.growth == "expanded" or iteration.drafted == 0:
+        elif parent.stop_reason == "expanded" or iteration.drafted == 0:
             told.append(why_absent(iteration, subject.parent, subject.token_id))
         return [sentence for sentence in told if sentence]
     if subject.node is None:
         return [why_absent(iteration, subject.parent, subject.token_id)]
-    growth = why_not_expanded(iteration, subject.node)
-    return [why_verdict(iteration, subject.node), f"{growth[0].upper()}{growth[1:]}."]
+    stop_reason = why_not_expanded(iteration, subject.node)
+    return [why_verdict(iteration, subject.node), f"{stop_reason[0].upper()}{stop_reason[1:]}."]
 
 
 def _head(iteration: IterationTrace, subject: Subject) -> str:
@@ -284,9 +284,9 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
         pairs.append(("path probability", number(iteration.nodes[subject.parent].path_probability * given, 4)))
     rank, target = target_of(iteration, subject.parent, subject.token_id)
     if target is not None:
-        pairs.append((f"target, {law_words(iteration)}", f"{number(target, 4)} · {ordinal(rank)}"))
+        pairs.append((f"target, {distribution_text(iteration)}", f"{number(target, 4)} · {ordinal(rank)}"))
     elif node is not None and node.target_probability is not None:
-        pairs.append((f"target, {law_words(iteration)}", number(target_shown(node), 4)))
+        pairs.append((f"target, {distribution_text(iteration)}", number(target_shown(node), 4)))
     if node is not None and node.acceptance_probability is not None and is_sampled(iteration):
         pairs.append(("reached and accepted, exact", chance(node.acceptance_probability)))
     if node is not None and node.multiplicity > 1:
@@ -302,8 +302,8 @@ def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
         return ""
     drawn, late = is_sampled(iteration), place in Known(iteration).after_end
     body = "".join(_test_row(iteration, step, drawn, late, step.token_id == subject.token_id) for step in steps)
-    law, law_told = law_head(iteration)
-    heads = [("token", ""), ("draft", explain_term("draft probability")), (law, law_told)]
+    probs, law_told = distribution_title(iteration)
+    heads = [("token", ""), ("draft", explain_term("draft probability")), (probs, law_told)]
     if drawn:
         heads += [("passes", explain_term("acceptance probability")), ("drawn", explain_term("draw"))]
     told = "".join(

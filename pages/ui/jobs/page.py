@@ -13,7 +13,7 @@ from typing import TypeVar
 import streamlit as st
 
 from decoding.common.errors import DraftscopeError
-from decoding.jobs.job import Followed, Job, Stand
+from decoding.jobs.job import Job, JobState, JobWatcher
 from pages.ui.common.errors import escape_markdown, on_page, show_error, torch_there, why_not
 from viz.formats import about, byte_size, long_duration, plural
 
@@ -32,7 +32,7 @@ LIST_S, VIEW_S = 3.0, 2.0  # between two looks at all of them, and at the one th
 MOST_LISTED = 12
 FORM = "new"
 LIVE_HELP = "Off: this view stands still, so that one can point at charts and read at leisure."
-F = TypeVar("F", bound=Followed)
+F = TypeVar("F", bound=JobWatcher)
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class JobPage:
         if len(found) > MOST_LISTED:
             st.toggle(f"All {len(found)}", key=f"{name}_all", persist_state="session")
 
-    def draw_header(self, followed: Followed, use: Callable[[], None] | None = None) -> None:
+    def draw_header(self, followed: JobWatcher, use: Callable[[], None] | None = None) -> None:
         """Name and state, what can be done with it, how far it is, and why it failed or stopped.
 
         Args:
@@ -198,7 +198,7 @@ class JobPage:
             draw_progress(followed)
         draw_end(name, stand)
 
-    def _draw_delete(self, followed: Followed) -> None:
+    def _draw_delete(self, followed: JobWatcher) -> None:
         """Asked twice: what took hours cannot be brought back."""
         sure = f"{self.name}_sure"
 
@@ -221,7 +221,7 @@ class JobPage:
         ):  # fmt: skip
             st.rerun()
 
-    def tell_others(self, found: Sequence[Followed], consequence: str) -> None:
+    def tell_others(self, found: Sequence[JobWatcher], consequence: str) -> None:
         """A warning before another one starts beside those that are at work; `consequence` says what comes of it."""
         running = [followed.name for followed in found if followed.stand.running]
         if running:
@@ -229,14 +229,14 @@ class JobPage:
             st.warning(escape_markdown(said), icon=":material/group_work:")
 
 
-def _left_words(followed: Followed) -> str:
+def _left_words(followed: JobWatcher) -> str:
     """Time left in words, empty while unknown."""
     if followed.left_s is None:
         return ""
     return f"{about(followed.left_s)} left{' of this part' if followed.stand.state == 'preparing' else ''}"
 
 
-def progress_words(followed: Followed) -> str:
+def progress_words(followed: JobWatcher) -> str:
     """How much is done, the time left, what it is at, and what that takes of the machine, in a line."""
     status, state = followed.stand.status, followed.stand.state
     if state == "starting":
@@ -258,12 +258,12 @@ def progress_words(followed: Followed) -> str:
     return " · ".join(filter(None, parts)) or "Nothing has been done yet"
 
 
-def draw_progress(followed: Followed, words: str = "") -> None:
+def draw_progress(followed: JobWatcher, words: str = "") -> None:
     """A bar with words, by default those on its progress."""
     st.progress(followed.stand.status.share or 0.0, text=escape_markdown(words or progress_words(followed)))
 
 
-def stop_buttons(name: str, followed: Followed, help_text: str) -> None:
+def stop_buttons(name: str, followed: JobWatcher, help_text: str) -> None:
     """What ends a job that is at work: it is asked first; then it can be ended at once.
 
     Args:
@@ -290,7 +290,7 @@ def attempt(name: str, act: Callable, *arguments) -> None:
         st.session_state[f"{name}_error"] = error
 
 
-def draw_end(name: str, stand: Stand) -> None:
+def draw_end(name: str, stand: JobState) -> None:
     """What stood against a button of a page, and why a job failed or stopped."""
     if error := st.session_state.pop(f"{name}_error", None):
         show_error(error)

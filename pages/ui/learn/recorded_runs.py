@@ -38,7 +38,7 @@ from pages.ui.common.state import (
     selected_iteration,
     set_aside,
 )
-from pages.ui.compare.plan import Outcome, Plan
+from pages.ui.compare.plan import ComparisonPlan, ComparisonResult
 from pages.ui.widgets.contestants import COMPARE, add_slot
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts, set_method
 from viz.formats import number, plural
@@ -47,13 +47,13 @@ from viz.tokens import quote
 
 if TYPE_CHECKING:
     from decoding.methods.method import Method
-    from pages.ui.compare.plan import Outcome
+    from pages.ui.compare.plan import ComparisonResult
 
 COLUMNS = 3
 
 
 @dataclass(frozen=True)
-class Card:
+class RecordedRunCard:
     """One recorded run.
 
     Attributes:
@@ -71,22 +71,24 @@ class Card:
     beside: tuple[RunTrace, ...] = ()
 
 
-def cards() -> tuple[Card, ...]:
+def cards() -> tuple[RecordedRunCard, ...]:
     """Every card; all numbers are read from the runs."""
     return (_helps(), _loses(), _rescue(), _adapts(), _sampled(), _home())
 
 
-def _helps() -> Card:
+def _helps() -> RecordedRunCard:
     run, other = recorded_run("tree_helps"), rivals("tree_helps")
     words = (
         f"{run.label} commits {tokens_per_pass(run):.2f} tokens per pass, the chain "
         f"{tokens_per_pass(other[CHAIN]):.2f}. It took {slowdown(run, other[CHAIN]).ratio:.2f} times the chain's time "
         "per token."
     )
-    return Card("tree_helps", "A tree helps", words, telling_iteration(run), beside=(other[CHAIN], other[PLAIN]))
+    return RecordedRunCard(
+        "tree_helps", "A tree helps", words, telling_iteration(run), beside=(other[CHAIN], other[PLAIN])
+    )
 
 
-def _loses() -> Card:
+def _loses() -> RecordedRunCard:
     run, other = recorded_run("tree_loses"), rivals("tree_loses")
     lost = slowdown(run, other[CHAIN])
     words = (
@@ -94,7 +96,7 @@ def _loses() -> Card:
         f"{_mean_depth(run):.1f} deep, the chain {_mean_depth(other[CHAIN]):.1f}. The tree took {lost.ratio:.2f} times "
         "the chain's time per token."
     )
-    return Card("tree_loses", "A tree loses to the chain", words, telling_iteration(run),
+    return RecordedRunCard("tree_loses", "A tree loses to the chain", words, telling_iteration(run),
                 beside=(other[CHAIN], other[PLAIN]))  # fmt: skip
 
 
@@ -107,7 +109,7 @@ def _place(run: RunTrace, found: Rescue):
     return iteration, iteration.nodes[found.rejected], iteration.nodes[found.accepted]
 
 
-def _rescue() -> Card:
+def _rescue() -> RecordedRunCard:
     run = recorded_run("sibling_rescue")
     found = best_rescue(run)
     iteration, first, second = _place(run, found)
@@ -117,10 +119,10 @@ def _rescue() -> Card:
         f"({number(second.draft_probability)}) is accepted and {found.below} more below it: "
         f"{plural(len(iteration.committed_ids), 'token')} from one pass."
     )
-    return Card("sibling_rescue", "A sibling rescues the iteration", words, found.iteration, found.accepted)
+    return RecordedRunCard("sibling_rescue", "A sibling rescues the iteration", words, found.iteration, found.accepted)
 
 
-def _adapts() -> Card:
+def _adapts() -> RecordedRunCard:
     run = recorded_run("history")
     moves = threshold_moves(run)
     depths = [int(each.settings["base_depth"]) for each in run.iterations]
@@ -131,10 +133,10 @@ def _adapts() -> Card:
         f"{moves['more_careful']} times. The base depth begins at {depths[0]} and moves between {min(depths)} and "
         f"{max(depths)}."
     )
-    return Card("history", "Thresholds follow the past", words, moved, phase="history")
+    return RecordedRunCard("history", "Thresholds follow the past", words, moved, phase="history")
 
 
-def _sampled() -> Card:
+def _sampled() -> RecordedRunCard:
     run = recorded_run("sampled")
     found = best_rescue(run, residual=True)
     iteration, first, second = _place(run, found)
@@ -144,16 +146,16 @@ def _sampled() -> Card:
         f"{number(test.acceptance_probability)}; {number(test.drawn)} is drawn and it fails. From what is left of the "
         f"target's law its sibling {quote(second.text)} is accepted, and {found.below} more."
     )
-    return Card("sampled", "A sampled run with a residual", words, found.iteration, found.rejected)
+    return RecordedRunCard("sampled", "A sampled run with a residual", words, found.iteration, found.rejected)
 
 
-def _home() -> Card:
+def _home() -> RecordedRunCard:
     run = home_run()
     words = (
         f"A story of {plural(run.totals.new_tokens, 'token')} in {plural(len(run.iterations), 'pass', 'passes')} of "
         "the target, all of them to step through."
     )
-    return Card("home", "The run of the home page", words, telling_iteration(run))
+    return RecordedRunCard("home", "The run of the home page", words, telling_iteration(run))
 
 
 def draw_cards() -> None:
@@ -191,7 +193,7 @@ def _bars(runs: tuple[RunTrace, ...]) -> str:
     return f'<div class="ds-bars">{rows}</div>'
 
 
-def _facts(run: RunTrace, card: Card) -> str:
+def _facts(run: RunTrace, card: RecordedRunCard) -> str:
     """What the iteration wrote, or how the settings moved; method and length of a run that stands alone."""
     if card.phase == "history":
         depths = [int(each.settings["base_depth"]) for each in run.iterations]
@@ -210,7 +212,7 @@ def _facts(run: RunTrace, card: Card) -> str:
     return f'<div class="ds-facts">{drawn}{html.escape(facts)}</div>'
 
 
-def open_recording(card: Card) -> None:
+def open_recording(card: RecordedRunCard) -> None:
     """Put a recording on screen in Step through; a run that was decoded here is set aside, not lost."""
     set_aside(current_run(), selected_iteration())
     keep_run(Run(recorded_run(card.name), "recorded"), card.iteration)
@@ -239,7 +241,7 @@ def place_comparison(name: str) -> dict[str, Any]:
     return {key: state[key] for key in PLACED}
 
 
-def recorded_outcome(name: str) -> "Outcome":
+def recorded_outcome(name: str) -> "ComparisonResult":
     """Plain decoding, the chain and the tree of a recording as they were measured: one call each, taken in turn."""
     from decoding.compare.comparison import Comparison, Contestant
 
@@ -249,9 +251,9 @@ def recorded_outcome(name: str) -> "Outcome":
     prompt, first = prompt_of(runs[0]), runs[0]
     sampling = decoding.Sampling()
     results = tuple(_result(place, run) for place, run in enumerate(runs))
-    return Outcome(
+    return ComparisonResult(
         comparison=Comparison(contestants, (prompt.name,), results, (), 0, sampling),
-        plan=Plan(prompt, first.max_new_tokens, repeats=1, warmup=0, sampling=sampling),
+        plan=ComparisonPlan(prompt, first.max_new_tokens, repeats=1, warmup=0, sampling=sampling),
         prompt_ids=first.prompt_ids,
         prompt_texts=first.prompt_texts,
         texts={

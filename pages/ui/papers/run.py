@@ -14,18 +14,18 @@ from decoding.common.prompts import load_prompts
 from decoding.experiments.experiment import (
     GRIDS,
     Experiment,
-    FollowedExperiment,
+    ExperimentWatcher,
     experiments_home,
     launch,
     seconds_per_token,
 )
-from decoding.jobs.job import Followed, jobs_below
-from decoding.papers import EXHIBITS
-from decoding.papers.exhibit import Exhibit
+from decoding.jobs.job import JobWatcher, jobs_below
+from decoding.papers import PAPER_RESULTS
+from decoding.papers.paper_result import PaperResult
 from decoding.papers.stored import Benchmark, took
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.jobs.page import attempt, draw_end, draw_progress, stop_buttons
-from pages.ui.papers.rows import Kept, stamps_now
+from pages.ui.papers.rows import StoredResults, stamps_now
 from pages.ui.widgets.trained import EMBEDDED_NAME
 from viz.formats import about, long_duration, plural
 
@@ -74,58 +74,58 @@ def size_of(grid: str) -> Size:
 
 def at_work() -> frozenset[str]:
     """What runs: the user's experiments by the names of their folders, and benchmarks of exhibits."""
-    benchmarks = {exhibit.stored for exhibit in EXHIBITS if exhibit.stored}
+    benchmarks = {paper_result.stored for paper_result in PAPER_RESULTS if paper_result.stored}
     return frozenset(job.path.name for job in jobs_below(experiments_home(), Experiment) if job.stand().running) | {
         f"benchmarks.{name}" for name in benchmarks if Benchmark.of(name).stand().running
     }
 
 
-def work_of(exhibit: Exhibit) -> str:
+def work_of(paper_result: PaperResult) -> str:
     """What an exhibit's runs are called in `at_work`."""
-    return f"benchmarks.{exhibit.stored}" if exhibit.stored else exhibit.grid
+    return f"benchmarks.{paper_result.stored}" if paper_result.stored else paper_result.grid
 
 
-def draw_work(exhibit: Exhibit, has_rows: bool, kept: list[Kept], running: frozenset[str]) -> None:
+def draw_work(paper_result: PaperResult, has_rows: bool, kept: list[StoredResults], running: frozenset[str]) -> None:
     """How far the runs of an exhibit are, or a button that begins what is missing with how long that may take.
 
     Args:
         has_rows: whether there is something to see already. running: what is at work.
     """
-    followed = _followed(exhibit)
+    followed = _followed(paper_result)
     if followed.stand.running:
         draw_end(NAME, followed.stand)
         st.session_state[DRAWN] = time.monotonic(), stamps_now()
-        st.fragment(_watch, run_every=RUNNING_S)(exhibit)
+        st.fragment(_watch, run_every=RUNNING_S)(paper_result)
         return
     if not torch_there():
         st.info(escape_markdown(f"{NEEDS_TORCH} What is kept is shown without it."), icon=":material/info:")
         return
     with st.container(key="papers_offer", horizontal=True, vertical_alignment="center", gap="small"):
-        _draw_offer(exhibit, followed, has_rows, kept, running)
+        _draw_offer(paper_result, followed, has_rows, kept, running)
     draw_end(NAME, followed.stand)
 
 
-def _followed(exhibit: Exhibit) -> Followed:
+def _followed(paper_result: PaperResult) -> JobWatcher:
     """What measures an exhibit, as it stands."""
-    if exhibit.stored:
-        followed = Followed(Benchmark.of(exhibit.stored))
+    if paper_result.stored:
+        followed = JobWatcher(Benchmark.of(paper_result.stored))
     else:
-        followed = FollowedExperiment(Experiment(experiments_home() / exhibit.grid))
+        followed = ExperimentWatcher(Experiment(experiments_home() / paper_result.grid))
     followed.look()
     return followed
 
 
-def _watch(exhibit: Exhibit) -> None:
+def _watch(paper_result: PaperResult) -> None:
     """The progress, looked at again and again; the page is drawn anew where it ends or rows have come."""
-    followed = _followed(exhibit)
+    followed = _followed(paper_result)
     drawn_s, stamps = st.session_state[DRAWN]
     if not followed.stand.running or (time.monotonic() - drawn_s > REDRAW_S and stamps != stamps_now()):
         st.rerun(scope="app")
     words, lost = "", "It ends within an iteration; what is kept stays, and Resume runs what is missing."
-    if exhibit.stored:  # its process says nothing but what it prints
+    if paper_result.stored:  # its process says nothing but what it prints
         since = f"At work for {max(0, round(time.time() - followed.started_s))} s"
         said = followed.job.output().rpartition("\n")[2].strip()
-        words = " · ".join(filter(None, [since, _took_words(exhibit.stored), said]))
+        words = " · ".join(filter(None, [since, _took_words(paper_result.stored), said]))
         lost = "What it measured so far is lost."
     with st.container(key="papers_progress", horizontal=True, vertical_alignment="center", gap="small"):
         draw_progress(followed, words)
@@ -133,28 +133,32 @@ def _watch(exhibit: Exhibit) -> None:
 
 
 def _draw_offer(
-    exhibit: Exhibit, followed: Followed, has_rows: bool, kept: list[Kept], running: frozenset[str]
+    paper_result: PaperResult, followed: JobWatcher, has_rows: bool, kept: list[StoredResults], running: frozenset[str]
 ) -> None:
     """The button that runs what is missing, with what that comes to, and which texts where it needs some."""
-    whole = has_rows if exhibit.stored else followed.stand.state == "finished"
-    label, act = "Run it again" if whole else "Run it here", (launch, exhibit.grid)
-    told, words = f"In a terminal: {exhibit.command}", f"{', '.join(sorted(running))} is running: " if running else ""
+    whole = has_rows if paper_result.stored else followed.stand.state == "finished"
+    label, act = "Run it again" if whole else "Run it here", (launch, paper_result.grid)
+    told, words = (
+        f"In a terminal: {paper_result.command}",
+        f"{', '.join(sorted(running))} is running: " if running else "",
+    )
     words += "two at once would slow each other down. " if running else ""
-    if exhibit.stored:
+    if paper_result.stored:
         act = (followed.job.run,)
-        words += f"A benchmark of its own; {_took_words(exhibit.stored)}."
+        words += f"A benchmark of its own; {_took_words(paper_result.stored)}."
     else:
         if whole:
             told = f"What is kept is not run again, unless the pair or the grid has changed since. {told}"
-        if PROMPTS in exhibit.needs:
+        if PROMPTS in paper_result.needs:
             texts = st.text_input(
-                "Texts", key=f"papers_texts_{exhibit.grid}", placeholder="folder of .txt files, or pg-19", width=260,
+                "Texts", key=f"papers_texts_{paper_result.grid}",
+                placeholder="folder of .txt files, or pg-19", width=260,
                 label_visibility="collapsed", persist_state="session",
             )  # fmt: skip
             act = (*act, PROMPTS, texts.strip()) if texts.strip() else act
         if followed.stand.status.done and not whole and PROMPTS not in act:
             label, act = "Resume", (followed.job.resume,)
-        words += _offer_words(exhibit.grid, followed, kept)
+        words += _offer_words(paper_result.grid, followed, kept)
     st.button(
         label, key="papers_run", type="secondary" if has_rows else "primary", disabled=bool(running),
         icon=":material/play_arrow:", on_click=attempt, args=(NAME, *act), help=escape_markdown(told), width="content",
@@ -168,7 +172,7 @@ def _took_words(name: str) -> str:
     return UNKNOWN if found is None else f"it took {long_duration(found[0])} on {found[1]}"
 
 
-def _offer_words(grid: str, followed: Followed, kept: list[Kept]) -> str:
+def _offer_words(grid: str, followed: JobWatcher, kept: list[StoredResults]) -> str:
     """What is kept, what is missing, and how long that takes going by what a token has cost so far.
 
     That is in the user's own runs of the embedded pair, which grids run, else in all of them.

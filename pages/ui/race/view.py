@@ -18,7 +18,7 @@ from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
 from pages.ui.common.errors import show_error
 from pages.ui.common.state import current_run
-from pages.ui.compare.plan import Outcome, pause_words
+from pages.ui.compare.plan import ComparisonResult, pause_words
 from pages.ui.widgets.controls import prompt_words
 from viz.components import component_script, component_style
 from viz.formats import plural
@@ -78,7 +78,7 @@ def recorded_race() -> Race | None:
     return Race(lanes, f"{prompt_words(RACE_PROMPT)} · comes with the program", about, key="recorded")
 
 
-def race_of(outcome: Outcome) -> Race:
+def race_of(outcome: ComparisonResult) -> Race:
     """The race of a comparison: each method's median repeat, whole outputs.
 
     Raises:
@@ -109,7 +109,7 @@ def race_of(outcome: Outcome) -> Race:
     return Race(lanes, f"{prompt_words(plan.prompt.name)}{early}", about, explained, missing)
 
 
-def _lane(entry: "Score", outcome: Outcome) -> Lane:
+def _lane(entry: "Score", outcome: ComparisonResult) -> Lane:
     """The median repeat of one method."""
     repeats, label = entry.calls, entry.contestant.label
     number = next(repeat for repeat, call in repeats.items() if call is entry.typical)

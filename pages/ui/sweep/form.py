@@ -16,7 +16,7 @@ import streamlit as st
 
 from decoding.common.errors import DraftscopeError, ExperimentError
 from decoding.common.prompts import EMBEDDED_KINDS, KINDS
-from decoding.experiments.experiment import GRIDS, FollowedExperiment, experiments_home, launch, seconds_per_token
+from decoding.experiments.experiment import GRIDS, ExperimentWatcher, experiments_home, launch, seconds_per_token
 from decoding.jobs.job import free_folder
 from decoding.models.presets import EMBEDDED, PairSettings
 from decoding.trace.records import Setting
@@ -25,7 +25,7 @@ from pages.ui.common.errors import escape_markdown, info_of, show_error, torch_t
 from pages.ui.common.models import manager
 from pages.ui.sweep.sentences import asked_words, base_label
 from pages.ui.sweep.view import PAGE
-from pages.ui.widgets.contestants import Field, contestant_bar, slots
+from pages.ui.widgets.contestants import ContestantForm, contestant_bar, slots
 from pages.ui.widgets.controls import (
     method_as_verified,
     picked_settings,
@@ -48,7 +48,7 @@ LONGEST_NAME = 60
 SAMPLES, FOLDER, DATA_SET = "Samples", "Folder", "Data set"
 NO_REFERENCE = ""
 SHARES = [1, 1, 1, 1, 1.25]
-SWEEP = Field("sweep", "sweep_method", "sweep", 8, ("fixed_tree",), engines=True)
+SWEEP = ContestantForm("sweep", "sweep_method", "sweep", 8, ("fixed_tree",), engines=True)
 FIRST = {"fixed_tree": {"max_depth": "4, 6, 8", "branching": "2, 3"}}  # what varies where nothing was chosen yet
 RANGE = re.compile(r"(-?\d{1,6})\s*\.\.\s*(-?\d{1,6})")
 MOST_OF_RANGE = 200
@@ -85,7 +85,7 @@ def folder_for(name: str) -> Path:
     return free_folder(experiments_home(), name, "sweep", {file.stem for file in GRIDS.glob("*.toml")})
 
 
-def draw_form(found: Sequence[FollowedExperiment]) -> None:
+def draw_form(found: Sequence[ExperimentWatcher]) -> None:
     """What varies, on which prompts, what it comes to, and the button."""
     if not torch_there():
         st.caption("Rows that are there can be looked at: choose an experiment on the left.")
@@ -381,7 +381,7 @@ def _kept(name: str, first: Any) -> dict[str, Any]:
     return {"key": key, "persist_state": "session"}
 
 
-def _size_words(size: "GridSize", found: Sequence[FollowedExperiment]) -> str:
+def _size_words(size: "GridSize", found: Sequence[ExperimentWatcher]) -> str:
     """Settings, runs, and the time they take with the pair in memory, by what a token cost in its newest rows."""
     settings, parts = plural(size.settings, "setting"), ["as many runs as the data set has prompts"]
     if size.runs is not None:

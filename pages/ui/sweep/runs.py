@@ -8,11 +8,11 @@ import pandas as pd
 import streamlit as st
 
 from decoding.common.errors import NEEDS_TORCH
-from decoding.experiments.experiment import FollowedExperiment, begin_again, kept_output, same_text
+from decoding.experiments.experiment import ExperimentWatcher, begin_again, kept_output, same_text
 from pages.ui.app.address import take_over
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
-from pages.ui.common.state import ROW_BYTES, Asked, PromptChoice, Run, decode_more, keep_run
+from pages.ui.common.state import ROW_BYTES, PromptChoice, Run, RunRequest, decode_more, keep_run
 from pages.ui.common.worker import Job, is_busy, job_bar, start_job, take_result
 from pages.ui.sweep.sentences import FIGURES, base_label
 from pages.ui.widgets.controls import OWN_TEXT
@@ -60,7 +60,7 @@ def show_opened() -> None:
         job_bar(SLOT)
 
 
-def _asked(session: "DecodeSession", prompt: "Prompt", row: Mapping[str, Any]) -> Asked | None:
+def _asked(session: "DecodeSession", prompt: "Prompt", row: Mapping[str, Any]) -> RunRequest | None:
     """What the widgets of Step through would have to hold for the same run; None where they cannot."""
     vocabulary, chat = session.pair.vocabulary, bool(session.pair.vocabulary.chat)
     choice = PromptChoice(f"{prompt.kind}/{prompt.name}", prompt.text, chat)
@@ -71,7 +71,7 @@ def _asked(session: "DecodeSession", prompt: "Prompt", row: Mapping[str, Any]) -
             return None
     if "@" in str(row["line"]).partition(":")[0]:  # another engine than that of the pair in memory
         return None
-    return Asked(choice, session.method, session.sampling, session.limits.max_new_tokens)
+    return RunRequest(choice, session.method, session.sampling, session.limits.max_new_tokens)
 
 
 PICKED = "sweep_picked"
@@ -81,12 +81,12 @@ RUN_WORDS = ["label", "kind", "prompt", "cut", "asked_tokens", "temperature", "t
              "repeat"]  # fmt: skip
 
 
-def pick(followed: FollowedExperiment, where: Mapping[str, Any] | None, words: str = "") -> None:
+def pick(followed: ExperimentWatcher, where: Mapping[str, Any] | None, words: str = "") -> None:
     """Choose the runs with these values, as charts tell them; None lets go."""
     st.session_state[PICKED] = None if where is None else (followed.folder, dict(where), words)
 
 
-def picked_runs(followed: FollowedExperiment, runs: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
+def picked_runs(followed: ExperimentWatcher, runs: pd.DataFrame) -> tuple[pd.DataFrame, str] | None:
     """The runs that are chosen, and what was chosen in words."""
     kept = st.session_state.get(PICKED)
     if kept is None or kept[0] != followed.folder:
@@ -99,7 +99,7 @@ def picked_runs(followed: FollowedExperiment, runs: pd.DataFrame) -> tuple[pd.Da
     return (runs, words) if len(runs) else None
 
 
-def draw_picked(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure) -> None:
+def draw_picked(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure) -> None:
     """The chosen runs, the most typical first, and a button that opens one in Step through."""
     found = picked_runs(followed, runs)
     if found is None:
@@ -148,7 +148,7 @@ def run_words(row: Mapping[str, Any]) -> str:
     return ", ".join([*parts, *([f"repeat {row['repeat'] + 1}"] if row["repeat"] else [])])
 
 
-def _draw_runs(followed: FollowedExperiment, runs: pd.DataFrame, count: int, words: str, measure: Measure) -> int:
+def _draw_runs(followed: ExperimentWatcher, runs: pd.DataFrame, count: int, words: str, measure: Measure) -> int:
     """The table of runs, the first of so many; returns the place of the chosen one."""
     label = words or base_label(str(runs["base"].iloc[0]))
     st.markdown(

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from decoding.experiments.estimates import BASE, PREFIX, axes
-from decoding.papers.exhibit import (
+from decoding.papers.paper_result import (
     DRAFT_FORWARDS,
     MEMORY,
     OVER_DRAFTED,

@@ -26,7 +26,7 @@ from decoding.experiments.estimates import (
     sources_of,
     swept,
 )
-from decoding.experiments.experiment import FollowedExperiment
+from decoding.experiments.experiment import ExperimentWatcher
 from pages.ui.common.charts import CHART_CONFIG, is_dark, numbers_popover
 from pages.ui.common.errors import escape_markdown
 from pages.ui.jobs.page import JobPage
@@ -77,7 +77,7 @@ MOST_DIMENSIONS = 6
 MOST_POINTS = 4000
 
 
-def entry_words(followed: FollowedExperiment) -> list[str]:
+def entry_words(followed: ExperimentWatcher) -> list[str]:
     """How many rows there are."""
     status = followed.stand.status
     if not status.total:
@@ -85,7 +85,7 @@ def entry_words(followed: FollowedExperiment) -> list[str]:
     return [f"{status.done:,} rows" if status.done == status.total else f"{status.done:,} of {status.total:,} rows"]
 
 
-def draw_experiment(followed: FollowedExperiment) -> None:
+def draw_experiment(followed: ExperimentWatcher) -> None:
     """Header, the best way, charts; of the pair on one machine alone: rows of two are never mixed."""
     PAGE.draw_header(followed)
     sources = sources_of(followed.rows())
@@ -118,7 +118,7 @@ def draw_experiment(followed: FollowedExperiment) -> None:
     draw_charts(followed, chosen, FIGURES[column])
 
 
-def _rows(followed: FollowedExperiment, source: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _rows(followed: ExperimentWatcher, source: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The rows of a source, and the runs that figures are made of; while rows come in, taken anew every few seconds."""
     kept_of, whole, rows, runs, made_s = st.session_state.get("sweep_shown", (None, None, None, None, 0.0))
     same = kept_of == (followed.folder, source)
@@ -132,7 +132,7 @@ def _rows(followed: FollowedExperiment, source: str | None) -> tuple[pd.DataFram
     return rows, runs
 
 
-def _draw_asked(followed: FollowedExperiment, rows: pd.DataFrame) -> None:
+def _draw_asked(followed: ExperimentWatcher, rows: pd.DataFrame) -> None:
     """What was asked for, on what it was measured, and what could not be."""
     for said in followed.troubles:
         st.error(escape_markdown(f"{said} All other rows are shown."), icon=":material/error:")
@@ -153,7 +153,7 @@ def _draw_asked(followed: FollowedExperiment, rows: pd.DataFrame) -> None:
         st.warning(escape_markdown(words), icon=":material/report:")
 
 
-def draw_filter(followed: FollowedExperiment, runs: pd.DataFrame) -> pd.DataFrame:
+def draw_filter(followed: ExperimentWatcher, runs: pd.DataFrame) -> pd.DataFrame:
     """A popover with a choice for every condition that varies; returns the runs that are left."""
     offered = {name: values for name, values in axes(runs).items() if name in (BASE, *CONDITIONS, "kind")}
     if not offered:
@@ -182,11 +182,11 @@ def _told(name: str, value: object) -> str:
     return base_label(value) if name == BASE else told(value)
 
 
-def _key(followed: FollowedExperiment, name: str) -> str:
+def _key(followed: ExperimentWatcher, name: str) -> str:
     return f"sweep_only_{followed.key}_{name}"
 
 
-def draw_best(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure) -> None:
+def draw_best(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure) -> None:
     """A sentence on the best way, and a table of the first ones with their intervals.
 
     Their order is computed once for the same runs and figure.
@@ -208,7 +208,7 @@ def draw_best(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure
             _draw_ranking(followed, found, measure)
 
 
-def _draw_ranking(followed: FollowedExperiment, found: list[Ranked], measure: Measure) -> None:
+def _draw_ranking(followed: ExperimentWatcher, found: list[Ranked], measure: Measure) -> None:
     key, few = f"{TABLE}_{followed.key}_{measure.column}", found[0].figure.prompts < FEWEST
 
     def take() -> None:
@@ -236,7 +236,7 @@ def _draw_ranking(followed: FollowedExperiment, found: list[Ranked], measure: Me
     )  # fmt: skip
 
 
-def draw_charts(followed: FollowedExperiment, runs: pd.DataFrame, measure: Measure) -> None:
+def draw_charts(followed: ExperimentWatcher, runs: pd.DataFrame, measure: Measure) -> None:
     """The chosen chart with its choices and, behind a button, its numbers; then the runs behind what was clicked."""
     varied = axes(runs)
     runs = runs.assign(**{BASE: runs[BASE].map(base_label)})
@@ -269,7 +269,7 @@ def picked_place(points: Sequence[Mapping[str, Any]], kind: str, columns: Sequen
 
 
 def _choose(
-    followed: FollowedExperiment, runs: pd.DataFrame, varied: Mapping[str, tuple]
+    followed: ExperimentWatcher, runs: pd.DataFrame, varied: Mapping[str, tuple]
 ) -> tuple[str, Axis | None, Axis | None]:
     """The kind of chart, what runs along it and what tells its lines or rows apart."""
     # The most telling first: settings of most runs, or a condition; then methods, then the rest.

@@ -10,8 +10,8 @@ import streamlit as st
 from decoding.common.errors import DraftscopeError, TrainingError
 from decoding.heads.store import LOSSES, all_heads
 from decoding.models.presets import EMBEDDED, PairSettings
-from decoding.training.command import CORPUS, FIELDS, LENGTHS, VERIFIERS, Field
-from decoding.training.folder import MODULES, FollowedTraining, Kind, launch
+from decoding.training.command import CORPUS, FIELDS, LENGTHS, VERIFIERS, Flag
+from decoding.training.folder import MODULES, Kind, TrainingWatcher, launch
 from pages.ui.common.errors import escape_markdown, need_torch, show_error, torch_there, why_not
 from pages.ui.common.models import manager
 from pages.ui.train.view import PAGE
@@ -26,7 +26,7 @@ SAME: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[FollowedTraining]) -> str:
+def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[TrainingWatcher]) -> str:
     """What is planned, and how long the last training like this took on this machine.
 
     Args:
@@ -57,7 +57,7 @@ def estimate_words(kind: Kind, values: Mapping[str, Any], found: Sequence[Follow
     )
 
 
-def _alike(kind: Kind, values: Mapping[str, Any], followed: FollowedTraining) -> bool:
+def _alike(kind: Kind, values: Mapping[str, Any], followed: TrainingWatcher) -> bool:
     """Whether a training is of the same kind and has the settings that decide its pace."""
     if followed.settings is None or followed.kind != kind:
         return False
@@ -81,7 +81,7 @@ ABOUT: dict[Kind, str] = {
 MINUTES, STEPS = "Minutes", "Steps"
 
 
-def draw_form(found: Sequence[FollowedTraining]) -> None:
+def draw_form(found: Sequence[TrainingWatcher]) -> None:
     """What to train, its settings, an estimate, and the button."""
     need_torch()
     seed(KIND, "head", KIND_WORDS)
@@ -128,7 +128,7 @@ def _widgets(kind: Kind) -> dict[str, Any]:
     return values
 
 
-def field_widget(kind: Kind, field: Field) -> Any:
+def field_widget(kind: Kind, field: Flag) -> Any:
     """One setting as a choice, a switch, a number or a text."""
     key = f"train_{kind}_{field.name}"
     shared = {"key": key, "help": field.meaning, "persist_state": "session"}

@@ -15,7 +15,7 @@ from decoding.common.errors import DraftscopeError
 from decoding.models.presets import PairSettings
 from decoding.trace.archive import load_run
 from decoding.trace.records import RunTrace
-from decoding.training.folder import TREES, FollowedTraining
+from decoding.training.folder import TREES, TrainingWatcher
 from pages.ui import PAGES
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, guarded, show_error, torch_there, why_not
@@ -45,7 +45,7 @@ TREE_HEIGHT, TEXT_HEIGHT = 300, 118
 PROMPT_TOKENS, WRITTEN_TOKENS = 16, 160
 
 
-def entry_words(followed: FollowedTraining) -> list[str]:
+def entry_words(followed: TrainingWatcher) -> list[str]:
     """The best held-out figure so far, searched for again only where there are new ones."""
     kept = st.session_state.setdefault("train_best", {})
     count, said = kept.get(followed.folder, (-1, ""))
@@ -65,7 +65,7 @@ def entry_words(followed: FollowedTraining) -> list[str]:
     return [said]
 
 
-def draw_training(followed: FollowedTraining) -> None:
+def draw_training(followed: TrainingWatcher) -> None:
     """Header, curves, trees of one training."""
     result, use = USES.get(followed.kind, ("", ""))
     has_result = bool(use) and (followed.folder / result).is_dir()
@@ -92,7 +92,7 @@ def draw_training(followed: FollowedTraining) -> None:
 
 
 def _figures(
-    followed: FollowedTraining, phase: str, by_time: bool, planned: float | None
+    followed: TrainingWatcher, phase: str, by_time: bool, planned: float | None
 ) -> list[tuple[str, go.Figure]]:
     """A figure per panel; while figures come in they are made anew every few seconds only."""
     same = (followed.folder, phase, by_time, planned, is_dark(), followed.stand.state)
@@ -122,7 +122,7 @@ USES = {
 }
 
 
-def _draw_use(followed: FollowedTraining) -> None:
+def _draw_use(followed: TrainingWatcher) -> None:
     """A button that goes where the result of a finished training is used.
 
     A pair is loaded; for others plain decoding and a method with and without the result stand ready on Compare.
@@ -168,7 +168,7 @@ def _keep_latest(key: str, options: list) -> None:
     st.session_state[f"{key}_last"] = options[-1]
 
 
-def _draw_trees(followed: FollowedTraining, phase: str, by_time: bool, planned: float | None) -> go.Figure | None:
+def _draw_trees(followed: TrainingWatcher, phase: str, by_time: bool, planned: float | None) -> go.Figure | None:
     """First tree and chosen tree side by side and their texts; returns the chart of tokens per pass over all moments.
 
     None where nothing was drafted in this phase yet.

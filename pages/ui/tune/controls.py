@@ -10,7 +10,7 @@ from decoding.trace.records import Setting
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import current_run, selected_iteration
-from pages.ui.tune.work import TEXT_TOKENS, Bench, Source
+from pages.ui.tune.work import TEXT_TOKENS, Bench, PrefixSource
 from pages.ui.widgets.controls import (
     DEFAULT_METHOD,
     DEFAULT_PROMPT,
@@ -95,7 +95,7 @@ def pin_buttons(method: "Method | None") -> None:
     st.button("Pin this tree", key="tune_pin", help=told, on_click=pin, type="primary", disabled=idle, icon=PIN)
 
 
-def prefix_popover() -> Source:
+def prefix_popover() -> PrefixSource:
     """Where the prefix comes from, behind a button that says so."""
     seed("tune_source", FROM_PROMPT, [(FROM_PROMPT, FROM_PROMPT)])
     run, info = current_run(), manager().info
@@ -122,9 +122,9 @@ def prefix_popover() -> Source:
         )
         if source == FROM_RUN and run is not None:
             st.caption("The text of the run in Step through, up to the iteration looked at there.")
-            return Source(("run", run.key, len(run.trace.iterations)), run=run)
+            return PrefixSource(("run", run.key, len(run.trace.iterations)), run=run)
         prompt = prompt_picker("prompt")
-        return Source(("prompt", prompt), prompt=prompt)
+        return PrefixSource(("prompt", prompt), prompt=prompt)
 
 
 def position() -> int:
@@ -133,7 +133,7 @@ def position() -> int:
     return int(st.session_state["tune_position"])
 
 
-def position_slider(bench: Bench, source: Source) -> None:
+def position_slider(bench: Bench, source: PrefixSource) -> None:
     """How far into the text the prefix reaches."""
     st.markdown("**Prefix**")
     known = bench.text is not None and bench.text.key == source.key

@@ -15,7 +15,7 @@ from pages.ui.common.errors import escape_markdown
 from pages.ui.common.worker import is_busy, job_error, job_in, job_progress, start_job
 from pages.ui.scope.component import lone_tree
 from pages.ui.tune.work import DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT, Bench, label_of
-from viz.branches.diff import Change, TreeDiff, compare_trees, what_changed
+from viz.branches.diff import MeasureChange, TreeDiff, compare_trees, what_changed
 from viz.charts.methods import tuning_figure
 from viz.explain.iteration import why_final, why_verdict
 from viz.formats import difference, duration, relative_change
@@ -125,7 +125,7 @@ def draw_whole(bench: Bench, method: "Method | None") -> None:
         st.caption(escape_markdown(bench.whole_words or "It leaves a point that stays when the prefix moves."))
 
 
-def told_html(changes: Sequence[Change], repeats: int = 0) -> str:
+def told_html(changes: Sequence[MeasureChange], repeats: int = 0) -> str:
     """What changed, one cell per measure: pinned → now, and by how much."""
     cells = []
     for change in changes:

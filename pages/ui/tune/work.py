@@ -84,7 +84,7 @@ TEXT_TOKENS = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class PrefixSource:
     """Where the prefix comes from: a prompt whose continuation is decoded here, or a run of another page.
 
     `key` tells sources apart: a run that has grown is another one.
@@ -96,7 +96,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Text:
+class PrefixText:
     """Prompt and continuation as token ids; every prefix of them that holds the prompt can be tried."""
 
     key: tuple
@@ -109,7 +109,7 @@ class Text:
         return max(len(self.output_ids) - 1, 0)
 
 
-def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
+def read_text(pair: "Pair", source: PrefixSource, job: "Job") -> PrefixText:
     """Token ids of a source; a prompt is continued for `TEXT_TOKENS` tokens as greedy decoding does.
 
     Raises:
@@ -124,7 +124,7 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
             f"The run in Step through was decoded by {trace.pair.name}, the pair in memory is {pair.info.name}: "
             "start a run there, or take the prefix from a prompt.",
         )
-        return Text(source.key, trace.prompt_ids, trace.output_ids)
+        return PrefixText(source.key, trace.prompt_ids, trace.output_ids)
     ids = encode_prompt(pair, source.prompt)
     room = pair.context - len(ids) - 1
     if room < 1:
@@ -133,7 +133,7 @@ def read_text(pair: "Pair", source: Source, job: "Job") -> Text:
     while not session.finished and job.go_on():
         session.step()
         job.report(session.new_tokens, TEXT_TOKENS, "continuing the prompt")
-    return Text(source.key, tuple(ids), tuple(session.tokens[len(ids) :]))
+    return PrefixText(source.key, tuple(ids), tuple(session.tokens[len(ids) :]))
 
 
 def base_session(pair: "Pair", prefix: tuple[int, ...]) -> "DecodeSession":
@@ -162,7 +162,7 @@ DRAFT_SLOT, MEASURE_SLOT, WHOLE_SLOT = "tune_draft", "tune_measure", "tune_whole
 class Wish:
     """What the page wants to show: two methods on the text of a source, `position` tokens after its prompt."""
 
-    source: Source
+    source: PrefixSource
     position: int
     pinned: "Method"
     method: "Method"
@@ -187,7 +187,7 @@ class Bench:
     """
 
     generation: int = -1
-    text: Text | None = None
+    text: PrefixText | None = None
     position: int = -1
     sampling: "Sampling | None" = None
     base: "DecodeSession | None" = None

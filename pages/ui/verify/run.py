@@ -90,8 +90,8 @@ def said(theory: "RunTheory | None", current: bool) -> str:
         f"{plural(theory.tokens, 'drafted token')}",
         f"replayed at temperature {sampling.temperature:g}, top-p {sampling.top_p:g}",
     ]
-    if theory.without_rows:
-        parts.append(f"{plural(theory.without_rows, 'iteration')} left out: rows not kept")
+    if theory.without_logits:
+        parts.append(f"{plural(theory.without_logits, 'iteration')} left out: rows not kept")
     if not current:
         parts.append("the run or its sampling has changed since")
     return " · ".join(parts)

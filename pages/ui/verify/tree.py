@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from decoding.analysis.luck import token_law
+from decoding.analysis.luck import token_distribution
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.state import kept
 from pages.ui.scope.component import lone_tree
@@ -15,11 +15,11 @@ from viz.components import component_script, component_style
 from viz.formats import number, plural
 from viz.scope.phases import FINAL_ID
 from viz.tokens import quote, visible
-from viz.verify.views import LawPanel, kept_tree_data, laws_figure
+from viz.verify.views import DistributionPanel, distributions_figure, kept_tree_data
 
 if TYPE_CHECKING:
     from decoding.replay.replay import Replayed
-    from decoding.replay.steps import EntryStep, LawStage, NodeSteps
+    from decoding.replay.steps import DistributionStage, EntryStep, NodeSteps
     from decoding.sampling.sampling import Sampling
 
 
@@ -107,11 +107,15 @@ def verifier_table(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | N
 def table_data(looked: Looked, rows: dict[str, "Replayed"], rolled: dict | None, chosen: str, seeds: int) -> dict:
     """What the component draws: plain texts and numbers."""
     fitting = {name: replayed for name, replayed in rows.items() if replayed.refusal is None}
-    laws = {name: token_law(looked.iteration, each.acceptance_probability) for name, each in fitting.items()}
+    distributions = {
+        name: token_distribution(looked.iteration, each.acceptance_probability) for name, each in fitting.items()
+    }
     most = max(replayed.expected_tokens for replayed in fitting.values())
     best = max((each.expected_tokens for name, each in fitting.items() if name != OWN), default=most)
     longest = looked.iteration.tree_depth + 1
-    made = [_row(looked, name, replayed, laws.get(name), rolled, seeds, best) for name, replayed in rows.items()]
+    made = [
+        _row(looked, name, replayed, distributions.get(name), rolled, seeds, best) for name, replayed in rows.items()
+    ]
     return {"heads": heads(longest, seeds), "rows": made, "most": most, "longest": longest, "selected": chosen}
 
 
@@ -142,7 +146,7 @@ def heads(longest: int, seeds: int) -> list[dict]:
 
 
 def _row(
-    looked: Looked, key: str, replayed: "Replayed", law: dict | None, rolled: dict | None, seeds: int, best: float
+    looked: Looked, key: str, replayed: "Replayed", probs: dict | None, rolled: dict | None, seeds: int, best: float
 ) -> dict:
     verifier, own = replayed.verifier, key == OWN
     row = {
@@ -169,7 +173,7 @@ def _row(
         "kind": outcome.final_kind,
         "stop": stop.removeprefix("the "),
         "walk": f"{plural(len(outcome.accepted), 'node')} accepted down to {stop}, {then}",
-        "exact": [law.get(tokens, 0.0) for tokens in range(1, longest + 1)],
+        "exact": [probs.get(tokens, 0.0) for tokens in range(1, longest + 1)],
         "rolled": counts and [counts.get(tokens, 0) / seeds for tokens in range(1, longest + 1)],
     }
 
@@ -224,7 +228,7 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node:
     with right:
         panels = [panel_of(stage, steps, name) for stage in steps.stages]
         tested_against = {"spectr": "ρ × draft", "khisti": "law of the winner"}.get(name, "draft")
-        figure = laws_figure(steps.texts, panels, tested_against, is_dark())
+        figure = distributions_figure(steps.texts, panels, tested_against, is_dark())
         chart(figure, key="verify_laws", height=LAWS_HEIGHT)
 
 
@@ -293,7 +297,7 @@ def _seed_words(entry: "EntryStep") -> str:
     return f"{mark} {entry.drawn:.2f} {sign} {entry.tested_at:.2f}"
 
 
-def panel_of(stage: "LawStage", steps: "NodeSteps", name: str) -> LawPanel:
+def panel_of(stage: "DistributionStage", steps: "NodeSteps", name: str) -> DistributionPanel:
     """A stage with its words: which test it is and what it passes with."""
     rows = [steps.rows[place] for place in stage.tested if steps.rows[place] is not None]
     target = (*stage.target, stage.target_rest)
@@ -310,4 +314,4 @@ def panel_of(stage: "LawStage", steps: "NodeSteps", name: str) -> LawPanel:
         title, subtitle = "Final token", f"after {plural(stage.rejected, 'rejection')}"
     else:
         title, subtitle = "The favourite" if name == "greedy" else "Drawn token", "of the target's law"
-    return LawPanel(title, subtitle, target, draft, tuple(rows))
+    return DistributionPanel(title, subtitle, target, draft, tuple(rows))

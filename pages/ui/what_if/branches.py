@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal
 import streamlit as st
 
 from decoding.common.errors import require
-from decoding.trace.edits import Edits
+from decoding.trace.interventions import Interventions
 from decoding.trace.records import IterationTrace, RunTrace
 from pages.ui.common.models import manager
 from pages.ui.common.state import (
     ROW_BYTES,
-    Asked,
     PromptChoice,
     Run,
+    RunRequest,
     current_run,
     decode_more,
     keep_run,
@@ -29,7 +29,7 @@ from pages.ui.common.state import (
 )
 from pages.ui.common.worker import Job, start_job
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts
-from viz.branches.graph import Line
+from viz.branches.graph import BranchLine
 from viz.formats import byte_size, duration, plural
 from viz.tokens import visible
 
@@ -120,19 +120,19 @@ class Branch:
         """The fork with what Step through may have decoded of it meanwhile."""
         return replace(self.fork, trace=self.run.trace)
 
-    def line(self) -> Line:
+    def line(self) -> BranchLine:
         """What the drawn history says about it."""
         count = len(self.run.trace.iterations)
         if self.fork is None:
             kind = "decoded" if self.run.source == "forked" else self.run.source
             kind = kind if self.run.trace.timed else "replayed"
-            return Line(0, None, 0, count, self.run.trace.label, kind, bias=self.bias)
+            return BranchLine(0, None, 0, count, self.run.trace.label, kind, bias=self.bias)
         note = f"from iteration {self.at + 1}"
         if self.fork.kind == "live" and not self.holds_caches:
             note += " · cache let go"
         elif count == self.at + 1:
             note += f" · made in {duration(self.fork.made_s)}"
-        return Line(self.number, self.parent, self.at, count, self.fork.words, self.fork.kind, note, self.bias)
+        return BranchLine(self.number, self.parent, self.at, count, self.fork.words, self.fork.kind, note, self.bias)
 
 
 def mark_used(history: "History", number: int) -> None:
@@ -163,7 +163,7 @@ def memory_words(history: "History") -> str:
     for branch in kept:
         last = branch.run.trace.iterations[-1]
         for cache in filter(None, (last.kv_target, last.kv_draft)):
-            held_bytes += (cache.rows_before + len(cache.kept_from)) * cache.bytes_per_row
+            held_bytes += (cache.slots_before + len(cache.moved_from)) * cache.bytes_per_slot
     said = f"{plural(len(kept), 'branch keeps its', 'branches keep their')} KV cache ({byte_size(held_bytes)})"
     return f"{said}, at most {MOST_HELD} do." if len(kept) < MOST_HELD else f"{said}, older ones let go of it."
 
@@ -197,7 +197,7 @@ class History:
     b: int | None = None
     index: int = 0
     nodes: dict[str, int | None] = field(default_factory=dict)
-    edits: tuple[Edit, ...] = ()
+    interventions: tuple[Edit, ...] = ()
     count: int = 0
     uses: int = 0
     deleted: Deleted | None = None
@@ -253,7 +253,7 @@ class History:
         """Put a branch on side A or B; one that stands on the other side changes places with it."""
         if side == "A" and number != self.a:
             self.a, self.b = number, self.a if number == self.b else self.b
-            self.edits, self.edited, self.nodes = (), None, {}
+            self.interventions, self.edited, self.nodes = (), None, {}
         elif side == "B" and number == self.a:
             if self.b is not None:
                 self.show(self.b, "A")
@@ -267,7 +267,7 @@ class History:
         """Go to another iteration; what was chosen in the old one belonged to it."""
         index = max(0, min(index, self.last))
         if index != self.index:
-            self.index, self.nodes, self.edits = index, {}, ()
+            self.index, self.nodes, self.interventions = index, {}, ()
 
     def delete(self, number: int) -> None:
         """Take a branch and those that were made from it out; the latest that went can be brought back."""
@@ -280,7 +280,7 @@ class History:
         self.deleted = Deleted(self.branches, self.a, self.b, words)
         self.branches = {kept: branch for kept, branch in self.branches.items() if kept not in gone}
         if self.a in gone:
-            self.a, self.edits, self.edited, self.nodes = 0, (), None, {}
+            self.a, self.interventions, self.edited, self.nodes = 0, (), None, {}
         if self.b in gone or self.b == self.a:
             self.b = next((kept for kept in reversed(self.branches) if kept != self.a), None)
         self.look_at(self.index)
@@ -289,7 +289,7 @@ class History:
         """Undo the latest deletion."""
         if self.deleted is not None:
             self.branches, self.a, self.b = self.deleted.branches, self.deleted.a, self.deleted.b
-            self.deleted, self.nodes, self.edits, self.edited = None, {}, (), None
+            self.deleted, self.nodes, self.interventions, self.edited = None, {}, (), None
 
 
 def current_history() -> History:
@@ -314,18 +314,20 @@ def ask_what_if(index: int, node: int | None) -> None:
     st.session_state[ASKED] = (index, node)
 
 
-def start_fork(history: History, method: "Method | None", sampling: "Sampling | None", edits: tuple[Edit, ...]) -> None:
+def start_fork(
+    history: History, method: "Method | None", sampling: "Sampling | None", interventions: tuple[Edit, ...]
+) -> None:
     """Make a fork of the branch and at the iteration looked at in the worker, and show it as B beside that branch.
 
     Where neither recorded logits nor a model can answer, or the change does not fit, the page says so.
     """
-    from decoding.replay.forks import Change, fork, fork_again
+    from decoding.replay.forks import ForkChange, fork, fork_again
 
-    paths = {kind: tuple(edit.path for edit in edits if edit.kind == kind) for kind in FORCE_WORDS}
+    paths = {kind: tuple(edit.path for edit in interventions if edit.kind == kind) for kind in FORCE_WORDS}
     parent, index, live = history.base, history.index, True if st.session_state.get("what_if_live") else None
 
     def make(job: Job) -> None:
-        change = Change(method, sampling, Edits(**paths))
+        change = ForkChange(method, sampling, Interventions(**paths))
         if parent.fork is None:
             made = fork(parent.run.trace, parent.run.session, index, change, live=live)
         else:
@@ -337,7 +339,7 @@ def start_fork(history: History, method: "Method | None", sampling: "Sampling | 
         history.branches = {**history.branches, branch.number: branch}  # a page may be going through the old one
         history.b, history.index = history.count, index
         history.nodes.pop("B", None)
-        history.edits, history.edited, history.deleted = (), None, None
+        history.interventions, history.edited, history.deleted = (), None, None
         mark_used(history, branch.number)
 
     start_job(SLOT, "Forking", make, keeps=(KEY,))
@@ -387,7 +389,7 @@ def decode_again(trace: RunTrace, job: Job) -> Run:
     method, sampling, prompt_ids = method_of(trace), sampling_of(trace), list(trace.prompt_ids)
     session = DecodeSession(pair, method, prompt_ids, sampling, limits)
     prompt = prompt_of(pair, prompt_ids)
-    asked = None if prompt is None else Asked(prompt, method, sampling, trace.max_new_tokens)
+    asked = None if prompt is None else RunRequest(prompt, method, sampling, trace.max_new_tokens)
     run = Run(session.trace(), session=session, asked=asked)
     decode_more(run, len(trace.iterations), job)
     return run

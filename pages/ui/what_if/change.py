@@ -160,13 +160,13 @@ def fork_button(history: History) -> None:
     """Make the fork."""
     method, sampling, contradiction = changed_settings(history)
     refusal = history.unknown or contradiction
-    empty = bool(refusal) or (method is None and sampling is None and not history.edits)
+    empty = bool(refusal) or (method is None and sampling is None and not history.interventions)
 
     def press() -> None:  # before the page is drawn, so a quick fork is drawn at once
         method, sampling, contradiction = changed_settings(history)
         if not contradiction:  # which is said beside the widgets
             st.session_state[EDITOR] = st.session_state[CHILD] = False
-            start_fork(history, method, sampling, history.edits)
+            start_fork(history, method, sampling, history.interventions)
 
     nothing = "Change something first: settings, or a node of tree A."
     st.button(
@@ -187,13 +187,13 @@ def draw_pending(history: History) -> None:
     """
 
     def clear() -> None:
-        history.edits = ()
+        history.interventions = ()
         reset_editor(history)
 
     with st.container(key="what_if_pending", horizontal=True, vertical_alignment="center", gap="small"):
         contradiction = changed_settings(history)[-1]
         refused = history.unknown or contradiction
-        words = [*filter(None, [editor_words(history)]), *(edit.words for edit in history.edits)]
+        words = [*filter(None, [editor_words(history)]), *(edit.words for edit in history.interventions)]
         if history.unknown:
             said = f"This run can be looked at, not changed. {escape_markdown(history.unknown)}"
         elif contradiction:
@@ -231,8 +231,8 @@ def node_buttons(history: History) -> None:
 
     def toggle(kind: Force) -> None:
         """Force the node, or take that back; another force on it gives way."""
-        edit, kept = Edit(kind, path, node.text), tuple(e for e in history.edits if e.path != path)
-        history.edits = kept if edit in history.edits else (*kept, edit)
+        edit, kept = Edit(kind, path, node.text), tuple(e for e in history.interventions if e.path != path)
+        history.interventions = kept if edit in history.interventions else (*kept, edit)
 
     st.markdown(escape_markdown(f"‘{visible(node.text, 10)}’" if there else "Node"), width="content")
     sentence = "" if there else "Click a node in tree A first."
@@ -245,7 +245,7 @@ def node_buttons(history: History) -> None:
     else:
         kinds.insert(0, ("force_out", "Force out", "Take this node and all below it out of the tree."))
     for kind, label, words in kinds:
-        on = there and any((e.kind, e.path) == (kind, path) for e in history.edits)
+        on = there and any((e.kind, e.path) == (kind, path) for e in history.interventions)
         st.button(
             label,
             key=f"what_if_{'out' if kind.startswith('force') else kind}",
@@ -290,7 +290,7 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
 
         def add() -> None:
             edit = Edit("force_in", (*node_paths(iteration)[node.node_id], chosen), tokens[chosen][0])
-            history.edits = (*(e for e in history.edits if e != edit), edit)
+            history.interventions = (*(e for e in history.interventions if e != edit), edit)
             st.session_state[CHILD] = False
 
         st.button("Add it", key="what_if_child_add", type="primary", on_click=add)
@@ -351,10 +351,10 @@ def missing_words(iteration: IterationTrace, missing: Edit) -> str:
 def draw_starters(history: History) -> None:
     """A button per change; pressed, it is forked at once."""
 
-    def press(settings: dict[str, Setting], edits: tuple[Edit, ...]) -> None:
+    def press(settings: dict[str, Setting], interventions: tuple[Edit, ...]) -> None:
         with guarded():
             method = base_method(history).with_settings(**settings) if settings else None
-            start_fork(history, method, None, edits)
+            start_fork(history, method, None, interventions)
 
     iteration, run = history.iteration(history.a), history.base.run.trace
     offered = starters(iteration, dict(run.settings)) if iteration is not None else []

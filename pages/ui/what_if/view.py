@@ -120,10 +120,10 @@ def draw_sides(history: History) -> None:
     """Trees A and B at the same iteration; nodes that only one of them has are framed."""
     one, other = history.iteration(history.a), history.iteration(history.b)
     marks = compare_trees(one, other).marks("A", "B") if one and other and one is not other else ({}, {})
-    if history.edits:  # what is about to change must not drown among the differences
+    if history.interventions:  # what is about to change must not drown among the differences
         marks = {}, marks[1]
         ids = {path: node for node, path in enumerate(node_paths(one))} if one is not None else {}
-        for edit in history.edits:
+        for edit in history.interventions:
             if edit.path in ids:
                 marks[0][ids[edit.path]] = EDIT_MARKS[edit.kind]
             elif edit.path[:-1] in ids:

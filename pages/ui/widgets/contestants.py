@@ -36,7 +36,7 @@ ENGINE_CHOICES = (AS_LOADED, *(name for name in ENGINES if name != "auto"), "str
 
 
 @dataclass(frozen=True)
-class Field:
+class ContestantForm:
     """Where contestants meet.
 
     Attributes:
@@ -54,16 +54,16 @@ class Field:
     engines: bool = False
 
 
-COMPARE = Field(
+COMPARE = ContestantForm(
     "compare", "contestant", "comparison", 6, ("autoregressive", "hf_generate", "linear", "fixed_tree", "dynatree")
 )
-RACE = Field(
+RACE = ContestantForm(
     "race", "racer", "race", MOST,
     ("autoregressive", "linear:length=3", "dynatree:branch_first_level=true", "hardware_aware"), engines=True,
 )  # fmt: skip
 
 
-def slots(field: Field) -> list[str]:
+def slots(field: ContestantForm) -> list[str]:
     """Widget keys of the contestants in their order."""
     from decoding.compare.contestants import parse_contestant
 
@@ -78,7 +78,7 @@ def slots(field: Field) -> list[str]:
     return st.session_state[name]
 
 
-def add_slot(field: Field, name: str) -> str:
+def add_slot(field: ContestantForm, name: str) -> str:
     """One more contestant, a method with the paper's settings or an outside baseline; returns its key."""
     number = st.session_state.get(f"{field.name}_count", 0)
     st.session_state[f"{field.name}_count"] = number + 1
@@ -88,7 +88,7 @@ def add_slot(field: Field, name: str) -> str:
     return key
 
 
-def contestant_bar(field: Field) -> None:
+def contestant_bar(field: ContestantForm) -> None:
     """One button per contestant that opens its settings, and one that adds another."""
     from decoding.compare.hf_generate import BASELINES
 
@@ -117,7 +117,7 @@ def contestant_bar(field: Field) -> None:
                 )  # fmt: skip
 
 
-def _add_and_close(field: Field, name: str, method: "Method | None" = None) -> None:
+def _add_and_close(field: ContestantForm, name: str, method: "Method | None" = None) -> None:
     """Add a contestant, with settings of its own if some are given."""
     key = add_slot(field, name)
     if method is not None:
@@ -125,7 +125,7 @@ def _add_and_close(field: Field, name: str, method: "Method | None" = None) -> N
     st.session_state[f"{field.name}_add"] = False
 
 
-def _slot_form(field: Field, key: str, names: dict[str, str]) -> None:
+def _slot_form(field: ContestantForm, key: str, names: dict[str, str]) -> None:
     def remove() -> None:
         st.session_state[f"{field.name}_slots"] = [other for other in slots(field) if other != key]
 
@@ -220,7 +220,7 @@ def _change(name: str, value: Setting) -> str:
     return f"{info.short} {value:g}"
 
 
-def chosen_contestants(field: Field) -> "list[Contestant]":
+def chosen_contestants(field: ContestantForm) -> "list[Contestant]":
     """Who takes part, each with a label of its own.
 
     Raises:
@@ -243,7 +243,7 @@ def chosen_contestants(field: Field) -> "list[Contestant]":
     return chosen
 
 
-def check_contestants(field: Field, contestants: "Sequence[Contestant]") -> None:
+def check_contestants(field: ContestantForm, contestants: "Sequence[Contestant]") -> None:
     """Raise `SettingsError` unless there are as many as can take part, and none twice."""
     from decoding.compare.contestants import format_contestant
 

@@ -11,7 +11,7 @@ from decoding.common.errors import PromptError, SettingsError
 from decoding.common.prompts import Prompt, load_prompts
 from decoding.common.settings import GROUPS, VERIFICATION, SettingInfo
 from decoding.recorded import PROMPT as HOME_PROMPT
-from decoding.trace.records import Setting, TreeLaw
+from decoding.trace.records import DraftSampling, Setting
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice
@@ -82,7 +82,7 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
     from decoding.verifiers import VERIFIERS
 
     sampling, widget = sampling or decoding.Sampling(), setting_key(key, method.name, "verifier")
-    chosen, law = chosen_verifier(method, key, sampling), drafted_law(method, key)
+    chosen, probs = chosen_verifier(method, key, sampling), draft_sampling_of(method, key)
 
     def choose(name: str) -> None:
         st.session_state[widget] = name
@@ -90,7 +90,7 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
     st.markdown(f"**{VERIFICATION}**")
     with st.container(key=f"{widget}_choice", horizontal=True, gap="xsmall"):
         for name, kind in VERIFIERS.items():
-            refusal = kind().refusal(law, sampling)
+            refusal = kind().refusal(probs, sampling)
             st.button(
                 kind.label,
                 key=f"{widget}_{name}",
@@ -100,24 +100,24 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
                 on_click=choose,
                 args=(name,),
             )
-    refusal = VERIFIERS[chosen]().refusal(law, sampling)
+    refusal = VERIFIERS[chosen]().refusal(probs, sampling)
     if refusal is not None:
         st.error(escape_markdown(f"{refusal} Choose one of the verifiers that are not grey."), icon=":material/block:")
     else:
-        grey = any(kind().refusal(law, sampling) is not None for kind in VERIFIERS.values())
+        grey = any(kind().refusal(probs, sampling) is not None for kind in VERIFIERS.values())
         why = " The grey ones do not fit this tree and sampling: each says why when pointed at." if grey else ""
         st.caption(escape_markdown(f"{VERIFIERS[chosen].summary} {VERIFIERS[chosen].paper}.{why}"))
     return chosen
 
 
-def drafted_law(method: "Method", key: str) -> "TreeLaw":
+def draft_sampling_of(method: "Method", key: str) -> "DraftSampling":
     """How a method with the settings under `key` chooses its tokens; the default where they contradict one another."""
     values = picked_settings(method_as_verified(method.name, key), key)
     values = {name: values[name] for name in (*method.drafter.settings(), *method.drafter.optional)}
     try:
-        return method.drafter.with_settings(**values).law
+        return method.drafter.with_settings(**values).draft_sampling
     except SettingsError:
-        return method.drafter.law
+        return method.drafter.draft_sampling
 
 
 def setting_widget(key: str, method_name: str, info: SettingInfo, default: Setting, disabled: bool = False) -> Any:

@@ -19,14 +19,14 @@ def why_not_expanded(iteration: IterationTrace, node_id: int, known: Known | Non
         known: of the iteration, where it is at hand: it serves every node.
     """
     node = iteration.nodes[node_id]
-    if node.growth != "expanded":
-        return f"not expanded: {growth_words(iteration, node_id, known)}"
+    if node.stop_reason != "expanded":
+        return f"not expanded: {stop_reason_text(iteration, node_id, known)}"
     draws = plural(node.branching or 0, "draw")
     count = plural(node.branching or 0, "child", "children")
     if node.breadth in ("confident", "between", "unsure") and node.confidence is not None:
         return f"expanded: draft confidence {confidence_words(iteration, node)} → {count}"
     if node.breadth in ("first_level", "chain", "fixed", "level", "forced"):
-        drawn = node.breadth == "level" and iteration.law != "deterministic"
+        drawn = node.breadth == "level" and iteration.draft_sampling != "deterministic"
         return f"expanded: {breadth_words(iteration, node)} → {draws if drawn else count}"
     return f"expanded: {draws if node.breadth in DRAWN else count}"
 
@@ -39,14 +39,14 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
     if node.breadth == "first_level":
         return "the first level takes the draft's first choice alone (branch_first_level is off)"
     if node.breadth == "chain":
-        drawn = iteration.law != "deterministic"
+        drawn = iteration.draft_sampling != "deterministic"
         return "a chain draws one token from the draft's law" if drawn else "a chain takes the first choice only"
     if node.breadth == "level":
         # A node that was drawn several times has as many draws below it for each of them.
         each, times = plural((node.branching or 0) // node.multiplicity, "draw"), node.multiplicity
         given = f"{each} to each draw of a node of this level, and this one was drawn {times} times"
-        if times == 1 or iteration.law == "deterministic":
-            given = f"{count if iteration.law == 'deterministic' else each} to a node of this level"
+        if times == 1 or iteration.draft_sampling == "deterministic":
+            given = f"{count if iteration.draft_sampling == 'deterministic' else each} to a node of this level"
         return f"{f'the {setting} give' if setting else 'the rule gives'} {given}"
     if node.breadth == "fixed":
         named = f" ({setting})" if setting else ""
@@ -56,28 +56,28 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
     return f"{count} {'was' if node.branching == 1 else 'were'} drafted here"
 
 
-def growth_words(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
+def stop_reason_text(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
     """Why nothing was drafted below a node, as the end of a sentence."""
     node, settings = iteration.nodes[node_id], iteration.settings
     names = ("stop_probability", "deep_probability", iteration.rule.threshold_setting)
     limits = [settings[name] for name in names if isinstance(settings.get(name), int | float)]
     path = beside(node.path_probability, *limits)
-    if node.growth == "early_stop":
+    if node.stop_reason == "early_stop":
         return f"path probability {path} < stop_probability{value_of(iteration, 'stop_probability', ' {}')}"
-    if node.growth == "depth_gate":
+    if node.stop_reason == "depth_gate":
         return (
             f"beyond base_depth{value_of(iteration, 'base_depth', ' {}')} only paths of at least deep_probability"
             f"{value_of(iteration, 'deep_probability', ' {}')} grow; this one has {path}"
         )
-    if node.growth == "below_threshold":
+    if node.stop_reason == "below_threshold":
         name = iteration.rule.threshold_setting or "the threshold"
         return f"path probability {path} is below {name}{value_of(iteration, name, ' {}')}"
-    if node.growth == "max_depth":
+    if node.stop_reason == "max_depth":
         # In the rule's own way of counting.
         name, counted = iteration.rule.depth_setting, ", counted from 0" if iteration.rule.first_depth == 0 else ""
         limit = value_of(iteration, name, " {}")
         return f"depth {node.depth} is the deepest level{f' ({name}{limit}{counted})' if limit else ''}"
-    if node.growth in ("beam", "outranked", "outdrawn"):
+    if node.stop_reason in ("beam", "outranked", "outdrawn"):
         return _not_among_the_best(node, known or Known(iteration))
     gain = f"gain_threshold{value_of(iteration, 'gain_threshold', ' {}')}"
     return {
@@ -89,7 +89,7 @@ def growth_words(iteration: IterationTrace, node_id: int, known: Known | None = 
         "low_gain": f"drafting stopped, as the last level added no more than {gain}",
         "low_promise": f"drafting stopped, as the next batch promised less than {gain}",
         "unprofitable": "going on below it did not promise more tokens per second at this machine's costs",
-    }[node.growth]
+    }[node.stop_reason]
 
 
 def why_pruned(iteration: IterationTrace, node_id: int, known: Known | None = None) -> str:
@@ -140,13 +140,13 @@ def _not_among_the_best(node: NodeTrace, known: Known) -> str:
     """How nodes, or draws, of a higher value kept a node from growing."""
     iteration, places = known.iteration, known.places
     own = number(places.node_values[node.node_id], 3)
-    if node.growth == "outdrawn":
+    if node.stop_reason == "outdrawn":
         made = plural(iteration.drafted, "draw")
         return (
             f"its path probability {number(node.path_probability, 3)} is what a first draw below it counts for, and "
             f"the {made} of this tree counted {number(places.least_draw, 3)} or more"
         )
-    if node.growth == "outranked":
+    if node.stop_reason == "outranked":
         last = number(places.last, 3)
         return f"no child is worth more than the node ({own}), and the last of {places.budget} places has {last}"
     beam = f"the beam expands the {places.children:,} best of a level"
@@ -169,17 +169,17 @@ class Absences:
         """One or two sentences on why a token was not drafted after a node."""
         iteration, parent = self.iteration, self.iteration.nodes[parent_id]
         if not iteration.drafted:
-            words = growth_words(iteration, 0, self._known)
+            words = stop_reason_text(iteration, 0, self._known)
             return {
                 "not_drafted": "This method drafts nothing: the target writes every token itself.",
                 "unprofitable": "Nothing was drafted here: drafting did not promise more tokens per second than "
                 "decoding without it.",
-            }.get(iteration.nodes[0].growth, f"Nothing was drafted here: {words}.")
-        if parent.growth != "expanded":
+            }.get(iteration.nodes[0].stop_reason, f"Nothing was drafted here: {words}.")
+        if parent.stop_reason != "expanded":
             where = "the last committed token" if parent_id == 0 else quote(parent.text)
-            return f"Nothing was drafted after {where}: {growth_words(iteration, parent_id, self._known)}."
+            return f"Nothing was drafted after {where}: {stop_reason_text(iteration, parent_id, self._known)}."
         draft = self._ranks.of(parent_id, token_id)
-        if iteration.law != "deterministic":
+        if iteration.draft_sampling != "deterministic":
             return self._not_drawn(parent_id, draft)
         if self.rule.value != "none":
             return self._no_place(parent_id, draft)
@@ -229,9 +229,9 @@ class Absences:
     @cached_property
     def _stopped_early(self) -> str:
         """A search that ended before its places were full."""
-        stopped = next((n for n in self.iteration.nodes if n.growth in ("low_gain", "low_promise")), None)
+        stopped = next((n for n in self.iteration.nodes if n.stop_reason in ("low_gain", "low_promise")), None)
         if stopped is not None:
-            words = growth_words(self.iteration, stopped.node_id, self._known)
+            words = stop_reason_text(self.iteration, stopped.node_id, self._known)
             return f"{words[0].upper()}{words[1:]}."
         return f"The tree ended with {plural(self.iteration.verified, 'node')}."
 
@@ -242,7 +242,7 @@ class Absences:
         made = plural(count, "draw") + (" was" if count == 1 else " were") + " made here"
         if draft.probability is None:
             return f"Not drawn: {made}, and it is not among the draft's {TOP_TOKENS} likeliest tokens{_floor(draft)}."
-        if self.iteration.law != "without_replacement":
+        if self.iteration.draft_sampling != "without_replacement":
             reach = 1 - (1 - draft.probability) ** count
             if count == 1:
                 return f"Not drawn: {made}, which takes it with probability {chance(reach)}."

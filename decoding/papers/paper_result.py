@@ -36,7 +36,7 @@ DRAFT_FORWARDS = Figure("forwards_per_pass", "draft forwards per pass")
 
 
 @dataclass(frozen=True)
-class Way:
+class Entry:
     """A row of a table or a line of a figure.
 
     Attributes:
@@ -74,7 +74,7 @@ class Ordering:
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class PaperResult:
     """A table or figure.
 
     Attributes:
@@ -96,7 +96,7 @@ class Exhibit:
     grid: str
     protocol: str
     figures: tuple[Figure, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[Entry, ...]
     orderings: tuple[Ordering, ...] = ()
     by: str = ""
     only: Mapping[str, object] = field(default_factory=dict)
