@@ -27,7 +27,7 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.metrics import measure_run
 
 COLDEST_DRAFT = 0.2
-# The draft is as warm as the target, but for greedy decoding, where a law is needed to draw from.
+# The draft is as warm as the target, but for greedy decoding, where a distribution is needed to draw from.
 SAMPLINGS = {
     f"T={t:g}": Sampling(temperature=t, draft_temperature=max(t, COLDEST_DRAFT))
     for t in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)

@@ -1,4 +1,6 @@
-"""The exact law of what a drafter and a verifier emit together, over every draft and every draw, on small tables."""
+"""The exact distribution of what a drafter and a verifier emit together, over every draft and every draw, on small
+tables.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -17,26 +19,26 @@ from decoding.tree.draft import Draft
 from decoding.verifiers.base import VerifiedTree, Verifier
 
 Path = tuple[int, ...]
-Law = list[float]
+Probs = list[float]
 SAMPLED = Sampling(temperature=1.0)
 
 
 @dataclass(frozen=True)
 class Tables:
-    """A draft and a target as laws by path of drafted tokens; paths that are missing have the default."""
+    """A draft and a target as distributions by path of drafted tokens; paths that are missing have the default."""
 
     name: str
-    draft: Mapping[Path, Law]
-    target: Mapping[Path, Law]
-    draft_default: Law
-    target_default: Law
+    draft: Mapping[Path, Probs]
+    target: Mapping[Path, Probs]
+    draft_default: Probs
+    target_default: Probs
 
-    def target_distribution(self, path: Path) -> Law:
-        """The target's law after a path."""
+    def target_distribution(self, path: Path) -> Probs:
+        """The target's distribution after a path."""
         return self.target.get(path, self.target_default)
 
     def target_rows(self, draft: Draft) -> TargetDistributions:
-        """The target's laws after the verified nodes of a draft."""
+        """The target's distributions after the verified nodes of a draft."""
         rows = [self.target_distribution(path_tokens(draft.tree, int(node))) for node in draft.order]
         return TargetDistributions(None, SAMPLED, probs=torch.tensor(rows, dtype=torch.float64))
 
@@ -58,7 +60,7 @@ def all_drafts(drafter: Drafter, tables: Tables) -> Iterator[tuple[Draft, float]
 
 
 def block_distribution(verifier: Verifier, draft: Draft, tables: Tables) -> dict[Path, float]:
-    """Law of the emitted block (accepted tokens and the final one) of one draft, over every draw of the verifier."""
+    """Distribution of the emitted block (accepted tokens and the final one) of one draft, over every draw."""
     decision = verifier.decide(VerifiedTree(draft, tables.target_rows(draft)))
     probs: dict[Path, float] = defaultdict(float)
     for verification, chance in enumerate_draws(decision.walk):
@@ -68,7 +70,7 @@ def block_distribution(verifier: Verifier, draft: Draft, tables: Tables) -> dict
 
 
 def emitted_distribution(drafter: Drafter, verifier: Verifier, tables: Tables) -> dict[Path, float]:
-    """Law of the emitted block over every draft and every draw."""
+    """Distribution of the emitted block over every draft and every draw."""
     probs: dict[Path, float] = defaultdict(float)
     for draft, chance in all_drafts(drafter, tables):
         for block, share in block_distribution(verifier, draft, tables).items():
@@ -77,7 +79,7 @@ def emitted_distribution(drafter: Drafter, verifier: Verifier, tables: Tables) -
 
 
 def bias(probs: Mapping[Path, float], tables: Tables) -> float:
-    """Largest error of the joint law of the tokens, every block continued by the target to the same length."""
+    """Largest error of the joint distribution of the tokens, every block continued by the target to the same length."""
     length = max(map(len, probs))
     continued: dict[Path, float] = defaultdict(float)
     vocabulary = range(len(tables.target_default))
@@ -185,8 +187,8 @@ def _random(name: str, size: int, generator: np.random.Generator, evenness: floa
     return Tables(name, draft, target, [1 / size] * size, [1 / size] * size)
 
 
-def _distributions(size: int, generator: np.random.Generator, evenness: float, zeros: bool = False) -> dict[tuple, Law]:
-    """A random law after every path."""
+def _distributions(size: int, generator: np.random.Generator, evenness: float, zeros: bool = False):
+    """A random distribution after every path."""
     distributions = {}
     for length in range(LONGEST):
         for path in product(range(size), repeat=length):

@@ -1,4 +1,5 @@
-"""Losslessness by enumeration: the joint law of the emitted tokens over every draft and every draw is the target's.
+"""Losslessness by enumeration: the joint distribution of the emitted tokens over every draft and every draw is the
+target's.
 
 Each pair of drafter and verifier that is allowed must be exact to 1e-9 on every small table; each one that is refused
 must be biased by more than 1e-3 on some. With --embedded the allowed pairs are tested on the embedded pair instead, by
@@ -52,8 +53,8 @@ class CaseResult:
     """What one case came to.
 
     Attributes:
-        biases: largest error of the joint law by verifier.
-        identity: largest difference between laws that must be the same, None unless the tree is a chain.
+        biases: largest error of the joint distribution by verifier.
+        identity: largest difference between distributions that must be the same, None unless the tree is a chain.
         runs: drafts enumerated, times verifiers.
     """
 
@@ -102,7 +103,8 @@ def summarise(results: list[CaseResult]) -> tuple[list[dict], list[str]]:
     worst: dict[tuple[str, str], tuple[float, str]] = {}
     distributions = {result.case.name: result.case.drafter.draft_sampling for result in results}
     for result in results:
-        # A sampled drafter that draws only one chain is no worse than its law says; the wider law is the claim.
+        # A sampled drafter that draws only one chain is no worse than its distribution says; the wider distribution is
+        # the claim.
         if result.case.drafter.draft_sampling != "single_path":
             distributions[result.case.name] = result.case.drafter.draft_sampling
         for verifier, value in result.biases.items():
@@ -141,7 +143,7 @@ def main() -> int:
     with ProcessPoolExecutor(os.cpu_count()) as workers:
         results = list(workers.map(examine, todo))
     figures, problems = summarise(results)
-    print("largest error of the joint law of the emitted tokens; in brackets: refused\n")
+    print("largest error of the joint distribution of the emitted tokens; in brackets: refused\n")
     rows: dict[str, dict[str, str]] = defaultdict(dict)
     for f in figures:
         shown = f"{f['bias']:.0e}" if f["bias"] else "0"

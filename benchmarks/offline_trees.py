@@ -79,14 +79,14 @@ class MemoSource:
 
 
 class MemoDistributions(TargetDistributions):
-    """Rows whose laws are computed once, for all verifiers that look at one tree."""
+    """Rows whose distributions are computed once, for all verifiers that look at one tree."""
 
     def __init__(self, logits: Tensor, sampling: Sampling):
         super().__init__(logits, sampling)
         self._distributions: dict[int, Tensor] = {}
 
     def probs(self, row: int) -> Tensor:
-        """Law after one node, `[vocab_size]`, in float64."""
+        """Distribution after one node, `[vocab_size]`, in float64."""
         if row not in self._distributions:
             self._distributions[row] = super().probs(row)
         return self._distributions[row]

@@ -41,7 +41,7 @@ class RuleCase:
     Attributes:
         settings: in force.
         limit: no node may be deeper, as the text may not be longer.
-        law: the draft's probabilities after a path.
+        probs: the draft's probabilities after a path.
         children: tokens drawn below each path in draw order, where the rule draws; a token drawn twice stands there
             twice.
         learned: what a rule that learns has come to, by `learn`.

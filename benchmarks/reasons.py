@@ -2,8 +2,9 @@
 
 Draft and target are tables of random probabilities. Of every node it is checked whether and why it was expanded, how
 wide and why, whether and why it was left out, its verdict and the reason for that, by `reason_rules` and by a walk
-through the tests; and that what is said of it in words says no other thing. The chance of a test follows from the laws
-for `RECOMPUTED`; of other verifiers the chance in the record is believed. Exits 1 where a single one is false.
+through the tests; and that what is said of it in words says no other thing. The chance of a test follows from the
+distributions for `RECOMPUTED`; of other verifiers the chance in the record is believed. Exits 1 where a single one is
+false.
 """
 
 import time
@@ -258,7 +259,9 @@ def _false_growth(trace: IterationTrace, case: RuleCase) -> Iterator[str]:
 
 
 def _false_chances(trace: IterationTrace, distributions, verifier: str) -> Iterator[str]:
-    """Tests whose chance to pass does not follow from both laws, or whose outcome not from chance and number drawn."""
+    """Tests whose chance to pass does not follow from both distributions, or whose outcome not from chance and number
+    drawn.
+    """
     paths, failed = node_paths(trace), {}
     for step in (step for step in trace.steps if step.kind == "test"):
         if step.accepted != _passes(step):
@@ -410,7 +413,7 @@ def _drawn(trace: IterationTrace) -> dict[Path, list[int]]:
 
 
 def _at_temperature(probs: np.ndarray, sampling: Sampling) -> np.ndarray:
-    """What a law is at the temperature of a sampling."""
+    """What a distribution is at the temperature of a sampling."""
     if sampling.temperature == 0:
         return (np.arange(len(probs)) == probs.argmax()).astype(float)
     return _softmax(np.log(probs) / sampling.temperature)

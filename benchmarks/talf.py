@@ -55,7 +55,7 @@ PAPER_SHARES = "first about 55%, fifth or lower over 10%"
 CONDITIONED = {
     "accuracy": (accuracy, "Top-1 accuracy: the head's likeliest token is the target's"),
     "ECE": (calibration_error, "ECE of Appendix A, against the target's likeliest token"),
-    "law ECE": (distribution_calibration_error, "ECE against the target's law, which is 0 for the target itself"),
+    "law ECE": (distribution_calibration_error, "ECE against the target's distribution, 0 for the target itself"),
 }
 FIGURES = {"tokens": "tokens", "expected": "tokens at T=1", "speed": "speed"}
 HEADER = ("tokens per pass", "at T=1, exact", "paper", "speed-up", "paper", "nodes", "draft forwards")
@@ -211,7 +211,7 @@ def table_4(by_threshold: dict[float, HeadMeasured], claims: Claims) -> dict:
 
 def figure_2a(shares: dict[str, list[dict[str, float]]], claims: Claims) -> dict:
     """Share of tree tokens by rank, from the shares on every prompt."""
-    print(f"\nFigure 2a: share of the tokens of a beam's tree by their rank in the draft's law (paper: {PAPER_SHARES})")
+    print(f"\nFigure 2a: share of a beam's tokens by their rank in the draft's distribution (paper: {PAPER_SHARES})")
     found = {loss: {rank: estimate([each[rank] for each in all_of]) for rank in rank_names()}
              for loss, all_of in shares.items()}  # fmt: skip
     rows = [(rank, *(found[loss][rank] for loss in LOSSES)) for rank in rank_names()]

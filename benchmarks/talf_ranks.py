@@ -24,7 +24,7 @@ LAST = f"{RANKS} or lower"
 
 
 def rank_shares(pair: Pair, method: Method, prompt_ids: list[int], tokens: int) -> dict[str, float]:
-    """Share of the verified tokens of a prompt's trees by their rank in the draft's law, 1 to 4 and the rest.
+    """Share of the verified tokens of a prompt's trees by their rank in the draft's distribution, 1 to 4 and the rest.
 
     A tree that holds a token holds every likelier one with the same parent, so that ranks can be counted in it.
     """
@@ -76,7 +76,7 @@ def written_text(pair: Pair, prompt_ids: list[int], tokens: int, seed: int) -> n
 
 @torch.inference_mode()
 def conditioned(pair: Pair, head: str, tokens: np.ndarray, first_root: int) -> Conditioned:
-    """Draft one token, feed each of the five best back, and compare the next law with the target's choice.
+    """Draft one token, feed each of the five best back, and compare the next distribution with the target's choice.
 
     Args:
         head: name of a stored head.
@@ -112,7 +112,7 @@ def calibration_error(parts: Sequence[Conditioned], rank: int, prompts: np.ndarr
 
 
 def distribution_calibration_error(parts: Sequence[Conditioned], rank: int, prompts: np.ndarray) -> float:
-    """The same against the target's law: bins by the head's probability of its own choice; 0 for the target itself.
+    """The same against the target's distribution: bins by the head's probability of its choice; 0 for the target.
 
     How often the target draws that token is its probability, so nothing is drawn.
     """

@@ -1,8 +1,8 @@
 """Losslessness on the embedded pair, by the probability integral transform of the tokens that are emitted.
 
 With tokens ordered by target / draft, u = mass of the tokens before the emitted one + V * its own mass, V uniform, is
-uniform under the target's law after its context: so it is, independently, at every position of an output of fixed
-length that follows the target. Blocks differ in length; where one ends the target itself would go on, whose u is
+uniform under the target's distribution after its context: so it is, independently, at every position of an output of
+fixed length that follows the target. Blocks differ in length; where one ends the target itself would go on, whose u is
 uniform by construction and is drawn as such. Position t therefore is the t-th token of the output, whether or not the
 block reached it, which bottom-up verifiers need: they are lossless only over the whole output.
 """
@@ -70,7 +70,7 @@ DRAFTERS: dict[str, Drafter] = {
     "delayed": drafters.DelayedDrafter(paths=3, trunk=1, branch=2),
 }
 MOST_TOKENS = 5  # no block of these trees is longer
-QUICK = ("sequoia", "eagle2", "delayed")  # one for each law of a tree
+QUICK = ("sequoia", "eagle2", "delayed")  # one for each distribution of a tree
 # Refused pairs whose bias must be noticed, so that silence about the allowed ones means something.
 REFUSED = (("sequoia", "specinfer"), ("eagle2", "naive_tree"))
 
@@ -88,7 +88,7 @@ def telling_prefix(pair: Pair, text: str) -> list[int]:
 
     Where both models agree nothing is rejected, and where they have nothing in common everything is; where the draft
     is flat, nearly every draw is a new token and the ways to draw and to test hardly differ. With d the total variation
-    between the two laws, the prefix has the largest d (1 - d) sum draft^2.
+    between the two distributions, the prefix has the largest d (1 - d) sum draft^2.
     """
     tokens = pair.vocabulary.encode(text)[:MOST_PROMPT_TOKENS]
     target, draft = _distributions(pair.target, tokens), _distributions(pair.draft, tokens)
@@ -99,7 +99,7 @@ def telling_prefix(pair: Pair, text: str) -> list[int]:
 
 
 def _distributions(model: Model, tokens: list[int]) -> Tensor:
-    """Law after every token, `[len(tokens), vocab_size]`."""
+    """Distribution after every token, `[len(tokens), vocab_size]`."""
     count = len(tokens)
     cache, mask = model.engine.new_cache(count), Visibility.causal(0, count)
     return torch.softmax(tree_forward(model, cache, tokens, np.arange(count), mask), -1)
@@ -123,7 +123,9 @@ class Task:
 
 
 class Places:
-    """Where emitted tokens lie in the target's laws after the nodes of one tree, tokens ordered by target / draft."""
+    """Where emitted tokens lie in the target's distributions after the nodes of one tree, tokens ordered by target /
+    draft.
+    """
 
     def __init__(self, tree: VerifiedTree, draft: Draft, source: ProbabilitySource):
         self._tree, self._draft, self._source = tree, draft, source
@@ -149,7 +151,7 @@ def span(target: Tensor, ratio: Tensor, token: int) -> Span:
     """Mass of the tokens before one, and its own; tokens of the same ratio count as one token.
 
     Args:
-        target, ratio: the target's law and what tokens are ordered by, `[vocab_size]`.
+        target, ratio: the target's distribution and what tokens are ordered by, `[vocab_size]`.
     """
     return float(target[ratio < ratio[token]].sum()), float(target[ratio == ratio[token]].sum())
 

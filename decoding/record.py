@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     pair.add_argument("--chat", action="store_true", help="put the prompt through the chat template")
     sampling = made.add_argument_group("sampling")
     sampling.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
-    sampling.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's law")
+    sampling.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's distribution")
     sampling.add_argument("--draft-temperature", type=float, default=1.0)
     sampling.add_argument("--seed", type=int, default=0)
     return made

@@ -6,7 +6,7 @@ TERMS                          # all of them in one dictionary, keys in lower ca
 """
 
 IDEA: dict[str, str] = {
-    "target": "The large model whose text is wanted: the output follows its law, whatever the draft guesses.",
+    "target": "The large model whose text is wanted: the output follows its distribution, whatever the draft guesses.",
     "draft": "The small, fast model that guesses what the target will say; also the phase in which it guesses.",
     "speculative decoding": "A small model guesses several tokens ahead and the large one checks all of them in one "
     "pass, which costs it little more than a pass for a single token.",
@@ -18,8 +18,8 @@ IDEA: dict[str, str] = {
     "prefix": "The text before the tree: the prompt and all tokens committed so far.",
     "autoregressive decoding": "Plain decoding by the target alone, one token per pass: the baseline.",
     "block efficiency": "Committed tokens per verification pass of the target; plain decoding has exactly 1.",
-    "lossless": "The output follows exactly the law of the target alone: only the time it takes is different.",
-    "law": "The probabilities that a model gives to every possible next token at one place.",
+    "lossless": "The output follows exactly the distribution of the target alone: only the time it takes is different.",
+    "distribution": "The probabilities that a model gives to every possible next token at one place.",
     "token": "The unit of text that the models read and write: a word, a piece of one, or a sign.",
 }
 
@@ -36,7 +36,7 @@ TREE: dict[str, str] = {
     "draft probability": "What the draft gives a token after its parent.",
     "path probability": "The product of the draft probabilities along a path: how likely the draft holds all of it.",
     "target probability": "What the target gives a token after its parent, at temperature 1 unless said otherwise.",
-    "draft confidence": "The largest probability in the draft's law after a node: how sure it is of the next token.",
+    "draft confidence": "The draft's largest probability after a node: how sure it is of the next token.",
     "branching": "How many children a node gets; DynaTree gives fewer where the draft is sure.",
     "multiplicity": "How often the same node was drawn, in trees whose paths are drawn independently.",
     "growth": "Whether a node was expanded, and which rule kept it from growing if not.",
@@ -59,15 +59,15 @@ VERIFYING: dict[str, str] = {
     "flatten": "The nodes of the tree are written in a row, parents before children, so that one pass can read them.",
     "tree attention mask": "Says which rows a row may see: the prefix, its own ancestors and itself, no other branch.",
     "acceptance test": "The verifier's decision on one node, by chance where decoding samples: accepted or rejected.",
-    "acceptance probability": "How likely a node passes its test, computed from both laws.",
+    "acceptance probability": "How likely a node passes its test, computed from both distributions.",
     "reached and accepted": "The exact probability, over all draws of the verifier, that a node ends in the text.",
-    "residual": "What is left of the target's law after a draft token was rejected: the draft's share is taken off and "
+    "residual": "What is left of the target's distribution after a rejection: the draft's share is subtracted and "
     "the rest is scaled to sum to 1.",
     "accepted": "The verifier kept this drafted token: it is now part of the text.",
     "rejected": "The verifier came to this drafted token's place and did not keep it.",
     "not reached": "The verifier went another way before it came to this node, so it decided nothing about it.",
     "not verified": "Drafted, but not given to the target.",
-    "final token": "The last token of an iteration: it comes from the target's law, not from the draft.",
+    "final token": "The last token of an iteration: it comes from the target's distribution, not from the draft.",
     "bonus token": "The final token after a path that was accepted down to a leaf of the verified tree: free, as the "
     "same pass holds it, unless it had been drafted there and was pruned: then it is a loss.",
     "recovered token": "The final token where the path ended above a leaf: the target's own token in place of the "
@@ -132,7 +132,7 @@ SAMPLING: dict[str, str] = {
     "greedy decoding": "The most likely token is taken at each place; nothing is left to chance.",
     "temperature": "How evenly tokens are drawn: 0 always takes the likeliest, higher values spread further.",
     "top-p": "Only the likeliest tokens that together reach this probability can be drawn.",
-    "draft temperature": "The temperature of the draft's law, from which a sampled tree is drawn.",
+    "draft temperature": "The temperature of the draft's distribution, from which a sampled tree is drawn.",
     "seed": "The number that fixes all random draws: the same seed gives the same run.",
     "draw": "A random number of the run, used for a test or to choose a token.",
     "i.i.d. tree": "A tree whose paths are drawn independently of each other, repeats included.",
@@ -144,14 +144,14 @@ VERIFIERS: dict[str, str] = {
     "naive": "Verifier: tests the tokens of the first path one by one and stops at the first rejection.",
     "naive tree": "Verifier: tests the first child of each node; the residual may still pick another child.",
     "block": "Verifier: tests the first path from its end upwards, so that a weak token in the middle need not end it.",
-    "nss": "Verifier: draws from the target's law at each node and goes on where a child has that token.",
+    "nss": "Verifier: draws from the target's distribution at each node and goes on where a child has that token.",
     "spectr": "Verifier: tests all children with one common division factor, then draws from one residual.",
     "specinfer": "Verifier: tests the children one by one in random order, each against what is left of the target.",
-    "specinfer, no replacement": "Verifier: tests distinct children in draw order; a rejected one leaves both laws.",
+    "specinfer, no replacement": "Verifier: tests distinct children in draw order; a rejected one leaves both sides.",
     "khisti": "Verifier: plays a tournament between the children, odds from linear programmes, then tests its winner.",
     "traversal": "Verifier: tests the whole tree from its leaves upwards; a draw that came twice is rejected twice.",
     "traversal, no replacement": "Verifier: tests the whole tree from its leaves upwards; a rejected child leaves the "
-    "draft's law.",
+    "draft's distribution.",
 }
 
 DRAFTERS: dict[str, str] = {

@@ -3,11 +3,11 @@
     told = budgets(run, index, costs)     # tokens and seconds for 0, 1, ... nodes of this very tree
     told.best, told.lost                  # nodes with most tokens per second, and what the whole tree lost by them
 
-The part of b nodes are the b of highest path probability. Where tokens were drawn and are tested against the law that
-they were drawn from, choosing them by their probability would bias the output: there the part is what the first draws
-made, up to the b-th node. Tokens: what the walk committed under greedy decoding, else the exact expectation over the
-verifier's draws. Seconds are modelled from `decoding.common.cost_model`: one pass over the part, and the draft levels
-that its inner nodes need. Torch-free but for verifiers whose expectation needs the stored rows.
+The part of b nodes are the b of highest path probability. Where tokens were drawn and are tested against the
+distribution that they were drawn from, choosing them by their probability would bias the output: there the part is what
+the first draws made, up to the b-th node. Tokens: what the walk committed under greedy decoding, else the exact
+expectation over the verifier's draws. Seconds are modelled from `decoding.common.cost_model`: one pass over the part,
+and the draft levels that its inner nodes need. Torch-free but for verifiers whose expectation needs the stored rows.
 
 An iteration that another verifier or temperature decided, as before a fork, can only be told with the run as it was
 then (`stored_state.as_made`); with another one it gives None.

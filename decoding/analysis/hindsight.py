@@ -21,7 +21,7 @@ class LaterToken:
 
     token_id: int
     text: str
-    rank: int | None  # of the token in the draft's law at its place, 1 for its favourite; None where no record tells
+    rank: int | None  # of the token in the draft's distribution there, 1 for its favourite; None where not recorded
     exact: bool  # False where the rank is known to be at least that
     probability: float | None  # what the draft gave it, None where that is not recorded
     seen_in: int | None  # index of the iteration whose record tells, None without one
@@ -89,8 +89,8 @@ def hindsight(run: RunTrace, index: int, known: Mapping[int, Sequence[SeenRank]]
 def ranks_along(run: RunTrace) -> dict[int, tuple[SeenRank, ...]]:
     """What the records tell of the draft's rank of each token of the text, by its position.
 
-    A draft model's law depends on the text before it alone, so any iteration tells that has expanded a node along the
-    text; of a draft head's, which also depends on where its tree began, only the iteration itself.
+    A draft model's distribution depends on the text before it alone, so any iteration tells that has expanded a node
+    along the text; of a draft head's, which also depends on where its tree began, only the iteration itself.
     """
     output, prompt = run.output_ids, len(run.prompt_ids)
     found: dict[int, list[SeenRank]] = {}

@@ -27,7 +27,7 @@ class Luck:
 
     tokens: int  # what happened
     probs: Mapping[int, float]  # exact probability of each number of tokens
-    # expected, deviation: mean and standard deviation of that law
+    # expected, deviation: mean and standard deviation of that distribution
     expected: float
     deviation: float
 
@@ -150,8 +150,8 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
     iteration = iteration_at(run, index)
     require(
         not iteration.forced_verdicts,
-        f"A verdict of iteration {index + 1} was forced by hand: its stored rows have the target's own law, not the "
-        "one that was tested.",
+        f"A verdict of iteration {index + 1} was forced by hand: its logits are the target's own, not the "
+        "ones that were tested.",
     )
     told = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
     require(

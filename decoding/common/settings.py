@@ -210,7 +210,8 @@ def wrong_sampling(sampling: Any) -> str:
 ENGINES = ("auto", "library", "lean", "static")
 # The static engine whose trees are drafted and verified by the host's code, to measure what the device's is worth.
 STATIC_HOST = "static-host"
-# Attention sinks and a window, so many rows together: `streaming` or `streaming-512`. Another law than the target's.
+# Attention sinks and a window, so many rows together: `streaming` or `streaming-512`. Another distribution than the
+# target's.
 STREAMING = re.compile(r"streaming(?:-(\d{1,7}))?")
 SINKS, STREAMED_ROWS, FEWEST_STREAMED = 4, 256, 64
 

@@ -93,7 +93,7 @@ class Comparison:
     def reference_of(self, contestant: int) -> int | None:
         """Whose output a contestant's has to be; None where that of nobody here.
 
-        A window of attention is another law: it is compared with decoding token by token with the same window.
+        A window of attention is another distribution: it is compared with decoding token by token with the same window.
         """
         engine = self.contestants[contestant].engine
         if engine is None or streamed_rows(engine) is None:

@@ -62,7 +62,7 @@ class MarginJudge:
 
     def __init__(self, target: Model):
         parameters = sum(weight.numel() for weight in target.network.parameters())
-        # A window of attention is no law of the network: only the engine itself can say what it prefers.
+        # A window of attention is no distribution of the network: only the engine itself can say what it prefers.
         self._windowed = target.engine if streamed_rows(target.info.engine) is not None else None
         self.dtype = target.dtype if self._windowed else _judging_dtype(target, parameters)
         self.exact = self.dtype == torch.float64

@@ -30,7 +30,7 @@ from decoding.selector.store import SELECTORS, find_selector, load_network, read
 
 RANKS = 16
 POSITIONS = 1024  # the standard error of a rate is then at most 0.016
-ROWS_AT_ONCE = 64  # both laws of a wide vocabulary fill the memory where all positions are looked at together
+ROWS_AT_ONCE = 64  # both distributions of a wide vocabulary fill the memory where all positions are looked at together
 SEED = 0
 NEWTON_STEPS = 30
 
@@ -42,8 +42,8 @@ def acceptance_by_rank(
     """Measure how often the b-th child drawn without replacement is the one accepted, `[ranks]`.
 
     Both models read each text, of the sample prompts by default, in one causal pass. After positions spread over it,
-    children are drawn from the draft's law and the chance of each to be accepted by SpecInfer verification without
-    replacement is computed; the rates are means over all positions.
+    children are drawn from the draft's distribution and the chance of each to be accepted by SpecInfer verification
+    without replacement is computed; the rates are means over all positions.
     """
     draws, total, rows = GeneratorDraws(SEED), np.zeros(ranks), 0
     for target, draft in _distributions(pair, sampling, prompts):
@@ -86,7 +86,7 @@ def odds_factor(probs: np.ndarray, chances: np.ndarray) -> float:
 
 
 def _distributions(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Laws of target and draft, `[num_places, vocab_size]` each, at places spread over texts that both read."""
+    """Distributions of target and draft, `[num_places, vocab_size]` each, at places in texts that both read."""
     texts = [prompt.text for prompt in load_prompts()] if prompts is None else prompts
     first = 0 if pair.head is None else 1  # a head says nothing after the first token of a text
     encoded = [pair.vocabulary.encode(text)[: pair.context] for text in texts]
@@ -104,10 +104,12 @@ def _distributions(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None
 
 
 def accepted_by_rank(target: Tensor, draft: Tensor, ranks: int, draws: Draws) -> np.ndarray:
-    """Sum over positions of the chance that the b-th child drawn is accepted, `[ranks]`; laws `[places, vocab_size]`.
+    """Sum over positions of the chance that the b-th child drawn is accepted, `[ranks]`; distributions `[places,
+    vocab_size]`.
 
     With a_j the acceptance of the j-th child drawn once those before it are rejected, that is
-    a_b prod_{j<b} (1 - a_j): a rejection takes the draft's law from the target's and the token from the draft's.
+    a_b prod_{j<b} (1 - a_j): a rejection takes the draft's distribution from the target's and the token from the
+    draft's.
     """
     chances, left = np.zeros(ranks), torch.ones(len(target), 1, dtype=target.dtype, device=target.device)
     for rank in range(ranks):

@@ -249,10 +249,10 @@ class _Preferred(TargetDistributions):
 
 
 class _ReadVerifiedTree(VerifiedTree):
-    """A verified tree whose laws have been used on the device already."""
+    """A verified tree whose distributions have been used on the device already."""
 
     def _check(self) -> None:
-        """Nothing: order and parents were made by the device from one tree, and no law is read here."""
+        """Nothing: order and parents were made by the device from one tree, and no distribution is read here."""
 
 
 # What an iteration gives back: what was asked of the draft, the draft, the target's logits after each verified node
@@ -313,7 +313,9 @@ class DeviceIteration:
         return self._source, draft, logits, verification
 
     def _drafted(self, tree: ReadTree, order: np.ndarray) -> Draft:
-        """The draft; its laws level by level where they were asked for. Pruning is part of making the mask here."""
+        """The draft; its distributions level by level where they were asked for. Pruning is part of making the mask
+        here.
+        """
         source, drafter = self._source, self._drafter
         # The pending tokens, the root last, and the nodes in the order of their ids.
         source.slot_nodes = [-1] * (len(self._pending) - 1) + np.flatnonzero(tree.level >= 0).tolist()
@@ -434,7 +436,7 @@ def choose_iteration(
     Args:
         caches: of target and draft, None without a draft.
         depth_limit: no node may be deeper.
-        record: whether laws and logits are wanted.
+        record: whether distributions and logits are wanted.
     """
     target, draft = caches
     usual = (method.cache_policy, method.node_order) == ("compaction", "breadth")

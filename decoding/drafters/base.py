@@ -1,4 +1,6 @@
-"""What every way to build a draft tree shares: signature, declared law, and where its probabilities come from."""
+"""What every way to build a draft tree shares: signature, declared distribution, and where its probabilities come
+from.
+"""
 
 import time
 from collections.abc import Mapping
@@ -178,7 +180,7 @@ class TreeBuilder:
         return best_tokens.cpu().numpy(), top_probs
 
     def expand_distributions(self, nodes: np.ndarray) -> Tensor:
-        """One draft forward; returns the whole laws to draw from, `[len(nodes), vocab_size]`."""
+        """One draft forward; returns the whole distributions to draw from, `[len(nodes), vocab_size]`."""
         probs = self._ask(nodes)
         self._note_confidence(nodes, probs.amax(-1).cpu().double().numpy())
         return probs

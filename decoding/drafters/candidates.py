@@ -132,7 +132,7 @@ def best_children(
     """The `count` best of all children with a value of `least` or more and a probability above 0, in order of rows.
 
     Args:
-        laws: `[num_rows, vocab_size]`, draft probabilities after each parent.
+        distributions: `[num_rows, vocab_size]`, draft probabilities after each parent.
         values: `[num_rows]`, above 0; a child's value is its parent's times its probability.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What drafters that sample share: many draws at once, laws that lose what was drawn, notes on the leaves."""
+"""What drafters that sample share: many draws at once, distributions that lose what was drawn, notes on the leaves."""
 
 import numpy as np
 import torch
@@ -13,14 +13,14 @@ ROWS_AT_ONCE = 64  # every row drawn from is copied: a whole level of a wide voc
 
 
 def draw_rows(draws: Draws, distributions: Tensor, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One token for each entry of `rows` from that row of `laws`, in order.
+    """One token for each entry of `rows` from that row of `distributions`, in order.
 
     Args:
-        laws: `[num_laws, vocab_size]`, not necessarily normalised.
+        distributions: `[num_distributions, vocab_size]`, not necessarily normalised.
         rows: `[num_draws]`; a row named twice is drawn from twice, independently.
 
     Returns:
-        Tokens and what the laws give them, both `[num_draws]`.
+        Tokens and what the distributions give them, both `[num_draws]`.
     """
     places, tokens = torch.from_numpy(rows).to(distributions.device), []
     for some in places.split(ROWS_AT_ONCE):
@@ -30,13 +30,13 @@ def draw_rows(draws: Draws, distributions: Tensor, rows: np.ndarray) -> tuple[np
 
 
 class RemainingDistributions:
-    """Laws that are drawn from without replacement: a token leaves its law when it is drawn.
+    """Distributions that are drawn from without replacement: a token leaves its distribution when it is drawn.
 
     No token is drawn twice below a node, so nodes are appended as they are drawn and their ids are the draw order.
 
     Attributes:
-        mass: probability that is left of each law, `[num_laws]`.
-        support: tokens that are left in each law, `[num_laws]`; where it is 0 nothing can be drawn.
+        mass: probability that is left of each distribution, `[num_distributions]`.
+        support: tokens that are left in each distribution, `[num_distributions]`; where it is 0 nothing can be drawn.
     """
 
     def __init__(self, distributions: Tensor):
@@ -45,7 +45,9 @@ class RemainingDistributions:
         self.support = distributions.count_nonzero(-1).cpu().numpy()
 
     def draw(self, rows: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """One token from each of some distinct laws; returns tokens and their probability in the whole law."""
+        """One token from each of some distinct distributions; returns tokens and their probability in the whole
+        distribution.
+        """
         if len(rows) == 1:  # a wide node draws alone for many rounds: no row needs to be gathered
             distribution = self._distributions[rows[0]]
             token = draws.choose(distribution)

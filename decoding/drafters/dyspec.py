@@ -30,7 +30,7 @@ class RemainingDistribution:
         self.mass = 1.0
 
     def draw(self, draws: Draws) -> tuple[int, float]:
-        """A token and its probability in the whole law."""
+        """A token and its probability in the whole distribution."""
         token = draws.choose(self._weights)
         prob = float(self._law[token])
         self._law[token] = 0.0
@@ -42,10 +42,10 @@ class RemainingDistribution:
 class DySpecDrafter(DrawnDrafter):
     """Draws `node_budget` nodes, each where the estimated value of one more child is largest.
 
-    The first draw at the root is worth 1. Drawing y with probability D(y) among what is left of a law splits what the
-    draw was worth: D(y) of it is the worth of the first draw below y, 1 - D(y) that of the next draw beside y. So a
-    draw is worth the node's path probability times what is left of the law there. Ties go to the draw that became
-    possible first.
+    The first draw at the root is worth 1. Drawing y with probability D(y) among what is left of a distribution splits
+    what the draw was worth: D(y) of it is the worth of the first draw below y, 1 - D(y) that of the next draw beside y.
+    So a draw is worth the node's path probability times what is left of the distribution there. Ties go to the draw
+    that became possible first.
     """
 
     cost: ClassVar[str] = "one draft forward per expanded node"

@@ -17,8 +17,8 @@ from decoding.tree.draft import Draft, TokenTree
 class DySpecThresholdDrafter(DrawnDrafter):
     """Draws at every node while the estimated value of the next draw is at least `threshold`.
 
-    As in the greedy form a draw is worth the node's path probability times what is left of the law there. The nodes of
-    a level draw in rounds, in the order of their ids; `node_budget` ends a round early.
+    As in the greedy form a draw is worth the node's path probability times what is left of the distribution there. The
+    nodes of a level draw in rounds, in the order of their ids; `node_budget` ends a round early.
     """
 
     breadth = "budget"

@@ -23,7 +23,7 @@ def grow_iid(
     them has its own draws below it: a node drawn m times gets m * width. A width above 1 at depth 0 alone makes paths.
 
     Args:
-        root_distributions: the root's law where the draft has been asked for it already, `[1, vocab_size]`.
+        root_distributions: the root's distribution where the draft has been asked for it already, `[1, vocab_size]`.
     """
     ends, distributions = builder.root_frontier(), root_distributions
     for width in widths[: builder.source.depth_limit]:

@@ -14,7 +14,9 @@ from decoding.tree.draft import Draft
 
 @dataclass(frozen=True)
 class LinearDrafter(LevelDrafter):
-    """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, drawn from its law."""
+    """A chain of `length` tokens (K), each the draft's most likely one or, with `sampled`, drawn from its
+    distribution.
+    """
 
     breadth = "chain"
     traced = RuleTrace("linear", depth_setting="length")

@@ -133,7 +133,7 @@ class SequoiaDrafter(DrawnDrafter):
     def _grow_level(self, builder: TreeBuilder, frontier: np.ndarray, slots: list[tuple[int, ...]], draws):
         """Draw all first children of a level, then all second ones, ...; returns new nodes and their places.
 
-        Where a law has fewer tokens than the shape has children, the last ones are left out.
+        Where a distribution has fewer tokens than the shape has children, the last ones are left out.
         """
         distributions = RemainingDistributions(builder.expand_distributions(frontier))
         widths, nodes, places = np.array([len(slot) for slot in slots]), [], []

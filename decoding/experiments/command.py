@@ -49,8 +49,8 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
 def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that choose how tokens are sampled; greedy by default."""
     parser.add_argument("--temperature", type=float, default=0.0, help="of the target; 0 decodes greedily")
-    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's law")
-    parser.add_argument("--draft-temperature", type=float, default=1.0, help="of the law that draft tokens come from")
+    parser.add_argument("--top-p", type=float, default=1.0, help="nucleus of the target's distribution")
+    parser.add_argument("--draft-temperature", type=float, default=1.0, help="of the draft's distribution")
     parser.add_argument("--seed", type=int, default=0)
 
 

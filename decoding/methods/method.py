@@ -140,5 +140,5 @@ def fitted(method: Method, sampling: Sampling) -> Method:
 
 
 def fitting(draft_sampling: DraftSampling, sampling: Sampling) -> list[str]:
-    """Names of the verifiers that keep the target's law on trees of this kind."""
+    """Names of the verifiers that keep the target's distribution on trees of this kind."""
     return [name for name, kind in VERIFIERS.items() if kind().refusal(draft_sampling, sampling) is None]

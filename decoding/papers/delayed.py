@@ -129,7 +129,7 @@ def _figure_1(
 
 
 FIGURE_1 = (
-    _figure_1("a", "distance of both laws", (DISTANCE,), (Entry(BOTH, "laws"),), rises=True),
+    _figure_1("a", "distance of both distributions", (DISTANCE,), (Entry(BOTH, "laws"),), rises=True),
     _figure_1("b", "acceptance of the solvers", tuple(ACCEPTED.values()),
               tuple(Entry(VERIFIERS[name][0], name) for name in SOLVERS), rises=False),
 )  # fmt: skip

@@ -229,7 +229,7 @@ class AskedTooMuch(LogitsMissing):
 
 
 class DraftMemo:
-    """The draft's laws by token path from one root, each asked for once however many trees want it.
+    """The draft's distributions by token path from one root, each asked for once however many trees want it.
 
     Args:
         ask: probabilities `[num_paths, vocab_size]` after some paths; parents are asked about before their children.
@@ -253,13 +253,14 @@ class DraftMemo:
 
 
 def recorded_memo(run: RunTrace, index: int) -> DraftMemo:
-    """The draft's laws that a run has kept; raises `SettingsError` where the run has no such iteration."""
+    """The draft's distributions that a run has kept; raises `SettingsError` where the run has no such iteration."""
     rows, temperature = RecordedLogits(run, index), run.sampling.draft_temperature
     return DraftMemo(lambda paths: torch.softmax(rows.find("draft", paths) / temperature, -1), rows.depth_limit)
 
 
 def model_memo(pair: "Pair", run: RunTrace, index: int) -> DraftMemo:
-    """The laws of the run's draft, a model or a head, as it tells them; it reads the text before the iteration first.
+    """The distributions of the run's draft, a model or a head, as it tells them; it reads the text before the iteration
+    first.
 
     Raises `SettingsError` where the run has no such iteration, or another pair decoded it; `PairError` where the head
     that drafted is damaged.

@@ -18,8 +18,9 @@ from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
 from decoding.verifiers.base import Decision, Verification, VerifiedTree
 
-LONG_DISTRIBUTION = 256  # shorter laws are summed sooner than looked up
-# A law, held so that its identity stays taken, its running sums, and the place of its last token that is not 0.
+LONG_DISTRIBUTION = 256  # shorter distributions are summed sooner than looked up
+# A distribution, held so that its identity stays taken, its running sums, and the place of its last token that is not
+# 0.
 KeptSum = tuple[Tensor, np.ndarray, int]
 
 
@@ -34,7 +35,9 @@ def reroll(decision: Decision, seeds: Sequence[int]) -> list[Verification]:
 
 
 class _QuickDraws(GeneratorDraws):
-    """The very draws of `GeneratorDraws` for many walks over one tree: running sums of long laws are shared."""
+    """The very draws of `GeneratorDraws` for many walks over one tree: running sums of long distributions are
+    shared.
+    """
 
     def __init__(self, seed: int, kept: dict[int, KeptSum]):
         super().__init__(seed)

@@ -35,7 +35,7 @@ class DepthRow:
     depth: int
     rates: dict[tuple[str, int], Mean]  # acceptance rate of each solver by (name, independent draws)
     best: dict[int, Mean]  # alpha_opt by independent draws: no solver accepts more
-    l1: Mean  # L1 distance between both laws
+    l1: Mean  # L1 distance between both distributions
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class EntryStep:
     # child, text: the node and its token; a child drawn twice has two entries
     child: int
     text: str
-    # draft, target: what both laws after the node give the token, before any test
+    # draft, target: what both distributions after the node give the token, before any test
     draft: float
     target: float
     # Probability that its test passes once all tests before it have failed; None if it is never tested
@@ -35,8 +35,8 @@ class EntryStep:
     wins: float | None
     taken: float  # exact chance that the path goes on through it, given that it comes through the node
     # tested_at, drawn, result: what this seed did: the probability it was tested with (SpecInfer tests in an order of
-    # its own), the number drawn, and whether the test `passed` or `failed`, the token was `picked`, drawn from a law,
-    # or a node `below` it passed; empty if the walk never came to it
+    # its own), the number drawn, and whether the test `passed` or `failed`, the token was `picked`, drawn from a
+    # distribution, or a node `below` it passed; empty if the walk never came to it
     tested_at: float | None
     drawn: float | None
     result: Result
@@ -44,12 +44,12 @@ class EntryStep:
 
 @dataclass(frozen=True)
 class DistributionStage:
-    """Both laws as one test sees them, or the law of the final token."""
+    """Both distributions as one test sees them, or the distribution of the final token."""
 
     rejected: int  # tests that have failed before
-    # Places in the list of entries that are tested against these laws; empty for the final token
+    # Places in the list of entries that are tested against these distributions; empty for the final token
     tested: tuple[int, ...]
-    target: tuple[float, ...]  # what is left of the target's law, for each of `NodeSteps.texts`
+    target: tuple[float, ...]  # what is left of the target's distribution, for each of `NodeSteps.texts`
     draft: tuple[float, ...] | None  # what the entries are tested against; None for the final token
     # target_rest, draft_rest: probability of all other tokens together
     target_rest: float
@@ -147,7 +147,7 @@ def _seen(entries: list[int], outcome: WalkResult, node: int) -> list[tuple]:
 
 
 def _shown_tokens(tokens: list[int], distributions: list[TestDistributions]) -> list[int]:
-    """Tokens tested one by one in the stages shown, the first entries, then the likeliest of any law."""
+    """Tokens tested one by one in the stages shown, the first entries, then the likeliest of any distribution."""
     alone = [tokens[probs.tested[0]] for probs in distributions if len(probs.tested) == 1]
     seen = [
         probs

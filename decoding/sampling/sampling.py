@@ -49,7 +49,7 @@ DISTRIBUTION_ROUNDING = 1e-3  # float32 and half precision sums of 152,000 proba
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen: `temperature` 0 is greedy; `top_p` cuts the target's law to its nucleus."""
+    """How tokens are chosen: `temperature` 0 is greedy; `top_p` cuts the target's distribution to its nucleus."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -61,7 +61,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """True if the target's law is its argmax."""
+        """True if the target's distribution is its argmax."""
         return self.temperature == 0
 
     def trace(self) -> SamplingTrace:
@@ -75,7 +75,9 @@ def exact_dtype(device: torch.device) -> torch.dtype:
 
 
 def target_distribution(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The law to reproduce, `[..., vocab_size]` in float32 or wider: scaled by temperature, cut to the nucleus."""
+    """The distribution to reproduce, `[..., vocab_size]` in float32 or wider: scaled by temperature, cut to the
+    nucleus.
+    """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if sampling.greedy:
         return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
@@ -87,7 +89,7 @@ def nucleus(probs: Tensor, top_p: float) -> Tensor:
     """The smallest prefix in descending order whose mass reaches `top_p`, the crossing token kept, renormalised."""
     size = probs.shape[-1]
     ordered, order = probs.topk(min(size, NUCLEUS_GUESS), -1)
-    if size > NUCLEUS_GUESS and bool((ordered.sum(-1) < top_p).any()):  # a flat law: only a whole sort will do
+    if size > NUCLEUS_GUESS and bool((ordered.sum(-1) < top_p).any()):  # a flat distribution: only a whole sort will do
         ordered, order = probs.sort(-1, descending=True)
     before = ordered.cumsum(-1) - ordered
     kept = torch.zeros_like(probs).scatter_(-1, order, ordered.masked_fill(before >= top_p, 0.0))
@@ -95,10 +97,11 @@ def nucleus(probs: Tensor, top_p: float) -> Tensor:
 
 
 class TargetDistributions:
-    """The target's law after each verified node, in the order of the verification pass; computed when asked for.
+    """The target's distribution after each verified node, in the order of the verification pass; computed when asked
+    for.
 
     Greedy verification needs only the argmax of the raw logits: probabilities in float32 can tie where logits do not.
-    Where the laws are known already, `probs` takes their place.
+    Where the distributions are known already, `probs` takes their place.
     """
 
     def __init__(self, logits: Tensor | None, sampling: Sampling, probs: Tensor | None = None):
@@ -107,7 +110,9 @@ class TargetDistributions:
         self._probs = probs
 
     def check(self) -> None:
-        """Raise `ValueError` at rows that hold no law, `PairError` at numbers that left the range of their dtype."""
+        """Raise `ValueError` at rows that hold no distribution, `PairError` at numbers that left the range of their
+        dtype.
+        """
         if self._probs is not None:
             check_distributions(self._probs, "target_probs")
         elif not bool(self.logits.amax(-1).isfinite().all()):
@@ -126,7 +131,7 @@ class TargetDistributions:
         return argmax_rows(self.logits)
 
     def probs(self, row: int) -> Tensor:
-        """Law after temperature and top-p after one node, `[vocab_size]`, in the widest float of the device."""
+        """Distribution after temperature and top-p after one node, `[vocab_size]`, in the device's widest float."""
         wide = exact_dtype(self.logits.device)
         if self._probs is not None:
             return checked_distribution(self._probs[row].to(wide), f"target_probs[{row}]")
@@ -146,7 +151,7 @@ def checked_distribution(probs: Tensor, name: str) -> Tensor:
     """The row divided by its sum; raises `ValueError` unless that is 1 within rounding and nothing is negative."""
     total, least = torch.stack([probs.sum(), probs.min()]).tolist()
     if not abs(total - 1) <= DISTRIBUTION_ROUNDING:  # also nan
-        raise ValueError(f"{name} sums to {total:.6g}: a law of probabilities sums to 1.")
+        raise ValueError(f"{name} sums to {total:.6g}: a distribution of probabilities sums to 1.")
     if least < 0:
         raise ValueError(f"{name} holds the negative probability {least:.6g}.")
     return probs / total

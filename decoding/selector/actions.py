@@ -132,7 +132,7 @@ class LatencyModel:
 
 @lru_cache(maxsize=1)
 def same_chain() -> np.ndarray:
-    """For each action the first one that drafts trees of the same law, `[len(ACTIONS)]`.
+    """For each action the first one that drafts trees of the same distribution, `[len(ACTIONS)]`.
 
     Without a branch the number of paths means nothing, and one path is a chain wherever its trunk ends.
     """

@@ -1,4 +1,5 @@
-"""The selector's network (Eq. 10), and what it reads at a root (appendix E): hidden states, laws, length, costs.
+"""The selector's network (Eq. 10), and what it reads at a root (appendix E): hidden states, distributions, length,
+costs.
 
 At the previous token both models are known; at the root only the draft is, whose first pass reads it anyway.
 """
@@ -58,7 +59,7 @@ def features_of(past: Past, draft_s: float, target_s: float) -> Features:
 
 
 def divergences(target: Tensor, previous: Tensor, root: Tensor) -> list[float]:
-    """Entropies of three laws in nats, and how far the first two are apart: KL both ways, and L1."""
+    """Entropies of three distributions in nats, and how far the first two are apart: KL both ways, and L1."""
     distributions = torch.stack([target, previous, root])
     logs = distributions.clamp(min=FLOOR).log()
     crossed = torch.stack([distributions[0] * logs[1], distributions[1] * logs[0]])

@@ -63,8 +63,8 @@ class ModelSource(_DraftSource):
 
     Args:
         width: size of the target's vocabulary.
-        past: the target, its features of every token but the last and how its laws are sampled, for a drafter that asks
-            for `past()`; the draft then reads the token before the root again.
+        past: the target, its features of every token but the last and how its distributions are sampled, for a drafter
+            that asks for `past()`; the draft then reads the token before the root again.
     """
 
     def __init__(

@@ -22,9 +22,10 @@ from decoding.trace.records import InterventionTrace, IterationTrace
 from decoding.tree.draft import Draft, TokenTree, TreePaths, in_order
 from decoding.verifiers.base import Verifier, cut_path
 
-# Verifiers that draw from the target's law and only look whether a child has the token: any tree will do.
+# Verifiers that draw from the target's distribution and only look whether a child has the token: any tree will do.
 TREE_BLIND = ("nss", "greedy")
-# Verifiers that hold only the first child of a node against the law it was drawn from; others are only gone on through.
+# Verifiers that hold only the first child of a node against the distribution it was drawn from; others are only gone on
+# through.
 FIRST_CHILD = ("naive", "naive_tree", "block")
 
 
@@ -38,8 +39,8 @@ def edit_draft(
 ) -> Draft:
     """The draft with nodes put in and taken out; what is put in stands last among its siblings.
 
-    The draft's law after the parent of a node that is put in is asked for where the drafter never did, which is one
-    more draft forward. Raises `SettingsError` where an edit does not fit this tree.
+    The draft's distribution after the parent of a node that is put in is asked for where the drafter never did, which
+    is one more draft forward. Raises `SettingsError` where an edit does not fit this tree.
     """
     require(
         draft.draft_sampling != "none" or not interventions.force_in,
@@ -88,17 +89,17 @@ def edit_logits(logits: Tensor, draft: Draft, interventions: Interventions) -> T
 
 
 def bias(interventions: Interventions, verifier: Verifier, sampling: Sampling, first_child: bool = True) -> str:
-    """One sentence on why the output's law is no longer the target's; empty where it still is.
+    """One sentence on why the output's distribution is no longer the target's; empty where it still is.
 
     A forced verdict changes the target itself. The shape of the tree matters only to verifiers that hold a child
-    against the law it was drawn from: not to NSS and greedy ones, so deterministic trees can be edited freely, and
-    at temperature 0 to none, since all that is ever emitted is the target's favourite. Of the others, naive and
+    against the distribution it was drawn from: not to NSS and greedy ones, so deterministic trees can be edited freely,
+    and at temperature 0 to none, since all that is ever emitted is the target's favourite. Of the others, naive and
     block verification hold only the `first_child` of its parent against it. That nothing is said of an edit means
-    that the text keeps the target's law over all seeds; choosing the edit after seeing the draws of a seed chooses
-    among texts.
+    that the text keeps the target's distribution over all seeds; choosing the edit after seeing the draws of a seed
+    chooses among texts.
     """
     if interventions.accept or interventions.reject:
-        return "Forced verdicts replace the target's own law, so the text no longer follows it."
+        return "Forced verdicts replace the target's own distribution, so the text no longer follows it."
     if not interventions or sampling.greedy or verifier.name in TREE_BLIND:
         return ""
     if verifier.name in FIRST_CHILD and not first_child:
@@ -106,8 +107,8 @@ def bias(interventions: Interventions, verifier: Verifier, sampling: Sampling, f
     moved = "a node put in" if interventions.force_in else "a tree with a node taken out"
     moved = "what was put in or taken out" if interventions.force_in and interventions.force_out else moved
     return (
-        f"{verifier.label} verification relies on children being drawn from the draft's law, and "
-        f"{moved} by hand is not, so the text no longer follows the target's law."
+        f"{verifier.label} verification relies on children being drawn from the draft's distribution, and "
+        f"{moved} by hand is not, so the text no longer follows the target's distribution."
     )
 
 
@@ -230,7 +231,7 @@ class Iteration:
         tokens: the text, prompt and all; what is committed is appended.
         room: tokens that may still be committed.
         stops: tokens that end the text.
-        record: whether laws and logits are wanted.
+        record: whether distributions and logits are wanted.
     """
 
     models: CachedModels

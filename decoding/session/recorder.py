@@ -1,4 +1,6 @@
-"""What one iteration leaves behind, and its record: what the laws of both models give to the nodes of the tree."""
+"""What one iteration leaves behind, and its record: what the distributions of both models give to the nodes of the
+tree.
+"""
 
 import time
 from collections.abc import Mapping
@@ -33,7 +35,9 @@ from decoding.verifiers.base import Verification
 
 
 def token_probabilities(draft: Draft, probs: Tensor) -> np.ndarray:
-    """What a law `[num_rows, vocab_size]` gives each verified node after its parent, `[num_nodes]`; nan elsewhere."""
+    """What a distribution `[num_rows, vocab_size]` gives each verified node after its parent, `[num_nodes]`; nan
+    elsewhere.
+    """
     tree, order = draft.tree, draft.order
     result = np.full(tree.size, np.nan)
     if len(order) > 1:
@@ -44,7 +48,9 @@ def token_probabilities(draft: Draft, probs: Tensor) -> np.ndarray:
 
 
 def top_probabilities(draft: Draft, probs: Tensor, ids: np.ndarray) -> np.ndarray:
-    """What a law gives tokens `ids` picked out after each node, `[num_nodes, count]`; nan where the id is -1."""
+    """What a distribution gives tokens `ids` picked out after each node, `[num_nodes, count]`; nan where the id is
+    -1.
+    """
     row_of = np.full(len(ids), -1, dtype=np.int64)
     row_of[draft.order] = np.arange(len(draft.order))
     result = np.full(ids.shape, np.nan, dtype=np.float32)
@@ -55,7 +61,7 @@ def top_probabilities(draft: Draft, probs: Tensor, ids: np.ndarray) -> np.ndarra
 
 
 def _at(probs: Tensor, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """Single entries of a law, read on its device and brought over together."""
+    """Single entries of a distribution, read on its device and brought over together."""
     places = torch.from_numpy(np.ascontiguousarray(rows)).to(probs.device)
     picked = probs[places, torch.from_numpy(np.ascontiguousarray(tokens)).to(probs.device)]
     return picked.double().cpu().numpy()

@@ -39,7 +39,8 @@ class Limits:
 
     Attributes:
         record: `full` keeps the tree of every iteration, `summary` only counts and times, `none` keeps nothing.
-        rows: `top` keeps the top 20 of each law, `open` also the raw logits of the latest iteration, `full` of all.
+        rows: `top` keeps the top 20 of each distribution, `open` also the raw logits of the latest iteration, `full` of
+            all.
         row_bytes: memory that raw logits may take; those of the oldest iterations go first. None sets no limit.
     """
 

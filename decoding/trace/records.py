@@ -107,8 +107,8 @@ class NodeTrace:
     verdict: Verdict
     flat_index: Count | None  # row in the verification pass, None if the node was not verified
     draft_level: Count | None  # which draft forward (0-based) processed this node, None if none did
-    # Target's probability of the token in the law that the verifier used, after temperature and top-p, forced verdicts
-    # left out; None under greedy decoding, where not verified, and in a record that does not tell
+    # Target's probability of the token in the distribution that the verifier used, after temperature and top-p, forced
+    # verdicts left out; None under greedy decoding, where not verified, and in a record that does not tell
     tested_probability: Probability | None = None
     breadth: Breadth | None = None  # None if it was not expanded
     reason: Reason | None = None  # None in a record that does not tell
@@ -125,11 +125,11 @@ class VerificationStep:
     drawn: Probability | None  # the uniform number it was compared with, None for a decision without a draw
     accepted: bool
     weight: float | None = None  # the running weight of block and traversal verification, else None
-    # residual_ids, residual_probs: top tokens of what is left of the target's law after a rejection
+    # residual_ids, residual_probs: top tokens of what is left of the target's distribution after a rejection
     residual_ids: tuple[Count, ...] = ()
     residual_probs: tuple[Probability, ...] = ()
-    # `test` of a child; `match` between two children before it (tournaments); `choice`: a token drawn from a law,
-    # `acceptance_probability` being what that law gives it - a child's token or the final one
+    # `test` of a child; `match` between two children before it (tournaments); `choice`: a token drawn from a
+    # distribution, `acceptance_probability` being what that distribution gives it - a child's token or the final one
     kind: StepKind = "test"
     rival_id: NodePlace | None = None  # the child it was matched against, None but for a match
 
@@ -277,13 +277,13 @@ class IterationTrace:
     in_loop: bool  # the last 16 output tokens had been seen before when the iteration began
     history: HistoryTrace | None = None
     texts: Mapping[Count, Text] = field(default_factory=dict)  # text of every token id that occurs in this record
-    # How the tree's tokens were chosen; decides which verifiers keep the target's law on it
+    # How the tree's tokens were chosen; decides which verifiers keep the target's distribution on it
     draft_sampling: DraftSampling = "deterministic"
     # Node ids in the order in which they were drawn, one entry per draw; empty where every node was drawn once, in the
     # order of ids
     drawn: tuple[NodePlace, ...] = ()
-    # draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the law the draft drew from after each node, -1 / nan
-    # where it was not computed; None unless recorded in full
+    # draft_top_ids, draft_top_probs: `[num_nodes, 20]`, top of the distribution the draft drew from after each node, -1
+    # / nan where it was not computed; None unless recorded in full
     draft_top_ids: np.ndarray | None = None
     draft_top_probs: np.ndarray | None = None
     # target_top_ids, target_top_probs: the same for the target, at temperature 1
@@ -296,10 +296,10 @@ class IterationTrace:
     interventions: Annotated[
         tuple[InterventionTrace, ...], Meta(max_length=MAX_INTERVENTIONS)
     ] = ()  # what a person changed by hand in it
-    # One sentence on why the text from here on no longer follows the target's law, empty where it does
+    # One sentence on why the text from here on no longer follows the target's distribution, empty where it does
     bias: Annotated[str, Meta(max_length=1000)] = ""
-    # `[num_nodes, 20]`, what the law that the verifier used, after temperature and top-p and without forced verdicts,
-    # gives `target_top_ids`; None under greedy decoding and in a record that does not tell
+    # `[num_nodes, 20]`, what the distribution that the verifier used, after temperature and top-p and without forced
+    # verdicts, gives `target_top_ids`; None under greedy decoding and in a record that does not tell
     tested_top_probs: np.ndarray | None = None
     # Sampling of this iteration, which in a fork may differ from the run's; None where it was not noted
     sampling: SamplingTrace | None = None
@@ -335,7 +335,7 @@ class IterationTrace:
 
     @property
     def forced_verdicts(self) -> frozenset[int]:
-        """Ids of the nodes that were tested against a law in which a person had forced a verdict."""
+        """Ids of the nodes that were tested against a distribution in which a person had forced a verdict."""
         changed = {each.path[:-1] for each in self.interventions if each.kind == "reject"}
         for each in self.interventions:
             if each.kind == "accept":
@@ -384,11 +384,13 @@ class IterationTrace:
         return self._top(self.target_top_ids, self.target_top_probs, node_id)
 
     def tested_top(self, node_id: int) -> tuple[tuple[int, str, float], ...]:
-        """The same in the law that the verifier used, after temperature and top-p; empty if not recorded."""
+        """The same in the distribution that the verifier used, after temperature and top-p; empty if not recorded."""
         return self._top(self.target_top_ids, self.tested_top_probs, node_id)
 
     def draft_rank(self, node_id: int, token_id: int) -> int | None:
-        """Rank of a token in the draft's law after a node, 1 for its favourite; None where the record does not tell."""
+        """Rank of a token in the draft's distribution after a node, 1 for its favourite; None where the record does not
+        tell.
+        """
         top = [known for known, _, _ in self.draft_top(node_id)]
         if token_id in top:
             return 1 + top.index(token_id)
@@ -483,7 +485,7 @@ class RunTrace:
 
     @property
     def bias(self) -> str:
-        """Why the text no longer follows the target's law, empty while it does."""
+        """Why the text no longer follows the target's distribution, empty while it does."""
         return next((iteration.bias for iteration in self.iterations if iteration.bias), "")
 
     @property

@@ -1,8 +1,8 @@
 """What a draft head is trained on, prepared once and kept: windows of text, features and trees of the target.
 
 The trees are those that the target grows itself, EAGLE-2's beam below every token of a window. TALF trains on them
-(SALF & TALF, Algorithm 1): the soft label of a node is the target's law after it, which its output head makes of the
-node's feature.
+(SALF & TALF, Algorithm 1): the soft label of a node is the target's distribution after it, which its output head makes
+of the node's feature.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +37,8 @@ def text_features(model: Model, tokens: np.ndarray) -> Tensor:
 
 @torch.inference_mode()
 def target_trees(model: Model, tokens: np.ndarray, top_k: int, levels: int) -> Drafted:
-    """EAGLE-2's beam of width `top_k` below every token of a text but the first, grown with the model's own laws.
+    """EAGLE-2's beam of width `top_k` below every token of a text but the first, grown with the model's own
+    distributions.
 
     A level holds the nodes that the beam expands, best first. Roots are taken together, and the nodes of a level are
     run in one pass under tree attention. `tokens` `[1 + roots]`.

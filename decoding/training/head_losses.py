@@ -154,7 +154,7 @@ class Weights:
     Attributes:
         regression: of the mean absolute difference of the features (the public code of EAGLE averages over their
             entries, too).
-        classification: of the cross-entropy with the target's law.
+        classification: of the cross-entropy with the target's distribution.
         distillation: of the same over the target's `top` likeliest tokens alone (HASS).
     """
 
@@ -182,7 +182,9 @@ class Sides:
 
 
 def eagle_loss(head: HeadNetwork, sides: Sides, text: TextWindows, weights: Weights) -> dict[str, Tensor]:
-    """EAGLE: at every root, features and the next token's law as the target's; the loss, and its parts unweighted."""
+    """EAGLE: at every root, features and the next token's distribution as the target's; the loss, and its parts
+    unweighted.
+    """
     (out,), (label,) = unroll(head, sides.embed, text, None), labels_of(text, None)
     regression, classification = feature_difference(out, label), cross_entropies(sides.project, out, label)[0]
     loss = weights.regression * regression + weights.classification * classification

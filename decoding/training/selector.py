@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--khisti-every", type=int, default=3, metavar="N", help="one root in so many is, too")
     help_of_samplings = "temperature or temperature:top-p, with commas between (default: the paper's and greedy)"
     made.add_argument("--samplings", type=_samplings, default=SAMPLINGS, metavar="LIST", help=help_of_samplings)
-    made.add_argument("--draft-temperature", type=float, default=1.0, help="of the law that trees are drawn from")
+    made.add_argument("--draft-temperature", type=float, default=1.0, help="of the draft when trees are drawn")
     made.add_argument("--only-data", type=_share, metavar="I/N", help="label texts as process I of N, train nothing")
     add_pair_arguments(made)
     return made

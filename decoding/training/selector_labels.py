@@ -27,7 +27,8 @@ from decoding.verifiers.top_down import TopDownVerifier
 
 POINTS = MOST_LENGTH + 1
 DEEPEST = 2 * MOST_LENGTH
-ROWS = POINTS + POINTS * MOST_PATHS * (MOST_LENGTH - 1)  # nodes of a super-tree after which laws are needed, at most
+# Nodes of a super-tree after which distributions are needed, at most
+ROWS = POINTS + POINTS * MOST_PATHS * (MOST_LENGTH - 1)
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,9 @@ class SuperTrees:
 
     Attributes:
         tree: every distinct node.
-        nodes: ids of the nodes after which both laws are needed, parents first; a node's place among them is its row.
-        draft: the draft's laws after them, `[num_rows, vocab_size]`.
+        nodes: ids of the nodes after which both distributions are needed, parents first; a node's place among them is
+            its row.
+        draft: the draft's distributions after them, `[num_rows, vocab_size]`.
         trunk: row of each trunk's points, `[trees, 9]`; its tokens, `[trees, 8]`, are `trunk_tokens`.
         trunk_tokens: see `trunk`.
         rows: row of the node at each depth of each path, `[trees, 9, 4, 8]`: point, path, depth below the point.
@@ -56,7 +58,7 @@ class SuperTrees:
     first: np.ndarray
 
     def only(self, trees: int) -> "SuperTrees":
-        """The first so many of them; laws are still those of all."""
+        """The first so many of them; distributions are still those of all."""
         cut = {name: getattr(self, name)[:trees] for name in ("trunk", "trunk_tokens", "rows", "tokens", "first")}
         return replace(self, **cut)
 
@@ -136,8 +138,8 @@ def draw_super_trees(source: ProbabilitySource, root_token: int, trees: int, dra
     )
 
 
-# (target laws [num_nodes, vocab_size], draft laws of the same shape, entries [num_nodes, k]) -> chance that a solver
-# picks each entry's token [num_nodes, k], k of 2 or more; repeats have the same chance.
+# (target distributions [num_nodes, vocab_size], draft distributions of the same shape, entries [num_nodes, k]) ->
+# chance that a solver picks each entry's token [num_nodes, k], k of 2 or more; repeats have the same chance.
 Branching = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -219,7 +221,7 @@ def _ratio(target: Tensor, draft: Tensor) -> Tensor:
 
 
 def _positive_part(distributions: Tensor, fallback: Tensor) -> Tensor:
-    """max(law, 0) row by row, or the fallback's row where nothing is left."""
+    """max(distribution, 0) row by row, or the fallback's row where nothing is left."""
     left = distributions.clamp(min=0)
     return torch.where(left.sum(1, keepdim=True) > 0, left, fallback)
 
@@ -239,11 +241,11 @@ VERIFIER_NAMES: tuple[str, ...] = (*BRANCHINGS, "traversal")  # one selector is 
 
 @dataclass(frozen=True)
 class RootDistributions:
-    """Super-trees below a root with the laws of both models.
+    """Super-trees below a root with the distributions of both models.
 
     Attributes:
-        target: the target's laws under one sampling, `[num_rows, vocab_size]` in float64.
-        draft: the laws that tokens were drawn from, the same shape and dtype.
+        target: the target's distributions under one sampling, `[num_rows, vocab_size]` in float64.
+        draft: the distributions that tokens were drawn from, the same shape and dtype.
     """
 
     trees: SuperTrees
@@ -256,7 +258,7 @@ class RootDistributions:
         return tokens.mean(0)
 
     def at(self, distributions: Tensor, rows: np.ndarray, tokens: np.ndarray) -> Tensor:
-        """What laws give some tokens, in the shape of `rows`, on the CPU."""
+        """What distributions give some tokens, in the shape of `rows`, on the CPU."""
         return distributions[index(distributions, rows), index(distributions, tokens)].cpu()
 
     def _top_down_tokens(self, verifier: str) -> np.ndarray:
@@ -373,7 +375,9 @@ def _below_points(first: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _reject(weight: Tensor, target: Tensor, draft: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and target laws of nodes below which a child was rejected; `[num_nodes]`, `[num_nodes, vocab_size]`."""
+    """Weights and target distributions of nodes below which a child was rejected; `[num_nodes]`, `[num_nodes,
+    vocab_size]`.
+    """
     left = (weight[:, None] * target - draft).clamp(min=0)
     mass = left.sum(1)
     some = mass > 0

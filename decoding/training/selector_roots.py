@@ -4,7 +4,8 @@
     held_out-00003.npz             the same of text that nothing is trained on
 
 Every text begins with some words of a corpus, or with a prompt, and the target writes it on under one of the samplings,
-in turn. Below each root the same super-trees are labelled under all samplings: the draft's law is the same in them.
+in turn. Below each root the same super-trees are labelled under all samplings: the draft's distribution is the same in
+them.
 """
 
 import io
@@ -49,8 +50,8 @@ PARTS: tuple[Part, ...] = ("held_out", "trained")
 
 NUMBERS = ("text", "length", "in_loop", "target", "draft_previous", "draft_root", "divergences")
 SHORTEST, LONGEST = 16, 192  # tokens of the beginning of a text
-MOST_ROW_BYTES = 2**28  # both laws of all nodes: super-trees that take more are looked at one by one
-# The samplings of the paper, and greedy decoding; only the target's law is changed by them.
+MOST_ROW_BYTES = 2**28  # both distributions of all nodes: super-trees that take more are looked at one by one
+# The samplings of the paper, and greedy decoding; only the target's distribution is changed by them.
 SAMPLINGS: tuple[Sampling, ...] = (
     *(Sampling(temperature) for temperature in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)),
     *(Sampling(1.0, top_p) for top_p in (0.9, 0.99)),
@@ -92,7 +93,7 @@ class RootPlan:
 
     @property
     def draft_temperature(self) -> float:
-        """Of the law that all trees are drawn from."""
+        """Of the distribution that all trees are drawn from."""
         return self.samplings[0].draft_temperature
 
 
@@ -233,7 +234,7 @@ def label_text(pair: Pair, tokens: list[int], first: int, plan: RootPlan, number
     (target_logits, target_features), (draft_logits, draft_features) = (
         run_text(model, cache, np.array(tokens)) for model, cache in zip((pair.target, pair.draft), caches, strict=True)
     )
-    # The laws that draft tokens are drawn from, as `ModelSource` gives them.
+    # The distributions that draft tokens are drawn from, as `ModelSource` gives them.
     draft_distributions = torch.softmax(
         match_vocabulary(draft_logits, pair.logits_size).float() / plan.draft_temperature, -1
     )
@@ -293,7 +294,7 @@ def _labels(
 def _drawn(
     pair: Pair, tokens: list[int], caches, count: int, draft_temperature: float, draws: GeneratorDraws
 ) -> tuple[SuperTrees, Tensor, Tensor]:
-    """Super-trees at the end of a text, the draft's laws and the target's logits after their nodes, wide.
+    """Super-trees at the end of a text, the draft's distributions and the target's logits after their nodes, wide.
 
     The caches are left as they were.
     """

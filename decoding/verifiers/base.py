@@ -23,14 +23,15 @@ from decoding.tree.draft import Draft
 
 
 class VerifiedTree:
-    """A draft without what was pruned, its children in draw order, its laws in the widest float of the device.
+    """A draft without what was pruned, its children in draw order, its distributions in the widest float of the device.
 
     Attributes:
         order: ids of the verified nodes in the order of the verification pass, root first.
         tokens, parents: token and parent of every drafted node by id.
         entries: children of each verified node in draw order; one drawn twice stands there twice.
 
-    Raises `ValueError` where rows are no laws, or a parent stands behind its child; the message names the argument.
+    Raises `ValueError` where rows are no distributions, or a parent stands behind its child; the message names the
+    argument.
     """
 
     def __init__(self, draft: Draft, target: TargetDistributions):
@@ -49,13 +50,13 @@ class VerifiedTree:
                 self.entries[self.parents[node]].append(node)
 
     def target_distribution(self, node: int) -> Tensor:
-        """The target's law after a node, temperature and top-p applied, `[vocab_size]`."""
+        """The target's distribution after a node, temperature and top-p applied, `[vocab_size]`."""
         if node not in self._target_distributions:
             self._target_distributions[node] = self._target.probs(self.row_of[node])
         return self._target_distributions[node]
 
     def draft_distribution(self, node: int) -> Tensor:
-        """The law that the children of a node were drawn from, `[vocab_size]`."""
+        """The distribution that the children of a node were drawn from, `[vocab_size]`."""
         if node not in self._draft_distributions:
             level, row = self._draft_rows[node]
             probs = self._draft.rows[level][1][row]
@@ -79,7 +80,9 @@ class VerifiedTree:
 
     @cached_property
     def _draft_rows(self) -> dict[int, tuple[int, int]]:
-        """Where the draft's law after each node stands: level and row; they are checked when first asked for."""
+        """Where the draft's distribution after each node stands: level and row; they are checked when first asked
+        for.
+        """
         for level, (_, probs) in enumerate(self._draft.rows):
             check_distributions(probs, f"draft_probs of level {level}")
         levels = enumerate(self._draft.rows)
@@ -115,7 +118,7 @@ STEP_FIELDS = tuple(each.name for each in fields(VerificationStep))
 class Test(VerificationStep):
     """One test of a walk as it was made."""
 
-    residual: Tensor | None = None  # law that is left after it, not normalised; None where nothing changed
+    residual: Tensor | None = None  # distribution that is left after it, not normalised; None where nothing changed
 
     __test__ = False  # pytest takes classes of this name for tests
 
@@ -196,7 +199,7 @@ class Verifier(WithSettings):
     label: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    lossless_for: ClassVar[tuple[DraftSampling, ...]] = ()  # laws of trees on which the output keeps the target's law
+    lossless_for: ClassVar[tuple[DraftSampling, ...]] = ()  # on whose trees the output keeps the target's distribution
     greedy_only: ClassVar[bool] = False  # True if it needs temperature 0
     tests_first_path: ClassVar[bool] = False  # True if it tests no node off the first path that was drawn
 
@@ -207,7 +210,7 @@ class Verifier(WithSettings):
     def verify(self, draft: Draft, target: TargetDistributions, draws: Draws) -> Verification:
         """Decide about the tree; `target` has one row per entry of `draft.order`.
 
-        Raises `ValueError` where rows are no laws, or parents do not precede their children.
+        Raises `ValueError` where rows are no distributions, or parents do not precede their children.
         """
         return self.decide(VerifiedTree(draft, target)).walk(draws)
 

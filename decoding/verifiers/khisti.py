@@ -1,9 +1,10 @@
-"""Khisti: a tournament whose law is importance-weighted by linear programmes, then one test (Algorithms 5, 10, 15).
+"""Khisti: a tournament whose distribution is importance-weighted by linear programmes, then one test (Algorithms 5, 10,
+15).
 
-Round j matches the current winner, whose law is r, against the j-th draw from q. Between two of the `truncation` first
-tokens (sorted by target - r * draft) any outcome is allowed and a linear programme chooses the odds that maximise
-sum min(target, r'); otherwise the token that is sorted first wins. The winner follows r' exactly, so testing it against
-the target is lossless for every truncation and every optimum.
+Round j matches the current winner, whose distribution is r, against the j-th draw from q. Between two of the
+`truncation` first tokens (sorted by target - r * draft) any outcome is allowed and a linear programme chooses the odds
+that maximise sum min(target, r'); otherwise the token that is sorted first wins. The winner follows r' exactly, so
+testing it against the target is lossless for every truncation and every optimum.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ class Round:
 
     rank: np.ndarray  # place of every token in the order, `[vocab_size]`; the first `len(keeps)` are free
     keeps: np.ndarray  # probability that the current winner stays, `[free, free]`, by rank of winner and challenger
-    probs: np.ndarray  # law of the winner after the round, `[vocab_size]`
+    probs: np.ndarray  # distribution of the winner after the round, `[vocab_size]`
 
     def stays(self, current: int, challenger: int) -> float:
         """Probability that `current` is kept against `challenger`."""
@@ -46,7 +47,7 @@ def play_round(target: np.ndarray, winner: np.ndarray, draft: np.ndarray, trunca
     free = min(truncation, len(order))
     behind_q, behind_r = q.sum() - np.cumsum(q), r.sum() - np.cumsum(r)
     probs = r * (q + behind_q) + q * behind_r
-    # What the first tokens win from one another is taken out of the law and shared by the programme.
+    # What the first tokens win from one another is taken out of the distribution and shared by the programme.
     probs[:free] = r[:free] * (q[:free] + behind_q[free - 1]) + q[:free] * behind_r[free - 1]
     first, second = np.triu_indices(free, 1)
     at_stake = r[first] * q[second] + r[second] * q[first]
@@ -62,7 +63,9 @@ def play_round(target: np.ndarray, winner: np.ndarray, draft: np.ndarray, trunca
 
 
 def _most_overlap(target, fixed, first, second, at_stake) -> np.ndarray:
-    """What the first token of each pair wins of the pair's mass so that sum min(target, law) is largest; HiGHS."""
+    """What the first token of each pair wins of the pair's mass so that sum min(target, distribution) is largest;
+    HiGHS.
+    """
     # Imported where it is needed: it takes a third of a second, and only this verifier needs it.
     from scipy.optimize import linprog
     from scipy.sparse import coo_array, eye_array, hstack
@@ -97,12 +100,12 @@ def winner_rounds(target: Tensor, draft: Tensor, draws: int, truncation: int) ->
 
 @lru_cache(maxsize=32)
 def rounds_so_far(target: bytes, draft: bytes, truncation: int) -> list[Round]:
-    """Rounds between two laws that have been played: more draws only add to them, and programmes are dear."""
+    """Rounds between two distributions that have been played: more draws only add to them, and programmes are dear."""
     return []
 
 
 class KhistiSolver(Solver):
-    """Plays the tournament between the entries, then tests its winner against the winner's law."""
+    """Plays the tournament between the entries, then tests its winner against the winner's distribution."""
 
     def __init__(self, target, draft, tokens, truncation: int):
         super().__init__(target, draft, tokens)
@@ -129,7 +132,7 @@ class KhistiSolver(Solver):
         return self._left if rejected else self.target
 
     def test_distributions(self) -> Iterator[TestDistributions]:
-        """Only the winner is tested, against the law that winners have."""
+        """Only the winner is tested, against the distribution that winners have."""
         yield TestDistributions(0, tuple(range(len(self.tokens))), self.target, self.winner_distribution)
         yield TestDistributions(1, (), self.residual(1), None)
 

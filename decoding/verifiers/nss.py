@@ -1,4 +1,6 @@
-"""NSS: draw from the target's law and look whether a child has that token (Miao et al. 2023; Algorithms 1, 6, 11)."""
+"""NSS: draw from the target's distribution and look whether a child has that token (Miao et al. 2023; Algorithms 1, 6,
+11).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ class NSSVerifier(TopDownVerifier):
 
     name = "nss"
     label = "NSS"
-    summary = "Draws from the target's law at each node and goes on where a child has that token."
+    summary = "Draws from the target's distribution at each node and goes on where a child has that token."
     paper = "Miao et al. 2023 (SpecInfer); used by EAGLE, OPT-Tree and SpecExec"
     lossless_for = (*SAMPLED_TREES, "deterministic")
     solver = NSSSolver

@@ -15,7 +15,9 @@ RANDOM_ORDER_ENTRIES = 12
 
 
 class SpecInferSolver(Solver):
-    """After each rejection the target's law becomes norm((law - draft)+), whichever entry was rejected."""
+    """After each rejection the target's distribution becomes norm((distribution - draft)+), whichever entry was
+    rejected.
+    """
 
     random_order = True
 

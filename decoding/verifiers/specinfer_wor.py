@@ -1,4 +1,6 @@
-"""SpecInfer without replacement: each rejected child also leaves the draft's law (Sequoia; DySpec Algorithm 3)."""
+"""SpecInfer without replacement: each rejected child also leaves the draft's distribution (Sequoia; DySpec Algorithm
+3).
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +12,7 @@ from decoding.verifiers.top_down import Solver, TopDownVerifier, positive_part
 
 
 class WithoutReplacementSolver(Solver):
-    """Tests the distinct entries in draw order against the law that each was drawn from."""
+    """Tests the distinct entries in draw order against the distribution that each was drawn from."""
 
     def __init__(self, target, draft, tokens):
         super().__init__(target, draft, tokens)
@@ -30,12 +32,12 @@ class WithoutReplacementSolver(Solver):
         return self._targets[rejected]
 
     def draft_sampling_of(self, rejected: int) -> Tensor:
-        self.residual(rejected)  # computes both laws
+        self.residual(rejected)  # computes both distributions
         return self._drafts[rejected]
 
 
 def without(probs: Tensor, token: int) -> Tensor:
-    """The law given that it is not this token; all 0 if nothing else is left."""
+    """The distribution given that it is not this token; all 0 if nothing else is left."""
     left = probs.clone()
     left[token] = 0.0
     total = left.sum()
@@ -48,7 +50,7 @@ class SpecInferWithoutReplacementVerifier(TopDownVerifier):
 
     name = "specinfer_wor"
     label = "SpecInfer, no replacement"
-    summary = "Tests the distinct children in draw order; a rejected one leaves both laws."
+    summary = "Tests the distinct children in draw order; a rejected one leaves both distributions."
     paper = "Chen et al. 2024 (Sequoia); DySpec, Algorithm 3"
     lossless_for = SAMPLED_TREES
     solver = WithoutReplacementSolver

@@ -52,7 +52,7 @@ class SpecTrSolver(Solver):
         return self._left if rejected == len(self.tokens) else None
 
     def test_distributions(self) -> Iterator[TestDistributions]:
-        """All entries against the draft's law times one factor."""
+        """All entries against the draft's distribution times one factor."""
         count = len(self.tokens)
         yield TestDistributions(0, tuple(range(count)), self.target, self.factor * self.draft)
         yield TestDistributions(count, (), self.residual(count), None)

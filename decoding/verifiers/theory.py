@@ -1,6 +1,6 @@
-"""What theory says exactly: how far two laws are apart, what a solver accepts, what the tests at a node see.
+"""What theory says exactly: how far two distributions are apart, what a solver accepts, what the tests at a node see.
 
-Laws are `[vocab_size]`; everything that the app calls "expected" or "exact" is computed here or by `Decision`.
+Distributions are `[vocab_size]`; everything that the app calls "expected" or "exact" is computed here or by `Decision`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -62,7 +62,7 @@ class NodeTests:
     factor: float | None = None  # SpecTr's common division factor, else None
 
     def see(self, distributions: TestDistributions) -> None:
-        """Note the laws that the next test sees, the target's normalised."""
+        """Note the distributions that the next test sees, the target's normalised."""
         self.distributions.append(replace(distributions, target=distributions.target / distributions.target.sum()))
 
 

@@ -1,7 +1,7 @@
 """The frame of all top-down verifiers: at each node a solver picks the next token from its children or beside them.
 
-Lossless because the token picked at a node follows the target's law there, whatever the children (App. B of the
-delayed-expansion paper); a child drawn m times stands in the list m times.
+Lossless because the token picked at a node follows the target's distribution there, whatever the children (App. B of
+the delayed-expansion paper); a child drawn m times stands in the list m times.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,9 @@ Match = tuple[int, int, float, float | None, bool]
 
 @dataclass(frozen=True)
 class TestDistributions:
-    """Both laws as a test sees them, `[vocab_size]`: what is left of the target's, what entries are held against."""
+    """Both distributions as a test sees them, `[vocab_size]`: what is left of the target's, what entries are held
+    against.
+    """
 
     __test__ = False  # pytest takes classes of this name for tests
 
@@ -36,13 +38,13 @@ class Solver:
     """One node: entries are tested in an order, each with a probability; then the final token is drawn.
 
     Args:
-        target: the target's law, `[vocab_size]`.
-        draft: the law the entries were drawn from, `[vocab_size]`.
+        target: the target's distribution, `[vocab_size]`.
+        draft: the distribution the entries were drawn from, `[vocab_size]`.
         tokens: the entries, in draw order with repeats.
     """
 
     random_order: ClassVar[bool] = False  # the order of tests is drawn
-    # What the draft's law is multiplied by in every test; None where there is no such factor
+    # What the draft's distribution is multiplied by in every test; None where there is no such factor
     factor: float | None = None
 
     def __init__(self, target: Tensor, draft: Tensor, tokens: Sequence[int]):
@@ -59,7 +61,7 @@ class Solver:
         return min(1.0, float(self.residual(rejected)[token]) / drafted) if drafted > 0 else 0.0
 
     def residual(self, rejected: int) -> Tensor:
-        """What is left of the target's law after `rejected` failed tests, `[vocab_size]`, not normalised."""
+        """What is left of the target's distribution after `rejected` failed tests, `[vocab_size]`, not normalised."""
         raise NotImplementedError
 
     def branching(self) -> dict[int, float]:
@@ -118,7 +120,7 @@ class TopDown(Decision):
             entries = self._entries(node)
             if entries:
                 picked = self._pick(node, entries, draws, tests)
-            else:  # after a leaf the final token follows the target's law
+            else:  # after a leaf the final token follows the target's distribution
                 picked = self._draw_final(node, [], self.tree.target_distribution(node), draws, tests)
             if picked not in entries:
                 break
@@ -189,6 +191,6 @@ class TopDownVerifier(Verifier):
 
 
 def positive_part(probs: Tensor, fallback: Tensor) -> Tensor:
-    """max(law, 0), or the fallback where nothing is left: then the test before it could not fail."""
+    """max(distribution, 0), or the fallback where nothing is left: then the test before it could not fail."""
     left = probs.clamp(min=0)
     return left if float(left.sum()) > 0 else fallback

@@ -11,7 +11,7 @@ from decoding.verifiers.specinfer_wor import without
 
 
 class _Place:
-    """A node on the way down: its weight, both laws as they are now, and the children still to be tested."""
+    """A node on the way down: its weight, both distributions as they are now, and the children still to be tested."""
 
     def __init__(self, tree: VerifiedTree, node: int, weight: float, pending: list[int]):
         self.node, self.weight = node, weight
@@ -34,8 +34,8 @@ def traversal_chain(tree: VerifiedTree, replaced: bool) -> Iterator[Stop]:
     """Tests of all nodes in depth-first post-order, children in draw order; needs no draws.
 
     Args:
-        replaced: the children were drawn with replacement: the draft's law stays and repeats count as further
-            rejections. Otherwise a rejected child leaves the draft's law and repeats are dropped.
+        replaced: the children were drawn with replacement: the draft's distribution stays and repeats count as further
+            rejections. Otherwise a rejected child leaves the draft's distribution and repeats are dropped.
     """
 
     def pending(node: int) -> list[int]:
@@ -93,7 +93,7 @@ class TraversalWithoutReplacementVerifier(Verifier):
 
     name = "traversal_wor"
     label = "Traversal, no replacement"
-    summary = "Tests the whole tree from its leaves upwards; a rejected child leaves the draft's law."
+    summary = "Tests the whole tree from its leaves upwards; a rejected child leaves the draft's distribution."
     paper = "Weng et al. 2025"
     lossless_for = SAMPLED_TREES
 

@@ -1,4 +1,4 @@
-"""Luck: exact laws that sum to one, what happened among them, and re-rolled draws that agree."""
+"""Luck: exact distributions that sum to one, what happened among them, and re-rolled draws that agree."""
 
 from dataclasses import replace
 

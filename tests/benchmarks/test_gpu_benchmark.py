@@ -244,7 +244,7 @@ def test_without_a_gpu_it_says_what_to_run(monkeypatch):
 
 
 def test_at_temperature_0_every_contestant_is_verified_greedily():
-    """A verifier that reads laws keeps a tree from being verified on the device."""
+    """A verifier that reads distributions keeps a tree from being verified on the device."""
     tuned = {"tree, tuned": "eagle2:node_budget=8"}
     greedy = gpu_measuring.contestants_for(Sampling(), tuned)
     assert {c.method.verifier.name for c in greedy if c.method} == {"greedy"}

@@ -176,7 +176,7 @@ def test_two_nodes_are_compared_without_a_mouse(shown):
 def test_a_button_keeps_the_focus_when_it_is_drawn_anew(shown):
     page = shown
     focused = "root => { const at = root.getRootNode().activeElement; return at.className + at.textContent }"
-    for place in (".order[aria-pressed=false]", ".law button.no-node:enabled"):
+    for place in (".order[aria-pressed=false]", ".probs button.no-node:enabled"):
         button = page.locator(f"{SCOPE} {place}").first
         button.focus()
         before = page.locator(SCOPE).evaluate(focused)

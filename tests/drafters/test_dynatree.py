@@ -32,7 +32,7 @@ def test_first_level_is_the_top_token_alone_as_in_the_paper():
     assert [path_tokens(drafted.tree, n) for n in range(drafted.tree.size) if drafted.tree.depths[n] == 1] == [(0,)]
 
 
-@pytest.mark.parametrize(("law", "children"), [(SURE, 1), (MIDDLE, 2), (UNSURE, 3)])
+@pytest.mark.parametrize(("probs", "children"), [(SURE, 1), (MIDDLE, 2), (UNSURE, 3)])
 def test_breadth_follows_confidence(draft_sampling, children):
     drafter = DynaTreeDrafter(branch_first_level=True, max_depth=2, base_depth=1, prune_probability=0.0)
     drafted, _ = draft(drafter, {(): draft_sampling}, SURE)

@@ -335,7 +335,9 @@ def test_without_costs_there_is_no_tree():
 
 
 def test_two_iterations_with_learning_between_emit_the_targets_law():
-    """The second tree depends on what the first one's outcome taught, and the joint law is still the target's."""
+    """The second tree depends on what the first one's outcome taught, and the joint distribution is still the
+    target's.
+    """
     random = np.random.default_rng(5)
     places = [path for length in range(7) for path in itertools.product(range(3), repeat=length)]
     distributions = [{path: random.dirichlet(np.full(3, 0.8)).tolist() for path in places} for _ in range(2)]
@@ -365,7 +367,7 @@ def blocks(kind, state, tables: Tables, before: tuple):
 
 
 class Behind(TableSource):
-    """A table of laws, read behind some tokens."""
+    """A table of distributions, read behind some tokens."""
 
     def __init__(self, tables: Tables, before: tuple):
         here = {path[len(before) :]: probs for path, probs in tables.draft.items() if path[: len(before)] == before}

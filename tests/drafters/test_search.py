@@ -36,7 +36,7 @@ class Problem:
     batch: int
 
     def source(self) -> TableSource:
-        return TableSource(self.table, [])  # a path below `depth` has no law: asking for one fails
+        return TableSource(self.table, [])  # a path below `depth` has no distribution: asking for one fails
 
     def draft(self, drafter):
         return drafter.draft(None, self.source(), 9, None)

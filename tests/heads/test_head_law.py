@@ -1,4 +1,4 @@
-"""A head only proposes: what an iteration commits has the target's law to the last digit, over every draw."""
+"""A head only proposes: what an iteration commits has the target's distribution to the last digit, over every draw."""
 
 from itertools import product
 

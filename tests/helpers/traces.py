@@ -105,7 +105,9 @@ def _breadth(confidence: float) -> str:
 
 
 def _distributions(specs: Sequence[Spec], final: tuple[int, str, float] | None):
-    """Top tokens of both laws after each node: its children, the final token, and fillers that share the rest."""
+    """Top tokens of both distributions after each node: its children, the final token, and fillers that share the
+    rest.
+    """
     texts: dict[int, str] = {}
     shape = (len(specs) + 1, TOP_TOKENS)
     tables = [np.full(shape, -1, np.int32), np.full(shape, np.nan, np.float32)] * 2

@@ -43,7 +43,9 @@ def test_tests_are_counted_where_the_draft_put_them():
 
 
 class TableRoot:
-    """A root below which both models are tables; the draft knows the root's law and has another one everywhere else."""
+    """A root below which both models are tables; the draft knows the root's distribution and has another one everywhere
+    else.
+    """
 
     in_loop = False
 

@@ -1,4 +1,6 @@
-"""Replaying a recorded tree: quick draws are the same draws, laws and steps agree with the exact probabilities."""
+"""Replaying a recorded tree: quick draws are the same draws, distributions and steps agree with the exact
+probabilities.
+"""
 
 from dataclasses import replace
 
@@ -63,7 +65,7 @@ def test_all_but_greedy_fit_independent_draws(told):
 
 
 def test_rows_that_lack_what_the_tree_was_drawn_from_are_told(iteration):
-    """As a file may have it: a verifier asks for the law that a node's children were drawn from."""
+    """As a file may have it: a verifier asks for the distribution that a node's children were drawn from."""
     rows = iteration.draft_logits.copy()
     rows[0] = np.nan
     with pytest.raises(SettingsError, match="do not fit its tree: decode it again"):
@@ -72,7 +74,7 @@ def test_rows_that_lack_what_the_tree_was_drawn_from_are_told(iteration):
 
 def test_quick_draws_are_the_draws_of_the_generator(iteration):
     tree = stored_tree(iteration, replace(SAMPLED, temperature=0.8, top_p=0.95))
-    assert len(tree.target_distribution(0)) >= LONG_DISTRIBUTION, "a short law would not go the quick way"
+    assert len(tree.target_distribution(0)) >= LONG_DISTRIBUTION, "a short distribution would not go the quick way"
     for kind in VERIFIERS.values():
         if kind.greedy_only:
             continue
@@ -84,7 +86,7 @@ def test_quick_draws_are_the_draws_of_the_generator(iteration):
 
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1.0])
 def test_quick_draws_agree_where_a_number_meets_an_edge(monkeypatch, uniform):
-    """Tokens of probability 0 at either end of a law are never drawn, whatever rounding does."""
+    """Tokens of probability 0 at either end of a distribution are never drawn, whatever rounding does."""
     probs = torch.zeros(LONG_DISTRIBUTION, dtype=torch.float64)
     probs[[2, 3, 5]] = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
     monkeypatch.setattr(GeneratorDraws, "_uniforms", lambda self, count: [uniform] * count)
@@ -162,7 +164,7 @@ def test_taken_follows_from_the_tests_one_by_one(iteration, told):
 
 
 def assert_passes_follow_from_the_laws(steps):
-    """A test passes with min(1, target / draft) of the laws that it sees."""
+    """A test passes with min(1, target / draft) of the distributions that it sees."""
     for stage in steps.stages:
         for place in stage.tested:
             if (row := steps.rows[place]) is not None:
@@ -267,7 +269,7 @@ def test_greedy_compares_with_the_favourite(pair):
     replayed = replay(each, Sampling(), [VERIFIERS["greedy"]()], rerolls=0)[0]
     steps = steps_of(each, replayed, sampling=Sampling())
     assert all(row is not None for row in steps.rows)
-    assert len(steps.texts) <= len(steps.entries) + 1, "tokens that no law gives anything are left out"
+    assert len(steps.texts) <= len(steps.entries) + 1, "tokens that no distribution gives anything are left out"
     assert [entry.passes for entry in steps.entries] == [
         float(each.nodes[0].target_argmax == each.nodes[entry.child].token_id) for entry in steps.entries
     ]

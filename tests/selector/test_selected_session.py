@@ -1,4 +1,4 @@
-"""Decoding with a selector: the shape changes from root to root, the text's law does not."""
+"""Decoding with a selector: the shape changes from root to root, the text's distribution does not."""
 
 from dataclasses import replace
 
@@ -58,7 +58,9 @@ class TableChooser:
 @pytest.mark.parametrize("verifier", [SpecInferVerifier(), TraversalVerifier()])
 @pytest.mark.parametrize("past", range(3))
 def test_lossless_whatever_the_selector_chooses(verifier, past, monkeypatch):
-    """For each text the selector says some action: over every draft and draw the output keeps the target's law."""
+    """For each text the selector says some action: over every draft and draw the output keeps the target's
+    distribution.
+    """
     from benchmarks.table_source import TableSource
 
     monkeypatch.setattr(TableSource, "past", lambda self: past, raising=False)

@@ -97,7 +97,7 @@ class _Open(TableSource):
 def emitted(
     tree: str, verifier: str, place: int, interventions: Interventions, first: bool | None = None, greedy: bool = False
 ):
-    """Law of the block where every draft that the edits fit is edited: (law, how many drafts were).
+    """Distribution of the block where every draft that the edits fit is edited: (distribution, how many drafts were).
 
     Args:
         first: edit only where the node is, or is not, the first verified child of its parent.
@@ -170,14 +170,14 @@ def test_forced_verdicts_bias_the_output_of_every_verifier(tree):
                 for i, tables in enumerate(TABLES)
             )
             assert max(bias(probs, tables) for probs, tables in distributions) > 1e-4, (verifier, kind[0])
-            assert "target's own law" in bias_of_edits(kind[0], VERIFIERS[verifier](), GREEDY)
+            assert "target's own distribution" in bias_of_edits(kind[0], VERIFIERS[verifier](), GREEDY)
 
 
-ROOT, LAW = 9, [0.4, 0.3, 0.2, 0.1]
+ROOT, PROBS = 9, [0.4, 0.3, 0.2, 0.1]
 
 
 def drafted(drafter=TREES["deterministic"], depth_limit: int = 100):
-    source = TableSource({}, LAW, depth_limit)
+    source = TableSource({}, PROBS, depth_limit)
     return drafter.draft(drafter.start([]), source, ROOT, None), source
 
 
@@ -215,13 +215,13 @@ def test_draws_that_are_listed_list_the_new_node_last():
 
 def test_rows_of_forced_verdicts_are_one_hot_or_lack_the_token():
     draft, _ = drafted()
-    rows = torch.tensor([LAW] * len(draft.order), dtype=torch.float64).log()
+    rows = torch.tensor([PROBS] * len(draft.order), dtype=torch.float64).log()
     interventions = Interventions(accept=((1, 0),), reject=((0, 1),))
     target = TargetDistributions(edit_logits(rows, draft, interventions), Sampling(temperature=0.5))
     ids = nodes_by_path(draft.tree)
     row = {path: draft.order.tolist().index(node) for path, node in ids.items()}
     assert target.probs(row[()]).tolist() == [0, 1, 0, 0] and target.probs(row[1,]).tolist() == [1, 0, 0, 0]
-    squared = [p * p if token != 1 else 0.0 for token, p in enumerate(LAW)]
+    squared = [p * p if token != 1 else 0.0 for token, p in enumerate(PROBS)]
     assert target.probs(row[0,]).tolist() == pytest.approx([p / sum(squared) for p in squared])
     assert rows.isfinite().all(), "the rows given stay as they were"
     assert edit_logits(rows, draft, Interventions(force_in=((2,),))) is rows

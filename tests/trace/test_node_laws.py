@@ -1,4 +1,6 @@
-"""The law that a run tested with is in its record, temperature and top-p applied: of nodes and of top tokens."""
+"""The distribution that a run tested with is in its record, temperature and top-p applied: of nodes and of top
+tokens.
+"""
 
 from dataclasses import replace
 

@@ -216,7 +216,7 @@ NODES = "iterations.nodes[0]"
         ("iterations.settings[0]", {"a": None}),
         ("iterations.texts[0]", {"x": "a"}),
         ("iterations.draft_top_ids[0]", "draft_top_ids.0"),
-        ("iterations.law[0]", "guessed"),
+        ("iterations.draft_sampling[0]", "guessed"),
         ("iterations.tree_depth[0]", 10**9),
         ("iterations.drafted[0]", 10**9),
         ("iterations.verified[0]", 8193),

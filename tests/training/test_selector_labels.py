@@ -16,7 +16,7 @@ from tests.helpers.families import family
 
 
 class RandomLaws:
-    """A draft whose law after every node is random; few tokens, so that paths often share their beginnings."""
+    """A draft whose distribution after every node is random; few tokens, so that paths often share their beginnings."""
 
     depth_limit = 16
 

@@ -1,4 +1,4 @@
-"""Roots along a text: laws, features and labels are those that decoding itself would meet there."""
+"""Roots along a text: distributions, features and labels are those that decoding itself would meet there."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Every verifier on small tables: exact joint laws, exact expectations, what is refused, what it records."""
+"""Every verifier on small tables: exact joint distributions, exact expectations, what is refused, what it records."""
 
 import itertools
 

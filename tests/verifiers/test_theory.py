@@ -33,7 +33,7 @@ def lists(draft: torch.Tensor, draws: int):
 
 
 def picked_law(name: str, target, draft, tokens) -> np.ndarray:
-    """Law of the token that the solver itself picks, every draw enumerated."""
+    """Distribution of the token that the solver itself picks, every draw enumerated."""
     found = np.zeros(len(target))
     verifier = VERIFIERS[name]()
 

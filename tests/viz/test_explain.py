@@ -67,7 +67,7 @@ def test_a_width_is_told_per_draw_of_a_node_and_not_as_children():
 
 
 def test_a_sampled_chain_draws_its_token():
-    assert grown("single_path", "chain", 1) == "expanded: a chain draws one token from the draft's law → 1 child"
+    assert grown("single_path", "chain", 1) == "expanded: a chain draws one token from the draft → 1 child"
     assert grown("deterministic", "chain", 1) == "expanded: a chain takes the first choice only → 1 child"
 
 

@@ -28,11 +28,11 @@ def test_every_drawn_node_has_a_card_and_every_card_its_laws():
     ids = {str(node["node_id"]) for node in data["scene"]["nodes"]}
     assert set(data["cards"]) == ids
     for card in data["cards"].values():
-        assert card["why"] and str(card["law"]) in data["laws"]
+        assert card["why"] and str(card["probs"]) in data["distributions"]
 
 
 def test_laws_hold_the_node_in_question_and_both_sides():
-    probs = frame(RUN)["laws"]["3"]
+    probs = frame(RUN)["distributions"]["3"]
     rows = {row["text"]: row for row in probs["rows"]}
     assert [rows["Yes"][name] for name in ("draft", "target", "node")] == [0.62, 0.17, 8]
     assert [rows["No"][name] for name in ("draft", "target", "node")] == [0.05, 0.69, FINAL_ID]
@@ -42,7 +42,7 @@ def test_laws_hold_the_node_in_question_and_both_sides():
 
 
 def test_the_law_of_a_place_that_nobody_computed_says_so():
-    probs = frame(traces.run_autoregressive())["laws"]["0"]
+    probs = frame(traces.run_autoregressive())["distributions"]["0"]
     assert probs["has_target"] and not probs["has_draft"]
 
 

@@ -1,4 +1,6 @@
-"""The target's law beside a test is the one that the test was made with, and its quotient is the test's probability."""
+"""The target's distribution beside a test is the one that the test was made with, and its quotient is the test's
+probability.
+"""
 
 from dataclasses import replace
 
@@ -17,7 +19,7 @@ from viz.scope.scene import build_scene
 
 
 def at_temperature(iteration: IterationTrace, tested: dict[int, float]) -> IterationTrace:
-    """The iteration with the law that it was tested with, half of the target's at temperature 1 elsewhere."""
+    """The iteration with the distribution that it was tested with, half of the target's at temperature 1 elsewhere."""
     nodes = tuple(
         node if node.target_probability is None
         else replace(node, tested_probability=tested.get(node.node_id, node.target_probability / 2))
@@ -58,7 +60,7 @@ def test_the_probability_of_a_test_is_told_as_its_quotient():
     draft = trace.nodes[8].draft_probability
     fits = at_temperature(trace, {8: draft * step.acceptance_probability})
     assert f" = target {draft * step.acceptance_probability:.3f} / draft {draft:.3f}; it was" in why_verdict(fits, 8)
-    # Another law than the one that was tested with is not put forward as the reason.
+    # Another distribution than the one that was tested with is not put forward as the reason.
     assert limit_words(at_temperature(trace, {8: draft * 0.9}), step, Rejections()) == ""
 
 

@@ -73,7 +73,7 @@ def test_shares_are_percent_from_zero_and_legends_leave_out_what_the_heading_say
     assert figure.data[0].y == pytest.approx((14.0, 60.0)) and figure.data[0].x == (0, 40)
     assert figure.layout.yaxis.range[0] == 0.0 and 100 < figure.layout.yaxis.range[1] < 103
     assert figure.layout.yaxis.title.text.endswith("(%)") and figure.layout.xaxis.title.text == "training step"
-    assert "overlap of the two laws" in chart_sentence(figure).lower() and chart_table(figure).rows
+    assert "overlap of the two distributions" in chart_sentence(figure).lower() and chart_table(figure).rows
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def final(place, token_text, probability):
 def test_a_token_drawn_from_the_law_instead_of_another_is_told():
     drawn = VerificationStep(0, 2, TREE.nodes[2].token_id, 0.41, 0.3, True, kind="choice")
     trace = sampled([drawn, final(2, "\n", 0.31)], {1: "rejected", 2: "accepted"}, (2,))
-    assert why_verdict(trace, 1).startswith("Not drawn: ‘.’ was, from the target's law, which gave it 0.41.")
-    assert why_verdict(trace, 2).startswith("Drawn from the target's law, which gave it 0.41.")
+    assert why_verdict(trace, 1).startswith("Not drawn: ‘.’ was, from the target's distribution, which gave it 0.41.")
+    assert why_verdict(trace, 2).startswith("Drawn from the target's distribution, which gave it 0.41.")
 
 
 def test_what_a_rejection_left_is_named():
@@ -45,7 +45,7 @@ def test_what_a_rejection_left_is_named():
         VerificationStep(0, 2, TREE.nodes[2].token_id, 0.6, 0.3, True, kind="choice"),
     ]
     trace = sampled(steps, {1: "rejected", 2: "accepted"}, (2,))
-    assert "what the rejection of ‘,’ left of the target's law, which gave it 0.60" in why_verdict(trace, 2)
+    assert "what the rejection of ‘,’ left of the target's distribution, which gave it 0.60" in why_verdict(trace, 2)
 
 
 def test_a_verifier_that_sees_only_the_first_path_may_draw_the_token_of_a_sibling():
@@ -141,7 +141,7 @@ def test_a_path_cut_by_the_end_of_the_text_was_not_rejected():
 def test_residuals_follow_the_rejections_of_a_place():
     told = residuals(TREE, 3)
     assert told == [
-        {"after": "left of the target's law after ‘Yes’ was rejected", "rows": [["No", 0.83], [" What", 0.06]]}
+        {"after": "left of the target's distribution after ‘Yes’ was rejected", "rows": [["No", 0.83], [" What", 0.06]]}
     ]
     assert residuals(TREE, 0) == []
 

@@ -82,7 +82,8 @@ def ranks_figure(bars: Sequence[RankBar], dark: bool = False) -> go.Figure:
         tickfont={"family": "Source Code Pro, monospace", "size": 11},
     )  # fmt: skip
     return figure.update_yaxes(
-        title_text="rank in the draft's law", type="log", tickvals=[tick for tick in RANK_TICKS if tick <= 3 * most],
+        title_text="rank in the draft's distribution", type="log",
+        tickvals=[tick for tick in RANK_TICKS if tick <= 3 * most],
         ticktext=[f"{tick:,}" for tick in RANK_TICKS if tick <= 3 * most], range=[-0.25, max(0.7, log10(most) + 0.35)],
     )  # fmt: skip
 

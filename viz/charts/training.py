@@ -78,7 +78,7 @@ class Panel:
 # The first family whose pattern a name holds takes it.
 FAMILIES: tuple[Family, ...] = (
     Family("Greedy agreement", "share (%)", r"agreement|accuracy|top_?1", percent=True, word="agreement"),
-    Family("Acceptance", "overlap of the two laws (%)", r"accept|overlap", percent=True, word="overlap"),
+    Family("Acceptance", "overlap of the two distributions (%)", r"accept|overlap", percent=True, word="overlap"),
     Family("Text that loops", "share (%)", r"looping", percent=True, word="looping"),
     Family("Calibration", "error (%)", r"calibration|ece\b", percent=True),
     Family("Tokens per target pass", "tokens per target pass", r"efficiency|per_pass|block", least=1.0),

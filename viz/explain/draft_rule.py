@@ -94,7 +94,9 @@ class Places:
 
     @cached_property
     def least_draw(self) -> float:
-        """Worth of the least draw without replacement: path probability times what was left of the law there."""
+        """Worth of the least draw without replacement: path probability times what was left of the distribution
+        there.
+        """
         left: dict[int, float] = {}
         worths = []
         for node in self.iteration.nodes[1:]:

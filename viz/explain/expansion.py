@@ -40,7 +40,7 @@ def breadth_words(iteration: IterationTrace, node: NodeTrace) -> str:
         return "the first level takes the draft's first choice alone (branch_first_level is off)"
     if node.breadth == "chain":
         drawn = iteration.draft_sampling != "deterministic"
-        return "a chain draws one token from the draft's law" if drawn else "a chain takes the first choice only"
+        return "a chain draws one token from the draft" if drawn else "a chain takes the first choice only"
     if node.breadth == "level":
         # A node that was drawn several times has as many draws below it for each of them.
         each, times = plural((node.branching or 0) // node.multiplicity, "draw"), node.multiplicity

@@ -170,7 +170,7 @@ def _match_words(known: Known, node: NodeTrace) -> str:
 
 
 def _accepted_untested(known: Known, node: NodeTrace) -> str:
-    """A token drawn from a law, or a node above one that passed."""
+    """A token drawn from a distribution, or a node above one that passed."""
     choice = known.choice(node.parent_id)
     if choice is not None and choice.child_id == node.node_id:
         given = chance(choice.acceptance_probability)
@@ -182,23 +182,25 @@ def _accepted_untested(known: Known, node: NodeTrace) -> str:
 
 
 def _law_words(known: Known, node: NodeTrace) -> str:
-    """The law that a token is drawn from at the place of a node, after the tests that failed there."""
+    """The distribution that a token is drawn from at the place of a node, after the tests that failed there."""
     failed = known.before(known.choice(node.parent_id))
     if not failed.count:
-        return "the target's law"
+        return "the target's distribution"
     if failed.count == 1:
         text = quote(known.iteration.nodes[failed.last.child_id].text)
-        return f"what the rejection of {text} left of the target's law"
-    return f"what {failed.count} rejections left of the target's law"
+        return f"what the rejection of {text} left of the target's distribution"
+    return f"what {failed.count} rejections left of the target's distribution"
 
 
 def _preference(iteration: IterationTrace, node: NodeTrace) -> str:
-    """What the target thinks of this token, beside its favourite at the same place, in the law that was tested with."""
+    """What the target thinks of this token, beside its favourite at the same place, in the distribution that was tested
+    with.
+    """
     parent = iteration.nodes[node.parent_id]
     if node.verdict == "not_reached" or parent.target_argmax is None or node.target_probability is None:
         return ""
     best, given = number(preferred(iteration, parent.node_id)), number(target_shown(node))
-    # The test was made with another law, which an older record does not have.
+    # The test was made with another distribution, which an older record does not have.
     where = "" if iteration.tested_top_probs is not None else " at temperature 1"
     if parent.target_argmax == node.token_id:
         return f"It is the target's favourite here, at {best}{where}."
@@ -233,7 +235,9 @@ def _why_not_reached(known: Known, node: NodeTrace) -> str:
 
 
 def residuals(iteration: IterationTrace, place: int, most: int = 5, known: Known | None = None) -> list[dict]:
-    """What is left of the target's law at a node after each rejection there, as the verifier's record has it."""
+    """What is left of the target's distribution at a node after each rejection there, as the verifier's record has
+    it.
+    """
     told, count = [], 0
     for step in (known or Known(iteration)).decisions.get(place, ()):
         if step.kind != "test" or step.accepted:
@@ -243,7 +247,7 @@ def residuals(iteration: IterationTrace, place: int, most: int = 5, known: Known
             pairs = list(zip(step.residual_ids, step.residual_probs, strict=True))[:most]
             text = quote(iteration.nodes[step.child_id].text)
             told.append({
-                "after": f"left of the target's law after {text} was rejected"
+                "after": f"left of the target's distribution after {text} was rejected"
                 + (f" ({ordinal(count)} rejection)" if count > 1 else ""),
                 "rows": [[iteration.texts.get(i, f"<{i}>"), p] for i, p in pairs if p > 0],
             })  # fmt: skip

@@ -1,4 +1,5 @@
-"""What sentences about an iteration need to know of all of it: where it was cut, which law tests used, what was forced.
+"""What sentences about an iteration need to know of all of it: where it was cut, which distribution tests used, what
+was forced.
 
 known = Known(iteration)        # computes each thing when it is first asked for
 said = [why_verdict(iteration, node.node_id, known) for node in iteration.nodes]
@@ -6,8 +7,9 @@ said = [why_verdict(iteration, node.node_id, known) for node in iteration.nodes]
 The end of text token or the requested length may cut a path in its middle, as autoregressive decoding would. The
 verifier decided about the whole tree all the same, so that its record goes on behind the end.
 
-Shown is the target's law that the verifier tested against, after temperature and top-p. A record that was written
-without it, and greedy decoding, which needs no law, have the target at temperature 1; then the words say so.
+Shown is the target's distribution that the verifier tested against, after temperature and top-p. A record that was
+written without it, and greedy decoding, which needs no distribution, have the target at temperature 1; then the words
+say so.
 """
 
 from collections import defaultdict
@@ -65,24 +67,24 @@ def target_shown(node: NodeTrace) -> float | None:
 
 
 def target_top(iteration: IterationTrace, place: int) -> tuple[tuple[int, str, float], ...]:
-    """Top of the target's law after a node in the same law as `target_shown`."""
+    """Top of the target's distribution after a node in the same distribution as `target_shown`."""
     return iteration.tested_top(place) or iteration.target_top(place)
 
 
 def target_of(iteration: IterationTrace, place: int, token: int) -> tuple[int | None, float | None]:
-    """Rank and probability of a token after a node in the same law, None where they are not recorded."""
+    """Rank and probability of a token after a node in the same distribution, None where they are not recorded."""
     ranked = enumerate(target_top(iteration, place), start=1)
     return next(((rank, p) for rank, (known, _, p) in ranked if known == token), (None, None))
 
 
 def preferred(iteration: IterationTrace, place: int) -> float | None:
-    """Probability of the target's favourite after a node in the same law."""
+    """Probability of the target's favourite after a node in the same distribution."""
     tested = iteration.tested_top(place)
     return tested[0][2] if tested else iteration.nodes[place].target_argmax_probability
 
 
 def distribution_text(iteration: IterationTrace) -> str:
-    """The target's law that is shown, in the words of a label: `temperature 0.8, top-p 0.9`."""
+    """The target's distribution that is shown, in the words of a label: `temperature 0.8, top-p 0.9`."""
     known = iteration.tested_top_probs is not None and iteration.sampling is not None
     return sampling_words(iteration.sampling) if known else "temperature 1"
 
@@ -96,7 +98,7 @@ def sampling_words(sampling: SamplingTrace) -> str:
 
 
 def distribution_title(iteration: IterationTrace) -> tuple[str, str]:
-    """Head of a column of the target's probabilities, and a sentence on which law they are of."""
+    """Head of a column of the target's probabilities, and a sentence on which distribution they are of."""
     if not is_sampled(iteration):
         told = "What the target gives a token here, at temperature 1. Greedy decoding takes the largest."
         return "target", told
@@ -108,7 +110,7 @@ def distribution_title(iteration: IterationTrace) -> tuple[str, str]:
             "record does not have the target there."
         )
         return f"target · {short}", told
-    told = f"What the target gives a token here at {words}: the law that the verifier tested with"
+    told = f"What the target gives a token here at {words}: the distribution that the verifier tested with"
     return f"target · {short}", f"{told}{', verdicts forced by hand aside' if iteration.interventions else ''}."
 
 
@@ -125,7 +127,7 @@ def limit_words(iteration: IterationTrace, step: VerificationStep, before: Rejec
     """Where a test's probability comes from, ` = target 0.291 / draft 0.606`; empty where the record does not tell.
 
     Both multi-round verifiers take target / draft at a place's first test. After a rejection SpecInfer takes what is
-    left of the target / draft, and without replacement the rejected tokens leave the draft's law too.
+    left of the target / draft, and without replacement the rejected tokens leave the draft's distribution too.
     """
     target, left, draft, rest = _parts(iteration, step, before)
     whose = "what is left of the target" if left else "target"

@@ -1,4 +1,4 @@
-"""What the card of a node says: its verdict and why, both laws at its place, and the tests made there."""
+"""What the card of a node says: its verdict and why, both distributions at its place, and the tests made there."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -24,7 +24,7 @@ def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -
         if drawn.folded:
             told[str(drawn.node_id)] = {
                 "token": drawn.label, "kind": "folded", "state": "fold", "why": drawn.title + ". Click it to open.",
-                "law": None, "token_id": None, "facts": [],
+                "probs": None, "token_id": None, "facts": [],
             }  # fmt: skip
         elif drawn.node_id == FINAL_ID:
             told[str(FINAL_ID)] = _final_card(known, drawn.parent_id, left)
@@ -48,7 +48,7 @@ def _final_card(known: Known, parent_id: int, left: Callable[[int], list[dict]])
         "kind": f"after node {parent_id} · {iteration.final_kind}",
         "state": iteration.final_kind,
         "why": why_final(iteration),
-        "law": parent_id,
+        "probs": parent_id,
         "token_id": iteration.committed_ids[-1],
         "facts": facts,
         "residuals": left(parent_id),
@@ -75,8 +75,8 @@ def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) ->
         "kind": f"node {node_id} · depth {node.depth} · {verdict_words(iteration, node_id, known)}",
         "state": state,
         "why": why_verdict(iteration, node_id, known),
-        # The root stands beside what follows it: its own law has been decided before.
-        "law": node.parent_id if node_id else 0,
+        # The root stands beside what follows it: its own distribution has been decided before.
+        "probs": node.parent_id if node_id else 0,
         "token_id": node.token_id if node_id else None,
         "facts": facts,
         "residuals": left(node.parent_id) if node_id else [],
@@ -84,7 +84,7 @@ def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) ->
 
 
 def _residuals(known: Known, place: int) -> list[dict]:
-    """What the rejections at a place left of the target's law, the first ones and the last."""
+    """What the rejections at a place left of the target's distribution, the first ones and the last."""
     told = residuals(known.iteration, place, MOST_TOKENS, known)
     told = told if len(told) <= MOST_RESIDUALS else [*told[: MOST_RESIDUALS - 1], told[-1]]
     return [
@@ -94,7 +94,7 @@ def _residuals(known: Known, place: int) -> list[dict]:
 
 
 def distributions(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
-    """Both laws after each node that has drawn children: the likeliest tokens of either, children always in.
+    """Both distributions after each node that has drawn children: the likeliest tokens of either, children always in.
 
     A token that was drafted there names its node, any other one says why it was not.
     """

@@ -52,7 +52,7 @@ def frame_data(iteration: IterationTrace, *, scene_id: str, title: str = "", unf
         "scene": scene_to_json(scene),
         "legend": legend(scene),
         "cards": cards(iteration, scene, known),
-        "laws": distributions(iteration, scene, known),
+        "distributions": distributions(iteration, scene, known),
         "mask": _mask(iteration),
         "kv": [plain(strip) for strip in cache_strips(iteration)],
         "position": iteration.prefix_length,

@@ -68,7 +68,7 @@ ROW_PX, HEAD_PX, FOOT_PX = 19, 74, 42
 
 @dataclass(frozen=True, slots=True)
 class DistributionPanel:
-    """Both laws as one test sees them.
+    """Both distributions as one test sees them.
 
     Attributes:
         title, subtitle: which test, and what it comes to.
@@ -98,7 +98,8 @@ class Curve:
 def distributions_figure(
     tokens: Sequence[str], panels: Sequence[DistributionPanel], draft_words: str = "draft", dark: bool = False
 ):
-    """What is left of the target's law before each test, beside the law that the tokens were drawn from.
+    """What is left of the target's distribution before each test, beside the distribution that the tokens were drawn
+    from.
 
     Args:
         tokens: the tokens of the rows; a last row for all others is added.
@@ -159,7 +160,7 @@ def _law_traces(panel: DistributionPanel, rows: Sequence[str], draft_words: str,
 
 
 def acceptance_by_depth_figure(rates: Sequence[Curve], l1: Curve, dark: bool = False) -> go.Figure:
-    """Acceptance rates of the solvers over the depth of the node, and the L1 distance of both laws below."""
+    """Acceptance rates of the solvers over the depth of the node, and the L1 distance of both distributions below."""
     figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.68, 0.32], vertical_spacing=0.06)
     for place, curve in enumerate(rates):
         figure.add_trace(_curve(curve, place, dark), row=1, col=1)

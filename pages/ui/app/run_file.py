@@ -221,7 +221,7 @@ def _save_button(run: Run | None) -> None:
     fits, with_rows = sum(held) <= MAX_ROW_BYTES, False
     if held:
         with_rows = st.toggle(
-            f"With the full laws of {plural(len(held), 'iteration')}",
+            f"With the full distributions of {plural(len(held), 'iteration')}",
             key=WITH_ROWS,
             disabled=not fits,
             help="Needed to look at other verifiers where the file is opened; makes it much larger.",
@@ -229,7 +229,7 @@ def _save_button(run: Run | None) -> None:
         with_rows = with_rows and fits
     if not fits:
         sizes = f"take {byte_size(sum(held))}, and a file holds {byte_size(MAX_ROW_BYTES)} of them"
-        st.caption(f"The full laws {sizes}: decode fewer tokens to save them.")
+        st.caption(f"The full distributions {sizes}: decode fewer tokens to save them.")
     download_button(
         "Run, .dscope",
         partial(run_bytes, run, with_rows),

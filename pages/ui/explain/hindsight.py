@@ -62,7 +62,7 @@ def draw_luck(run: Run) -> None:
         if luck.certain:
             st.caption("Every draw of the verifier commits as many tokens here.")
         else:
-            key = ("law", run.key, index, rolled is not None, is_dark())
+            key = ("tokens", run.key, index, rolled is not None, is_dark())
             figure = kept(key, lambda: token_distribution_figure(luck.probs, luck.tokens, rolled, is_dark()))
             chart(figure, "why_law", CHART_HEIGHT)
         reroll_button(run, iteration, rolled is not None)
@@ -231,7 +231,7 @@ def _bar(told: Hindsight, place: int, index: int) -> RankBar:
 SLOT = "why_possible"
 BUDGETS_HEIGHT, LOST_HEIGHT = 290, 190
 LEFT_OUT = "rows not kept, a verdict forced by hand, or another method's before a fork"
-FORCED = "A verdict was forced by hand here: the stored rows have the target's own law, not the one that was tested."
+FORCED = "A verdict was forced by hand here: the recorded logits are the target's own, not those that were tested."
 NOT_OWN = (
     "Another verifier or temperature than the run's decided this iteration, before a fork: look at the run that it was "
     "forked from for what smaller budgets would commit."

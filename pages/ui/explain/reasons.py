@@ -234,7 +234,7 @@ def draw_reasons(run: Run) -> None:
             tokens = ", ".join(
                 f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"]
             )
-            after = each["after"].removeprefix("left of the target's law ")
+            after = each["after"].removeprefix("left of the target's distribution ")
             said += f'<p><span class="quiet">{html.escape(after)}:</span> {tokens}</p>'
         st.html(f'<div class="why">{said}</div>')
 
@@ -296,7 +296,7 @@ def _numbers(iteration: IterationTrace, subject: Subject) -> str:
 
 
 def _tests(iteration: IterationTrace, place: int, subject: Subject) -> str:
-    """The verifier's decisions at the place, in order; without draws the laws alone tell."""
+    """The verifier's decisions at the place, in order; without draws the distributions alone tell."""
     steps = [step for step in iteration.steps if step.node_id == place]
     if not steps:
         return ""
@@ -339,7 +339,7 @@ def _test_row(iteration: IterationTrace, step: VerificationStep, drawn: bool, la
         kind = "final" if iteration.final_kind == "none" else iteration.final_kind
         outcome = f"{kind} token{', drawn' if drawn else ''}"
     elif step.kind == "choice":
-        outcome = "drawn from the law"
+        outcome = "drawn from the distribution"
     else:
         outcome = "accepted" if step.accepted else "rejected"
     outcome = html.escape(outcome + (", but the text had ended" if in_vain else ""))

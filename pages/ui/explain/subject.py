@@ -55,7 +55,7 @@ def subject_of(run: Run) -> Subject | None:
 
 
 def absent_subject(iteration: IterationTrace, index: int, parent: int, token: int) -> Subject:
-    """A token of a law; if it was drafted there after all, its node."""
+    """A token of a distribution; if it was drafted there after all, its node."""
     node = next((n.node_id for n in iteration.nodes if n.parent_id == parent and n.token_id == token), None)
     return Subject(index, parent, token, iteration.texts.get(token, f"<{token}>"), node)
 

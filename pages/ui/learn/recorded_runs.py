@@ -144,7 +144,7 @@ def _sampled() -> RecordedRunCard:
     words = (
         f"At temperature {run.sampling.temperature:g} the test of {quote(first.text)} passes with probability "
         f"{number(test.acceptance_probability)}; {number(test.drawn)} is drawn and it fails. From what is left of the "
-        f"target's law its sibling {quote(second.text)} is accepted, and {found.below} more."
+        f"target's distribution its sibling {quote(second.text)} is accepted, and {found.below} more."
     )
     return RecordedRunCard("sampled", "A sampled run with a residual", words, found.iteration, found.rejected)
 

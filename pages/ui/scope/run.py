@@ -202,7 +202,7 @@ def run_table(run: RunTrace) -> Table:
             ("Draft forwards, target passes", f"{measured.draft_forwards:,}, {measured.target_passes:,}"),
         ]
     if run.bias:
-        rows.append(("Law of the text", run.bias))
+        rows.append(("Distribution of the text", run.bias))
     if not run.timed:
         rows.append(("Times", "not measured: an iteration was replayed from stored rows"))
     elif totals.wall_s > 0:

@@ -318,7 +318,7 @@ def _plan_content() -> dict[str, Any]:
 def samplings_of(
     temperatures: list[Setting], top_ps: list[Setting], draft_temperatures: list[Setting], seeds: list[Setting]
 ) -> list[dict[str, Any]]:
-    """The tables `[[sampling]]` for all combinations; a greedy law has no nucleus and no seed."""
+    """The tables `[[sampling]]` for all combinations; a greedy distribution has no nucleus and no seed."""
     made: list[dict[str, Any]] = []
     for temperature, top_p, draft in product(temperatures, top_ps, draft_temperatures):
         greedy = temperature == 0
@@ -362,8 +362,8 @@ def _prompts() -> dict[str, Any]:
 def _samplings(columns: list) -> list[dict[str, Any]]:
     named = (
         ("temperature", "Temperature", "0", 0.0, "0 decodes greedily; several with commas."),
-        ("top_p", "Top-p", "1", 1.0, "The target's law is cut to its nucleus; not where it is greedy."),
-        ("draft_temperature", "Draft temperature", "1", 1.0, "Of the law that draft tokens come from."),
+        ("top_p", "Top-p", "1", 1.0, "The target's distribution is cut to its nucleus; not where it is greedy."),
+        ("draft_temperature", "Draft temperature", "1", 1.0, "Of the distribution that draft tokens come from."),
         ("seeds", "Seeds", "0", 0, "Each is a run of its own, under a temperature above 0."),
     )
     return samplings_of(*(_typed(place, *each) for place, each in zip(columns, named, strict=False)))

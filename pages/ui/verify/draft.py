@@ -52,7 +52,7 @@ def draft_popover(looked: Looked) -> None:
     seed("verify_draft_temperature", as_widget_holds("draft_temperature", looked.sampling.draft_temperature))
     temperature = left.slider(
         "Draft temperature", low, high, step=step, key="verify_draft_temperature", persist_state="session",
-        help="The tree is drawn from the draft's law at this temperature, so another one needs another tree.",
+        help="The tree is drawn from the draft's distribution at this temperature, so another one needs another tree.",
     )  # fmt: skip
     seed("verify_draft_seed", 0)
     number = middle.number_input("Seed", 0, 2**31 - 1, key="verify_draft_seed", persist_state="session")

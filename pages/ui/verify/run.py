@@ -116,9 +116,9 @@ def charts(theory: "RunTheory", draws: int) -> None:
         )
         st.session_state["verify_charts_of"], st.session_state["verify_charts"] = shown, figures
     notes = (
-        f"Chance that a solver's token is among {plural(draws, 'independent draw')} from the draft's law after the "
+        f"Chance that a solver's token is among {plural(draws, 'independent draw')} from the draft after the "
         "node: mean over all nodes of that depth ± standard error; n nodes, each counted once. α_opt: no solver can "
-        "do better. Khisti's is a lower bound. Below: L1 distance of both laws. Compare Figure 1 of the "
+        "do better. Khisti's is a lower bound. Below: L1 distance of both distributions. Compare Figure 1 of the "
         "delayed-expansion paper.",
         "Drafted tokens by the draft's probability, in bins of 0.1. Accepted: mean of min(1, target / draft), the "
         "chance of one draw that is tested first. Compare Figure 2 of DySpec.",

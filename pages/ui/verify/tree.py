@@ -184,16 +184,16 @@ def own_words(looked: Looked) -> str:
 
 
 HOW = {
-    "nss": "draws the next token from the target's law; the children only say whether the path goes on.",
+    "nss": "draws the next token from the target's distribution; the children only say whether the path goes on.",
     "naive": "tests the first entry; after a rejection the final token is drawn and the path ends.",
     "naive_tree": "tests the first entry; the token drawn after a rejection may still be another child.",
-    "spectr": "tests all entries against the draft's law times one factor, then draws from one residual.",
+    "spectr": "tests all entries against the draft's distribution times one factor, then draws from one residual.",
     "specinfer": "tests the entries in random order; the figures are those of draw order.",
-    "specinfer_wor": "tests each distinct entry once, in draw order; a rejected one leaves the draft's law.",
-    "khisti": "plays a tournament between the entries and tests its winner against the law that winners have.",
+    "specinfer_wor": "tests each distinct entry once, in draw order; a rejected one leaves the draft's distribution.",
+    "khisti": "plays a tournament between the entries and tests its winner against the distribution that winners have.",
     "block": "tests the first path from its end upwards, so a child is tested once all below it was rejected.",
     "traversal": "tests a child once all below it was rejected; a draw that came twice is rejected twice.",
-    "traversal_wor": "tests a child once all below it was rejected; a rejected one leaves the draft's law.",
+    "traversal_wor": "tests a child once all below it was rejected; a rejected one leaves the draft's distribution.",
     "greedy": "takes the child that is the target's favourite.",
 }
 LAWS_HEIGHT = 310
@@ -201,8 +201,8 @@ COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
 MEANINGS = (
     "Place in the order in which the entries were drawn",
     "A child drawn twice has two entries",
-    "What the draft's law after this node gives the token",
-    "What the target's law after this node gives the token",
+    "What the draft's distribution after this node gives the token",
+    "What the target's distribution after this node gives the token",
     "Exact probability that its test passes, once all tests before it have failed; – where it is never tested itself",
     "Exact probability that the path goes on through it, given that it comes to this node",
     "The number drawn against it and what came of it",
@@ -210,7 +210,7 @@ MEANINGS = (
 
 
 def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node: int, walker: str) -> None:
-    """Words and table on the left, laws on the right; `walker` says whose draws they are."""
+    """Words and table on the left, distributions on the right; `walker` says whose draws they are."""
     from decoding.replay.steps import node_steps
 
     name = replayed.verifier.name
@@ -227,7 +227,7 @@ def draw_steps(looked: Looked, sampling: "Sampling", replayed: "Replayed", node:
         st.html(words_html(looked, replayed, steps) + table_html(steps, walker))
     with right:
         panels = [panel_of(stage, steps, name) for stage in steps.stages]
-        tested_against = {"spectr": "ρ × draft", "khisti": "law of the winner"}.get(name, "draft")
+        tested_against = {"spectr": "ρ × draft", "khisti": "distribution of the winner"}.get(name, "draft")
         figure = distributions_figure(steps.texts, panels, tested_against, is_dark())
         chart(figure, key="verify_laws", height=LAWS_HEIGHT)
 
@@ -307,11 +307,11 @@ def panel_of(stage: "DistributionStage", steps: "NodeSteps", name: str) -> Distr
         title, subtitle = f"{stage.rejected + 1}. {visible(entry.text, 10)}", f"passes {number(entry.passes)}"
     elif stage.tested:
         title = "The winner" if name == "khisti" else f"All {len(stage.tested)} tests"
-        subtitle = "against its law" if name == "khisti" else "one after the other"
+        subtitle = "against its distribution" if name == "khisti" else "one after the other"
     elif draft is not None:
-        title, subtitle = "Never tested", "the laws here"
+        title, subtitle = "Never tested", "the distributions here"
     elif stage.rejected:
         title, subtitle = "Final token", f"after {plural(stage.rejected, 'rejection')}"
     else:
-        title, subtitle = "The favourite" if name == "greedy" else "Drawn token", "of the target's law"
+        title, subtitle = "The favourite" if name == "greedy" else "Drawn token", "of the target's distribution"
     return DistributionPanel(title, subtitle, target, draft, tuple(rows))

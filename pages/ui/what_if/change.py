@@ -277,7 +277,7 @@ def child_menu(history: History, iteration: IterationTrace | None, node: NodeTra
 
     with box, st.container(width=380):
         if not tokens:
-            st.caption("Neither model's law after this node was recorded: choose a node that was verified.")
+            st.caption("Neither model's distribution after this node was recorded: choose a node that was verified.")
             return
         st.caption("Likeliest tokens here that are not in the tree, with their probability for draft and target:")
         chosen = st.selectbox(

@@ -44,7 +44,7 @@ child to it.</p></div>
 <div><b>2 Fork</b><p>Where the stored rows of both models know the answer, the branch is <i>replayed</i>: at once, no
 model runs, no time is measured. Where they do not, it is <i>live</i>: the models run from that iteration.</p></div>
 <div><b>3 Compare</b><p>A and B stand at the same iteration. Nodes that only one tree has are framed; figures and texts
-below say what the change did. A change after which the text no longer follows the target’s law says so.</p></div>
+below say what the change did. If the text then no longer follows the target’s distribution, it says so.</p></div>
 </div>
 """
 

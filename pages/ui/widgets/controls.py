@@ -31,13 +31,13 @@ DEFAULT_WORDS = {
 # Label, lowest, highest, step, default, meaning.
 SAMPLING: dict[str, tuple[str, Any, Any, Any, Any, str]] = {
     "temperature": (
-        "Temperature", 0.0, 2.0, 0.05, 0.0, "Of the target's law; 0 decodes greedily.",
+        "Temperature", 0.0, 2.0, 0.05, 0.0, "Of the target's distribution; 0 decodes greedily.",
     ),
     "top_p": (
-        "Top-p", 0.05, 1.0, 0.01, 1.0, "The target's law is cut to the fewest tokens with this much probability.",
+        "Top-p", 0.05, 1.0, 0.01, 1.0, "Cuts the target's distribution to the fewest tokens with this probability.",
     ),
     "draft_temperature": (
-        "Draft temperature", 0.05, 2.0, 0.05, 1.0, "Of the law that draft tokens are drawn from or ranked by.",
+        "Draft temperature", 0.05, 2.0, 0.05, 1.0, "Of the distribution that draft tokens are drawn from or ranked by.",
     ),
     "seed": ("Seed", 0, 2**31 - 1, 1, 0, "The same seed gives the same tokens on the same device."),
 }  # fmt: skip
