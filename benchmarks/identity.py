@@ -63,7 +63,7 @@ def check_pair(
     judge = MarginJudge(pair.target)
     rows = []
     for label, method in methods_to_check(quick).items():
-        policies = CACHE_POLICIES if method.drafter.uses_draft_model and rebuild else CACHE_POLICIES[:1]
+        policies = CACHE_POLICIES if method.drafter.drafts and rebuild else CACHE_POLICIES[:1]
         for policy in policies:
             rows.append(_check(name, pair, label, method.with_settings(cache_policy=policy), prompts, references,
                                max_new_tokens, judge))  # fmt: skip
@@ -91,7 +91,7 @@ def _check(name, pair, label, method, prompts, references, max_new_tokens, judge
         if difference:
             listed = near_ties if difference.near_tie else failures
             listed.append(f"prompt {index}: {difference.explanation}")
-    drafts = method.drafter.uses_draft_model
+    drafts = method.drafter.drafts
     return IdentityRow(name, label, method.cache_policy, len(prompts), tokens, tokens / iterations,
                accepted / iterations if drafts else None, tuple(near_ties), tuple(failures),
                pair.info.target.engine, max(shortfalls, default=None))  # fmt: skip

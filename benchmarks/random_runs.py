@@ -101,7 +101,7 @@ def _run(number: int, player: Player, loud: bool) -> RunResult:
     good = "repeated" if case.kind == "sampled" else "equal"
     found = min(played.found, key=lambda found: found.near_tie, default=None)
     verdict = good if found is None else "near tie" if found.near_tie else "differs"
-    accepted = played.accepted if case.method.drafter.uses_draft_model else None
+    accepted = played.accepted if case.method.drafter.drafts else None
     return RunResult(*about, *names, verdict, "" if found is None else found.words, played.outputs, played.tokens,
                    played.iterations, accepted, time.process_time() - started)  # fmt: skip
 

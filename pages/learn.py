@@ -6,10 +6,11 @@ import streamlit as st
 
 from pages.ui import ROOT
 from pages.ui.app.setup import setup
+from pages.ui.learn.glossary import all_terms, registries
 from pages.ui.learn.puzzles import draw_puzzles
 from pages.ui.learn.recorded_runs import draw_cards
 from pages.ui.learn.tour import all_steps, current_tour, show_step, start_tour
-from viz.glossary import GROUPS, TERMS, shown_term
+from viz.glossary import GROUPS, shown_term
 
 TOUR, RUNS, PUZZLES, GLOSSARY = "Tour", "Recorded runs", "Puzzles", "Glossary"
 ALL = "All"
@@ -57,23 +58,25 @@ def glossary_view() -> None:
             "Search", key="glossary_search", placeholder="Search all terms", label_visibility="collapsed", width=190
         )
         group = st.segmented_control(
-            "Group", [*GROUPS, ALL], default=next(iter(GROUPS)), key="glossary_group", label_visibility="collapsed",
-            required=True, disabled=bool(wanted),
+            "Group", [*GROUPS, *registries(), ALL], default=next(iter(GROUPS)), key="glossary_group",
+            label_visibility="collapsed", required=True, disabled=bool(wanted),
         )  # fmt: skip
-    found = {term: words for term, words in TERMS.items() if wanted.lower().strip() in f"{term} {words}".lower()}
+    groups = GROUPS if group in GROUPS and not wanted else all_terms()
+    found = [(term, words) for terms in groups.values() for term, words in terms.items()]
+    found = {term: words for term, words in found if wanted.lower().strip() in f"{term} {words}".lower()}
     if wanted and not found:
         st.info("No term has these letters: try fewer of them, or empty the search.", icon=":material/search:")
         return
-    shown = {"": found} if wanted else GROUPS if group == ALL else {"": GROUPS[group]}
-    groups = []
+    shown = {"": found} if wanted else groups if group == ALL else {"": groups.get(group, {})}
+    drawn = []
     for title, terms in shown.items():
         rows = "".join(
             f"<div><dt>{html.escape(shown_term(term))}</dt><dd>{html.escape(words)}</dd></div>"
             for term, words in terms.items()
         )
         heading = f"<h4>{html.escape(title)}</h4>" if title else ""
-        groups.append(f'{heading}<dl class="ds-terms">{rows}</dl>')
-    st.html("".join(groups))
+        drawn.append(f'{heading}<dl class="ds-terms">{rows}</dl>')
+    st.html("".join(drawn))
 
 
 main()

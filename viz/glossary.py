@@ -3,6 +3,8 @@
 explain_term("Draft tree")     # the sentence of "draft tree"; capitals do not matter, ALIASES lead to the same entry
 GROUPS                         # {heading: {term: sentence}}, the order in which the Learn page shows them
 TERMS                          # all of them in one dictionary, keys in lower case
+
+What a verifier and a method do stands with them, in `VERIFIERS` and `METHODS`; the Learn page shows it beside these.
 """
 
 IDEA: dict[str, str] = {
@@ -139,38 +141,6 @@ SAMPLING: dict[str, str] = {
     "without replacement": "Siblings are drawn one after the other, and none can come twice.",
 }
 
-VERIFIERS: dict[str, str] = {
-    "greedy": "Verifier: keeps the longest path whose every token is the target's most likely one.",
-    "naive": "Verifier: tests the tokens of the first path one by one and stops at the first rejection.",
-    "naive tree": "Verifier: tests the first child of each node; the residual may still pick another child.",
-    "block": "Verifier: tests the first path from its end upwards, so that a weak token in the middle need not end it.",
-    "nss": "Verifier: draws from the target's distribution at each node and goes on where a child has that token.",
-    "spectr": "Verifier: tests all children with one common division factor, then draws from one residual.",
-    "specinfer": "Verifier: tests the children one by one in random order, each against what is left of the target.",
-    "specinfer, no replacement": "Verifier: tests distinct children in draw order; a rejected one leaves both sides.",
-    "khisti": "Verifier: plays a tournament between the children, odds from linear programmes, then tests its winner.",
-    "traversal": "Verifier: tests the whole tree from its leaves upwards; a draw that came twice is rejected twice.",
-    "traversal, no replacement": "Verifier: tests the whole tree from its leaves upwards; a rejected child leaves the "
-    "draft's distribution.",
-}
-
-DRAFTERS: dict[str, str] = {
-    "autoregressive": "Method: the target alone, one token per pass.",
-    "fixed tree": "Method: every node gets the same number of children down to one depth; improbable paths are pruned.",
-    "dynatree": "Method: breadth follows the draft's confidence, depth the path probability, thresholds the past.",
-    "dyspec greedy": "Method: always adds the node that is likeliest to be accepted, one draft forward per expansion.",
-    "dyspec threshold": "Method: level by level, siblings are drawn while one more is likely enough to be accepted.",
-    "specinfer widths": "Method: each level of the tree has its own number of children per node.",
-    "sequoia": "Method: the best tree shape for the pair's measured acceptance by child rank.",
-    "opt-tree": "Method: grows level by level and keeps the N likeliest nodes, until a level adds too little.",
-    "eagle-2 beam": "Method: a beam of the likeliest nodes per level, re-ranked to the likeliest of all.",
-    "specexec optimal": "Method: searches the N likeliest nodes, the B best unexpanded ones per draft forward.",
-    "salf": "Method: the optimal search, stopped as soon as the next batch promises too little.",
-    "hardware-aware": "Method: depth, width and size with the most expected tokens per second at measured costs.",
-    "i.i.d. paths": "Method: K independent paths of L tokens that share their beginnings.",
-    "delayed expansion": "Method: one trunk of tokens, and K independent paths only below its end.",
-}
-
 GROUPS: dict[str, dict[str, str]] = {
     "The idea": IDEA,
     "Draft tree": TREE,
@@ -179,8 +149,6 @@ GROUPS: dict[str, dict[str, str]] = {
     "Phases": PHASES,
     "Speed, numbers": SPEED,
     "Sampling": SAMPLING,
-    "Verifiers": VERIFIERS,
-    "Methods": DRAFTERS,
 }
 
 TERMS: dict[str, str] = {term: sentence for group in GROUPS.values() for term, sentence in group.items()}
@@ -225,10 +193,6 @@ ALIASES: dict[str, str] = {
     "against hugging face generate": "speed-up",
     "tokens measured": "new tokens",
     "target's probability": "target probability",
-    "greedy": "greedy",
-    "naive_tree": "naive tree",
-    "specinfer_wor": "specinfer, no replacement",
-    "traversal_wor": "traversal, no replacement",
     "fold": "folded nodes",
     "root node": "root",
 }

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decoding.common.errors import SettingsError
 from decoding.common.settings import STATIC_HOST
 from decoding.device.tree import (
     ACCEPTED,
@@ -200,7 +201,7 @@ class NoSource:
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
         """Draft probabilities after `nodes` in float32, `[len(nodes), vocab_size of the target]`."""
-        raise ValueError("this method has no draft model to ask")
+        raise SettingsError("This method asks no draft model: choose one that does before a node is forced in.")
 
 
 class ReadTree(TokenTree):

@@ -88,7 +88,7 @@ def device_rule(drafter: Drafter, state: Any, depth_limit: int) -> Rule | None:
     return BeamRule(drafter.beam_width, drafter.node_budget, drafter.max_depth, forwards, at_deepest)
 
 
-# Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` those from `stop_reason` to `level`.
+# Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` `stop_reason` to `level`.
 COLUMNS = (
     "tokens", "parents", "depths", "draft_probs", "path_probs",
     "stop_reason", "confidence", "branching", "level",

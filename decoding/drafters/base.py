@@ -60,6 +60,7 @@ class IterationFeedback:
     verified: int
     depth: int  # of the verified tree
     path: tuple[int, ...] = ()  # ids of the accepted nodes, from the root's child on
+    tokens: tuple[int, ...] = ()  # what was committed: the accepted tokens, then the final one if there is one
     # tree, order: the tree drafted and the ids of the nodes that were really verified, root first; None where a record
     # has left them out
     tree: TokenTree | None = field(default=None, compare=False)
@@ -75,6 +76,7 @@ class IterationFeedback:
             verified=iteration.verified,
             depth=iteration.tree_depth,
             path=iteration.accepted,
+            tokens=iteration.committed_ids,
             tree=TokenTree.recorded(iteration.nodes) if iteration.nodes else None,
             order=np.array(iteration.flatten_order) if iteration.nodes else None,
         )
@@ -86,6 +88,9 @@ class Drafter(WithSettings):
 
     # How tokens are chosen; a property where a setting decides it
     draft_sampling: ClassVar[DraftSampling] = "deterministic"
+    drafts: ClassVar[bool] = True  # False: the tree is its root alone, which is autoregressive decoding
+    # False: `source` is never asked, so the draft model is not prefilled and gets no KV slots, and no draft head fits;
+    # a drafter that looks its tokens up in the text drafts without a model
     uses_draft_model: ClassVar[bool] = True
     # Whether `source.past()` is asked: what both models say before the root, hidden states included
     needs_past: ClassVar[bool] = False

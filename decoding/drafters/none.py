@@ -12,7 +12,7 @@ class NoDrafter(Drafter):
     """Autoregressive decoding as the tree that has only a root."""
 
     draft_sampling = "none"
-    uses_draft_model = False
+    drafts = uses_draft_model = False
     traced = RuleTrace("none")
 
     def draft(self, state, source, root_token, draws) -> Draft:

@@ -54,7 +54,7 @@ class Method:
         check_settings(self)
         require(
             not self.draft_head or self.drafter.uses_draft_model,
-            f"The method {self.name} drafts nothing, so draft_head must be empty, not {self.draft_head!r}.",
+            f"The method {self.name} asks no draft, so draft_head must be empty, not {self.draft_head!r}.",
         )
 
     @property
@@ -75,8 +75,8 @@ class Method:
     def all_settings(self) -> dict[str, Setting]:
         """Every setting by name, those included that `settings` leaves out where they are as usual."""
         left_out: dict[str, Setting] = dict.fromkeys(self.drafter.optional, "")
-        if self.drafter.uses_draft_model:
-            left_out |= {"draft_head": "", "node_order": "breadth"}
+        left_out |= {"draft_head": ""} if self.drafter.uses_draft_model else {}
+        left_out |= {"node_order": "breadth"} if self.drafter.drafts else {}
         return self.settings() | {name: value for name, value in left_out.items() if name not in self.settings()}
 
     def drafting(self, pair: Any) -> Any:

@@ -12,7 +12,7 @@ from decoding.common.errors import SettingsError
 from decoding.common.interruption import pause_point
 from decoding.sampling.draws import GeneratorDraws
 from decoding.sampling.sampling import Sampling, TargetDistributions, exact_dtype
-from decoding.trace.records import IterationTrace, VerificationStep
+from decoding.trace.records import ROUNDING, IterationTrace, VerificationStep
 from decoding.trace.verdicts import Verdicts
 from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, Verifier
@@ -104,13 +104,22 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
     rows = ()
     if iteration.draft_logits is not None:
         asked = np.flatnonzero(~np.isnan(iteration.draft_logits).any(axis=1))
-        if not {iteration.nodes[node].parent_id for node in iteration.flatten_order[1:]} <= set(asked.tolist()):
+        parents = {iteration.nodes[node].parent_id for node in iteration.flatten_order[1:]}
+        if not (parents <= set(asked.tolist()) or _drafted_without_model(iteration)):
             raise SettingsError("The draft's rows of this iteration do not fit its tree: decode it again.")
         logits = torch.from_numpy(iteration.draft_logits[asked]) / sampling.draft_temperature
         rows = ((asked, torch.softmax(logits, -1)),) if len(asked) else ()
     drawn = np.array(iteration.drawn, dtype=np.int64) if iteration.drawn else None
     draft = Draft(tree, order, iteration.draft_sampling, None, rows, dict(iteration.settings), drawn=drawn)
     return VerifiedTree(draft, TargetDistributions(torch.from_numpy(iteration.target_logits[order]), sampling))
+
+
+def _drafted_without_model(iteration: IterationTrace) -> bool:
+    """Whether a drafter chose the tree alone: then the children of a node are all that it could draft there."""
+    given: dict[int, float] = {}
+    for node in iteration.nodes[1:]:
+        given[node.parent_id] = given.get(node.parent_id, 0.0) + (node.draft_probability or 0.0)
+    return not iteration.draft_forwards and all(abs(each - 1) <= ROUNDING for each in given.values())
 
 
 def replay(

@@ -252,12 +252,13 @@ class CachedModels:
         """Target logits after every verified node, `[num_verified + 1, vocab_size]`, in one pass."""
         tree, order, cache = draft.tree, draft.order, self.target_cache
         tokens, positions = tree.tokens[order], len(text) - 1 + tree.depths[order]
-        mask = Visibility(cache.length, tree.ancestors[order][:, order])
-        missing = text[cache.length : -1]
-        if missing:  # only without a draft, where the tree is its root and the pass a causal one
-            tokens, positions = np.concatenate([missing, tokens]), np.arange(len(text))[-len(missing) - 1 :]
-            mask = Visibility.causal(cache.length, len(tokens))
-        mask = self.pair.target.engine.mask(mask)
+        among, missing = tree.ancestors[order][:, order], text[cache.length : -1]
+        if missing:  # only without a draft: the first pass reads the prompt, which every node sees, and the tree
+            tree_among, among = among, np.tri(len(missing) + len(tokens), dtype=bool)
+            among[len(missing) :, len(missing) :] = tree_among
+            tokens = np.concatenate([missing, tokens])
+            positions = np.concatenate([np.arange(cache.length, len(text) - 1), positions])
+        mask = self.pair.target.engine.mask(Visibility(cache.length, among))
         clock.mark("mask")
         logits = tree_forward(self.pair.target, cache, tokens, positions, mask, len(order), self.features)
         clock.mark("verify")

@@ -94,7 +94,7 @@ class IterationState:
     @property
     def rebuilds(self) -> bool:
         """Whether the target's rows of the tree go and the committed tokens are run again."""
-        return self.method.cache_policy == "rebuild" and self.method.drafter.uses_draft_model
+        return self.method.cache_policy == "rebuild" and self.method.drafter.drafts
 
     def keep_rows(self, target: KVCache, draft: KVCache | None, moved: bool = False) -> None:
         """Leave the rows of every committed token but the last one in both caches, and note what moved.
@@ -134,6 +134,7 @@ class IterationState:
             verified=len(self.draft.order) - 1,
             depth=self.tree_depth,
             path=tuple(self.verification.accepted),
+            tokens=tuple(self.committed),
             tree=self.draft.tree,
             order=self.draft.order,
         )

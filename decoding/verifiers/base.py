@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from decoding.common.settings import WithSettings
@@ -58,12 +59,24 @@ class VerifiedTree:
     def draft_distribution(self, node: int) -> Tensor:
         """The distribution that the children of a node were drawn from, `[vocab_size]`."""
         if node not in self._draft_distributions:
-            level, row = self._draft_rows[node]
-            probs = self._draft.rows[level][1][row]
+            probs = self._drafted_without_model(node) if not self._draft.rows else self._row_of_draft(node)
             self._draft_distributions[node] = checked_distribution(
                 probs.to(exact_dtype(probs.device)), f"draft_probs of node {node}"
             )
         return self._draft_distributions[node]
+
+    def _row_of_draft(self, node: int) -> Tensor:
+        level, row = self._draft_rows[node]
+        return self._draft.rows[level][1][row]
+
+    def _drafted_without_model(self, node: int) -> Tensor:
+        """What a drafter that asked no model gave the children of a node, which then are all that it could draft."""
+        children = [child for child, parent in enumerate(self.parents) if parent == node]
+        probs = torch.zeros_like(self.target_distribution(node))
+        probs[[self.tokens[child] for child in children]] = probs.new_tensor(
+            self._draft.tree.draft_probs[children].tolist()
+        )
+        return probs
 
     def path(self, node: int) -> tuple[int, ...]:
         """Ids from below the root down to a node."""
@@ -198,6 +211,8 @@ class Verifier(WithSettings):
     # label, summary, paper: what the screen calls it, what it does in a sentence, where it comes from
     label: ClassVar[str] = ""
     summary: ClassVar[str] = ""
+    # what it does at one node, as the end of a sentence that begins with its label; where empty, `summary` stands there
+    how: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     lossless_for: ClassVar[tuple[DraftSampling, ...]] = ()  # on whose trees the output keeps the target's distribution
     greedy_only: ClassVar[bool] = False  # True if it needs temperature 0

@@ -41,6 +41,7 @@ class GreedyVerifier(Verifier):
     name = "greedy"
     label = "Greedy"
     summary = "Keeps the longest path whose every token is the target's most likely one."
+    how = "takes the child that is the target's favourite."
     paper = "DynaTree, SelectCommit"
     lossless_for = ("none", "deterministic", "single_path", "iid", "without_replacement")
     greedy_only = True

@@ -171,6 +171,7 @@ class KhistiVerifier(TopDownVerifier):
     name = "khisti"
     label = "Khisti"
     summary = "Plays a tournament between the children with odds from linear programmes, then tests its winner."
+    how = "plays a tournament between the entries and tests its winner against the distribution that winners have."
     paper = "Khisti et al. 2025"
     lossless_for = IID_TREES
     solver = KhistiSolver

@@ -28,6 +28,7 @@ class NSSVerifier(TopDownVerifier):
     name = "nss"
     label = "NSS"
     summary = "Draws from the target's distribution at each node and goes on where a child has that token."
+    how = "draws the next token from the target's distribution; the children only say whether the path goes on."
     paper = "Miao et al. 2023 (SpecInfer); used by EAGLE, OPT-Tree and SpecExec"
     lossless_for = (*SAMPLED_TREES, "deterministic")
     solver = NSSSolver

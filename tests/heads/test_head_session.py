@@ -260,7 +260,7 @@ def test_with_a_head_the_device_path_is_left(good, name):
 
 
 def test_a_method_that_drafts_nothing_takes_no_head():
-    with pytest.raises(SettingsError, match="method autoregressive drafts nothing, so draft_head must be empty"):
+    with pytest.raises(SettingsError, match="method autoregressive asks no draft, so draft_head must be empty"):
         METHODS["autoregressive"].with_settings(draft_head="talf")
 
 

@@ -82,7 +82,7 @@ def test_trees_and_generate_agree_with_weights_in_memory(offloaded, reference):
 
 @pytest.mark.parametrize("name", family(METHODS, "autoregressive", "dynatree"))
 def test_every_method_gives_the_text_of_autoregressive_decoding(offloaded, reference, name):
-    policies = CACHE_POLICIES if METHODS[name].drafter.uses_draft_model else CACHE_POLICIES[:1]
+    policies = CACHE_POLICIES if METHODS[name].drafter.drafts else CACHE_POLICIES[:1]
     for policy in policies:
         assert output(offloaded, METHODS[name].with_settings(cache_policy=policy))[0] == reference
 

@@ -7,6 +7,7 @@ import pytest
 from decoding.analysis.slowdown import REASONS, slowdown
 from decoding.common.errors import DraftscopeError
 from decoding.recorded import CHAIN, home_run, recorded_run, rivals
+from decoding.verifiers import VERIFIERS
 from pages.ui import PAGES
 from pages.ui.common.state import Run
 from tests.helpers.process import printed
@@ -279,3 +280,7 @@ def test_the_glossary_shows_groups_and_finds_terms():
     assert TERMS["bonus token"] in shown and TERMS["prefix"] not in shown
     at.text_input(key="glossary_search").set_value("no such word at all").run()
     assert "No term" in at.info[0].value
+    at.text_input(key="glossary_search").set_value("").run()
+    at.button_group(key="glossary_group").set_value("Verifiers").run()
+    shown = html.unescape("".join(element.proto.body for element in at.get("html")))
+    assert all(kind.label in shown and kind.summary in shown for kind in VERIFIERS.values())

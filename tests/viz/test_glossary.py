@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from decoding.methods.methods import METHODS
 from decoding.recorded import home_run
 from decoding.trace.records import FINAL_KINDS, STOP_REASONS, VERDICTS
-from decoding.verifiers import VERIFIERS
 from viz.glossary import ALIASES, GROUPS, TERMS, explain_term
 from viz.scope.cards import cards
 from viz.scope.data import legend
@@ -32,7 +30,6 @@ def shown_words() -> set[str]:
     """Words of the main pages that stand for a concept."""
     run = home_run()
     words = {mark.words for mark in MARKS.values()} | set(PHASE_WORDS.values()) | panel_heads()
-    words |= {method.label for method in METHODS.values()} | {kind.label for kind in VERIFIERS.values()}
     words |= set(VERDICTS) | (set(FINAL_KINDS) - {"none"}) | (set(STOP_REASONS) - TOLD_IN_SENTENCES)
     for iteration in run.iterations:
         scene = build_scene(iteration, scene_id="x")

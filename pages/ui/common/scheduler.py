@@ -20,10 +20,13 @@ from pages.ui.common.errors import UNEXPECTED, as_draftscope_error
 SLICE_S = 0.5  # measured work goes on for so long before others have a turn
 WATCH_S = 0.25
 LATE_S = 1.0  # a result that came so shortly before its page went may not have been seen
-GONE_S = 10.0  # a session without a browser for so long ends work that cannot wait for it, or that a load waits for
-END_S = 30.0  # and after this its other work
-# The server keeps a session for two minutes and then loses it without closing it: what it held would never be freed.
-FORGET_S = 110.0
+# A session whose browser is gone may come back: a reload, a laptop that wakes up. After this long its work ends where
+# it measures time or where another session's load of a pair waits for it,
+AWAY_ENDS_URGENT_S = 10.0
+AWAY_ENDS_WORK_S = 30.0  # after this long all its other work,
+# and after this long the session is closed. Streamlit keeps a disconnected session for two minutes (the time to live of
+# its `MemorySessionStorage`) and then drops it without closing it, so what it held would never be freed.
+AWAY_CLOSES_SESSION_S = 110.0
 logger = logging.getLogger("draftscope")
 
 
@@ -132,7 +135,7 @@ class ModelTask:
 
     def _ask(self, may_wait: bool, timed: bool) -> float:
         waited_s = self.worker.give_way(self, timed) if may_wait else 0.0
-        gone = self.gone_s is not None and time.monotonic() - self.gone_s > GONE_S
+        gone = self.gone_s is not None and time.monotonic() - self.gone_s > AWAY_ENDS_URGENT_S
         if self.cancelled or gone:
             raise CancelledError
         return waited_s
@@ -267,13 +270,13 @@ class Worker:
             replacing = any(job.alone and job.owner not in away for job in self._jobs)
             for job in {*self._jobs, *self._slots.values()}:
                 job.gone_s, away_s = self._gone.get(job.owner), away.get(job.owner, 0.0)
-                in_the_way = replacing and job.state == "working" and away_s > GONE_S
-                if job.active and (in_the_way or away_s > END_S):
+                in_the_way = replacing and job.state == "working" and away_s > AWAY_ENDS_URGENT_S
+                if job.active and (in_the_way or away_s > AWAY_ENDS_WORK_S):
                     job.cancel()
                 if not job.active and job.owner not in away and now - job.ended_s > 2 * LATE_S:
                     job.keeps = {}  # nobody comes back for it any more, and it may hold another run
             for session, away_s in away.items():
-                if away_s > FORGET_S and not any(job.owner == session for job in self._jobs):
+                if away_s > AWAY_CLOSES_SESSION_S and not any(job.owner == session for job in self._jobs):
                     del self._gone[session]
                     self._slots = {place: job for place, job in self._slots.items() if place[0] != session}
                     try:

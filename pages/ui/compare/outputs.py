@@ -88,7 +88,7 @@ def _draw_output(entry: Score, outcome: ComparisonResult) -> None:
 def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
     """Every drafting method's tree on one prefix of the text; the slider chooses the prefix."""
     # Outside baselines show no tree of ours, autoregressive has none.
-    contestants = [c for c in outcome.comparison.contestants if c.method and c.method.drafter.uses_draft_model]
+    contestants = [c for c in outcome.comparison.contestants if c.method and c.method.drafter.drafts]
     results = outcome.comparison.of(outcome.comparison.reference)
     output = results[0].output_ids if results else ()
     if not contestants:

@@ -226,7 +226,7 @@ def _draw_varied(key: str) -> dict[str, list[Setting]]:
     if name not in METHODS:
         return {}
     method, defaults = METHODS[name], shown_settings(name, key)
-    if not method.drafter.uses_draft_model:
+    if not method.drafter.drafts:
         return {}
     with st.container(border=True, key=f"sweep_part_{key}"):
         widget, first = f"{key}_{name}_varied", FIRST.get(name, {})

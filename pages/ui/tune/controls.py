@@ -42,7 +42,7 @@ FIRST_POSITION = 39
 
 def tree_methods() -> list[str]:
     """Methods that draft: the settings of the others change no tree."""
-    return [name for name, method in decoding.METHODS.items() if method.drafter.uses_draft_model]
+    return [name for name, method in decoding.METHODS.items() if method.drafter.drafts]
 
 
 def chosen_method() -> "Method":

@@ -70,7 +70,7 @@ def draft_popover(looked: Looked) -> None:
 
 def tree_picker() -> "Method | None":
     """A method that drafts and the settings of its tree; a contradiction is told here and gives None."""
-    drafting = [name for name, method in decoding.METHODS.items() if method.drafter.uses_draft_model]
+    drafting = [name for name, method in decoding.METHODS.items() if method.drafter.drafts]
     seed(KEY, FIRST_METHOD)
     name = st.selectbox(
         "Method", drafting, key=KEY, format_func=lambda name: decoding.METHODS[name].label, persist_state="session"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from decoding.replay.replay import Replayed
     from decoding.replay.steps import DistributionStage, EntryStep, NodeSteps
     from decoding.sampling.sampling import Sampling
+    from decoding.verifiers import Verifier
 
 
 TREE_HEIGHT = 330
@@ -183,19 +184,6 @@ def own_words(looked: Looked) -> str:
     return "what it did here" if looked.drafted_here else "what the run did"
 
 
-HOW = {
-    "nss": "draws the next token from the target's distribution; the children only say whether the path goes on.",
-    "naive": "tests the first entry; after a rejection the final token is drawn and the path ends.",
-    "naive_tree": "tests the first entry; the token drawn after a rejection may still be another child.",
-    "spectr": "tests all entries against the draft's distribution times one factor, then draws from one residual.",
-    "specinfer": "tests the entries in random order; the figures are those of draw order.",
-    "specinfer_wor": "tests each distinct entry once, in draw order; a rejected one leaves the draft's distribution.",
-    "khisti": "plays a tournament between the entries and tests its winner against the distribution that winners have.",
-    "block": "tests the first path from its end upwards, so a child is tested once all below it was rejected.",
-    "traversal": "tests a child once all below it was rejected; a draw that came twice is rejected twice.",
-    "traversal_wor": "tests a child once all below it was rejected; a rejected one leaves the draft's distribution.",
-    "greedy": "takes the child that is the target's favourite.",
-}
 LAWS_HEIGHT = 310
 COLUMNS = ("", "entry", "draft", "target", "passes", "taken")
 MEANINGS = (
@@ -238,7 +226,7 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
     where = f"At {quote(node.text)}, {'the root' if not steps.node else f'node {steps.node}, depth {node.depth}'}"
     reached = f"on the path with probability {number(steps.reached, 3)} (exact)" if steps.node else "always on the path"
     entries = plural(len(steps.entries), "entry", "entries")
-    said = f"{replayed.verifier.label} {how(replayed.verifier.name, len(steps.entries))}"
+    said = f"{replayed.verifier.label} {how(replayed.verifier, len(steps.entries))}"
     if steps.factor is not None:
         said += f" Here the factor ρ is {steps.factor:.2f}."
     if steps.hidden_stages:
@@ -260,13 +248,13 @@ def words_html(looked: Looked, replayed: "Replayed", steps: "NodeSteps") -> str:
     )
 
 
-def how(name: str, entries: int) -> str:
+def how(verifier: "Verifier", entries: int) -> str:
     """What a verifier does at a node."""
     from decoding.verifiers.specinfer import RANDOM_ORDER_ENTRIES
 
-    if name == "specinfer" and entries > RANDOM_ORDER_ENTRIES:
+    if verifier.name == "specinfer" and entries > RANDOM_ORDER_ENTRIES:
         return f"tests so many entries (more than {RANDOM_ORDER_ENTRIES}) in draw order, which is equally lossless."
-    return HOW[name]
+    return verifier.how or verifier.summary
 
 
 def table_html(steps: "NodeSteps", walker: str) -> str:

@@ -137,7 +137,7 @@ def _slot_form(field: ContestantForm, key: str, names: dict[str, str]) -> None:
     else:
         with right:
             preset_picker(key)
-        cost = f" Costs {method.drafter.cost}." if method.drafter.uses_draft_model else ""
+        cost = f" Costs {method.drafter.cost}." if method.drafter.drafts else ""
         st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
         with guarded():
             method.with_settings(**settings_form(method, key, columns=3, sampling=picked_sampling()))
@@ -150,7 +150,7 @@ def _slot_form(field: ContestantForm, key: str, names: dict[str, str]) -> None:
                     f"streaming is StreamingLLM: a token sees the first {SINKS} tokens and the last "
                     f"{STREAMED_ROWS - SINKS}, which gives another text than full attention.",
                 )  # fmt: skip
-            if method.drafter.uses_draft_model:
+            if method.drafter.drafts:
                 reset_button(key)
     st.button("Take it out", key=f"{key}_remove", on_click=remove, icon=":material/close:")
 

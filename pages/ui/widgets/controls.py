@@ -260,7 +260,7 @@ def shown_settings(name: str, key: str) -> dict[str, Setting]:
     """The defaults of the settings that have an effect."""
     method = method_as_verified(name, key)
     settings = method.settings() | dict.fromkeys(trained_choices(method), "")
-    if not method.drafter.uses_draft_model:
+    if not method.drafter.drafts:
         settings.pop("cache_policy", None)
         return settings
     return settings | {"node_order": method.node_order}
@@ -373,7 +373,7 @@ def method_picker(
     method = decoding.METHODS[name]
     with beside:
         preset_picker(key)
-    cost = f" Costs {method.drafter.cost}." if method.drafter.uses_draft_model else ""
+    cost = f" Costs {method.drafter.cost}." if method.drafter.drafts else ""
     st.caption(escape_markdown(f"{method.summary} {method.paper}.{cost}"))
     place = st.empty()  # above the widgets: a contradiction must be seen without scrolling
     values = settings_form(method, key, columns, sampling=sampling)
