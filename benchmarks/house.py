@@ -19,7 +19,7 @@ import networkx
 ROOT = Path(__file__).resolve().parents[1]
 # What is counted together; a room ends with / or is a file.
 ROOMS = {
-    "the program": ("decoding/", "viz/", "pages/", "app.py"),
+    "the program": ("decoding/", "viz/", "pages/", "app.py", "draftscope.py"),
     "benchmarks": ("benchmarks/",),
     "tests": ("tests/",),
 }

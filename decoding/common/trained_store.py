@@ -39,9 +39,14 @@ LARGEST = 31
 class NetworkCard(Protocol):
     """What is known of a stored network before its weights are read."""
 
-    name: str
-    created: str
-    shipped: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def created(self) -> str: ...
+
+    @property
+    def shipped(self) -> bool: ...
 
 
 C = TypeVar("C", bound=NetworkCard)

@@ -143,7 +143,9 @@ def _both_logits(pair: Pair, tokens: list[int], places: Tensor) -> tuple[Tensor,
 def _causal_logits(model: Model, tokens: list[int], places: Tensor, features: FeatureRows | None = None) -> Tensor:
     """Raw logits after some places of a text, `[len(places), vocab_size]`."""
     count, cache = len(tokens), model.engine.new_cache(len(tokens))
-    logits = tree_forward(model, cache, tokens, np.arange(count), Visibility.causal(0, count), features=features)
+    logits = tree_forward(
+        model, cache, np.array(tokens), np.arange(count), Visibility.causal(0, count), features=features
+    )
     return logits[places.to(logits.device)]
 
 

@@ -49,7 +49,7 @@ def code_version() -> str | None:
     Without git or outside a checkout it is what the environment variable `DRAFTSCOPE_COMMIT` says.
     """
     commit = _git("rev-parse", "HEAD")
-    if commit is None:
+    if commit is None or _git("rev-parse", "--show-cdup"):  # installed into somebody else's checkout
         return os.environ.get("DRAFTSCOPE_COMMIT")
     return commit + ("-dirty" if _git("status", "--porcelain", "--", ".", ":!decoding/experiments/results") else "")
 

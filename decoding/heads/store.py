@@ -39,7 +39,7 @@ class HeadCard:
     loss: str
     created: str
     pair: Mapping[str, Any]
-    config: Mapping[str, int | float]
+    config: Mapping[str, Any]
     figures: Mapping[str, float]
     shipped: bool = False
 

@@ -231,12 +231,12 @@ class Job:
             started, words, unbuffered = time.time(), [sys.executable, *command], {"PYTHONUNBUFFERED": "1"}
             with disk_errors(self.path):
                 log = (self.path / OUTPUT).open("ab")
-            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
             try:
                 with log:
                     process = subprocess.Popen(
-                        words, cwd=ROOT, env={**os.environ, **unbuffered}, start_new_session=True, **streams
-                    )
+                        words, cwd=ROOT, env={**os.environ, **unbuffered}, start_new_session=True,
+                        stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                    )  # fmt: skip
             except OSError as failed:
                 reason = failed.strerror or failed
                 raise JobError(f"No process could be started ({reason}): end other programs and try again.") from None
@@ -253,7 +253,7 @@ class Job:
     def resume_command(self) -> tuple[str, ...] | None:
         """Words that go on with it; None where nothing was begun."""
         launched = self.launched()
-        return launched and launched.command
+        return launched.command if launched is not None else None
 
     def resume(self) -> None:
         """Go on with one that stopped or failed, or begin what had not begun; `JobError` where that cannot be."""
@@ -279,8 +279,9 @@ class Job:
         if not standing.running:
             return
         ours = launched is not None and launched.started > standing.status.written
+        pid = launched.pid if launched is not None and ours else standing.status.pid
         try:
-            psutil.Process(launched.pid if ours else standing.status.pid).kill()
+            psutil.Process(pid).kill()
         except psutil.NoSuchProcess:
             pass
         except psutil.AccessDenied:
@@ -338,7 +339,8 @@ class JobWatcher:
 
     def __init__(self, job: Job, shipped: bool = False):
         self.job, self.shipped = job, shipped
-        self.stand, self.launched = JobState("starting", "", Status()), None
+        self.stand = JobState("starting", "", Status())
+        self.launched: Launch | None = None
         self._seen = Status()
 
     @property

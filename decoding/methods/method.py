@@ -93,7 +93,7 @@ class Method:
         """The same method with what its drafter has to know of a pair filled in; of `drafting(pair)`, not another."""
         return replace(self, drafter=self.drafter.prepared(measured))
 
-    def with_settings(self, **changes: Setting) -> "Method":
+    def with_settings(self, **changes: Any) -> "Method":
         """The same method with some settings changed."""
         changes = dict(changes)
         verifier, policy = changes.pop("verifier", None), changes.pop("cache_policy", self.cache_policy)

@@ -81,7 +81,8 @@ class GeneratorDraws:
         uniforms = self._uniforms(len(weights))
         on_host = weights.device.type == "cpu"
         indices, probabilities = (_invert_on_host if on_host else _invert)(weights, uniforms)
-        self.record.extend(map(DrawTrace, ["choose"] * len(indices), probabilities, indices, uniforms))
+        drawn = zip(probabilities, indices, uniforms, strict=True)
+        self.record.extend(DrawTrace("choose", probability, index, uniform) for probability, index, uniform in drawn)
         self.last_uniform = uniforms[-1]
         return indices
 
@@ -160,7 +161,7 @@ class _ScriptedDraws:
         self.taken: list[int] = []
         self.branches: list[list[int]] = []
         self.probability = 1.0
-        self.last_uniform = None
+        self.last_uniform: float | None = None
 
     def accept(self, probability: float) -> bool:
         probability = min(max(float(probability), 0.0), 1.0)

@@ -29,7 +29,8 @@ def topk_rows(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     They stand in the `count` blocks with the largest maxima, so only those are searched.
     """
     if not _in_blocks(rows) or 2 * count * BLOCK > rows.shape[1]:
-        return tuple(rows.topk(count, -1))
+        values, indices = rows.topk(count, -1)
+        return values, indices
     blocks = rows.unflatten(1, (-1, BLOCK))
     best = blocks.amax(-1).topk(count, -1, sorted=False).indices.sort(-1).values  # in order, as the whole row stands
     candidates = blocks.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1)
@@ -105,7 +106,10 @@ class TargetDistributions:
     """
 
     def __init__(self, logits: Tensor | None, sampling: Sampling, probs: Tensor | None = None):
-        self.logits = logits if probs is None else probs
+        shown = logits if probs is None else probs
+        if shown is None:
+            raise ValueError("what the target gives must be logits or probs, not None for both.")
+        self.logits = shown
         self.sampling = sampling
         self._probs = probs
 

@@ -16,8 +16,8 @@ from decoding.trace.interventions import intervened_nodes, interventions_of
 from decoding.trace.records import Breadth, IterationTrace, NodeTrace, RuleTrace, RunTrace, Setting, StopReason
 from decoding.trace.verdicts import Verdicts
 
-IMPROBABLE = {"threshold_setting": "prune_probability", "left_out": "improbable", "first_depth": 0}
-RANKED = {"depth_setting": "max_depth", "left_out": "outranked", "value": "path"}
+IMPROBABLE: dict[str, Any] = {"threshold_setting": "prune_probability", "left_out": "improbable", "first_depth": 0}
+RANKED: dict[str, Any] = {"depth_setting": "max_depth", "left_out": "outranked", "value": "path"}
 # A setting that only this drafter had: the first that is there tells.
 TELLING: tuple[tuple[str, RuleTrace], ...] = (
     ("base_depth", RuleTrace("dynatree", depth_setting="max_depth", breadth_setting="branch_mid", **IMPROBABLE)),
@@ -103,8 +103,8 @@ def rule_of(settings: Mapping[str, Setting]) -> RuleTrace:
         found = replace(found, depth_setting="base_depth")
     if found.children_setting:
         children = settings.get(found.children_setting)
-        limited = type(children) is int and children > 0
-        found = replace(found, children=children) if limited else replace(found, children_setting="")
+        most = children if isinstance(children, int) and not isinstance(children, bool) else 0
+        found = replace(found, children=most) if most > 0 else replace(found, children_setting="")
     if 0 < _number(settings, "decay", 1.0) < 1 and found.drafter == "specexec":
         found = replace(found, decay=_number(settings, "decay", 1.0))
     return replace(found, factors=_factors(settings)) if found.value == "chance" else found

@@ -323,7 +323,7 @@ class IterationTrace:
         takes microseconds, which belong to no phase.
         """
         seconds = {phase: getattr(self.times, f"{phase}_s") for phase in PHASES}
-        idle = () if self.drafted or self.draft_forwards else ("draft", "prune", "mask")
+        idle: tuple[str, ...] = () if self.drafted or self.draft_forwards else ("draft", "prune", "mask")
         if idle and self.history is None:
             idle += ("adapt",)
         return seconds | dict.fromkeys(idle, 0.0)

@@ -135,9 +135,9 @@ def _of_order(trace: IterationTrace, last: int) -> Problems:
     for node in nodes:
         if node.flat_index != rows.get(node.node_id):
             yield f"nodes[{node.node_id}]: flat_index {node.flat_index} contradicts flatten_order"
-    for node in order[1:]:
-        if rows.get(nodes[node].parent_id, len(rows)) > rows[node]:
-            yield f"flatten_order: node {node} stands before its parent, or without it"
+    for place in order[1:]:
+        if rows.get(nodes[place].parent_id, len(rows)) > rows[place]:
+            yield f"flatten_order: node {place} stands before its parent, or without it"
 
 
 def _of_committed(trace: IterationTrace, last: int) -> Problems:
@@ -182,6 +182,7 @@ def _of_tops(trace: IterationTrace) -> Problems:
                 continue
             if ids is None:
                 yield f"{name} has no {ids_name} to go with"
+                continue
             if probs.shape != ids.shape or probs.dtype.kind != "f":
                 yield f"{name} of shape {probs.shape} and type {probs.dtype} is not a row per node like {ids_name}"
             known = probs[ids >= 0]

@@ -115,7 +115,8 @@ class TopDown(Decision):
         self._solved: dict[int, Solver] = {}
 
     def walk(self, draws: Draws) -> Verification:
-        node, accepted, tests = 0, [], []
+        node, accepted = 0, []
+        tests: list[Test] = []
         while True:
             entries = self._entries(node)
             if entries:
@@ -152,7 +153,8 @@ class TopDown(Decision):
 
     def _pick(self, node: int, entries: list[int], draws: Draws, tests: list[Test]) -> int | None:
         """The child picked at a node, None if the final token was drawn beside the children."""
-        solver, rejected, matches = self.solver(node), 0, []
+        solver, rejected = self.solver(node), 0
+        matches: list[Match] = []
         for entry in solver.order(draws, matches):
             for first, rival, chance, drawn, kept in matches:
                 where = entries[first], solver.tokens[first]

@@ -91,6 +91,10 @@ def test_the_commit_tells_whether_code_was_changed(monkeypatch, tmp_path):
     assert code_version() == clean, "results are no code"
     (tmp_path / "code.py").write_text("2")
     assert code_version() == f"{clean}-dirty"
+    installed = tmp_path / ".venv" / "site-packages"
+    installed.mkdir(parents=True)
+    monkeypatch.setattr(executors, "ROOT", installed)
+    assert code_version() == "told", "the checkout of something else"
 
 
 @pytest.mark.parametrize(("page", "make"), [(README, summary), (LONG, section)])

@@ -58,8 +58,8 @@ def identity_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> tuple
         return None, f"The texts are by different targets ({targets}): they need not be the same."
     number = reference_lane(lanes)
     reference = lanes[number]
-    parted = [(i, _first_difference(lane, reference)) for i, lane in enumerate(lanes) if i != number]
-    parted = [(i, position) for i, position in parted if position is not None]
+    places = [(i, _first_difference(lane, reference)) for i, lane in enumerate(lanes) if i != number]
+    parted = [(i, position) for i, position in places if position is not None]
     if not parted:
         shortest, longest = (pick(lane.count for lane in lanes) for pick in (min, max))
         far = f"all {shortest} tokens" if shortest == longest else f"the {shortest} tokens that all have"
@@ -67,8 +67,8 @@ def identity_words(lanes: Sequence[Lane], explained: Mapping[int, str]) -> tuple
         return True, f"{texts} are the same, token for token ({far}, greedy)."
     said = []
     for i, place in parted:
-        texts = ([text for step in lane.steps for text, _ in step.tokens] for lane in (lanes[i], reference))
-        here, there = (quote(every[place]) if place < len(every) else "the end" for every in texts)
+        both = ([text for step in lane.steps for text, _ in step.tokens] for lane in (lanes[i], reference))
+        here, there = (quote(every[place]) if place < len(every) else "the end" for every in both)
         unmeasured = (
             f"token {place + 1} is {here} instead of {there}; how undecided the target is there was not measured."
         )

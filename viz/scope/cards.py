@@ -18,7 +18,8 @@ MOST_RESIDUALS, MOST_TOKENS = 3, 4
 
 def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
     """What the card says about each drawn node, by id."""
-    known, told = known or Known(iteration), {}
+    known = known or Known(iteration)
+    told: dict[str, dict] = {}
     left = cache(partial(_residuals, known))
     for drawn in scene.nodes:
         if drawn.folded:
@@ -162,7 +163,7 @@ def _tests(known: Known, parent: int) -> list[dict]:
         drawn = "" if step.drawn is None else f", drawn {number(step.drawn)}"
         chosen = step.child_id is None
         words = f"{number(step.acceptance_probability)}{drawn}"
-        state = iteration.final_kind if chosen else "accepted" if step.accepted else "rejected"
+        state: str = iteration.final_kind if chosen else "accepted" if step.accepted else "rejected"
         words = f"{iteration.final_kind}, chosen" if chosen else f"p {words}"
         if late:
             # What the test decided stands, but nothing of it became text.

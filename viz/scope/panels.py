@@ -279,7 +279,7 @@ def mask_figure(iteration: IterationTrace, dark: bool = False) -> go.Figure:
 
 
 ORDER_WORDS: dict[str, str] = {"run": "run", "breadth": "BFS", "depth": "DFS", "heavy": "heavy path"}
-ORDER_TOLD: dict[str, str] = {"run": "The order of the verification pass.", **NODE_ORDERS}
+ORDER_TOLD: dict[str, str] = {"run": "The order of the verification pass."} | {**NODE_ORDERS}
 
 
 @dataclass(frozen=True, slots=True)

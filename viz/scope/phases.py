@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from decoding.trace.records import PHASES, IterationTrace
+from decoding.trace.records import PHASES, HistoryTrace, IterationTrace
 from viz.explain.iteration import why_final
 from viz.explain.known import Known, distribution_text, is_sampled
 from viz.formats import byte_size, duration, number, plural
@@ -104,7 +104,7 @@ def phases_of(iteration: IterationTrace, shown: Sequence[PhaseNode]) -> tuple[Ph
         phases.append(_mask(iteration, resting))
     phases += [_verify(iteration, resting), _select(iteration, decided), _commit(iteration, decided)]
     if iteration.history is not None:
-        phases.append(_history(iteration, decided))
+        phases.append(_history(iteration, iteration.history, decided))
     return tuple(phases if iteration.timed else (replace(phase, seconds=None) for phase in phases))
 
 
@@ -261,8 +261,7 @@ def _commit(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     return Phase("commit", "Commit & KV", seconds, caption, BOTH_DETAIL, states)
 
 
-def _history(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
-    history = iteration.history
+def _history(iteration: IterationTrace, history: HistoryTrace, states: tuple[str, ...]) -> Phase:
     changes = [
         f"{name} {history.before.get(name):g} → {value:g}"
         for name, value in history.after.items()

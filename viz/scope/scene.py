@@ -102,7 +102,8 @@ def overview_data(iteration: IterationTrace) -> dict:
     Siblings stand below each other in the order of ids, from their parent's upper edge on; all of it is 0 to 1 high.
     """
     nodes, forced_out = iteration.nodes, iteration.forced_out
-    tops, used = [], [0.0] * len(nodes)
+    tops: list[float] = []
+    used = [0.0] * len(nodes)
     for node in nodes:
         tops.append(tops[node.parent_id] + used[node.parent_id] if tops else 0.0)
         if node.node_id:
@@ -213,7 +214,11 @@ def build_scene(
     tree.add_nodes_from(range(len(entries)))
     tree.add_edges_from((index_of[parent], place) for place, (_, parent, _) in enumerate(entries) if place)
     rows, depths = tidy_rows(tree, heights), nx.shortest_path_length(tree, 0)
-    shown = [PhaseNode(tuple(folds[fold_parent(i)]) if role == "fold" else (i,), role) for i, _, role in entries]
+    parents = [fold_parent(i) for i, _, _ in entries]
+    shown = [
+        PhaseNode((i,) if parent is None else tuple(folds[parent]), role)
+        for (i, _, role), parent in zip(entries, parents, strict=True)
+    ]
     phases = phases_of(iteration, shown)
     states = phases[-1].states
     made = tuple(

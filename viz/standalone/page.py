@@ -75,7 +75,7 @@ def figures_html(figures: Sequence[tuple[str, go.Figure, go.Figure]], title: str
     return _page(title, body, "", [get_plotlyjs(), component_script("standalone/figures.js")], data)
 
 
-def _page(title: str, body: str, style: str, scripts: Sequence[str], data: dict) -> str:
+def _page(title: str, body: str, style: str, scripts: Sequence[str], data: object) -> str:
     scripts = [f"{script}\n" for script in scripts]
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
