@@ -29,7 +29,7 @@ PROMPT_TOKENS = 16  # enough to fill what `quote` shows of a prompt
 # Panel heads whose term the component explains to the pointer.
 HEADS = {
     "mask": "tree attention mask",
-    "kv": "kv row",
+    "kv": "kv slot",
     "text": "provenance",
     "times": "time of this iteration",
     "strip": "iteration strip",
