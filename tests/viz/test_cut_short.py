@@ -47,7 +47,7 @@ def test_outline_card_and_tests_do_not_contradict_it():
     assert [row[-1] for row in table.rows] == [
         "accepted", "accepted, not committed", "rejected", "chosen, not committed",
     ]  # fmt: skip
-    assert "after it was not committed" in table.note
+    assert "after the end of the text were not committed" in table.note
     scene = build_scene(cut(), scene_id="s")
     assert cards(cut(), scene)["2"]["kind"].endswith("not committed")
     tests = distributions(cut(), scene)["2"]["tests"]

@@ -1,13 +1,13 @@
-// The film: iterations that the browser has at hand. It steps through them alone and tells Python where it came to rest.
+// The film: iterations loaded in the browser. It steps through them without Python and reports where it stopped.
 
 import { markWanted, paintStrip, paintText } from "./panels.js";
 import { drawFrame, paintSelection } from "./scope.js";
 import { recallZoom } from "./tree.js";
 
 const REPORT_MS = 150;
-const EDGE_MS = 600; // while a key is held down, Python is asked for more no oftener than this
+const EDGE_MS = 600; // while a key is held down, more frames are requested from Python at most this often
 
-// Takes in what Python sent; frames that did not change keep what was read of them. Whether it is another run.
+// Loads what Python sent; unchanged frames keep their parsed data. Returns whether it is another run.
 function loadFilm(view, film) {
   const old = view.film?.key === film.key ? view.film : null;
   const frames = new Map();
@@ -41,7 +41,7 @@ function frameAt(view, index) {
   return frame;
 }
 
-// New data from Python. It never throws the browser back: only an `ask` with a new serial, or another run, moves it.
+// New data from Python. It never moves the browser back: only an `ask` with a new serial, or another run, moves it.
 export function updateFilm(view, data) {
   const { ask } = data;
   const newRun = loadFilm(view, data.film);
