@@ -111,7 +111,7 @@ PHASES: dict[str, str] = {
 
 SPEED: dict[str, str] = {
     "new tokens": "Committed tokens after the prompt; figures without loops leave out tokens that repeat earlier text.",
-    "throughput": "New tokens per second of wall time, prefill included unless said otherwise.",
+    "throughput": "New tokens per second of wall time, prefill included unless stated otherwise.",
     "ttft": "Time to first token: from the call to the first committed tokens, prefill of both models included.",
     "tpot": "Time per output token after the first: (time of the last token - TTFT) over the tokens after the first.",
     "target pass": "One forward pass of the target; with rollback and rebuild an iteration makes two.",

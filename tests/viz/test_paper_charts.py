@@ -23,7 +23,7 @@ def test_a_table_has_a_dot_with_its_interval_and_the_papers_mark():
     assert paper.marker.symbol != here.marker.symbol and {paper.xaxis, here.xaxis} <= {None, "x"}
     assert figure.layout.xaxis.title.text == "speed-up"
     assert list(figure.layout.yaxis.categoryarray) == ["Never run", "Tree &lt;b&gt;, D = 8", "Autoregressive"]
-    assert "here, 95% interval from 1 (at Autoregressive) to 1.8 (at Tree <b>, D = 8)" in chart_sentence(figure)
+    assert "Draftscope, 95% interval from 1 (at Autoregressive) to 1.8 (at Tree <b>, D = 8)" in chart_sentence(figure)
 
 
 @pytest.mark.parametrize(("factor", "apart"), [(1.0, False), (7.0, False), (0.15, False), (9.0, True), (0.1, True)])

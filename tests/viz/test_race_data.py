@@ -155,7 +155,7 @@ def test_what_made_the_difference_is_counted_and_multiplies_out():
     assert "30.0 ms (draft 12.0 ms, target 18.0 ms) compared with 20.0 ms (target 20.0 ms" in words
     assert "2.00× the tokens in 1.50× the time is 1.33× the speed" in words
     # Both calls as a whole: 160 ms against 130 ms.
-    assert words.endswith(", 1.23× with the prompt (10.0 ms compared with 20.0 ms).")
+    assert words.endswith(", or 1.23× with the prompt (10.0 ms compared with 20.0 ms).")
 
 
 def test_the_difference_names_who_reports_no_phases():

@@ -61,7 +61,7 @@ def test_independent_draws_tell_their_chance():
     trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
     said = told({"paths": 4, "length": 4}, 0, " What", draft_sampling="iid")
-    assert f"2 draws were made here; each takes it with probability {probability:.2f}" in said
+    assert f"Not drawn in 2 draws here: each takes it with probability {probability:.2f}" in said
     assert f"so at least one does with probability {1 - (1 - probability) ** 2:.2f}" in said
 
 
@@ -70,7 +70,7 @@ def test_draws_without_replacement_tell_each_chance_and_why_they_ended():
     trace = traces.dynatree_recovered()
     probability = next(p for _, text, p in trace.draft_top(0) if text == " What")
     said = told(settings, 0, " What", draft_sampling="without_replacement")
-    assert f"could take it with probability {probability:.2f} and {probability / (1 - 0.5):.2f} in turn" in said
+    assert f"its probability was {probability:.2f} and {probability / (1 - 0.5):.2f} in turn" in said
     assert said.endswith("One more draw had the value 0.070, below threshold 0.1.")
 
 
@@ -112,7 +112,7 @@ def test_a_drafter_with_a_threshold_is_not_told_as_another_one_that_has_one():
         trace, settings=settings, rule=RuleTrace("SurpriseDrafter"), draft_sampling="without_replacement", nodes=nodes
     )
     said = why(trace, 0, " What")
-    assert said.startswith("Not drawn: 2 draws were made here") and said.endswith("in turn.") and "value" not in said
+    assert said.startswith("Not drawn in 2 draws here") and said.endswith("in turn.") and "value" not in said
     low = replace(trace, nodes=(*nodes[:5], replace(nodes[5], stop_reason="below_threshold"), *nodes[6:]))
     assert why(low, 5, "x").endswith("is below the threshold.")
     named = replace(low, rule=RuleTrace("SurpriseDrafter", threshold_setting="surprise"), settings={"surprise": 0.3})

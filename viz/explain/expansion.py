@@ -239,16 +239,16 @@ class Absences:
         """Rules that sample: how likely the draws at this node were to hit the token, and why there were no more."""
         children = [self.iteration.nodes[child] for child in self._children.get(parent_id, [])]
         count = sum(child.multiplicity for child in children)
-        made = plural(count, "draw") + (" was" if count == 1 else " were") + " made here"
+        failed = f"Not drawn in {plural(count, 'draw')} here"
         if draft.probability is None:
-            return f"Not drawn: {made}, and it is not among the draft's {TOP_TOKENS} likeliest tokens{_floor(draft)}."
+            return f"{failed}: not among the draft's {TOP_TOKENS} likeliest tokens{_floor(draft)}."
         if self.iteration.draft_sampling != "without_replacement":
             reach = 1 - (1 - draft.probability) ** count
             if count == 1:
-                return f"Not drawn: {made}, which takes it with probability {chance(reach)}."
+                return f"{failed}, which takes it with probability {chance(reach)}."
             each = f"each takes it with probability {chance(draft.probability)}"
-            return f"Not drawn: {made}; {each}, so at least one does with probability {chance(reach)}."
-        said = f"Not drawn: {made}, {_chances(draft.probability, children)}."
+            return f"{failed}: {each}, so at least one does with probability {chance(reach)}."
+        said = f"{failed}: {_chances(draft.probability, children)}."
         return f"{said} {self._no_more(self.iteration.nodes[parent_id], children)}".strip()
 
     def _no_more(self, parent: NodeTrace, children: list[NodeTrace]) -> str:
@@ -298,7 +298,7 @@ def _chances(probability: float, children: list) -> str:
         chances.append(min(probability / left, 1.0) if left > 0 else 1.0)
         left -= child.draft_probability
     if len(chances) == 1:
-        return f"which takes it with probability {chance(chances[0])}"
+        return f"its probability was {chance(chances[0])}"
     if len(chances) <= 3:
-        return f"which could take it with probability {listed([chance(each) for each in chances])} in turn"
-    return f"which could take it with probability {chance(chances[0])} at first, {chance(chances[-1])} at the end"
+        return f"its probability was {listed([chance(each) for each in chances])} in turn"
+    return f"its probability was {chance(chances[0])} in the first and {chance(chances[-1])} in the last"

@@ -60,7 +60,8 @@ function fillCard(view) {
   if (!told) {
     card.token.textContent = "";
     card.kind.textContent = "";
-    card.why.textContent = "Point at a node to highlight it in every view; click to pin it and see why it got its verdict.";
+    card.why.textContent =
+      "Point at a node to highlight it in every view; click to pin it and see the reason for its verdict.";
     return;
   }
   card.picture.setAttribute("class", "n s-" + told.state);
@@ -158,7 +159,7 @@ function paintProbs(view, probs, told, room) {
   }
 }
 
-// A token of the distributions: where the tree has its node a click goes there, where it has none the card says why.
+// A token of the distributions: a click goes to its node; if it has none, the card says why.
 function lawToken(view, grid, told, row, mark) {
   const there = row.node !== null && row.node !== undefined;
   const name = button("name" + mark + (there ? "" : " no-node"), grid, row.text, null, () => {

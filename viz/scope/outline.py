@@ -134,7 +134,7 @@ def mask_table(iteration: IterationTrace) -> Table:
     rows = []
     for row, node_id in enumerate(mask.order):
         seen = " ".join(str(mask.order[place]) for place in mask.allowed[row].nonzero()[0])
-        words = f"{plural(mask.prefix_columns, 'token')} of the text before, nodes {seen}"
+        words = f"{plural(mask.prefix_columns, 'prefix token')}, nodes {seen}"
         rows.append((str(row), str(node_id), visible(iteration.nodes[node_id].text), words))
     return Table("Attention mask", heads, tuple(rows), mask.stats() + ".")
 

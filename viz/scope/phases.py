@@ -222,15 +222,15 @@ def _mask(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
 
 def _verify(iteration: IterationTrace, states: tuple[str, ...]) -> Phase:
     rows = max(len(iteration.flatten_order), 1)
-    what = f"the root and all {plural(rows - 1, 'node')}" if rows > 1 else "the last token"
+    what = f"the root and all {plural(rows - 1, 'node')}" if rows > 1 else "the one new token"
     took = f"took {duration(iteration.times.verify_s)}" if iteration.timed else "was replayed from recorded logits"
     caption = f"One target pass over {what} {took}."
     compared = [n for n in iteration.nodes if n.target_probability is not None and n.draft_probability is not None]
     if compared:
         agree = sum(iteration.nodes[n.parent_id].target_argmax == n.token_id for n in compared)
         caption += (
-            f" {agree} of {plural(len(compared), 'node')} are the target's top token at their position (draft → target"
-            f"{', ' + distribution_text(iteration) if is_sampled(iteration) else ''})."
+            f" {agree} of {plural(len(compared), 'node')} are the target's top token at their position (shown: "
+            f"draft → target{', ' + distribution_text(iteration) if is_sampled(iteration) else ''})."
         )
     return Phase("verify", "Verify", iteration.times.verify_s, caption, BOTH_DETAIL, states)
 

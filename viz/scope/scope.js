@@ -212,7 +212,7 @@ function listen(view) {
   view.root.addEventListener("pointerleave", () => hover(view, null));
   // With the keyboard the focus points; the scope itself gets the focus from every click and points at nothing.
   view.root.addEventListener("focusin", (event) => event.target !== view.root && hover(view, nodeOf(event)));
-  // A card drawn anew takes the focus from a button for a moment: the highlight is cleared only if the focus does not come back.
+  // Redrawing a card briefly takes the focus from a button: the highlight is cleared only if it does not return.
   view.root.addEventListener("focusout", (event) => {
     const left = nodeOf(event);
     if (left === null) return;

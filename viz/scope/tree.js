@@ -85,7 +85,7 @@ export function drawTree(view) {
   drawOverview(view);
 }
 
-// The root comes first, and it alone has no edge.
+// The root comes first; it has no edge.
 function buildMark(tree, place) {
   const edge = place ? svg("path", { class: "e" }, tree.edges) : null;
   const group = svg("g", { class: "n" }, tree.nodes);
@@ -244,7 +244,8 @@ export function paintFoot(view) {
   if (view.showBars && view.data.overview) {
     barLegend(view, legend);
     note.textContent = `all ${count(view.data.overview.count)} nodes · height = path probability`;
-    note.title = "Each bar lies inside its parent's; empty space is draft probability of tokens not drafted. The wheel zooms.";
+    note.title =
+      "Each bar lies inside its parent's; empty space is draft probability of tokens not drafted. The wheel zooms.";
     return;
   }
   legend.replaceChildren();
@@ -337,7 +338,7 @@ function applyZoom(view) {
     set(mark.group, "transform", `translate(${mark.x},${mark.y}) scale(${size / kx},${size / ky})`);
   }
   tree.world.style.setProperty("--pin", pin === size ? "none" : `scale(${pin / size})`);
-  // Where marks stand close the pointer finds the nearest: what it hits ends halfway to the next one.
+  // Where marks are close, the pointer finds the nearest: hit areas end halfway to the next one.
   tree.world.style.setProperty(
     "--hit",
     row < 2 * HIT * size ? `scale(${Math.max(row / 2, 2.5) / HIT / size})` : "none",
@@ -355,7 +356,7 @@ function listenZoom(view) {
   tree.svg.addEventListener(
     "wheel",
     (event) => {
-      // Trees that stand in a scrolling page leave the wheel to the page unless they have the focus.
+      // Trees in a scrolling page leave the wheel to the page unless they have the focus.
       if (view.data.mode === "compact" && !event.ctrlKey && !view.root.contains(view.shadow.activeElement)) return;
       event.preventDefault();
       const box = tree.svg.getBoundingClientRect();
