@@ -149,14 +149,14 @@ def _missing(iteration: IterationTrace) -> Missing | None:
     reasons = [] if not answer else [rule]
     if path < limit:
         answer["prune_probability"] = int(path * 100) / 100
-        reasons.append(f"its path probability is {number(path, 3)}, and paths below {limit:g} are pruned")
+        reasons.append(f"its path probability {number(path, 3)} is below prune_probability {limit:g}")
     # A second setting that is plausible but has no effect.
     decoy = "base_depth" if "prune_probability" in answer else "prune_probability"
     offered = tuple(answer) if len(answer) == 2 else (*answer, decoy)
     text = iteration.final_text or ""
     words = (
         f"After {quote(parent.text)} the draft gives {quote(text)} {number(probability)}, its choice no. {rank}: "
-        f"{'; and '.join(reasons)}."
+        f"{', and '.join(reasons)}."
     )
     return Missing(iteration.index, parent.node_id, token, text, offered, answer, words) if answer else None
 
