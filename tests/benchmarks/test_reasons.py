@@ -94,9 +94,9 @@ def test_the_root_of_a_dynatree_says_that_the_first_level_does_not_branch():
     assert "branch_first_level" in run.settings and not run.settings["branch_first_level"]
     for iteration in run.iterations:
         card = cards(iteration, build_scene(iteration, scene_id="s"))["0"]
-        stop_reason = next(value for name, value in card["facts"] if name == "growth")
+        stop_reason = next(value for name, value in card["facts"] if name == "expansion")
         assert stop_reason.endswith(
-            "the first level takes the draft's first choice alone (branch_first_level is off) → 1 child"
+            "the first level takes only the draft's first choice (branch_first_level is off) → 1 child"
         )
 
 
@@ -112,7 +112,7 @@ def test_a_final_token_that_was_drafted_and_pruned_is_told_as_a_loss():
     assert other.endswith("this token is free.") and "pruned" in other and "loss" not in other
     fallback = [replace(LEAF[0], verdict="rejected"), Spec(0, " b", 0.1, None, "not_verified", "expanded", True)]
     said = why_final(iteration_of(fallback, final=(0, " b", 0.7), final_kind="fallback"))
-    assert said.startswith("Nothing drafted was accepted, but this very token had been drafted there (node 2)")
+    assert said.startswith("Nothing drafted was accepted, but this same token had been drafted there (node 2)")
 
 
 def older(document: dict) -> None:

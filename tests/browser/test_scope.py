@@ -132,14 +132,14 @@ def test_pointing_at_a_mask_cell_says_why_and_lights_both_nodes(shown):
     cell = box["width"] / rows
     page.mouse.move(box["x"] + 0.5 * cell, box["y"] + 1.5 * cell)
     words = page.locator(f"{SCOPE} .mask footer")
-    assert words.inner_text() == "1 sees 0: ancestor"
+    assert words.inner_text() == "1 attends to 0: ancestor"
     assert page.locator(f"{SCOPE} .tree g.n[data-node='1'].lit").count() == 1
     assert page.locator(f"{SCOPE} .tree g.n[data-node='0'].lit-too").count() == 1
     page.mouse.move(box["x"] + 1.5 * cell, box["y"] + 0.5 * cell)
     assert words.inner_text() == "0 does not see 1: its descendant"
     page.mouse.move(box["x"] + 2.5 * cell, box["y"] + 2.5 * cell)
     third = recorded_run("home").iterations[0].flatten_order[2]
-    assert words.inner_text() == f"{third} sees itself"
+    assert words.inner_text() == f"{third} attends to itself"
     page.locator(f"{SCOPE} .order").nth(1).click()
     assert page.locator(f"{SCOPE} .order").nth(1).get_attribute("aria-pressed") == "true"
 
@@ -289,4 +289,4 @@ def test_pointing_at_a_cache_row_says_what_became_of_it(shown):
     page.locator(f"{SCOPE} .kv-line.written .kv-cell.kept").first.hover()
     told = page.locator(f"{SCOPE} .kv footer").inner_text()
     assert re.fullmatch(r"row \d+: node 0 .*, kept", told)
-    assert "next time: " in page.locator(f"{SCOPE} .kv-line.after").first.inner_text()
+    assert "next pass: " in page.locator(f"{SCOPE} .kv-line.after").first.inner_text()

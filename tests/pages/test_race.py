@@ -147,7 +147,7 @@ def test_runs_of_one_prompt_race_and_others_are_refused():
     race = race_of_runs([("A", run_mixed()), ("B", run_autoregressive())])
     assert [lane.label for lane in race.lanes] == ["A", "B"] and "apart from one another" in race.about
     other = replace(run_mixed(), prompt_ids=(7,), prompt_texts=("x",))
-    with pytest.raises(SettingsError, match="B continues another prompt than A"):
+    with pytest.raises(SettingsError, match="B and A have different prompts"):
         race_of_runs([("A", run_mixed()), ("B", other)])
 
 

@@ -126,7 +126,7 @@ def test_a_forced_verdict_is_said_of_the_nodes_it_decided(session):
     assert iteration.forced_verdicts == tested & beside and node_paths(iteration).index(first) in tested
     for node in iteration.forced_verdicts:
         assert iteration.nodes[node].reason in ("forced_pass", "sibling_forced_pass")
-        assert "the verifier was told" in why_verdict(iteration, node)
+        assert "the verifier saw" in why_verdict(iteration, node)
     assert not session.iterations[2].forced_verdicts
 
 

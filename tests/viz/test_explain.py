@@ -21,7 +21,7 @@ def test_a_rejected_node_under_greedy_decoding():
 def test_a_rejected_node_with_a_draw_says_the_draw():
     said = why_verdict(traces.sampled_recovered(), 8)
     assert said.startswith("Accepted if the draw is below 0.27; it was 0.54: rejected.") and "Greedy" not in said
-    assert "The target gives it 0.17, its favourite ‘No’ 0.69 at temperature 1." in said
+    assert "The target gives it 0.17 and its most likely token, ‘No’, 0.69 at temperature 1." in said
     assert "below 0.87; it was 0.31: accepted" in why_verdict(traces.sampled_recovered(), 3)
     assert why_verdict(traces.sampled_recovered(), 1).startswith("Accepted: its test passes with certainty.")
 
@@ -58,17 +58,17 @@ def grown(draft_sampling, breadth, branching, multiplicity=1, setting=""):
 def test_a_width_is_told_per_draw_of_a_node_and_not_as_children():
     said = grown("iid", "level", 2, multiplicity=2, setting="widths")
     assert said == (
-        "expanded: the widths give 1 draw to each draw of a node of this level, and this one was drawn 2 times "
+        "expanded: the widths give 1 draw to each draw of a node on this level, and this node was drawn 2 times "
         "→ 2 draws"
     )
-    assert grown("iid", "level", 3) == "expanded: the rule gives 3 draws to a node of this level → 3 draws"
+    assert grown("iid", "level", 3) == "expanded: the rule gives 3 draws to a node on this level → 3 draws"
     said = grown("deterministic", "level", 3, setting="widths")
-    assert said == "expanded: the widths give 3 children to a node of this level → 3 children"
+    assert said == "expanded: the widths give 3 children to a node on this level → 3 children"
 
 
 def test_a_sampled_chain_draws_its_token():
-    assert grown("single_path", "chain", 1) == "expanded: a chain draws one token from the draft → 1 child"
-    assert grown("deterministic", "chain", 1) == "expanded: a chain takes the first choice only → 1 child"
+    assert grown("single_path", "chain", 1) == "expanded: a chain samples one token from the draft → 1 child"
+    assert grown("deterministic", "chain", 1) == "expanded: a chain takes only the first choice → 1 child"
 
 
 def test_a_node_of_sampled_widths_gets_the_width_as_often_as_it_was_drawn(pair):
@@ -119,7 +119,7 @@ def test_the_summary_is_one_sentence_with_the_counts():
 
 def test_a_replayed_iteration_has_no_times_to_explain():
     run = traces.run_replayed()
-    assert "was replayed from stored rows: its times were not measured" in why_not_faster(run)
+    assert "was replayed from recorded logits: its times were not measured" in why_not_faster(run)
     phases = phases_of(run.iterations[-1], ())
     assert {phase.seconds for phase in phases} == {None}
     assert "ms" not in next(phase.caption for phase in phases if phase.key == "verify")
@@ -130,8 +130,8 @@ def test_why_not_faster_uses_the_measured_phases():
     run, plain = traces.run_of([traces.dynatree_recovered()] * 4), traces.run_autoregressive()
     said = why_not_faster(run, plain)
     assert said.startswith("Draft takes 49% of each iteration (7.9 ms of 16.2 ms) and 2.0 drafted tokens are accepted")
-    assert "6.9 ms per target pass" in said and "costs 5.4 ms" in said
-    assert "Autoregressive takes 8.7 ms per token" in said and "1.61x its speed" in said and "commit 1.9 tokens" in said
+    assert "6.9 ms per target pass" in said and "5.4 ms per committed token" in said
+    assert "Autoregressive takes 8.7 ms per token" in said and "1.61x as fast" in said and "commit 1.9 tokens" in said
     assert why_not_faster(traces.run_of([])) == "No iteration has been run yet."
 
 
@@ -145,4 +145,4 @@ def test_a_tree_by_costs_explains_itself_by_tokens_per_second():
     trace = upgraded(traces.run_of([trace])).iterations[0]
     assert "more tokens per second" in why_pruned(trace, 2) and why_pruned(trace, 1) == ""
     nodes = (trace.nodes[0], replace(trace.nodes[1], stop_reason="unprofitable"), *trace.nodes[2:])
-    assert "did not promise more tokens per second" in why_not_expanded(replace(trace, nodes=nodes), 1)
+    assert "was not expected to raise tokens per second" in why_not_expanded(replace(trace, nodes=nodes), 1)

@@ -14,7 +14,7 @@ from viz.scope.scene import build_scene
 from viz.theme import MARKS, PHASE_WORDS
 
 SCOPE = Path(__file__).resolve().parents[2] / "viz" / "scope"
-# Growth words that a card writes out as a sentence of their own.
+# Stop reasons that a card writes out as a sentence.
 TOLD_IN_SENTENCES = set(STOP_REASONS) - {"depth_gate", "early_stop"}
 
 
@@ -40,7 +40,7 @@ def shown_words() -> set[str]:
 
 
 def test_panels_are_found():
-    assert {"Attention mask", "KV rows", "Text", "Time of this iteration"} <= panel_heads()
+    assert {"Attention mask", "KV slots", "Text", "Time of this iteration"} <= panel_heads()
 
 
 @pytest.mark.parametrize("word", sorted(shown_words()))

@@ -36,7 +36,7 @@ def test_token_cost_stacks_only_the_parts_that_are_there():
     costs = [TokenCost("a", {"draft": 0.002, "verify": 0.004}), TokenCost("b", {"whole": 0.01})]
     figure = token_cost_figure(costs)
     assert {trace.name: list(trace.x) for trace in figure.data} == {
-        "not split (outside baseline)": [0.0, 10.0],
+        "no phase times (external baseline)": [0.0, 10.0],
         "draft": [2.0, 0.0],
         "verify": [4.0, 0.0],
     }

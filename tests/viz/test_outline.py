@@ -97,7 +97,7 @@ def test_the_mask_says_whom_each_node_sees():
     for row, cells in enumerate(table.rows):
         seen = {int(node) for node in cells[3].rsplit("nodes ", 1)[1].split()}
         assert seen == set(iteration.path(mask.order[row]))
-        assert f"{mask.prefix_columns} rows of the text before" in cells[3]
+        assert f"{mask.prefix_columns} prefix tokens" in cells[3]
 
 
 def test_every_row_of_the_caches_has_its_fate():
@@ -112,7 +112,7 @@ def test_every_row_of_the_caches_has_its_fate():
         cache.slots_before + place for place, row in enumerate(cache.moved_from) if row != cache.slots_before + place
     ]
     rebuilt = cache_table(iteration, "target", replace(cache, rebuilt=True))
-    assert any("computed again" in row[3] for row in rebuilt.rows)
+    assert any("recomputed" in row[3] for row in rebuilt.rows)
 
 
 def test_tests_and_times_are_all_there():

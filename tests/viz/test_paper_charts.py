@@ -18,12 +18,12 @@ def test_a_table_has_a_dot_with_its_interval_and_the_papers_mark():
     figure = table_figure(TABLE, "speed-up")
     paper, here = figure.data
     assert (paper.name, list(paper.x)) == ("paper", [1.0, 1.5, 1.64])
-    assert (here.name, list(here.x)) == ("here, 95% interval", [1.0, 1.8])
+    assert (here.name, list(here.x)) == ("Draftscope, 95% interval", [1.0, 1.8])
     assert here.error_x.array == pytest.approx([0, 0.1]) and here.error_x.arrayminus == pytest.approx([0, 0.2])
     assert paper.marker.symbol != here.marker.symbol and {paper.xaxis, here.xaxis} <= {None, "x"}
     assert figure.layout.xaxis.title.text == "speed-up"
     assert list(figure.layout.yaxis.categoryarray) == ["Never run", "Tree &lt;b&gt;, D = 8", "Autoregressive"]
-    assert "here, 95% interval from 1 (at Autoregressive) to 1.8 (at Tree <b>, D = 8)" in chart_sentence(figure)
+    assert "Draftscope, 95% interval from 1 (at Autoregressive) to 1.8 (at Tree <b>, D = 8)" in chart_sentence(figure)
 
 
 @pytest.mark.parametrize(("factor", "apart"), [(1.0, False), (7.0, False), (0.15, False), (9.0, True), (0.1, True)])
@@ -37,7 +37,7 @@ def test_numbers_far_apart_get_an_axis_each(factor, apart):
     figure = table_figure(marks, "tokens/s", dark=True)
     paper, here = figure.data
     assert (paper.xaxis == "x2") is apart and here.xaxis in (None, "x")
-    assert figure.layout.xaxis.title.text == ("tokens/s, here" if apart else "tokens/s")
+    assert figure.layout.xaxis.title.text == ("tokens/s, Draftscope" if apart else "tokens/s")
     if apart:
         assert figure.layout.xaxis2.title.text == "tokens/s, paper" and figure.layout.yaxis2.matches == "y"
     lines = lines_figure([PaperMark("A", at, at * factor, paper=at) for at in (1, 2)], "tokens/s", "length")
@@ -80,5 +80,5 @@ def test_names_on_the_axis_have_marks_beside_one_another_and_no_lines():
 
 def test_one_prompt_has_no_interval_and_nothing_run_no_dot_of_ours():
     (only,) = table_figure([PaperMark("A", ours=2.0)], "speed-up").data
-    assert only.name == "here" and list(only.error_x.array) == [0]
+    assert only.name == "Draftscope" and list(only.error_x.array) == [0]
     assert [trace.name for trace in table_figure([PaperMark("A", paper=2.0)], "speed-up").data] == ["paper"]

@@ -93,7 +93,7 @@ def test_captions_carry_numbers_of_the_trace():
     assert "14 x 89" in captions["mask"]
     assert "6.9 ms" in captions["verify"]
     assert captions["select"].startswith("2 of 13 nodes accepted after 4 tests")
-    assert "3 of 14 new rows kept, 11 freed" in captions["commit"]
+    assert "3 of 14 new KV slots kept, 11 freed" in captions["commit"]
 
 
 def test_up_to_64_nodes_have_every_label_and_up_to_300_only_what_matters():

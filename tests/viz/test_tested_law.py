@@ -71,7 +71,7 @@ def test_every_test_of_the_recorded_sampled_run_follows_from_what_stands_beside_
         for step in iteration.steps
         if step.kind == "test"
     ]
-    reasons = (" = target ", " = what is left of the target ", "with certainty, as ", "is left for it")
+    reasons = (" = target ", " = residual ", "with certainty, because ", "the residual gives it 0")
     told = [any(reason in words for reason in reasons) for words in tests]
     assert sum(told) >= 0.95 * len(tests)
 
@@ -83,7 +83,7 @@ def test_a_test_that_cannot_pass_says_why():
         for step in iteration.steps
         if step.kind == "test" and step.acceptance_probability == 0
     ]
-    assert said and all("nothing of the target's probability is left for it" in each for each in said)
+    assert said and all("the residual gives it 0" in each for each in said)
     assert any("no less than the target's" in each for each in said)
 
 

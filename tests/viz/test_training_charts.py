@@ -107,7 +107,7 @@ def test_nothing_moves_while_figures_come_in():
 def test_first_losses_far_above_the_others_are_told_not_drawn():
     figure = figure_of("Loss")
     assert figure.layout.yaxis.range[1] < 90
-    assert "begins at 90" in figure.layout.annotations[0].text
+    assert "starts at 90" in figure.layout.annotations[0].text
     assert figure.data[0].y[0] == 90.0, "the curve itself is whole"
     assert not training_figure(panels(RECORDS)[4], RECORDS).layout.annotations
 

@@ -1,4 +1,4 @@
-"""Two branches or trees on the same prefix: what both have, what each did, in figures, in one sentence and in text.
+"""Two branches or trees on the same prefix compared: as numbers, in one sentence and as text.
 
 rows = fork_measures(a, b)                  # one Measure per line of the table, None-safe
 words = fork_summary(a, b)                  # "B committed 2 tokens more with 12 nodes fewer."
@@ -18,12 +18,12 @@ from viz.tokens import visible
 
 @dataclass(frozen=True, slots=True)
 class TreeDiff:
-    """Nodes of two trees, matched by their path of tokens; the root is in neither list.
+    """Nodes of two trees, matched by their token paths; the root is in neither list.
 
     Attributes:
         only_first, only_second: ids of nodes that the other tree lacks.
         both: pairs (id in the first, id in the second).
-        same_text: both iterations commit the same tokens as far as the shorter one goes.
+        same_text: both iterations commit the same tokens up to the shorter length.
     """
 
     only_first: tuple[int, ...]
@@ -32,7 +32,7 @@ class TreeDiff:
     same_text: bool
 
     def marks(self, first: str, second: str) -> tuple[dict[int, str], dict[int, str]]:
-        """Words for the nodes that only one tree has, by id: for the first tree and for the second."""
+        """Labels for the nodes that only one tree has, by id: for the first tree and for the second."""
         return dict.fromkeys(self.only_first, f"only in {first}"), dict.fromkeys(self.only_second, f"only in {second}")
 
 
@@ -52,7 +52,7 @@ class MeasureChange:
 
 
 def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
-    """Match the nodes of two recorded trees by their tokens from the root down; what was forced out is in neither."""
+    """Match the nodes of two recorded trees by their token paths; nodes forced out are in neither."""
     gone = first.forced_out | {0}, second.forced_out | {0}
     mine, others = (
         {path: node for node, path in enumerate(node_paths(each)) if node not in left_out}
@@ -70,7 +70,7 @@ def compare_trees(first: IterationTrace, second: IterationTrace) -> TreeDiff:
 def what_changed(
     first: IterationTrace, second: IterationTrace, first_s: float | None = None, second_s: float | None = None
 ) -> tuple[MeasureChange, ...]:
-    """What both iterations did: nodes, depth, accepted tokens, draft forwards, target passes, time and speed.
+    """Both iterations in numbers: nodes, depth, accepted tokens, draft forwards, target passes, time and speed.
 
     Args:
         first_s, second_s: measured seconds of the iterations; without both there are no entries for time and speed.
@@ -92,29 +92,29 @@ def what_changed(
 
 NAMES = ("A", "B")
 NAMES_HTML = tuple(f'<span class="fork-name fork-{name.lower()}">{name}</span>' for name in NAMES)
-NO_TIME = "no model ran, no time"
+NO_TIME = "no model ran"
 CONTEXT_TOKENS = 10
-# What each measure is, by its words.
+# Explanation of each measure, by its label.
 ABOUT: dict[str, str] = {
-    "nodes only here": "Nodes of this tree that the other one does not have: no node there has the same path.",
-    "nodes verified": "Nodes given to the target; drafted ones that were pruned before are not among them.",
+    "nodes only here": "Nodes of this tree that the other tree lacks: no node there has the same path.",
+    "nodes verified": "Nodes given to the target; drafted nodes that were pruned are not counted.",
     "depth": "Tokens on the longest path of the verified tree.",
-    "tokens accepted": "Drafted tokens that the verifier kept; the final token is not counted.",
+    "tokens accepted": "Drafted tokens that the verifier accepted; the final token is not counted.",
     "tokens committed": "Tokens that this iteration added to the text, the final token included.",
     "expected tokens": explain_term("expected tokens"),
-    "time": "Wall time of this iteration alone, as it was measured when the models ran: one measurement each, which "
-    "differs from run to run even where the work is the same.",
+    "time": "Wall time of this iteration, measured once when the models ran; it varies from run to run even for the "
+    "same work.",
 }
 LONGEST_SHARED, LONGEST_OWN = 24, 40
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedMeasure:
-    """One measure of both branches, ready to be written.
+    """One measure of both branches as text.
 
     Attributes:
         words: what is measured. exactness: `counted`, `exact` or `measured`.
-        first, second: its values. difference: second minus first, `same`, or empty where it makes no sense.
+        first, second: its values. difference: second minus first, `same`, or empty where there is none.
     """
 
     words: str
@@ -126,12 +126,12 @@ class ComparedMeasure:
 
 @dataclass(frozen=True, slots=True)
 class Continuations:
-    """The text of two branches from the iteration at which they part.
+    """The text of two branches from the iteration at which they diverge.
 
     Attributes:
-        before: tokens before it. first, second: each one's own, which may have come about in other ways.
-        shared: how many of them agree from the first on.
-        same_work: whether the iterations came to them by the same trees, verdicts and passes.
+        before: tokens before it. first, second: tokens of each branch from there on.
+        shared: how many of them agree from the start.
+        same_work: whether the iterations had the same trees, verdicts and passes.
     """
 
     before: tuple[str, ...]
@@ -142,7 +142,7 @@ class Continuations:
 
     @property
     def same(self) -> bool:
-        """Whether they agree as far as the shorter one goes."""
+        """Whether they agree up to the shorter length."""
         return self.shared == min(len(self.first), len(self.second))
 
 
@@ -158,7 +158,7 @@ def expected_tokens(iteration: IterationTrace) -> float | None:
 
 
 def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[ComparedMeasure, ...]:
-    """What two iterations did; one that was replayed has no time."""
+    """Two iterations in numbers; a replayed one has no time."""
     diff = compare_trees(first, second)
     only = str(len(diff.only_first)), str(len(diff.only_second))
     counted = (
@@ -175,7 +175,7 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Compar
     took, times = "", [duration(each.times.total_s) if each.timed else NO_TIME for each in (first, second)]
     if first.timed and second.timed:
         took = relative_change(first.times.total_s, second.times.total_s, none="less than 1%")
-        took = "chance: same work" if _work(first) == _work(second) else took
+        took = "noise: same work" if _work(first) == _work(second) else took
     return (
         ComparedMeasure("nodes only here", "counted", *only, plural(len(diff.both), "node") + " in both"),
         *counted,
@@ -185,7 +185,7 @@ def fork_measures(first: IterationTrace, second: IterationTrace) -> tuple[Compar
 
 
 def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
-    """What the change did to this iteration, in one sentence; times measured once do not belong in it."""
+    """The effect of the change on this iteration, in one sentence, without times, which were measured once."""
     diff = compare_trees(first, second)
     tokens = len(second.committed_ids) - len(first.committed_ids)
     nodes, others = second.verified - first.verified, len(diff.only_second)
@@ -194,22 +194,22 @@ def fork_summary(first: IterationTrace, second: IterationTrace) -> str:
     elif diff.same_text:
         committed = f"the same {plural(len(second.committed_ids), 'token')}"
     else:
-        committed = f"as many tokens ({len(second.committed_ids)}), but others,"
+        committed = f"the same number of tokens ({len(second.committed_ids)}), but different ones,"
     if nodes:
         tree = f"{plural(abs(nodes), 'node')} {'more' if nodes > 0 else 'fewer'}"
     else:
-        tree = f"as many nodes, {others} of them others" if others else "the same tree"
+        tree = f"the same number of nodes, {others} of them different" if others else "the same tree"
     return f"{NAMES[1]} committed {committed} with {tree}."
 
 
 def same_prefix(first: RunTrace, second: RunTrace, index: int) -> bool:
-    """Whether two branches of one run stand on the same text before iteration `index`."""
+    """Whether two branches of one run have the same text before iteration `index`."""
     texts = ([token for each in run.iterations[:index] for token in each.committed_ids] for run in (first, second))
     return next(texts) == next(texts)
 
 
 def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuations:
-    """Both texts from iteration `since` on, and where they part."""
+    """Both texts from iteration `since` on, and where they diverge."""
     before = list(first.prompt_texts)
     for iteration in first.iterations[:since]:
         before += iteration.committed_texts
@@ -222,28 +222,28 @@ def continuations(first: RunTrace, second: RunTrace, since: int) -> Continuation
 
 
 def parting_words(texts: Continuations) -> str:
-    """Where two texts part, in one sentence."""
+    """Where two texts diverge, in one sentence."""
     sides = texts.first, texts.second
     if not texts.same:
-        says = [f"{name} says ‘{side[texts.shared].shown}’" for name, side in zip(NAMES, sides, strict=True)]
+        says = [f"{name} has ‘{side[texts.shared].shown}’" for name, side in zip(NAMES, sides, strict=True)]
         after = f"after {plural(texts.shared, 'token')}" if texts.shared else "at once"
-        return f"The texts part {after}: {says[0]}, {says[1]}."
+        return f"The texts diverge {after}: {says[0]}, {says[1]}."
     if len(sides[0]) != len(sides[1]):
         longer = NAMES[len(sides[0]) < len(sides[1])]
-        return f"The same text as far as both go ({plural(texts.shared, 'token')}); {longer} is further."
-    changed = "nothing differs" if texts.same_work else "the change altered the work, not the text"
+        return f"The same text up to the shorter length ({plural(texts.shared, 'token')}); {longer} is longer."
+    changed = "nothing differs" if texts.same_work else "the change affects the work, not the text"
     return f"The same {plural(texts.shared, 'token')}: {changed}."
 
 
 def _work(iteration: IterationTrace) -> tuple:
-    """What tells whether two iterations did the same."""
+    """What must be equal for two iterations to have done the same work."""
     nodes = [(node.parent_id, node.token_id, node.verdict) for node in iteration.nodes]
     counts = iteration.drafted, iteration.verified, iteration.draft_forwards, iteration.target_passes
     return nodes, iteration.accepted, counts
 
 
 def continuation_html(texts: Continuations) -> str:
-    """A line per branch, bold from where they part; tokens are escaped and underlined by where they came from."""
+    """A line per branch, bold from where they diverge; tokens are escaped and underlined by provenance."""
     before = html.escape("".join(visible(text) for text in texts.before))
     left_out = max(texts.shared - LONGEST_SHARED, 0)
     lines = []

@@ -60,7 +60,8 @@ function fillCard(view) {
   if (!told) {
     card.token.textContent = "";
     card.kind.textContent = "";
-    card.why.textContent = "Point at a node to light it everywhere; click it to pin it and see why it got its verdict.";
+    card.why.textContent =
+      "Point at a node to highlight it in every view; click to pin it and see the reason for its verdict.";
     return;
   }
   card.picture.setAttribute("class", "n s-" + told.state);
@@ -78,13 +79,13 @@ function fillCard(view) {
   }
   const probs = probsOf(view, told);
   if (!probs) return;
-  // The tests only where the distributions still get their rows: the sentence above tells the node's own test anyway.
+  // The tests only where the distributions still get their rows: the sentence above has the node's own test anyway.
   paintTests(view, probs.tests);
   const lines = Math.min(PROBS_ROWS, probs.rows.length) + (probs.has_draft && probs.has_target ? 0 : 1);
   if (lawRoom(card) < lines * ROW_HEIGHT) card.tests.replaceChildren();
   paintResiduals(view, told.residuals || []);
   if (lawRoom(card) < lines * ROW_HEIGHT) card.residuals.replaceChildren();
-  // Where the panel is short the rows stand closer together, then the least likely ones go.
+  // Where the panel is short the rows move closer together, then the least likely ones are dropped.
   const room = lawRoom(card);
   const height = clamp(Math.floor(room / lines), ROW_HEIGHT_LEAST, ROW_HEIGHT);
   card.probs.style.setProperty("--row", height + "px");
@@ -104,7 +105,7 @@ function probsOf(view, told) {
 function paintTests(view, tests) {
   if (!tests.length) return;
   const box = view.card.tests;
-  html("h3", "", box, "tests at this place, in order").title = view.terms.tests || "";
+  html("h3", "", box, "tests at this node, in order").title = view.terms.tests || "";
   for (const test of tests) {
     const line = button("test", box, "", null, () => {});
     line.disabled = test.node === null;
@@ -115,7 +116,7 @@ function paintTests(view, tests) {
   }
 }
 
-// What was left of the target's distribution after each rejection at this place.
+// The residual of the target's distribution after each rejection at this position.
 function paintResiduals(view, residuals) {
   const box = view.card.residuals;
   for (const { after, rows } of residuals) {
@@ -129,7 +130,7 @@ function paintResiduals(view, residuals) {
   }
 }
 
-// Pixels left for the rows of the distributions beside everything else, without scrolling.
+// Pixels left for the rows of the distributions after everything else, without scrolling.
 function lawRoom(card) {
   const beside = [card.facts, card.why, card.token, card.tests, card.residuals, card.absent];
   return card.box.clientHeight - beside.reduce((sum, part) => sum + part.offsetHeight, 0) - PROBS_SURROUNDINGS;
@@ -154,11 +155,11 @@ function paintProbs(view, probs, told, room) {
   }
   if (!probs.has_draft || !probs.has_target) {
     const missing = probs.has_draft ? "The target" : "The draft";
-    html("span", "missing", grid, missing + " has computed nothing at this place.");
+    html("span", "missing", grid, missing + " computed nothing at this position.");
   }
 }
 
-// A token of the distributions: where the tree has its node a click goes there, where it has none the card says why.
+// A token of the distributions: a click goes to its node; if it has none, the card says why.
 function lawToken(view, grid, told, row, mark) {
   const there = row.node !== null && row.node !== undefined;
   const name = button("name" + mark + (there ? "" : " no-node"), grid, row.text, null, () => {
@@ -170,7 +171,7 @@ function lawToken(view, grid, told, row, mark) {
   else if (!row.absent) name.disabled = true;
 }
 
-// Why a token of the distributions has no node; Python hears of it and may know more.
+// Why a token of the distributions has no node; it is reported to Python, which may know more.
 export function showAbsent(view, absent) {
   view.absent = absent;
   paintCard(view);
@@ -189,7 +190,7 @@ function probsSide(grid, className, there, value, floor, most) {
   if (value) number.title = String(value);
 }
 
-// Marks a second node everywhere; null, or the same one again, lets go of it. From the mask both nodes of a cell come.
+// Marks a second node everywhere; null, or the same node again, clears it. A mask cell sets both nodes.
 export function compareWith(view, id, first) {
   const known = (node) => view.data.cards[node] && !(view.tree.marks.get(node) || { node: {} }).node.folded;
   if (id !== null && !known(id)) return;
@@ -199,7 +200,7 @@ export function compareWith(view, id, first) {
   paintSelection(view);
 }
 
-// By keyboard: what the focus or the pointer is on; else the pinned node is held, and the next ones stand beside it.
+// By keyboard: what the focus or the pointer is on; else the pinned node is held, and the next ones are compared with it.
 export function compareHere(view) {
   if (view.hovered !== null) return compareWith(view, view.hovered);
   view.second = view.second === null ? view.selected : null;
@@ -211,7 +212,7 @@ function paintCompare(view) {
   const sides = [view.selected, view.second].map((id) => sideOf(view, id));
   const head = html("div", "compare-head", box);
   html("h2", "", head, "Compared");
-  button("tool", head, "×", "Let go of the comparison (Escape)", () => compareWith(view, null));
+  button("tool", head, "×", "End the comparison (Escape)", () => compareWith(view, null));
   const names = [...new Set(sides.flatMap((side) => [...side.facts.keys()]))];
   const isNumber = (name) =>
     sides.every((side) => !side.facts.has(name) || !Number.isNaN(Number(side.facts.get(name))));
@@ -237,7 +238,7 @@ function paintCompare(view) {
 
 function compareTable(box, sides, headed) {
   const table = html("table", "", box);
-  table.setAttribute("aria-label", `${sides[0].token} beside ${sides[1].token}`);
+  table.setAttribute("aria-label", `${sides[0].token} compared with ${sides[1].token}`);
   if (headed) {
     const top = html("tr", "", html("thead", "", table));
     html("td", "", top);
@@ -289,7 +290,7 @@ function numberRow(body, name, sides, value, shown) {
   const values = sides.map(value);
   sides.forEach((side, place) => html("td", "", row, shown ? (shown(side) ?? "–") : probability(values[place])));
   const both = values.every((one) => one !== null && one !== undefined);
-  // As many decimals as the numbers beside it have.
+  // As many decimals as the numbers next to it.
   const decimals = shown ? Math.max(...sides.map((side) => (String(shown(side)).split(".")[1] || "").length)) : 2;
   html("td", "difference", row, both ? signed(values[1] - values[0], decimals) : "");
 }

@@ -1,4 +1,4 @@
-"""What the card of a node says: its verdict and why, both distributions at its place, and the tests made there."""
+"""The card of a node: its verdict and why, both distributions at its position, and the tests there."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -17,14 +17,14 @@ MOST_RESIDUALS, MOST_TOKENS = 3, 4
 
 
 def cards(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
-    """What the card says about each drawn node, by id."""
+    """The card of each drawn node, by id."""
     known = known or Known(iteration)
     told: dict[str, dict] = {}
     left = cache(partial(_residuals, known))
     for drawn in scene.nodes:
         if drawn.folded:
             told[str(drawn.node_id)] = {
-                "token": drawn.label, "kind": "folded", "state": "fold", "why": drawn.title + ". Click it to open.",
+                "token": drawn.label, "kind": "folded", "state": "fold", "why": drawn.title + ". Click to open.",
                 "probs": None, "token_id": None, "facts": [],
             }  # fmt: skip
         elif drawn.node_id == FINAL_ID:
@@ -40,7 +40,7 @@ def _final_card(known: Known, parent_id: int, left: Callable[[int], list[dict]])
     _, value = target_of(iteration, parent_id, iteration.committed_ids[-1])
     facts = [] if value is None else [["target's probability", number(value, 4)]]
     if chosen is not None and chosen.drawn is not None:
-        facts.append(["what was left gave it", number(chosen.acceptance_probability)])
+        facts.append(["probability when drawn", number(chosen.acceptance_probability)])
     drafted = {node.token_id for node in iteration.nodes if node.parent_id == parent_id}
     if drafted and iteration.committed_ids[-1] not in drafted:
         facts.append(["not drafted", Absences(known).why(parent_id, iteration.committed_ids[-1])])
@@ -61,22 +61,22 @@ def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) ->
     facts = []
     if node_id:
         facts.append(["path probability", number(node.path_probability, 4)])
-    # Greedy decoding leaves nothing to chance: 0 and 1 would only repeat the verdict.
+    # Greedy decoding has no randomness: 0 and 1 would only repeat the verdict.
     if node.acceptance_probability not in (None, 0.0, 1.0):
         facts.append(["reached and accepted (exact)", number(node.acceptance_probability, 3)])
     if node.multiplicity > 1:
-        facts.append(["drawn how often", str(node.multiplicity)])
+        facts.append(["times drawn", str(node.multiplicity)])
     if node.target_argmax_text is not None:
         best = f"{visible(node.target_argmax_text, 12)} {number(preferred(iteration, node_id))}"
-        facts.append(["target wants next", best])
-    facts.append(["growth", why_not_expanded(iteration, node_id, known)])
+        facts.append(["target's next token", best])
+    facts.append(["expansion", why_not_expanded(iteration, node_id, known)])
     state = removed_state(known, node_id) if node.pruned else node.verdict
     return {
         "token": visible(node.text),
         "kind": f"node {node_id} · depth {node.depth} · {verdict_words(iteration, node_id, known)}",
         "state": state,
         "why": why_verdict(iteration, node_id, known),
-        # The root stands beside what follows it: its own distribution has been decided before.
+        # The root shows the distribution after it: its own was decided in the iteration before.
         "probs": node.parent_id if node_id else 0,
         "token_id": node.token_id if node_id else None,
         "facts": facts,
@@ -85,7 +85,7 @@ def _node_card(known: Known, node_id: int, left: Callable[[int], list[dict]]) ->
 
 
 def _residuals(known: Known, place: int) -> list[dict]:
-    """What the rejections at a place left of the target's distribution, the first ones and the last."""
+    """Residuals of the target's distribution at a position, the first ones and the last."""
     told = residuals(known.iteration, place, MOST_TOKENS, known)
     told = told if len(told) <= MOST_RESIDUALS else [*told[: MOST_RESIDUALS - 1], told[-1]]
     return [
@@ -95,9 +95,10 @@ def _residuals(known: Known, place: int) -> list[dict]:
 
 
 def distributions(iteration: IterationTrace, scene: Scene, known: Known | None = None) -> dict[str, dict]:
-    """Both distributions after each node that has drawn children: the likeliest tokens of either, children always in.
+    """Both distributions after each node that has drawn children: the likeliest tokens of either, children always
+    included.
 
-    A token that was drafted there names its node, any other one says why it was not.
+    A drafted token names its node; any other says why it was not drafted.
     """
     if not iteration.nodes:
         return {}
@@ -137,7 +138,7 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
         if node is None:
             node, absent = FINAL_ID if token == final else None, absences.why(parent, token)
         elif node not in children:
-            node, absent = None, f"It was drafted: node {node} is folded away."
+            node, absent = None, f"Drafted: node {node} is inside a fold."
         text = visible(rows[token], 16)
         return {"token_id": token, "text": text, "draft": of_draft, "target": of_target, "node": node, "absent": absent}
 
@@ -148,7 +149,7 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
         "target_told": told,
         "has_draft": bool(draft),
         "has_target": bool(target),
-        # What a missing number lies below: the last of the recorded top tokens.
+        # Upper bound of an unrecorded number: the last of the recorded top tokens.
         "draft_floor": round(min((p for _, p in draft.values()), default=0.0), 5),
         "target_floor": round(min((p for _, p in target.values()), default=0.0), 5),
         "tests": _tests(known, parent),
@@ -157,7 +158,7 @@ def _law(known: Known, absences: Absences, parent: int, children: list[int]) -> 
 
 
 def _tests(known: Known, parent: int) -> list[dict]:
-    """The verifier's tests at one place in their order."""
+    """The verifier's tests at one position, in order."""
     iteration, late, made = known.iteration, parent in known.after_end, []
     for step in known.decisions.get(parent, ()):
         drawn = "" if step.drawn is None else f", drawn {number(step.drawn)}"
@@ -166,9 +167,9 @@ def _tests(known: Known, parent: int) -> list[dict]:
         state: str = iteration.final_kind if chosen else "accepted" if step.accepted else "rejected"
         words = f"{iteration.final_kind}, chosen" if chosen else f"p {words}"
         if late:
-            # What the test decided stands, but nothing of it became text.
+            # The test still has its outcome, but none of it became text.
             state = "rejected" if state == "rejected" else "not_reached"
-            words = "after the end" if chosen else f"{words}, after the end"
+            words = "after the end of text" if chosen else f"{words}, after the end of text"
         made.append(
             {
                 "node": None if late and chosen else FINAL_ID if chosen else step.child_id,

@@ -1,8 +1,8 @@
-"""Every view of an iteration as text: the tree as an indented outline; tests, mask, rows and times as tables.
+"""Every view of an iteration as text: the tree as an indented outline; tests, mask, KV slots and times as tables.
 
 tree_outline(iteration)          # lines in reading order, each with its depth
 outline_html(lines)              # the same as nested lists, escaped
-tables(iteration)                # the tests, the mask, the key/value rows, the times
+tables(iteration)                # the tests, the mask, the KV slots, the times
 table_html(table)                # a table with caption and heads, escaped
 """
 
@@ -36,7 +36,7 @@ class OutlineLine:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as words; the first column names its row. `note` is a sentence below, or the reason for having no row."""
+    """Cells as words; the first column names its row. `note` is a sentence below, or why there are no rows."""
 
     title: str
     heads: tuple[str, ...]
@@ -78,7 +78,7 @@ def _node_words(known: Known, node_id: int) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Text up to its first full stop; token text has no plain space, so a stop inside one ends nothing."""
+    """Text up to its first full stop; token text has no plain spaces, so a full stop in a token ends nothing."""
     return text.split(". ", 1)[0].rstrip(".") + "." if text else ""
 
 
@@ -90,7 +90,7 @@ def outline_text(iteration: IterationTrace) -> str:
 
 
 def outline_html(lines: Sequence[OutlineLine]) -> str:
-    """The outline as nested lists, so that a screen reader says how deep a node lies; escaped."""
+    """The outline as nested lists, so that a screen reader reads out the depth of a node; escaped."""
     pieces, depth = [], -1
     for line in lines:
         pieces.append("<ul><li>" if line.depth > depth else "</li></ul>" * (depth - line.depth) + "</li><li>")
@@ -121,26 +121,26 @@ def steps_table(iteration: IterationTrace) -> Table:
     heads = ("Test", "After", "Tested", "Kind", "Probability", "Drawn", "Outcome")
     note = "" if rows else "No test was recorded."
     if any(step.node_id in late for step in iteration.steps):
-        note = f"What was decided at the end of the text and after it was not committed: {end_words(iteration)}."
+        note = f"Decisions at and after the end of the text were not committed: {end_words(iteration)}."
     return Table("Tests of the verifier, in order", heads, tuple(rows), note)
 
 
 def mask_table(iteration: IterationTrace) -> Table:
-    """The attention mask: which rows each node of the verification pass sees."""
-    heads = ("Row", "Node", "Token", "Sees")
+    """The attention mask: what each node of the verification pass attends to."""
+    heads = ("Row", "Node", "Token", "Attends to")
     if not iteration.nodes:
         return Table("Attention mask", heads, (), NOT_RECORDED)
     mask = tree_mask(iteration)
     rows = []
     for row, node_id in enumerate(mask.order):
         seen = " ".join(str(mask.order[place]) for place in mask.allowed[row].nonzero()[0])
-        words = f"{plural(mask.prefix_columns, 'row')} of the text before, nodes {seen}"
+        words = f"{plural(mask.prefix_columns, 'prefix token')}, nodes {seen}"
         rows.append((str(row), str(node_id), visible(iteration.nodes[node_id].text), words))
     return Table("Attention mask", heads, tuple(rows), mask.stats() + ".")
 
 
 def cache_table(iteration: IterationTrace, model: str, kv: KVTrace) -> Table:
-    """What became of each key/value row that an iteration wrote."""
+    """What became of each KV slot that an iteration wrote."""
     goes_to = {row: kv.slots_before + place for place, row in enumerate(kv.moved_from)}
     rows = []
     for place, node_id in enumerate(kv.slot_nodes):
@@ -148,13 +148,13 @@ def cache_table(iteration: IterationTrace, model: str, kv: KVTrace) -> Table:
         if row not in goes_to:
             fate = "freed"
         elif kv.rebuilt:
-            fate = f"computed again, as row {goes_to[row]}"
+            fate = f"recomputed, as slot {goes_to[row]}"
         else:
-            fate = "kept in place" if goes_to[row] == row else f"moved to row {goes_to[row]}"
+            fate = "kept in place" if goes_to[row] == row else f"moved to slot {goes_to[row]}"
         token = visible(iteration.nodes[node_id].text) if iteration.nodes and node_id >= 0 else ""
         rows.append((str(row), "committed text" if node_id < 0 else f"node {node_id}", token, fate))
-    note = f"{plural(kv.slots_before, 'earlier row')} untouched; {plural(kv.bytes_per_slot, 'byte')} per row, exact."
-    return Table(f"Key/value rows of the {model}", ("Row", "Written for", "Token", "Afterwards"), tuple(rows), note)
+    note = f"{plural(kv.slots_before, 'earlier slot')} untouched; {plural(kv.bytes_per_slot, 'byte')} per slot, exact."
+    return Table(f"KV slots of the {model}", ("Slot", "Written for", "Token", "Afterwards"), tuple(rows), note)
 
 
 def phase_table(iteration: IterationTrace) -> Table:

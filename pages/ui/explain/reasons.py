@@ -234,7 +234,7 @@ def draw_reasons(run: Run) -> None:
             tokens = ", ".join(
                 f"<code>{html.escape(visible(text, 16))}</code> {number(p, 3)}" for text, p in each["rows"]
             )
-            after = each["after"].removeprefix("left of the target's distribution ")
+            after = each["after"].removeprefix("residual of the target's distribution ")
             said += f'<p><span class="quiet">{html.escape(after)}:</span> {tokens}</p>'
         st.html(f'<div class="why">{said}</div>')
 
