@@ -56,7 +56,7 @@ def test_a_long_prompt_is_refused_both_ways():
     text = "ä" * (MAX_TEXT // 6 + 1)
     link = encode(View(text=text, method="linear", iteration=3))
     assert link.query == ""
-    assert "too long for a link" in link.lacks
+    assert "longer than a link can hold" in link.lacks
     view, said = decode({"text": [text]}, ())
     assert view == View()
     assert "at most 2,000 encoded characters" in said
@@ -66,7 +66,7 @@ def test_a_long_prompt_is_refused_both_ways():
 def test_a_prompt_that_no_link_can_hold_is_told_where_it_is_made(sign: str):
     link = encode(View(text=f"a{sign}b", method="linear", iteration=3))
     assert link.query == ""
-    assert "control characters, which no link can hold" in link.lacks
+    assert "control characters" in link.lacks
 
 
 @pytest.mark.parametrize(
@@ -286,4 +286,4 @@ def test_a_run_decoded_again_says_why_it_has_no_link_where_its_prompt_is_no_text
     at = open_page(PAGE)
     at.session_state["run"] = Run(home_run(), "decoded")
     at.run()
-    assert any("known by its tokens alone" in element.value for element in at.caption)
+    assert any("known only as tokens" in element.value for element in at.caption)

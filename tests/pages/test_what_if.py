@@ -375,7 +375,7 @@ def test_a_branch_becomes_the_run_on_screen_and_comes_back(page):
     assert page.session_state["run"] is branch.run
     page.switch_page("pages/step_through.py").run()
     assert sentences(page) == []
-    assert "A branch made on What if" in " ".join(caption.value for caption in page.caption)
+    assert "A branch from What if" in " ".join(caption.value for caption in page.caption)
     page.button(key="one_more").click().run()
     finish(page, "step")
     assert len(branch.run.trace.iterations) == 4
