@@ -70,7 +70,7 @@ def typed(at: AppTest, key: str, text: str) -> AppTest:
 
 def test_without_experiments_it_says_what_to_do():
     at = open_page(PAGE)
-    assert sentences(at) == [] and "Nothing has been swept on this machine yet" in words(at)
+    assert sentences(at) == [] and "No sweep has run on this machine yet" in words(at)
     assert "6 settings · 28 runs with the references · 1,792 tokens · how long that takes is known once" in (
         words(at).replace("**", "")
     )
@@ -141,7 +141,7 @@ def test_what_cannot_be_is_told_and_nothing_starts(key: str, text: str, said: st
 def test_folders_and_data_sets(home, started, tmp_path):
     at = open_page(PAGE)
     at.button_group(key="sweep_plan_source").set_value("Folder").run()
-    assert "Give a folder of .txt files" in sentences(at)[0]
+    assert "Enter a folder of .txt files" in sentences(at)[0]
     assert "There is no set of prompts '/nowhere'" in sentences(typed(at, "sweep_plan_folder", "/nowhere"))[0]
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one.txt").write_text("Once upon a time")
@@ -161,7 +161,7 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     assert "Best for this machine and these prompts** · Fixed tree · D_max 4, B 3: speed-up 1.72 (1.70 to 1.73)" in told
     assert "finished · 20 rows" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
     best = at.dataframe[0].value
-    assert [way.partition(" · ")[2] for way in best["Way"]] == [
+    assert [way.partition(" · ")[2] for way in best["Method"]] == [
         "D_max 4, B 3",
         "D_max 4, B 2",
         "D_max 3, B 3",
@@ -255,7 +255,7 @@ def test_what_went_wrong_is_one_sentence_and_rows_stay(home):
     at = open_page(PAGE)
     said = sentences(at)
     assert "The disk of rows is full." in said and len(said) == 2
-    assert any("holds rows of version 0" in each and "All other rows are shown" in each for each in said)
+    assert any("holds rows of version 0" in each and "All other results are shown" in each for each in said)
     assert len(at.get("plotly_chart")) == 1 and "Resume" in labels(at)
 
 
@@ -268,7 +268,7 @@ def test_a_data_set_without_a_network_is_told_where_the_charts_would_be(home):
     )
     at = open_page(PAGE)
     assert sentences(at) == ["The data set gsm8k is not kept on this machine: connect to the network."]
-    assert "No row was kept" in words(at) and "Resume" in labels(at)
+    assert "No result was stored" in words(at) and "Resume" in labels(at)
 
 
 def test_an_address_restores_the_view(home):
@@ -359,7 +359,7 @@ def test_folders_of_ones_own_sweeps(home):
     (home / "my-trees").mkdir(parents=True)
     assert folder_for("My trees").name == "my-trees-2"
     assert folder_for("dynatree main").name == "dynatree-main"
-    with pytest.raises(Exception, match="is the name of a grid that comes with the program"):
+    with pytest.raises(Exception, match="is the name of a grid shipped with Draftscope"):
         folder_for("DynaTree, main")
 
 

@@ -258,7 +258,7 @@ def test_a_folder_that_is_not_there_is_told_before_anything_starts(kind: str, ho
     at.text_input(key=f"train_{kind}_corpus").set_value("").run()
     if kind == "embedded":
         at.button(key="train_start").click().run()
-        assert sentences(at) == ["Give a folder of .txt or .txt.gz files to train on."]
+        assert sentences(at) == ["Enter a folder of .txt or .txt.gz files to train on."]
     assert not list(home.iterdir())
 
 
@@ -287,7 +287,7 @@ def test_only_what_differs_from_the_defaults_is_asked_for(tmp_path: Path, monkey
 
 
 def test_the_estimate_is_what_the_last_one_like_it_took(home: Path):
-    assert "is told a moment after it begins" in estimate_words("head", {"--minutes": 10.0}, [])
+    assert "an estimate appears shortly after the start" in estimate_words("head", {"--minutes": 10.0}, [])
     folder = made_training(home, "one", Status("finished", "training the head", 50, 50, trained_s=25.0))
     began = time.time() - 300
     (folder.path / LAUNCH).write_text(json.dumps(asdict(Launch((), 1, began))))

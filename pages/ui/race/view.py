@@ -103,7 +103,8 @@ def race_of(outcome: ComparisonResult) -> Race:
     paused = f", {pause_words(outcome)}" if outcome.pauses else ""
     about = (
         f"Measured on this machine: {hardware_words(outcome.hardware)}. Each method ran alone, "
-        f"{plural(plan.repeats, 'time')} in turn after {plural(plan.warmup, 'warm-up round')}{paused}; {replayed_words(plan.repeats)}."
+        f"{plural(plan.repeats, 'time')} in turn after {plural(plan.warmup, 'warm-up round')}{paused}; "
+        f"{replayed_words(plan.repeats)}."
     )
     early = " · cancelled early" if outcome.cancelled else ""
     return Race(lanes, f"{prompt_words(plan.prompt.name)}{early}", about, explained, missing)
