@@ -53,7 +53,7 @@ def verifiers(open_page):
 def test_all_verifiers_on_one_tree_and_one_node_of_it(verifiers):
     page = verifiers
     assert page.locator(".vt-row").count() == 12
-    assert "what the run did" in row(page, "own").inner_text()
+    assert "as in the run" in row(page, "own").inner_text()
     assert "needs temperature 0" in row(page, "greedy").inner_text()
     assert "selected" in row(page, "own").get_attribute("class")
 

@@ -227,7 +227,7 @@ def test_another_pair_in_memory_is_told_in_place_of_trees(done: AppTest):
     done.session_state["compare_view"] = "Trees"
     said = sentences(done.run())
     outcome.generation = generation
-    assert "Another pair has been loaded since: run the comparison again to see trees." in said
+    assert "Another pair has been loaded since: compare again to see trees." in said
 
 
 def test_a_first_difference_is_marked_and_explained(done: AppTest):
@@ -281,7 +281,7 @@ def test_an_order_that_the_repeats_do_not_settle_is_called_uncertain(done: AppTe
     assert f"overlap with those of {second.contestant.label}: their order is not certain" in doubt_words(
         best, [best, overlapping]
     )
-    assert "their order is not certain" in " ".join(findings((best, overlapping)))
+    assert "their order is uncertain" in " ".join(findings((best, overlapping)))
     once = measured(first, 100.0)
     assert doubt_words(once, [once, measured(second, 100.0)]) == "", "one call has no spread to judge by"
 

@@ -87,7 +87,7 @@ def test_the_prompt_is_decoded_again_with_every_row(page):
     assert trace.totals.new_tokens >= 1
     assert page.slider(key="verify_temperature").value == 1.0
     assert "a tree of independent draws" in captions(page)
-    assert "no model is run" in captions(page)
+    assert "without running a model" in captions(page)
 
 
 def test_as_it_was_takes_method_settings_and_prompt_of_the_run():
@@ -115,10 +115,10 @@ def test_the_first_row_is_what_the_run_did(page):
     iteration = looked_at(page).iteration
     walk = recorded_outcome(iteration)
     assert (walk.accepted, walk.final_token) == (iteration.accepted, iteration.committed_ids[-1])
-    assert "what the run did" in told(page), "at first the table of tests tells of the draws of the run"
+    assert "as in the run" in told(page), "at first the table of tests tells of the draws of the run"
     page.session_state["verify_verifier"] = "traversal"
     page.run()
-    assert "what the run did" not in told(page)
+    assert "as in the run" not in told(page)
     assert f"seed {page.number_input(key='verify_seed').value}" in told(page)
 
 

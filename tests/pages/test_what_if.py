@@ -87,7 +87,7 @@ def test_a_recorded_run_without_rows_says_what_to_do_and_is_decoded_again():
     assert sentences(at) == []
     before = at.session_state["run"]
     assert before.source == "recorded"
-    assert "no models behind it" in " ".join(element.value for element in at.markdown)
+    assert "no models loaded" in " ".join(element.value for element in at.markdown)
     press(at, "what_if_again")
     run = at.session_state["run"]
     assert run.source == "decoded" and run is not before
@@ -267,7 +267,7 @@ def test_a_missing_token_that_was_pruned_is_called_so():
     asked = Edit("force_in", node_paths(cut)[child.node_id], child.text)
     assert missing_words(cut, asked).endswith("which was drafted but pruned")
     other = replace(asked, path=(*node_paths(cut)[child.parent_id], -5))
-    assert missing_words(cut, other).startswith("Put the missing token")
+    assert missing_words(cut, other).startswith("Add the missing token")
 
 
 def test_the_run_itself_goes_on_too(page):
@@ -350,9 +350,9 @@ def test_few_branches_keep_their_caches_and_the_others_read_their_text_again(pag
         assert sentences(page) == [], number
     history = history_of(page)
     assert [branch.number for branch in held(history)] == list(range(2, MOST_HELD + 2))
-    assert "older ones let go of it" in memory_words(history)
+    assert "older ones have released it" in memory_words(history)
     oldest, other = history.branches[1], history.branches[2]
-    assert "cache let go" in oldest.line().note and "cache let go" not in other.line().note
+    assert "cache released" in oldest.line().note and "cache released" not in other.line().note
     history.show(1, "B")
     page.run()
     assert "read its text again" in page.button(key="what_if_step_b").proto.help
@@ -363,7 +363,7 @@ def test_few_branches_keep_their_caches_and_the_others_read_their_text_again(pag
     assert [branch.number for branch in held(history)][-2:] == [1, 2]
     assert len(held(history)) == MOST_HELD
     assert oldest.run.trace.iterations[2].committed_ids == other.run.trace.iterations[2].committed_ids
-    assert "cache let go" in history.branches[3].line().note
+    assert "cache released" in history.branches[3].line().note
 
 
 def test_a_branch_becomes_the_run_on_screen_and_comes_back(page):
@@ -411,7 +411,7 @@ def test_a_saved_run_with_rows_is_replayed_without_its_models():
     assert sentences(at) == []
     assert history_of(at).branches[1].fork.kind == "replayed"
     assert at.button(key="what_if_step_b").disabled
-    assert "needs the run decoded again" in " ".join(element.value for element in at.markdown)
+    assert "require decoding the run again" in " ".join(element.value for element in at.markdown)
     press(at, "what_if_again")
     assert at.session_state["run"].session is not None
 
@@ -443,5 +443,5 @@ def test_starters_name_what_this_iteration_offers():
     ]
     assert missing_token(tree).path == (*node_paths(tree)[3], tree.committed_ids[-1])
     assert missing_token(traces.bonus()) is None
-    assert starters(traces.autoregressive(), {})[0][0].startswith("Put the missing token")
+    assert starters(traces.autoregressive(), {})[0][0].startswith("Add the missing token")
     assert starters(traces.summary(), {}) == []

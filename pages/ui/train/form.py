@@ -73,8 +73,8 @@ KIND_WORDS = {"embedded": "Embedded pair", "head": "Draft head", "selector": "Ne
 ABOUT: dict[Kind, str] = {
     "head": "A one-layer draft that reads the target's own last features, trained with the loss of EAGLE, HASS or "
     "TALF. With the embedded pair it improves visibly within minutes on a CPU.",
-    "selector": "A small network that chooses the shape of a delayed tree in every iteration, for one verifier. Runs of "
-    "the pair are recorded first, then it is trained on their exact expectations.",
+    "selector": "A small network that chooses the shape of a delayed tree in every iteration, for one verifier. Runs "
+    "of the pair are recorded first, then it is trained on their exact expectations.",
     "embedded": "A tokenizer, a target and a draft with the embedded pair's shapes, from any folder of text. From "
     "random weights it takes hours on a CPU.",
 }

@@ -161,9 +161,9 @@ def settings_sliders() -> None:
     switches, values = {infos[name].needs for name in defaults}, {}
     sources = {infos[name].source for name in defaults}
     if "code" in sources:
-        st.caption("At each setting: its default, from the **paper** or, where that has none, from the paper’s **code**.")
+        st.caption("At each setting: its default, from the **paper** or, if that has none, from its public **code**.")
     elif "paper" in sources:
-        st.caption("At each setting: its default, from the **paper** where that has one.")
+        st.caption("At each setting: its default, from the **paper** if that has one.")
     # Settings that shape the tree come first; verification changes none of its nodes.
     for group in sorted(GROUPS, key=(VERIFICATION, ENGINE).__contains__):
         # Switches first: the settings they disable are below them.
