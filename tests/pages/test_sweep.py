@@ -80,10 +80,10 @@ def test_without_experiments_it_says_what_to_do():
 def test_time_is_told_by_rows_of_this_machine_else_by_those_that_came_with_the_program(home, tmp_path):
     made_experiment(tmp_path / "shipped", "theirs")
     at = open_page(PAGE).button(key="sweep_new").click().run()
-    assert "minute at what a token has cost in the rows that came with the program" in words(at)
+    assert "minute at the time per token in the results shipped with Draftscope" in words(at)
     made_experiment(home, "mine")
     at = open_page(PAGE).button(key="sweep_new").click().run()
-    assert "minute at what a token has cost here so far" in words(at)
+    assert "minute at the time per token on this machine so far" in words(at)
 
 
 def test_a_grid_of_ones_own_is_written_and_started(home, started):

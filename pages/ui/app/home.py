@@ -113,7 +113,7 @@ def _steps(run: RunTrace, iteration: IterationTrace) -> dict[str, str]:
         "A mask lets each node see only the text and its own ancestors.",
         "3 Accept": f"Where both models agree, tokens are accepted: {len(iteration.accepted)} of them, ‘{accepted}’. "
         f"Where they differ, the target's own token ‘{final}’ {gained}.",
-        "4 Commit": f"{committed} for one pass. {len(cache.moved_from)} of {cache.slots_written} new KV cache slots "
+        "4 Commit": f"{committed} for one pass. {len(cache.moved_from)} of {cache.slots_written} new key/value slots "
         f"are kept: root and {len(iteration.accepted)} accepted nodes. ‘{final}’ gets one in the next pass, as root.",
     }
 

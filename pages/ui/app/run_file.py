@@ -221,7 +221,7 @@ def _save_button(run: Run | None) -> None:
     fits, with_rows = sum(held) <= MAX_ROW_BYTES, False
     if held:
         with_rows = st.toggle(
-            f"With the full distributions of {plural(len(held), 'iteration')}",
+            f"With the full logits of {plural(len(held), 'iteration')}",
             key=WITH_ROWS,
             disabled=not fits,
             help="Needed to replay other verifiers when the file is opened; makes the file much larger.",
@@ -229,7 +229,7 @@ def _save_button(run: Run | None) -> None:
         with_rows = with_rows and fits
     if not fits:
         sizes = f"take {byte_size(sum(held))}, more than the {byte_size(MAX_ROW_BYTES)} that fit into a file"
-        st.caption(f"The full distributions {sizes}: decode fewer tokens to save them.")
+        st.caption(f"The full logits {sizes}: decode fewer tokens to save them.")
     download_button(
         "Run, .dscope",
         partial(run_bytes, run, with_rows),

@@ -351,9 +351,9 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
 def run_words(whole: RunBudgets) -> str:
     """The run under other budgets."""
     cap = whole.best_cap
-    at_most = f"at most {plural(cap, 'node')}" if cap else "no drafting"
+    at_most = f"at most {plural(cap, 'node')} in every iteration" if cap else "no drafting at all"
     said = (
         f"**Over the run: {whole.rate:.0f} tokens/s**; with the best budget for each iteration {whole.best_rate:.0f}, "
-        f"with {at_most} in all {whole.capped_rate(cap):.0f}. *Modelled, for the same text.*"
+        f"with {at_most} {whole.capped_rate(cap):.0f}. *Modelled, for the same text.*"
     )
     return said + (f" {plural(whole.left_out, 'tree')} left out: {LEFT_OUT}." if whole.left_out else "")
