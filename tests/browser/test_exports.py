@@ -43,7 +43,7 @@ def test_files_hold_what_is_on_screen(open_page, tmp_path: Path):
         page.locator(ROOT).get_by_text(re.compile(f"iteration {iteration} of 9 ")).wait_for()
     page.locator(f"{ROOT} .tree g.n[data-node='2'] .hit").click()
     expect(page.locator(ROOT)).to_have_attribute("data-selected", "2")
-    page.get_by_text("Iteration 3. The node or token selected above").wait_for()
+    page.get_by_text("Iteration 3. Why the node or token selected above").wait_for()
 
     page.click(".st-key-file_open button")
     scope = downloaded(page, "export_scope", tmp_path / "scope.html").read_text()
