@@ -27,7 +27,7 @@ from pages.ui.common.state import (
     selected_iteration,
     selected_node,
 )
-from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.hindsight import draw_luck, draw_possible
 from pages.ui.explain.reasons import draw_reasons
 from pages.ui.scope.run import as_text, draw_charts, draw_scope
@@ -145,7 +145,7 @@ def decode(count: int | None) -> None:
     run = current_run()
     forget_message()
 
-    def more(job: Job) -> Run:
+    def more(job: ModelTask) -> Run:
         decode_more(run, count, job)
         return run
 

@@ -88,10 +88,10 @@ def device_rule(drafter: Drafter, state: Any, depth_limit: int) -> Rule | None:
     return BeamRule(drafter.beam_width, drafter.node_budget, drafter.max_depth, forwards, at_deepest)
 
 
-# Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` those from `growth` to `level`.
+# Arrays of nodes that the host reads. `append` writes the first six, `note_expanded` those from `stop_reason` to `level`.
 COLUMNS = (
     "tokens", "parents", "depths", "draft_probs", "path_probs",
-    "growth", "confidence", "branching", "level",
+    "stop_reason", "confidence", "branching", "level",
     "order", "preferred", "path", "counters",
 )  # fmt: skip
 FLOATS = ("draft_probs", "path_probs", "confidence")
@@ -188,7 +188,7 @@ class DeviceTree:
             ("parents", 0, -1),
             ("draft_probs", 0.0, 1.0),
             ("path_probs", 0.0, 1.0),
-            ("growth", NOT_DRAFTED, NOT_DRAFTED),
+            ("stop_reason", NOT_DRAFTED, NOT_DRAFTED),
             ("confidence", torch.nan, torch.nan),
             ("branching", -1, -1),
             ("level", -1, -1),
@@ -265,7 +265,7 @@ class DeviceTree:
         """Write what became of the nodes that a forward was about, all `[num_nodes]`."""
         stop_reason, level = torch.full_like(nodes, EXPANDED), self.counter(FORWARDS).expand_as(nodes)
         facts = [stop_reason, confidence.view(torch.int64), branching, level]
-        first = COLUMNS.index("growth")
+        first = COLUMNS.index("stop_reason")
         self.report[first : first + len(facts)].index_copy_(1, nodes, torch.stack(facts))
 
     def append(

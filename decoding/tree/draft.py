@@ -40,7 +40,7 @@ class TokenTree:
         multiplicity: how often the node was drawn.
         confidence: largest draft probability after the node, nan until the draft has processed it.
         branching: children that were allowed, -1 if the node was not expanded.
-        growth: code into `trace.STOP_REASONS`, why it was or was not expanded.
+        stop_reason: code into `trace.STOP_REASONS`, why it was or was not expanded.
         level: number of the draft forward that processed it, -1 if none did.
         ancestors: bool `[size, size]`, row i marks the nodes that node i sees: its ancestors and itself.
     """

@@ -9,7 +9,7 @@ import pytest
 from decoding.methods.methods import METHODS
 from pages.ui.app.links import MAX_TEXT, View, decode, encode
 from pages.ui.common.errors import known_settings
-from pages.ui.common.worker import Job
+from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import DEFAULT_PROMPT, SAMPLING, sample_prompts
 from tests.pages.apptest import finish, open_page, sentences
 
@@ -141,7 +141,7 @@ def warned(at) -> list[str]:
 
 def test_a_reloaded_page_goes_to_its_place_where_its_work_was_given_up():
     def reloaded(query: str):
-        job = Job("To the end", lambda job: None, slot="step", found=True)
+        job = ModelTask("To the end", lambda job: None, slot="step", found=True)
         job.end()
         at = opened(query, job_step=job)
         assert not job.found, "a later link is obeyed again"

@@ -78,10 +78,10 @@ def test_cancel_keeps_what_was_decoded(page):
     import threading
 
     from pages.ui.common.state import decode_more
-    from pages.ui.common.worker import Job
+    from pages.ui.common.worker import ModelTask
 
     run, seen = run_of(page), threading.Event()
-    job = Job("Decoding", lambda job: decode_more(run, None, job))
+    job = ModelTask("Decoding", lambda job: decode_more(run, None, job))
     job.report = lambda *progress: (seen.set(), job.cancel())
     job.run()
     assert seen.is_set()

@@ -8,7 +8,7 @@ from decoding.replay.replay import recorded_outcome, replay
 from decoding.replay.steps import node_steps
 from decoding.verifiers import VERIFIERS
 from pages.ui.common.state import Run
-from pages.ui.common.worker import Job
+from pages.ui.common.worker import ModelTask
 from pages.ui.verify.state import Looked
 from pages.ui.verify.tree import OWN, table_data, table_html, words_html
 from tests.helpers.traces import ended
@@ -66,7 +66,7 @@ def test_a_tree_drafted_again_is_given_up_where_it_is_not_wanted_any_more(page):
         return 0.0
 
     with interruptible(not_wanted), pytest.raises(CancelledError):
-        draft_again(looked, METHODS["linear"], looked.sampling, Job("Drafting", lambda job: None))
+        draft_again(looked, METHODS["linear"], looked.sampling, ModelTask("Drafting", lambda job: None))
 
 
 def test_a_recorded_run_says_what_is_missing_and_what_to_do():

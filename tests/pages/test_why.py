@@ -12,7 +12,7 @@ from decoding.recorded import home_run, telling_iteration
 from decoding.replay.stored_state import method_of
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run
-from pages.ui.common.worker import Job
+from pages.ui.common.worker import ModelTask
 from pages.ui.explain.hindsight import hindsight_words, luck_html, run_html
 from pages.ui.explain.reasons import TUNE, asks_for_change, change_html, key_of, path_to, try_change
 from pages.ui.explain.reasons import sentences as reasons
@@ -235,7 +235,7 @@ def test_two_budgets_and_their_job_are_drawn_with_one_progress_bar(sampled):
     show(at, sampled, "What was possible")
     if manager().costs is None:
         at.button(key="why_measure").click().run()
-    at.session_state["job_why_possible"] = Job("Budgets", lambda job: None)
+    at.session_state["job_why_possible"] = ModelTask("Budgets", lambda job: None)
     at.run()
     assert not at.exception and at.button(key="why_budget").disabled and at.button(key="why_run_budget").disabled
     at.session_state["job_why_possible"].run()

@@ -123,7 +123,7 @@ def test_every_iteration_once():
 
 
 def test_a_run_without_a_draft_or_iterations():
-    assert read(iterations_csv(run_autoregressive()))[0]["draft_rows_before"] == ""
+    assert read(iterations_csv(run_autoregressive()))[0]["draft_slots_before"] == ""
     assert read(nodes_csv(run_of([]))) == read(iterations_csv(run_of([]))) == []
 
 

@@ -399,7 +399,7 @@ def test_a_tree_of_long_texts():
 def test_a_missing_field_with_a_default_is_read():
     """Fields added later with a default do not shut out older files."""
     data = rezipped(saved(full_run()), lambda document: document["run"]["iterations"].pop("draft_sampling"))
-    assert loaded(data).iterations[0].probs == "deterministic"
+    assert loaded(data).iterations[0].draft_sampling == "deterministic"
 
 
 def test_foreign_files():

@@ -44,7 +44,7 @@ def wide(count: int) -> IterationTrace:
     )
     rule = replace(tree.rule, value="chance", factors=(2.0, 1.5))
     return replace(
-        tree, nodes=tuple(changed), flatten_order=order, steps=tuple(steps), forced=forced, rule=rule,
+        tree, nodes=tuple(changed), flatten_order=order, steps=tuple(steps), interventions=forced, rule=rule,
         verified=len(order) - 1,
     )  # fmt: skip
 

@@ -253,7 +253,7 @@ class Known:
         return is_sampled(self.iteration)
 
     @cached_property
-    def forced(self) -> KnownInterventions:
+    def interventions(self) -> KnownInterventions:
         """What a person forced."""
         return KnownInterventions(self.iteration)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from decoding.models.pair import Pair
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
-    from pages.ui.common.worker import Job
+    from pages.ui.common.worker import ModelTask
 
 
 # Raw logits stored per run for replaying other verifiers, as many as its file can hold; those of the oldest iterations
@@ -100,7 +100,7 @@ def encode_prompt(pair: "Pair", prompt: PromptChoice) -> list[int]:
     return pair.vocabulary.encode(prompt.text)
 
 
-def decode_asked(asked: RunRequest, iterations: int, job: "Job") -> Run:
+def decode_asked(asked: RunRequest, iterations: int, job: "ModelTask") -> Run:
     """A new run, decoded up to an iteration with the pair in memory; call it in the worker.
 
     Raises:
@@ -116,7 +116,7 @@ def decode_asked(asked: RunRequest, iterations: int, job: "Job") -> Run:
     return run
 
 
-def decode_more(run: Run, iterations: int | None, job: "Job") -> int:
+def decode_more(run: Run, iterations: int | None, job: "ModelTask") -> int:
     """Decode up to `iterations` more (None: to the end); returns how many. Call it in the worker."""
     session, count = run.session, 0
     limit = session.limits.max_new_tokens

@@ -16,7 +16,7 @@ from decoding.trace.metrics import RunMetrics
 from decoding.trace.records import IterationTrace
 from pages.ui.common.errors import escape_markdown, guarded
 from pages.ui.common.models import manager
-from pages.ui.common.worker import Job, run_now
+from pages.ui.common.worker import ModelTask, run_now
 from pages.ui.compare.plan import ComparisonResult
 from pages.ui.compare.results import same_words
 from pages.ui.scope.component import lone_tree
@@ -132,7 +132,7 @@ def draw_trees(scores: tuple[Score, ...], outcome: ComparisonResult) -> None:
 
 
 def _compute_trees(
-    outcome: ComparisonResult, contestants: list[Contestant], length: int, job: Job
+    outcome: ComparisonResult, contestants: list[Contestant], length: int, job: ModelTask
 ) -> list[IterationTrace]:
     """The first iteration of every drafting method on prompt + `length` output tokens; call it in the worker.
 

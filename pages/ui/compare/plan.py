@@ -12,7 +12,7 @@ from decoding.trace.records import IterationTrace, PairInfo
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.models import manager
 from pages.ui.common.state import PromptChoice, encode_prompt
-from pages.ui.common.worker import Job
+from pages.ui.common.worker import ModelTask
 from pages.ui.widgets.controls import (
     DEFAULT_NEW_TOKENS,
     length_control,
@@ -73,7 +73,7 @@ class ComparisonResult:
     key: str = field(default_factory=lambda: uuid4().hex[:8])
 
 
-def run_comparison(job: Job, plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> ComparisonResult:
+def run_comparison(job: ModelTask, plan: ComparisonPlan, contestants: "Sequence[Contestant]") -> ComparisonResult:
     """Load the pair if necessary and compare; call it in the worker.
 
     Raises:

@@ -14,7 +14,7 @@ from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown, show_error, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, kept, known_results, selected_iteration
-from pages.ui.common.worker import Job, is_busy, job_bar, job_error, job_progress, run_now, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, job_error, job_progress, run_now, start_job, take_result
 from pages.ui.explain.subject import trace_at
 from viz.charts.hindsight import (
     BudgetLine,
@@ -127,7 +127,7 @@ def reroll_button(run: Run, iteration: IterationTrace, done: bool) -> None:
     """Re-roll the verifier's draws over the same tree, from stored logits."""
     key = ("rolled", run.key, selected_iteration())
 
-    def roll(job: Job) -> tuple[tuple, dict[int, int]]:
+    def roll(job: ModelTask) -> tuple[tuple, dict[int, int]]:
         job.report(0, 0, f"{REROLLS:,} draws over one tree")
         return key, rerolled(trace_at(run, key[-1]), iteration.index)
 
@@ -323,7 +323,7 @@ def draw_run_budgets(run: Run, index: int, costs: CostModel) -> None:
             for trace, each in zip(made, iterations, strict=True)
         ):
 
-            def find(job: Job) -> tuple[tuple, RunBudgets] | None:
+            def find(job: ModelTask) -> tuple[tuple, RunBudgets] | None:
                 def proceed(done: int, total: int) -> bool:
                     job.report(done, total, f"iteration {done} of {total}")
                     return job.go_on()

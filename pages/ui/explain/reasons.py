@@ -12,7 +12,7 @@ from decoding.trace.records import IterationTrace, VerificationStep, node_paths
 from pages.ui.common.errors import escape_markdown, info_of, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import Run, keep, known_results
-from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.explain.subject import (
     Subject,
     absent_subject,
@@ -102,7 +102,7 @@ def path_to(iteration: IterationTrace, subject: Subject) -> tuple[int, ...]:
     return (*node_paths(iteration)[subject.parent], subject.token_id)
 
 
-def find(run: Run, index: int, path: tuple[int, ...], job: Job) -> "tuple[tuple, SmallestChanges]":
+def find(run: Run, index: int, path: tuple[int, ...], job: ModelTask) -> "tuple[tuple, SmallestChanges]":
     """Search for the changes; call it in the worker.
 
     Raises:

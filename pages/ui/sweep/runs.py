@@ -13,7 +13,7 @@ from pages.ui.app.address import take_over
 from pages.ui.common.errors import escape_markdown, torch_there
 from pages.ui.common.models import manager
 from pages.ui.common.state import ROW_BYTES, PromptChoice, Run, RunRequest, decode_more, keep_run
-from pages.ui.common.worker import Job, is_busy, job_bar, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_bar, start_job, take_result
 from pages.ui.sweep.sentences import FIGURES, base_label
 from pages.ui.widgets.controls import OWN_TEXT
 from viz.charts.sweeps import Measure, told
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SLOT = "sweep_open"
 
 
-def _decode_again(job: Job, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
+def _decode_again(job: ModelTask, row: Mapping[str, Any], folder: Path, past_end: bool) -> Run:
     """Decode the run of a table row again; call it in the worker.
 
     Args:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from decoding.models.pair import Pair
     from decoding.sampling.sampling import Sampling
     from decoding.session.session import DecodeSession
-    from pages.ui.common.worker import Job
+    from pages.ui.common.worker import ModelTask
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class PrefixText:
         return max(len(self.output_ids) - 1, 0)
 
 
-def read_text(pair: "Pair", source: PrefixSource, job: "Job") -> PrefixText:
+def read_text(pair: "Pair", source: PrefixSource, job: "ModelTask") -> PrefixText:
     """Token ids of a source; a prompt is continued for `TEXT_TOKENS` tokens as greedy decoding does.
 
     Raises:
@@ -207,7 +207,7 @@ class Bench:
         stands = self.position == min(wish.position, text.last_position) and self.sampling == wish.sampling
         return stands and wish.method in self.trials and wish.pinned in self.trials
 
-    def draft(self, wish: Wish, job: "Job") -> None:
+    def draft(self, wish: Wish, job: "ModelTask") -> None:
         """Prepare a request: text, base session and the two trees, as far as they are missing."""
         pair, generation = loaded_pair(job), manager().generation
         if self.text is None or self.text.key != wish.source.key or self.generation != generation:
@@ -257,7 +257,7 @@ class Bench:
             self.iteration_points[trial.method] = Tried(label, tokens / typical_s, share, ITERATION, details)
         self.measured[pair[0].number, pair[1].number] = pair[0].seconds, pair[1].seconds
 
-    def generate(self, method: "Method", tokens: int, job: "Job") -> None:
+    def generate(self, method: "Method", tokens: int, job: "ModelTask") -> None:
         """Decode the whole text from the prompt with a method and add its point, unless cancelled."""
         from decoding.session.session import DecodeSession, Limits
 

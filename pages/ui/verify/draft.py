@@ -15,7 +15,7 @@ from decoding.common.settings import ENGINE, GROUPS, VERIFICATION
 from pages.ui.common.errors import escape_markdown, show_error
 from pages.ui.common.models import loaded_pair
 from pages.ui.common.state import ROW_BYTES, Run, decode_more
-from pages.ui.common.worker import Job, is_busy, start_job
+from pages.ui.common.worker import ModelTask, is_busy, start_job
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import SAMPLING, as_widget_holds, error_key, seed, settings_form
 
@@ -86,7 +86,7 @@ def tree_picker() -> "Method | None":
         return None
 
 
-def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: Job) -> Looked:
+def draft_again(looked: Looked, method: "Method", sampling: "Sampling", job: ModelTask) -> Looked:
     """One iteration after the same prefix, with all logits; call it in the worker.
 
     Raises:
@@ -138,7 +138,7 @@ def decode_buttons(run: Run) -> None:
                 st.rerun()
 
 
-def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], job: Job) -> Run:
+def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], job: ModelTask) -> Run:
     """The run's prompt decoded again to the same length, with all logits; call it in the worker.
 
     Raises:
@@ -154,7 +154,7 @@ def decode_prompt(run: Run, choose: Callable[[], tuple["Method", "Sampling"]], j
     return made
 
 
-def _pair_of(run: Run, job: Job) -> "Pair":
+def _pair_of(run: Run, job: ModelTask) -> "Pair":
     """The pair in memory, if it is the one that decoded the run."""
     pair = loaded_pair(job)
     require(

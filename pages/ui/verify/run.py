@@ -9,7 +9,7 @@ import streamlit as st
 from pages.ui.common.charts import chart, is_dark
 from pages.ui.common.errors import escape_markdown
 from pages.ui.common.state import Run
-from pages.ui.common.worker import Job, is_busy, job_error, job_progress, start_job, take_result
+from pages.ui.common.worker import ModelTask, is_busy, job_error, job_progress, start_job, take_result
 from pages.ui.verify.state import Looked
 from pages.ui.widgets.controls import seed
 from viz.formats import plural
@@ -65,7 +65,7 @@ def run_key(run: Run, sampling: "Sampling") -> tuple:
     return run.key, len(run.trace.iterations), sampling
 
 
-def compute(run: Run, sampling: "Sampling", job: Job) -> tuple | None:
+def compute(run: Run, sampling: "Sampling", job: ModelTask) -> tuple | None:
     """Aggregate the run; call it in the worker."""
     from decoding.replay.run_theory import run_theory
 

@@ -27,7 +27,7 @@ from pages.ui.common.state import (
     keep_run,
     selected_iteration,
 )
-from pages.ui.common.worker import Job, start_job
+from pages.ui.common.worker import ModelTask, start_job
 from pages.ui.widgets.controls import OWN_TEXT, sample_prompts
 from viz.branches.graph import BranchLine
 from viz.formats import byte_size, duration, plural
@@ -326,7 +326,7 @@ def start_fork(
     paths = {kind: tuple(edit.path for edit in interventions if edit.kind == kind) for kind in FORCE_WORDS}
     parent, index, live = history.base, history.index, True if st.session_state.get("what_if_live") else None
 
-    def make(job: Job) -> None:
+    def make(job: ModelTask) -> None:
         change = ForkChange(method, sampling, Interventions(**paths))
         if parent.fork is None:
             made = fork(parent.run.trace, parent.run.session, index, change, live=live)
@@ -348,7 +348,7 @@ def start_fork(
 def start_go_on(history: History, number: int, iterations: int | None) -> None:
     """Decode a branch further in the worker; select its last iteration, or the last that both sides can have."""
 
-    def go_on_with(job: Job) -> None:
+    def go_on_with(job: ModelTask) -> None:
         branch = history.branches[number]
         if branch.fork is None:
             decode_more(branch.run, iterations, job)
@@ -368,7 +368,7 @@ def start_go_on(history: History, number: int, iterations: int | None) -> None:
     start_job(SLOT, "Next iteration" if iterations == 1 else "Decoding to the end", go_on_with, keeps=(KEY,))
 
 
-def decode_again(trace: RunTrace, job: Job) -> Run:
+def decode_again(trace: RunTrace, job: ModelTask) -> Run:
     """The prompt, method and sampling of a trace decoded again, for as many iterations; call it in the worker.
 
     Raises:
