@@ -31,9 +31,7 @@ OUT_OF_MEMORY = (
     "The device ran out of memory: shorten the prompt, lower node_budget or max_new_tokens, or load a smaller pair."
 )
 WITHOUT = "Without it, recorded and opened runs can still be viewed, compared and exported on Step through."
-UNEXPECTED = (
-    "Unexpected error ({kind}); the details are in the server's log. Try again or reload the page."
-)
+UNEXPECTED = "Unexpected error ({kind}); the details are in the server's log. Try again or reload the page."
 
 
 def show_error(error: BaseException, place=None) -> None:

@@ -100,9 +100,7 @@ def findings(scores: tuple[Score, ...]) -> list[str]:
         if entry.failure:
             said.append(entry.failure)
         elif not entry.measured:
-            loops = (
-                "its output repeats itself from the first iteration" if entry.output_ids else "it was not measured"
-            )
+            loops = "its output repeats itself from the first iteration" if entry.output_ids else "it was not measured"
             said.append(f"{entry.contestant.label} has no figures: {loops}.")
         elif plain is not None and not is_plain(entry):
             said += slower_words(entry, plain)

@@ -48,9 +48,7 @@ def draw_luck(run: Run) -> None:
     if whole.score is None:
         said = "**No luck involved:** in every iteration, every draw of the verifier commits the same number of tokens."
         if run.trace.sampling.temperature == 0:
-            said = (
-                "**Greedy decoding involves no luck.** Given the tree, the verifier has only one possible path."
-            )
+            said = "**Greedy decoding involves no luck.** Given the tree, the verifier has only one possible path."
             if any(each.draft_sampling not in ("none", "deterministic") for each in run.trace.iterations):
                 said += " The tree itself was sampled, but the text is what the target alone would write."
         st.markdown(said)

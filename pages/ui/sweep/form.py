@@ -279,9 +279,7 @@ def _plan_content() -> dict[str, Any]:
         prompts = _prompts()
     with st.container(border=True, key="sweep_part_how"):
         columns = st.columns(SHARES)
-        new_tokens = _typed(
-            columns[0], "new_tokens", "New tokens", "64", 1, "Per run; separate several by commas."
-        )
+        new_tokens = _typed(columns[0], "new_tokens", "New tokens", "64", 1, "Per run; separate several by commas.")
         prompts["max_tokens"] = _typed(
             columns[1], "max_tokens", "Prompt tokens", "256", 0,
             "Longer prompts are cut to this length; 0 leaves them whole; separate several lengths by commas.",
