@@ -188,7 +188,7 @@ def hindsight_words(run: Run, index: int, told: Hindsight) -> str:
     said += f"The best tree of this size in the draft's own order commits {best}"
     if told.committed <= told.best:
         said += " of the text that followed. "
-    elif run.trace.iterations[index].probs != "deterministic":
+    elif run.trace.iterations[index].draft_sampling != "deterministic":
         said += ": the sampled tree did better. "
     else:  # undecided where a rank is unknown
         said += ", but this tree is not in that order. " if told.complete else ". "
