@@ -265,7 +265,7 @@ def test_the_reason_of_a_loss_is_the_largest_factor():
     lost = slowdown(recorded_run(pool[0]), rivals(pool[0])[CHAIN])
     wrong = next(reason for reason in REASONS if reason != lost.reason)
     at.radio(key="loss_0").set_value(wrong).run()
-    assert "No: " in at.warning[0].value
+    assert "No\\: " in at.warning[0].value
     at.radio(key="loss_0").set_value(lost.reason).run()
     assert "Right" in at.success[0].value
     assert f"{lost.ratio:.2f}" in at.success[0].value

@@ -116,7 +116,7 @@ def test_what_an_address_may_not_say_is_one_sentence(name, value):
 def test_arrays_and_floods_are_one_sentence():
     view, said = decode({"node": ["1", "2"], "temperature": ["0.5"]}, ())
     assert view == View(sampling={"temperature": 0.5})
-    assert "node (may stand there once)" in said
+    assert "node (given more than once)" in said
     assert decode({"text": ["x" * 10_000_000]}, ())[0] == View()
     view, said = decode({f"name{i}": ["1"] for i in range(200)}, ())
     assert view == View()

@@ -71,7 +71,7 @@ def typed(at: AppTest, key: str, text: str) -> AppTest:
 def test_without_experiments_it_says_what_to_do():
     at = open_page(PAGE)
     assert sentences(at) == [] and "No sweep has run on this machine yet" in words(at)
-    assert "6 settings · 28 runs with the references · 1,792 tokens · how long that takes is known once" in (
+    assert "6 settings · 28 runs including references · 1,792 tokens · the time is unknown until" in (
         words(at).replace("**", "")
     )
     assert at.button(key="sweep_start").disabled is False and at.query_params["experiment"] in ("new", ["new"])
@@ -146,7 +146,7 @@ def test_folders_and_data_sets(home, started, tmp_path):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "one.txt").write_text("Once upon a time")
     assert sentences(typed(at, "sweep_plan_folder", str(tmp_path / "texts"))) == []
-    assert "7 runs with the references" in words(at)
+    assert "7 runs including references" in words(at)
     at.button_group(key="sweep_plan_source").set_value("Data set").run()
     assert sentences(at) == [] and "28 runs" in words(at), "nothing is fetched to count"
     at.button(key="sweep_start").click().run()
@@ -159,7 +159,7 @@ def test_an_experiment_shows_the_best_and_all_charts(home):
     assert sentences(at) == []
     told = words(at)
     assert "Best for this machine and these prompts** · Fixed tree · D_max 4, B 3: speed-up 1.72 (1.70 to 1.73)" in told
-    assert "finished · 20 rows" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
+    assert "finished · 20 runs" in told and "Fixed tree · Maximum depth (D_max): 3, 4" in told
     best = at.dataframe[0].value
     assert [way.partition(" · ")[2] for way in best["Method"]] == [
         "D_max 4, B 3",
@@ -204,7 +204,7 @@ def test_axes_can_be_changed_and_what_is_averaged_is_told(home):
                             for row in made_rows(asked_tokens=64))]  # fmt: skip
     made_experiment(home, "two", rows)
     at = open_page(PAGE)
-    assert "and over new tokens; looping text is left out" in words(at)
+    assert "and over new tokens, without looping text" in words(at)
     at.selectbox(key=f"sweep_{HEAT}_x_two").select("asked_tokens").run()
     assert "and over Maximum depth (D_max)" in words(at) and sentences(at) == []
     at.session_state["sweep_only_two_asked_tokens"] = 64
@@ -229,7 +229,7 @@ def test_one_at_work_is_watched_and_stopped(home):
     folder = made_experiment(home, "run", made_rows(prompts=2), status)
     at = open_page(PAGE)
     told = words(at)
-    assert sentences(at) == [] and "12 of 400 runs · 1 could not be made · about 5 min left · Fixed tree" in told
+    assert sentences(at) == [] and "12 of 400 runs · 1 failed · about 5 min left · Fixed tree" in told
     assert {"Stop sweep", "New sweep"} <= set(labels(at)) and "Resume" not in labels(at)
     at.button(key="sweep_stop").click().run()
     assert (folder / STOP).exists() and at.button(key="sweep_stop").disabled and "Stopping" in labels(at)

@@ -137,7 +137,7 @@ def test_the_models_also_run_for_a_change_that_is_offered(page):
     press(page, "what_if_starter_0")
     assert history_of(page).branches[1].fork.kind == "live"
     page.button(key="what_if_delete_b").click().run()
-    assert "1 branch keeps its KV cache" in memory_words(history_of(page)), "it is held as long as it can come back"
+    assert "1 branch holds its KV cache" in memory_words(history_of(page)), "it is held as long as it can come back"
 
 
 def test_values_beyond_the_widgets_are_no_change_until_they_are_moved():
@@ -295,7 +295,7 @@ def test_two_branches_stand_side_by_side_and_a_fork_can_be_forked(page):
     page.selectbox(key="what_if_a").set_value(2).run()
     assert history.part_at() == 1
     page.number_input(key="what_if_iteration").set_value(1).run()
-    assert "they part at iteration 2" in told(page)
+    assert "they diverge at iteration 2" in told(page)
 
 
 def test_a_shared_iteration_is_forked_from_the_branch_that_made_it(page):
@@ -329,7 +329,7 @@ def test_a_deletion_can_be_undone_until_the_next_fork(page):
     history = history_of(page)
     before, seen = dict(history.branches), (history.a, history.b)
     page.button(key="what_if_delete_b").click().run()
-    assert "Deleted: branch 1. Until the next fork" in " ".join(element.value for element in page.markdown)
+    assert "Deleted: branch 1. You can undo this until the next fork" in " ".join(element.value for element in page.markdown)
     page.button(key="what_if_undo").click().run()
     assert sentences(page) == []
     assert history.branches == before and (history.a, history.b) == seen
@@ -437,7 +437,7 @@ def test_starters_name_what_this_iteration_offers():
     tree = traces.dynatree_recovered()
     labels = [label for label, *_ in starters(tree, {"node_budget": 64})]
     assert labels == [
-        "Draft 6 nodes at most, not 13",
+        "Draft at most 6 nodes, not 13",
         "Put the missing token ‘No’ into the tree",
         "Accept ‘.’, which was rejected",
     ]

@@ -260,7 +260,7 @@ def test_budgets_need_costs_of_the_runs_own_pair(sampled):
     finish(at, "why_possible")
     at.button(key="why_run_budget").click().run()
     said = texts(finish(at, "why_possible"))
-    assert "Modelled" in said and "Parts of the tree: the nodes drawn first" in said
+    assert "Modelled" in said and "Subtrees: the nodes sampled first" in said
     assert "Over the run:" in said and not sentences(at)
     other = replace(sampled, pair=replace(sampled.pair, name="another"))
     assert "load the run's pair" in texts(show(at, other, "What was possible"))
@@ -273,6 +273,6 @@ def test_the_tokens_that_the_text_lacks_are_counted():
     iteration = replace(trace, nodes=nodes)
     luck = luck_of(iteration)
     assert luck.tokens == 3 and len(iteration.committed_ids) == 1
-    assert "ended after 1 of them" in luck_html(iteration, luck)
+    assert "after 1 of them" in luck_html(iteration, luck)
     assert "The text has 2 tokens fewer" in run_html(run_luck([iteration]), 2)
     assert "All of these tokens are in the text" in run_html(run_luck([iteration]), 0)
