@@ -234,7 +234,7 @@ def test_one_at_work_is_watched_and_stopped(home):
     at.button(key="sweep_stop").click().run()
     assert (folder / STOP).exists() and at.button(key="sweep_stop").disabled and "Stopping" in labels(at)
     at.button(key="sweep_new").click().run()
-    assert "1 sweep at work on this machine (Made run)" in words(at)
+    assert "1 sweep running on this machine (Made run)" in words(at)
 
 
 def test_one_that_stopped_goes_on(home, started):

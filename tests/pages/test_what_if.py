@@ -329,7 +329,8 @@ def test_a_deletion_can_be_undone_until_the_next_fork(page):
     history = history_of(page)
     before, seen = dict(history.branches), (history.a, history.b)
     page.button(key="what_if_delete_b").click().run()
-    assert "Deleted: branch 1. You can undo this until the next fork" in " ".join(element.value for element in page.markdown)
+    said = " ".join(element.value for element in page.markdown)
+    assert "Deleted: branch 1. You can undo this until the next fork" in said
     page.button(key="what_if_undo").click().run()
     assert sentences(page) == []
     assert history.branches == before and (history.a, history.b) == seen
@@ -438,7 +439,7 @@ def test_starters_name_what_this_iteration_offers():
     labels = [label for label, *_ in starters(tree, {"node_budget": 64})]
     assert labels == [
         "Draft at most 6 nodes, not 13",
-        "Put the missing token ‘No’ into the tree",
+        "Add the missing token ‘No’ to the tree",
         "Accept ‘.’, which was rejected",
     ]
     assert missing_token(tree).path == (*node_paths(tree)[3], tree.committed_ids[-1])
