@@ -1,4 +1,4 @@
-"""Compare: two to six methods on one prompt, interleaved, with the same check of their output."""
+"""Compare: two to six methods on one prompt, interleaved, all outputs checked in the same way."""
 
 import streamlit as st
 
@@ -23,7 +23,7 @@ def main() -> None:
     if not need_torch():
         return
     outcome = take_result(SLOT)
-    if outcome is not None and outcome.comparison.results:  # one that was cancelled before replaces nothing
+    if outcome is not None and outcome.comparison.results:  # one cancelled before its first result replaces nothing
         st.session_state["comparison"] = outcome
     outcome: ComparisonResult | None = st.session_state.get("comparison")
     with st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small"):
@@ -47,7 +47,7 @@ def main() -> None:
             if contestants is not None and not is_busy(SLOT):
                 from pages.ui.compare.results import changed_words
 
-                # The figures are of another setting than the one picked by now.
+                # The settings have changed since the figures were measured.
                 if said := changed_words(outcome, plan, contestants):
                     st.warning(escape_markdown(said), icon=":material/history:")
         results(outcome)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def begin(plan: ComparisonPlan, start: bool) -> tuple | None:
-    """Say what stands against a comparison; start it when asked. Returns who takes part, None if something does."""
+    """Say what prevents a comparison; start it when requested. Returns the contestants, None if there is an error."""
     try:
         contestants = chosen_contestants(COMPARE)
     except DraftscopeError as error:
@@ -78,7 +78,7 @@ def files(outcome: ComparisonResult | None) -> None:
         if not place.open:
             return
         for label, text, name, mime, key in (
-            ("CSV, one line per call", as_csv(outcome), "comparison.csv", "text/csv", "compare_csv"),
+            ("CSV, one row per call", as_csv(outcome), "comparison.csv", "text/csv", "compare_csv"),
             ("JSON, everything", as_json(outcome), "comparison.json", "application/json", "compare_json"),
         ):
             download_button(label, text, name, mime, key, icon=None, width="stretch")
@@ -87,16 +87,16 @@ def files(outcome: ComparisonResult | None) -> None:
 
 
 def hint() -> None:
-    """What to do to get figures, or why there are none."""
+    """How to get figures, or why there are none."""
     job = job_in(SLOT)
     if is_busy(SLOT):
-        st.caption("The methods run in turn; figures appear once all repeats are done or the run is cancelled.")
+        st.caption("The methods run in turn; figures appear when all repeats are done or you cancel.")
     elif job is not None and job.state == "cancelled":
         st.info("Cancelled before anything was measured: press Compare to start again.", icon=":material/info:")
     elif job is None:
         st.info(
-            "Choose two to six methods and press Compare: each runs on the same prompt, in turn, and everything that "
-            "is measured appears here.",
+            "Choose two to six methods and press Compare: they run in turn on the same prompt, and the measurements "
+            "appear here.",
             icon=":material/play_arrow:",
         )
 
@@ -125,7 +125,7 @@ def results(outcome: ComparisonResult) -> None:
             "Figures", [LOOP_FREE, WHOLE], key="compare_loops", label_visibility="collapsed", required=True,
             persist_state="session", disabled=view in ("Outputs", "Trees"),
         )  # fmt: skip
-        st.caption("A loop begins where the last 16 tokens were there before.", help=explain_term("loop"))
+        st.caption("A loop begins where the last 16 tokens have already occurred.", help=explain_term("loop"))
     draw[view](score(outcome.comparison, loop_free=figures == LOOP_FREE), outcome)
 
 

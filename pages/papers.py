@@ -1,4 +1,4 @@
-"""Papers: every table and figure that can be run again here, ours beside theirs, and whether its ordering holds."""
+"""Papers: every table and figure that can be re-run, our numbers next to theirs, and whether the order matches."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ from pages.ui.papers.rows import judgement, kept_rows, known_outcomes
 from pages.ui.papers.run import at_work, work_of
 from pages.ui.papers.view import STYLE, draw_list, draw_paper_result, looked_at, source_key
 
-FIRST_S, MORE_S = 0.4, 0.6  # of judging before the page is drawn, and of every look after that
+FIRST_S, MORE_S = 0.4, 0.6  # time to judge before the page is drawn, and on each later look
 
 
 def main() -> None:
-    """The exhibits on the left; on the right the one that is looked at."""
+    """The list of results on the left, the selected one on the right."""
     setup("Papers")
     st.html(STYLE)
     chosen, kept, running = looked_at(), kept_rows(), at_work()
@@ -31,13 +31,13 @@ def main() -> None:
         draw_list(outcomes, running, chosen)
     with right:
         draw_paper_result(shown, kept, running)
-    # A run has a clock of its own: of two only one may ask for the whole page.
+    # A run refreshes itself: only one of two timers may rerun the whole page.
     if len(outcomes) < len(PAPER_RESULTS) and work_of(paper_result) not in running:
         st.fragment(judge_on, run_every=MORE_S)(sources)
 
 
 def judge_on(sources: Mapping[str, str | None]) -> None:
-    """Judge what is not judged yet, a little at a time, then draw the list with all of its marks."""
+    """Judge the remaining results a few at a time, then redraw the list with every mark."""
     if len(known_outcomes(kept_rows(), sources, MORE_S)) == len(PAPER_RESULTS):
         st.rerun(scope="app")
 

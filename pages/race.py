@@ -1,4 +1,4 @@
-"""Race: two to four methods replay their recorded times side by side, slowed down so that one can watch."""
+"""Race: two to four methods replay their recorded times side by side, slowed down enough to watch."""
 
 import streamlit as st
 
@@ -22,13 +22,13 @@ def main() -> None:
     race = st.session_state.get("race") or recorded_race()
     toolbar = st.container(key="toolbar", horizontal=True, vertical_alignment="center", gap="small")
     methods, messages = st.container(key="race_methods"), st.container(key="messages")
-    # The race is drawn first: what chooses methods loads torch, which takes seconds on the first visit.
+    # The race is drawn first: the method picker loads torch, which takes seconds on the first visit.
     if race is not None:
         race_component(race_data(race.lanes, race.key, race.explained, hold=is_busy(SLOT)))
         st.caption(escape_markdown(race.about))
     elif not is_busy(SLOT):
         st.info(
-            "Choose two to four methods and press Record a race: each runs alone, then all replay side by side.",
+            "Choose two to four methods and press Record a race: each runs alone, then all are replayed side by side.",
             icon=":material/flag:",
         )
     if not torch_there():
@@ -38,8 +38,8 @@ def main() -> None:
     with toolbar:
         plan = plan_controls(
             SLOT,
-            "The median repeat of each is replayed.",
-            "Sampled texts differ by chance: each method makes its own draws.",
+            "The median repeat of each method is replayed.",
+            "Sampled texts differ by chance: each method draws its own random numbers.",
             bind_prompt=False,
         )
         start = st.button(
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def begin(plan: ComparisonPlan, start: bool) -> None:
-    """Say what stands against a race; record it when asked."""
+    """Say what prevents a race; record one when requested."""
     try:
         contestants = chosen_contestants(RACE)
     except DraftscopeError as error:
@@ -73,7 +73,7 @@ def begin(plan: ComparisonPlan, start: bool) -> None:
 
 
 def take_race() -> DraftscopeError | None:
-    """Put a recording that has ended on screen; what kept it from there, if anything did."""
+    """Put a finished recording on screen; returns the error that prevented it, if any."""
     outcome: ComparisonResult | None = take_result(SLOT)
     if outcome is None:
         return None

@@ -1,4 +1,4 @@
-"""Sweep: choose what varies, watch its charts fill, see what is best here, open any run in Step through."""
+"""Sweep: choose what varies, watch the charts fill, see what is best on this machine, open a run in Step through."""
 
 import streamlit as st
 

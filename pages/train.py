@@ -1,4 +1,4 @@
-"""Train: start one of the three trainings, watch its curves and its trees, stop it, go on, use what came out."""
+"""Train: start one of the three trainings, watch its curves and trees, stop it, resume it, use the result."""
 
 import streamlit as st
 

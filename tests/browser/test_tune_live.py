@@ -106,7 +106,7 @@ def test_a_whole_generation_can_be_cancelled(open_page):
     settle(page)
     page.locator(".st-key-tune_whole_run button").first.click()
     page.locator(".st-key-cancel_tune_whole button").click(timeout=WAIT_MS)
-    page.get_by_text("a cut generation leaves no point").wait_for(timeout=WAIT_MS)
+    page.get_by_text("an incomplete generation adds no point").wait_for(timeout=WAIT_MS)
     settle(page)
 
 

@@ -53,7 +53,7 @@ def verifiers(open_page):
 def test_all_verifiers_on_one_tree_and_one_node_of_it(verifiers):
     page = verifiers
     assert page.locator(".vt-row").count() == 12
-    assert "what the run did" in row(page, "own").inner_text()
+    assert "as in the run" in row(page, "own").inner_text()
     assert "needs temperature 0" in row(page, "greedy").inner_text()
     assert "selected" in row(page, "own").get_attribute("class")
 
@@ -97,7 +97,7 @@ def test_another_tree_on_the_same_prefix(verifiers):
     page.get_by_role("option", name="DySpec greedy", exact=True).click()
     settle(page)
     page.click(".st-key-verify_draft button")
-    page.get_by_text("drafted here on the same prefix").wait_for(timeout=WAIT_MS)
+    page.get_by_text("drafted on this page").wait_for(timeout=WAIT_MS)
     rolled(page)
     row(page, "spectr").filter(has_text="would bias the output").wait_for(timeout=WAIT_MS)
     assert row(page, "spectr").get_attribute("aria-disabled") == "true"

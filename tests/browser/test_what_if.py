@@ -92,7 +92,7 @@ def test_the_drawn_history_chooses_what_is_compared(forked):
     settle(page)
     assert scene(page, A) == before, "A and B have changed places"
     page.locator(f"{GRAPH} circle.dot[data-iteration='{FORKED - 2}']").first.click()
-    page.get_by_text("is the same in A and B: they part at iteration").wait_for(timeout=WAIT_MS)
+    page.get_by_text("is the same in A and B: they diverge at iteration").wait_for(timeout=WAIT_MS)
     wait_for_iteration(page, FORKED - 1)
 
 

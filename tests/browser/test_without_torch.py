@@ -33,7 +33,7 @@ def page(browser, address: str) -> Iterator:
 
 
 def test_a_saved_run_opens_is_compared_and_exported(browser, page, tmp_path: Path):
-    page.locator(".st-key-pair_open").get_by_text("No torch here").first.wait_for()
+    page.locator(".st-key-pair_open").get_by_text("torch is not installed").first.wait_for()
     save_run(run_mixed(), tmp_path / "mixed.dscope")
     page.click(".st-key-file_open button")
     page.set_input_files(".st-key-compare_run input[type=file]", str(tmp_path / "mixed.dscope"))

@@ -47,7 +47,7 @@ def test_a_pair_is_not_loaded_while_the_pages_own_work_goes_on_which_can_be_canc
     page = compare_for_long(open_page)
     page.locator(".st-key-pair_open button").first.click()
     page.locator(".st-key-pair_load button").first.click()
-    page.get_by_text("“Comparing” is still at work").wait_for(timeout=WAIT_MS)
+    page.get_by_text("“Comparing” is still running").wait_for(timeout=WAIT_MS)
     page.keyboard.press("Escape")
     page.locator(CANCEL).click()
     page.get_by_text(re.compile("cancelled early|Cancelled before anything")).first.wait_for(timeout=WAIT_MS)

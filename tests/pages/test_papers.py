@@ -62,7 +62,7 @@ def captions(at) -> str:
 def test_without_rows_it_shows_the_paper_and_offers_to_run():
     at = open_page(PAGE)
     assert not sentences(at) and "219.5" in html_of(at) and "not run" in html_of(at)
-    assert at.button(key="papers_run").label == "Run it here"
+    assert at.button(key="papers_run").label == "Run on this machine"
     assert "90 runs; how long they take is known once some have run" in captions(at)
     assert f"0 of {len(PAPER_RESULTS)} tables and figures are run here." in captions(at)
     at.button(key="papers_see_salf/table-4").click().run()
@@ -73,9 +73,9 @@ def test_with_rows_ours_stand_beside_theirs(home):
     keep(home / "dynatree_main", rows())
     at = open_page(PAGE)
     said = html_of(at)
-    assert "1.80 (1.80 to 1.80)" in said and "✓ holds" in said and "✗ does not hold" in said
+    assert "1.80 (1.80 to 1.80)" in said and "✓ reproduced" in said and "✗ not reproduced" in said
     assert "commits no more tokens per pass" in said and "6 prompts of samples; Embedded pair on a test" in captions(at)
-    assert "about 11 min at what a token has cost so far on this machine" in captions(at)
+    assert "about 11 min at the time per token so far on this machine" in captions(at)
     RowStore(home / "dynatree_main").append([{"key": "z", "settings": "{}", "experiment": "another"}])
     assert not sentences(at.run())
 
@@ -120,7 +120,7 @@ def test_a_damaged_file_of_rows_is_one_sentence_and_the_others_are_shown(home):
     keep(home / "damaged", rows())
     next((home / "damaged" / "rows").iterdir()).write_bytes(b"no rows")
     at = open_page(PAGE)
-    assert len(sentences(at)) == 1 and "is damaged" in sentences(at)[0] and "✓ holds" in html_of(at)
+    assert len(sentences(at)) == 1 and "is damaged" in sentences(at)[0] and "✓ reproduced" in html_of(at)
 
 
 def test_what_could_not_be_made_and_what_loops_is_told(home):
@@ -129,7 +129,7 @@ def test_what_could_not_be_made_and_what_loops_is_told(home):
     frame.loc[frame["line"] == "linear", "loop_free_throughput"] = None
     keep(home / "dynatree_main", frame)
     at = open_page(PAGE)
-    assert [each.value.replace("\\", "") for each in at.warning] == ["DynaTree *: 6 runs could not be made: no room"]
+    assert [each.value.replace("\\", "") for each in at.warning] == ["DynaTree *: 6 runs failed: no room"]
     assert "6 runs repeat their text from the start and are left out." in captions(at)
 
 
@@ -174,13 +174,13 @@ def test_why_a_grid_ended_is_told(home, monkeypatch):
     at = open_page(PAGE)
     at.button(key="papers_run").click().run()
     assert resumed == [experiment], "with the prompts and the pair that it was begun with"
-    assert "30 of 90 runs are kept, 60 are left" in captions(at)
+    assert "30 of 90 runs are stored, 60 remain" in captions(at)
     experiment.write_status(Status("stopped", done=30, total=90, message="Stopped; resume runs what is missing."))
     assert at.run().info[0].value.replace("\\", "") == "Stopped; resume runs what is missing." and not sentences(at)
     experiment.write_status(Status("finished", done=90, total=90))
     assert (
-        "All 90 runs that were asked for last are kept." in captions(at.run())
-        and at.button(key="papers_run").label == "Run it again"
+        "All 90 runs of the last request are stored." in captions(at.run())
+        and at.button(key="papers_run").label == "Run again"
     )
     (experiment.path / STATUS).write_text(json.dumps({"what": 1}))
     assert "resume it, nothing is lost" in sentences(at.run())[0]
@@ -232,11 +232,11 @@ def test_what_a_benchmark_stored_is_shown_and_a_damaged_file_is_told(home, monke
     file = home / "depth_divergence-cpu.json"
     at = open_page(PAGE)
     at.button(key="papers_see_delayed/figure-1a").click().run()
-    assert "not run" in captions(at) and "how long it takes is known once it has run" in captions(at)
-    assert at.button(key="papers_run").label == "Run it here"
+    assert "not run" in captions(at) and "its time is unknown until it has run once" in captions(at)
+    assert at.button(key="papers_run").label == "Run on this machine"
     pd.DataFrame(made).to_csv(file.with_suffix(".csv.gz"), index=False)
     file.write_text(json.dumps(content))
-    assert "Embedded pair on a test" in captions(at.run()) and "✓ holds" in html_of(at) and not sentences(at)
+    assert "Embedded pair on a test" in captions(at.run()) and "✓ reproduced" in html_of(at) and not sentences(at)
     file.write_text(json.dumps({**content, "hardware": 3}))
     assert len(sentences(at.run())) == 1 and "is damaged" in sentences(at)[0]
 
@@ -246,7 +246,7 @@ def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
     at = open_page(PAGE)
     at.button(key="papers_see_dyspec/figure-2").click().run()
     at.button(key="papers_run").click().run()
-    assert papers_run.at_work() == {"benchmarks.draft_acceptance"} and "At work for" in bars(at)
+    assert papers_run.at_work() == {"benchmarks.draft_acceptance"} and "Running for" in bars(at)
     at.button(key="papers_see_dynatree/table-1").click().run()
     assert at.button(key="papers_run").disabled and "benchmarks.draft_acceptance is running" in captions(at)
     at.button(key="papers_see_dyspec/figure-2").click().run()
@@ -272,15 +272,15 @@ def test_a_claim_at_several_places_is_told_once_with_a_line_for_each():
             for length, speed in ((100, 3.0), (1000, 1.5))]  # fmt: skip
     outcome = judge(BY_KEY["dynatree/figure-5"], pd.concat(made, ignore_index=True))
     said = orderings_html(outcome.judged)
-    assert "holds at 1 of 2" in said and said.count("DynaTree over Linear, K = 8") == 1
-    assert "<span>100</span><span>✓ holds" in said and "<span>1,000</span><span>✗ does not hold" in said
+    assert "reproduced at 1 of 2" in said and said.count("DynaTree over Linear, K = 8") == 1
+    assert "<span>100</span><span>✓ reproduced" in said and "<span>1,000</span><span>✗ not reproduced" in said
     assert 'rowspan="2">DynaTree' in table_html(outcome) and summary(outcome)[0] == "some"
 
 
 def test_the_list_tells_how_many_orderings_hold():
     paper_result = BY_KEY["dynatree/table-1"]
     some = judge(paper_result, rows())
-    assert summary(some) == ("some", "2 of 3 orderings of the paper hold here.")
+    assert summary(some) == ("some", "2 of 3 orderings of the paper are reproduced.")
     every = judge(paper_result, rows({"autoregressive": 1.0, "linear": 2.0, "fixed_tree": 3.0, "dynatree": 4.0}))
     assert summary(every)[0] == "all"
     none = judge(paper_result, rows({"autoregressive": 4.0, "linear": 3.0, "fixed_tree": 2.0, "dynatree": 1.0}))

@@ -52,7 +52,7 @@ def test_a_race_of_ones_own_replays_each_methods_median_call(recorded: AppTest):
         assert lane.throughput == sorted(lane.speeds)[1]
         assert "of 3, the median" in lane.note
     assert race.lanes[1].plain and not race.lanes[1].has_phases
-    assert "Measured here" in race.about and "3 times in turn after 0 warm-up rounds" in race.about
+    assert "Measured on this machine" in race.about and "3 times in turn after 0 warm-up rounds" in race.about
 
 
 def test_it_is_still_there_after_another_page(recorded: AppTest):
@@ -66,7 +66,7 @@ def test_it_is_still_there_after_another_page(recorded: AppTest):
     ("racers", "words"),
     [
         (("autoregressive",), "at least 2 methods and there is 1"),
-        (("linear", "linear"), "there twice with the same settings"),
+        (("linear", "linear"), "occurs twice with the same settings"),
         (("autoregressive", "linear", "dynatree", "fixed_tree", "eagle2"), "at most 4 methods and there are 5"),
     ],
 )
@@ -145,7 +145,7 @@ def test_the_programs_own_race_says_where_it_was_measured():
 
 def test_runs_of_one_prompt_race_and_others_are_refused():
     race = race_of_runs([("A", run_mixed()), ("B", run_autoregressive())])
-    assert [lane.label for lane in race.lanes] == ["A", "B"] and "apart from one another" in race.about
+    assert [lane.label for lane in race.lanes] == ["A", "B"] and "Decoded separately" in race.about
     other = replace(run_mixed(), prompt_ids=(7,), prompt_texts=("x",))
     with pytest.raises(SettingsError, match="B and A have different prompts"):
         race_of_runs([("A", run_mixed()), ("B", other)])

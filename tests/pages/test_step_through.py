@@ -224,7 +224,7 @@ def test_released_models_are_told(page):
     manager().load(manager().settings)
     page.run()
     assert page.button(key="one_more").disabled
-    assert "left memory" in page.button(key="one_more").help
+    assert "no longer in memory" in page.button(key="one_more").help
     assert sentences(page) == []
 
 

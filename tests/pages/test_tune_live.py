@@ -126,7 +126,7 @@ def test_a_contradiction_is_one_sentence_and_keeps_the_tree(page):
     assert len(sentences(page)) == 1
     assert "below “Maximum depth”" in sentences(page)[0].replace("\\", "")
     assert bench_of(page).shown == before
-    assert "last settings that fit" in told(page)
+    assert "last valid settings" in told(page)
     assert page.button(key="tune_whole_run").disabled
     slider(page, "max_depth").set_value(12).run()
     settle(page)
@@ -185,7 +185,7 @@ def test_a_whole_generation_leaves_its_point(page):
     (point,) = bench_of(page).whole_points
     assert point.throughput > 0
     assert point.group == "whole generation"
-    assert "Same text as the prefix comes from." in bench_of(page).whole_words
+    assert "Same text as that of the prefix." in bench_of(page).whole_words
 
 
 def test_a_generation_past_the_context_is_one_sentence_and_a_cancelled_one_leaves_no_point(page):

@@ -85,7 +85,7 @@ def busy_page():
 def test_a_page_waits_for_nothing_behind_its_own_work_which_could_not_be_cancelled_then():
     at = AppTest.from_function(busy_page, default_timeout=30).run()
     told, loaded = (element.value for element in at.markdown)
-    assert told == "“Comparing” is still at work for this page: cancel it, or wait until it has ended."
+    assert told == "“Comparing” is still running for this page: cancel it, or wait until it ends."
     assert loaded == "loaded"
 
 

@@ -1,4 +1,4 @@
-"""The recorded runs as cards, each with its numbers, and ways on: to the screen, or beside its rivals on Compare."""
+"""The recorded runs as cards, each with its numbers, to open in Step through or next to its rivals on Compare."""
 
 import html
 from dataclasses import asdict, dataclass, fields, replace
@@ -57,9 +57,9 @@ class RecordedRunCard:
     """One recorded run.
 
     Attributes:
-        name: of the recording. title: what it is an example of. words: a sentence with its numbers.
-        iteration, node, phase: where it is opened.
-        beside: runs on the same prompt whose speed is shown beside its own.
+        name: of the recording. title: what it illustrates. words: a sentence with its numbers.
+        iteration, node, phase: where it opens.
+        beside: runs on the same prompt whose speed is shown for comparison.
     """
 
     name: str
@@ -116,7 +116,7 @@ def _rescue() -> RecordedRunCard:
     words = (
         f"In iteration {found.iteration + 1} the draft's first choice {quote(first.text)} "
         f"({number(first.draft_probability)}) is rejected. Its sibling {quote(second.text)} "
-        f"({number(second.draft_probability)}) is accepted and {found.below} more below it: "
+        f"({number(second.draft_probability)}) is accepted, and {found.below} more below it: "
         f"{plural(len(iteration.committed_ids), 'token')} from one pass."
     )
     return RecordedRunCard("sibling_rescue", "A sibling rescues the iteration", words, found.iteration, found.accepted)
@@ -128,12 +128,11 @@ def _adapts() -> RecordedRunCard:
     depths = [int(each.settings["base_depth"]) for each in run.iterations]
     moved = next(each.index for each in run.iterations if each.history and each.history.before != each.history.after)
     words = (
-        f"History adaptation moves its settings {sum(moves.values())} times in "
-        f"{plural(len(run.iterations), 'iteration')}: bolder {moves['bolder']} times, more careful "
-        f"{moves['more_careful']} times. The base depth begins at {depths[0]} and moves between {min(depths)} and "
-        f"{max(depths)}."
+        f"History adaptation changes its settings {sum(moves.values())} times in "
+        f"{plural(len(run.iterations), 'iteration')}: {moves['bolder']} times bolder, {moves['more_careful']} times "
+        f"more careful. The base depth starts at {depths[0]} and varies between {min(depths)} and {max(depths)}."
     )
-    return RecordedRunCard("history", "Thresholds follow the past", words, moved, phase="history")
+    return RecordedRunCard("history", "Thresholds adapt to history", words, moved, phase="history")
 
 
 def _sampled() -> RecordedRunCard:
@@ -143,8 +142,8 @@ def _sampled() -> RecordedRunCard:
     test = next(step for step in iteration.steps if step.child_id == first.node_id and not step.accepted)
     words = (
         f"At temperature {run.sampling.temperature:g} the test of {quote(first.text)} passes with probability "
-        f"{number(test.acceptance_probability)}; {number(test.drawn)} is drawn and it fails. From what is left of the "
-        f"target's distribution its sibling {quote(second.text)} is accepted, and {found.below} more."
+        f"{number(test.acceptance_probability)}; {number(test.drawn)} is drawn, so it fails. From the residual its "
+        f"sibling {quote(second.text)} is accepted, and {found.below} more."
     )
     return RecordedRunCard("sampled", "A sampled run with a residual", words, found.iteration, found.rejected)
 
@@ -153,13 +152,13 @@ def _home() -> RecordedRunCard:
     run = home_run()
     words = (
         f"A story of {plural(run.totals.new_tokens, 'token')} in {plural(len(run.iterations), 'pass', 'passes')} of "
-        "the target, all of them to step through."
+        "the target; step through all of them."
     )
     return RecordedRunCard("home", "The run of the home page", words, telling_iteration(run))
 
 
 def draw_cards() -> None:
-    """All cards, and the way back to a run that was set aside for one of them."""
+    """All cards, and a button back to a run that was set aside for one of them."""
     st.html(Path(__file__).with_suffix(".css"))
     draw_set_aside()
     told = cards()
@@ -175,15 +174,15 @@ def draw_cards() -> None:
     compared = next(recorded_run(card.name) for card in told if card.beside)
     st.caption(
         escape_markdown(
-            "Decoded by the embedded pair and stored; found by search over the sample prompts "
-            "(python -m decoding.recorded). Runs whose speeds are compared were taken in turn, on "
+            "Decoded by the embedded pair and stored; found by a search over the sample prompts "
+            "(python -m decoding.recorded). Runs whose speeds are compared were measured in turn, on "
             f"{compared.hardware.get('processor', '')}, {plural(int(compared.hardware.get('threads', 1)), 'thread')}."
         )
     )
 
 
 def _bars(runs: tuple[RunTrace, ...]) -> str:
-    """Measured speeds beside each other, prefill included."""
+    """Measured speeds side by side, prefill included."""
     most = max(speed(run) for run in runs)
     rows = "".join(
         f'<span>{html.escape(run.label)}</span><i class="{"other" if place else "own"}" '
@@ -194,7 +193,7 @@ def _bars(runs: tuple[RunTrace, ...]) -> str:
 
 
 def _facts(run: RunTrace, card: RecordedRunCard) -> str:
-    """What the iteration wrote, or how the settings moved; method and length of a run that stands alone."""
+    """The text of the iteration, or the course of the settings; method and length of the run."""
     if card.phase == "history":
         depths = [int(each.settings["base_depth"]) for each in run.iterations]
         columns = "".join(f'<i style="height:{100 * depth / max(depths):.0f}%"></i>' for depth in depths)
@@ -213,7 +212,7 @@ def _facts(run: RunTrace, card: RecordedRunCard) -> str:
 
 
 def open_recording(card: RecordedRunCard) -> None:
-    """Put a recording on screen in Step through; a run that was decoded here is set aside, not lost."""
+    """Put a recording on screen in Step through; the user's own run is set aside, not lost."""
     set_aside(current_run(), selected_iteration())
     keep_run(Run(recorded_run(card.name), "recorded"), card.iteration)
     ask_view(card.iteration, card.node, card.phase)
@@ -226,7 +225,7 @@ PLACED = ("comparison", "compare_slots", "compare_view", *PLAN_KEYS, *SAMPLING_K
 
 
 def place_comparison(name: str) -> dict[str, Any]:
-    """Show the recorded calls on Compare, everything set as it was for them; returns what was put in the session."""
+    """Show the recorded calls on Compare with their settings; returns the values put into the session."""
     outcome = recorded_outcome(name)
     state = st.session_state
     state["comparison"], state["compare_slots"], state["compare_view"] = outcome, [], "Overview"
@@ -242,7 +241,7 @@ def place_comparison(name: str) -> dict[str, Any]:
 
 
 def recorded_outcome(name: str) -> "ComparisonResult":
-    """Plain decoding, the chain and the tree of a recording as they were measured: one call each, taken in turn."""
+    """Plain decoding, the chain and the tree of a recording as measured: one call each, in turn."""
     from decoding.compare.comparison import Comparison, Contestant
 
     others = rivals(name)
@@ -278,7 +277,7 @@ def _result(place: int, run: RunTrace):
 
 
 def method_of(run: RunTrace) -> "Method":
-    """The method of a run with the settings that it began with, under the label it was recorded with."""
+    """The method of a run with its initial settings, under its recorded label."""
     return replace(decoding.METHODS[run.method].with_settings(**run.settings), label=run.label)
 
 

@@ -1,4 +1,4 @@
-"""The rows that the page Papers shows, each pair on each machine apart, and what they say of an exhibit."""
+"""The results shown on the page Papers, separate for each pair and machine, and the judgement of a paper result."""
 
 import math
 import time
@@ -18,19 +18,19 @@ from decoding.papers import PAPER_RESULTS, stored
 from decoding.papers.judge import Reproduction, grid_name, judge
 from decoding.papers.paper_result import PaperResult
 
-# What was judged last by exhibit and source, with what the rows were known by; shared by all sessions.
+# The last judgement by paper result and source, with the stamps of its files; shared by all sessions.
 JUDGED: dict[tuple[str, str | None], tuple[tuple, Reproduction, ExperimentError | None]] = {}
-SOURCE = "source"  # column: pair and machine, whose rows must not be mixed
-Stamps = tuple[tuple[str, int], ...]  # files with when they were written
+SOURCE = "source"  # column: pair and machine, whose results must not be mixed
+Stamps = tuple[tuple[str, int], ...]  # files with their modification times
 
 
 @dataclass(frozen=True)
 class StoredResults:
-    """The rows of one folder.
+    """The results of one folder.
 
     Attributes:
-        own: whether they are the user's, not those that come with the program.
-        names: of the grids that they are of.
+        own: whether they are the user's, not shipped ones.
+        names: of their grids.
         error: why they cannot be read; then there are none.
     """
 
@@ -44,12 +44,12 @@ class StoredResults:
 
 @dataclass(frozen=True)
 class Judgement:
-    """An exhibit as it is shown.
+    """A paper result as shown.
 
     Attributes:
-        sources: pairs on machines that have rows for it, the one with the newest first. source: the one shown.
-        rows: of its grid and that source, loops and failures included.
-        error: why what a benchmark has stored for it cannot be read.
+        sources: pairs on machines with results for it, the newest first. source: the one shown.
+        rows: results of its grid and that source, loops and failures included.
+        error: why the stored benchmark results cannot be read.
     """
 
     outcome: Reproduction
@@ -60,30 +60,30 @@ class Judgement:
 
 
 def kept_rows() -> list[StoredResults]:
-    """The rows of all experiments, those of a folder read again where a file has come or gone."""
+    """The results of all experiments; a folder is read again when its files change."""
     found = []
     for folder in all_experiments():
         stamps, own = _stamps(folder / FOLDER, PARTS), folder.parent == experiments_home()
         kept = _read(str(folder), stamps, own)
-        if kept.error is not None and (later := _stamps(folder / FOLDER, PARTS)) != stamps:  # just joined into one
+        if kept.error is not None and (later := _stamps(folder / FOLDER, PARTS)) != stamps:  # files were just merged
             kept = _read(str(folder), later, own)
         found.append(kept)
     return found
 
 
 def stamps_now() -> tuple[Stamps, ...]:
-    """Tells whether rows have come since."""
+    """Stamps that show whether results have arrived."""
     return tuple(_stamps(folder / FOLDER, PARTS) for folder in all_experiments())
 
 
 def judgement(
     paper_result: PaperResult, kept: Iterable[StoredResults], source: str | None = None, until_s: float = math.inf
 ) -> Judgement | None:
-    """What the rows of one source say of an exhibit.
+    """The judgement of a paper result from the results of one source.
 
     Args:
-        source: pair and machine; the one with the newest rows where it has none or is None.
-        until_s: on `time.monotonic()`; what is not judged by then is None.
+        source: pair and machine; the one with the newest results if it has none or is None.
+        until_s: on `time.monotonic()`; gives None if not judged by then.
     """
     sources: dict[str, pd.DataFrame] = {}  # the newest first
     if paper_result.stored:
@@ -110,10 +110,10 @@ def judgement(
 def known_outcomes(
     kept: list[StoredResults], chosen: Mapping[str, str | None], budget_s: float
 ) -> dict[str, Reproduction]:
-    """The outcomes of all exhibits by key, as far as they are known or can be judged within a time.
+    """The outcomes of all paper results by key, as far as known or judged within a time.
 
     Args:
-        chosen: which source is shown, by exhibit.
+        chosen: the source shown, by paper result.
     """
     until_s = time.monotonic() + budget_s
     found = {each.key: judgement(each, kept, chosen.get(each.key), until_s) for each in PAPER_RESULTS}
@@ -146,6 +146,6 @@ def _no_rows() -> pd.DataFrame:
 def _stamps(folder: Path, names: str) -> Stamps:
     found = []
     for file in sorted(folder.glob(names)):
-        with suppress(FileNotFoundError):  # joined with others in this moment
+        with suppress(FileNotFoundError):  # just merged with others
             found.append((file.name, file.stat().st_mtime_ns))
     return tuple(found)

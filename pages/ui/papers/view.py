@@ -1,5 +1,5 @@
-"""The papers' tables and figures in a list, each with a mark that tells whether its orderings hold here, and the one
-that is looked at: how it was measured there and here, a chart, the numbers, and the verdicts.
+"""The papers' tables and figures in a list, each with a mark that shows whether its orderings are reproduced, and the
+selected one: how it was measured in the paper and here, a chart, the numbers, and the verdicts.
 """
 
 import html
@@ -37,27 +37,29 @@ ICONS = {
     "judging": ":material/more_horiz:",
 }
 LEGEND = {
-    "all": "all orderings hold", "some": "some", "none": "none", "open": "undecided", "shown": "none claimed",
+    "all": "all orderings reproduced", "some": "some", "none": "none", "open": "undecided", "shown": "none claimed",
     "not run": "not run",
 }  # fmt: skip
 AXIS_WORDS = {"asked_tokens": "generated tokens", "cut": "prompt tokens"}
 SIGNS = {"holds": "✓", "does not hold": "✗", "not decided here": "~", "not run": "○"}
+VERDICTS = {"holds": "reproduced", "does not hold": "not reproduced", "not decided here": "undecided",
+            "not run": "not run"}  # fmt: skip
 NOTHING = "–"
 MOST_FAILURES = 3
-BEST_OF = "Where the best of several settings counts, it is chosen for every prompt by the other prompts."
+BEST_OF = "Where the best of several settings counts, it is chosen for each prompt on the other prompts."
 APART = (
-    f"The numbers here and in the paper are more than {FACTOR:g} times apart, so each has an axis of its own: compare "
-    "the order and the proportions, not the lengths."
+    f"Our numbers and the paper's differ by more than {FACTOR:g} times, so each has its own axis: compare the order "
+    "and the proportions, not the lengths."
 )
 
 
 def looked_at() -> str:
-    """The exhibit that is looked at: when the page is entered the one that the address names, else the one chosen."""
+    """The selected paper result: on entry the one that the address names, else the one chosen."""
     known = {paper_result.key for paper_result in PAPER_RESULTS}
     asked = None if st.session_state.get(ENTERED) else st.query_params.get("exhibit")
     st.session_state[ENTERED] = True
     if asked is not None and asked not in known:
-        st.warning(escape_markdown(f"The address asks for {asked!r}, which is no table or figure here: choose one."))
+        st.warning(escape_markdown(f"The address names {asked!r}, which is not a known table or figure: choose one."))
     chosen = asked if asked in known else st.session_state.get(CHOSEN)
     chosen = chosen if chosen in known else PAPER_RESULTS[0].key
     st.session_state[CHOSEN] = chosen
@@ -65,17 +67,17 @@ def looked_at() -> str:
 
 
 def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], chosen: str) -> None:
-    """The exhibits of each paper, a button with the mark of its orderings for each; that of the chosen one is open.
+    """The results of each paper, each a button with the mark of its orderings; the paper of the selected one is open.
 
     Args:
-        outcomes: by key, of the exhibits that are judged already. running: what is at work.
+        outcomes: by key, of the paper results already judged. running: the running work.
     """
     run = [outcome for outcome in outcomes.values() if outcome.run]
     judged = [each for outcome in run for each in outcome.judged]
-    words = f"{len(run)} of {len(PAPER_RESULTS)} tables and figures are run here"
+    words = f"{len(run)} of {len(PAPER_RESULTS)} tables and figures have been re-run"
     if judged:
-        words += f"; {sum(each.verdict == 'holds' for each in judged)} of {len(judged)} orderings hold"
-        words += "" if len(outcomes) == len(PAPER_RESULTS) else "; judging the others"
+        words += f"; {sum(each.verdict == 'holds' for each in judged)} of {len(judged)} orderings are reproduced"
+        words += "" if len(outcomes) == len(PAPER_RESULTS) else "; judging the rest"
     st.caption(escape_markdown(f"{words}."))
     opened = st.session_state.setdefault(OPENED, next(each.paper for each in PAPER_RESULTS if each.key == chosen))
     for paper, found in groupby(PAPER_RESULTS, key=lambda paper_result: paper_result.paper):
@@ -98,30 +100,30 @@ def draw_list(outcomes: Mapping[str, Reproduction], running: frozenset[str], cho
 
 
 def summary(outcome: Reproduction | None) -> tuple[str, str]:
-    """Whether the orderings hold: a mark, and a sentence.
+    """Whether the orderings are reproduced: a mark, and a sentence.
 
-    The mark is `all`, `some` or `none` of them; `open` where none does and not all of them are decided, `shown` where
-    the paper claims no order, `not run` without rows, `judging` before they are judged.
+    The mark is `all`, `some` or `none` of them; `open` where none is and some are undecided, `shown` where the paper
+    claims no order, `not run` without results, `judging` before they are judged.
 
     Args:
         outcome: None while it is being judged.
     """
     if outcome is None:
-        return "judging", "Its rows are being judged."
+        return "judging", "Its results are being judged."
     if not outcome.run:
-        return "not run", "Not run here."
+        return "not run", "Not run yet."
     verdicts = [each.verdict for each in outcome.judged]
     if not verdicts:
-        return "shown", "Run here; the paper claims no order."
+        return "shown", "Re-run; the paper claims no order."
     held = verdicts.count("holds")
-    words = f"{held} of {len(verdicts)} orderings of the paper hold here."
+    words = f"{held} of {len(verdicts)} orderings of the paper are reproduced."
     if held:
         return "all" if held == len(verdicts) else "some", words
     return "none" if set(verdicts) == {"does not hold"} else "open", words
 
 
 def axis_words(outcome: Reproduction) -> str:
-    """What a figure is drawn over; empty for a table."""
+    """The x axis of a figure; empty for a table."""
     by = outcome.paper_result.by
     return outcome.paper_result.axis or AXIS_WORDS.get(by, by.replace("_", " "))
 
@@ -136,13 +138,13 @@ def places_of(outcome: Reproduction) -> list[object]:
 
 
 def paper_number(way: Entry, figure: Figure, value: object) -> float | None:
-    """What the paper has for a way at a place; None where it gives nothing."""
+    """The paper's number for an entry at a place; None where it gives none."""
     plain = way.paper.get(figure.column) if value is None or way.flat else None
     return way.paper.get((figure.column, value), plain)
 
 
 def marks_of(outcome: Reproduction, figure: Figure) -> list[PaperMark]:
-    """A column of an exhibit as the chart takes it; an interval of too few prompts says nothing and is left out."""
+    """A column of a paper result for the chart; intervals of too few prompts are left out."""
     marks = []
     for way in outcome.paper_result.ways:
         for value in places_of(outcome):
@@ -154,16 +156,16 @@ def marks_of(outcome: Reproduction, figure: Figure) -> list[PaperMark]:
 
 
 def claims_of(outcome: Reproduction) -> tuple[JudgedClaim, ...]:
-    """The orderings as they were judged; where no value of the axis is known yet, as the paper claims them."""
+    """The judged orderings; where no value of the axis is known yet, as the paper claims them."""
     return outcome.judged or tuple(
         JudgedClaim(each, None, None, None, "not run") for each in outcome.paper_result.orderings
     )
 
 
 def table_html(outcome: Reproduction) -> str:
-    """Ours beside theirs, a row per way and place of the axis. Everything escaped.
+    """Our numbers next to the paper's, a row per entry and place of the axis. Everything is escaped.
 
-    A figure of which the paper prints no number has no column for it.
+    A figure without numbers in the paper has no column for it.
     """
     paper_result, places = outcome.paper_result, places_of(outcome)
     printed = [
@@ -179,14 +181,14 @@ def table_html(outcome: Reproduction) -> str:
     heads = "".join(f'<th scope="col">here</th>{paper if with_paper else ""}' for with_paper in printed)
     body = "".join(_rows_of(outcome, way, places, printed) for way in paper_result.ways)
     return (
-        '<div class="papers-table-box" tabindex="0" role="region" aria-label="Numbers, ours beside the paper\'s">'
+        '<div class="papers-table-box" tabindex="0" role="region" aria-label="Our numbers next to the paper\'s">'
         f'<table class="papers-table"><thead><tr><td rowspan="2"></td>{axis}<th rowspan="2" scope="col">runs</th>'
         f"{groups}</tr><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
 def _rows_of(outcome: Reproduction, way: Entry, places: list[object], printed: list[bool]) -> str:
-    """The rows of a way, one for each place."""
+    """The table rows of an entry, one for each place."""
     rows = []
     for place in places:
         key = (way.words, place)
@@ -207,14 +209,15 @@ def _rows_of(outcome: Reproduction, way: Entry, places: list[object], printed: l
 
 
 def orderings_html(judged: tuple[JudgedClaim, ...]) -> str:
-    """The claims of the paper: the verdict, the difference here and in the paper, and why not where it does not hold.
+    """The claims of the paper: the verdict, our difference and the paper's, and the reason where it is not reproduced.
 
-    A claim that is judged at several places of the axis is told once, with a line for each place.
+    A claim judged at several places of the axis appears once, with a line for each place.
     """
     lines = []
     for _, found in groupby(judged, key=lambda each: each.ordering):
         claims = list(found)
-        first, verdicts = claims[0], [f"{SIGNS[each.verdict]} {html.escape(each.verdict)}" for each in claims]
+        first = claims[0]
+        verdicts = [f"{SIGNS[each.verdict]} {VERDICTS[each.verdict]}" for each in claims]
         kind, verdict, value = first.verdict.replace(" ", "-"), verdicts[0], first.value
         gains = [f'<div class="told">{html.escape(gain_words(each))}</div>' for each in claims]
         whys = [f'<div class="why">{html.escape(each.reason)}</div>' for each in claims]
@@ -223,7 +226,7 @@ def orderings_html(judged: tuple[JudgedClaim, ...]) -> str:
         else:
             if len(set(verdicts)) > 1:
                 held = sum(each.verdict == "holds" for each in claims)
-                kind, verdict = "mixed", f"holds at {held} of {len(claims)}"
+                kind, verdict = "mixed", f"reproduced at {held} of {len(claims)}"
             value, details = None, ""
             for each, said, gain, why in zip(claims, verdicts, gains, whys, strict=True):
                 place = html.escape(_place(each.value))
@@ -236,7 +239,7 @@ def orderings_html(judged: tuple[JudgedClaim, ...]) -> str:
 
 
 def gain_words(judged: JudgedClaim) -> str:
-    """By how much the better way is ahead, here and in the paper; where less is better, by how much less it takes."""
+    """How far the better entry is ahead, here and in the paper; where less is better, how much less it takes."""
     gain, parts = judged.gain, []
     ahead, behind = ("ahead", "behind") if judged.ordering.higher else ("less", "more")
     if gain is not None:
@@ -252,7 +255,7 @@ def _place(value: object) -> str:
 
 
 def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: frozenset[str]) -> None:
-    """Everything about one exhibit."""
+    """Everything about one paper result."""
     outcome, paper_result = shown.outcome, shown.outcome.paper_result
     if shown.error is not None:
         show_error(shown.error)
@@ -272,21 +275,21 @@ def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: froz
         if far_apart(marks):
             st.caption(APART)
     else:
-        st.caption(f"No number of {escape_markdown(figure.words)} yet: the paper prints none, and none was run here.")
+        st.caption(f"No number of {escape_markdown(figure.words)} yet: the paper prints none, and it has not been run.")
     sampled = "samples" if paper_result.stored else "prompts"
     if claims := claims_of(outcome):
-        st.markdown(f"**What the paper claims, judged here on the same {sampled}**")
+        st.markdown(f"**Claims of the paper, judged on our runs with the same {sampled}**")
         st.html(orderings_html(claims))
     if marks:
-        st.markdown(f"**Numbers**, ours with their 95% intervals over {sampled}" if outcome.ours else "**Numbers**")
+        st.markdown(f"**Numbers**, ours with 95% intervals over {sampled}" if outcome.ours else "**Numbers**")
         st.html(table_html(outcome))
-    # Runs of the grid that are not in the numbers: those that could not be made, with why, and those that loop.
+    # Runs of the grid that are not in the numbers: failed ones, with the reason, and looping ones.
     failed = shown.rows[shown.rows["failure"].notna()]
     for (label, why), rows in list(failed.groupby(["label", "failure"]))[:MOST_FAILURES]:
-        st.warning(escape_markdown(f"{label}: {plural(len(rows), 'run')} could not be made: {why}"))
+        st.warning(escape_markdown(f"{label}: {plural(len(rows), 'run')} failed: {why}"))
     kinds = failed.groupby(["label", "failure"]).ngroups
     if kinds > MOST_FAILURES:
-        st.caption(f"{plural(kinds - MOST_FAILURES, 'more kind', 'more kinds')} of runs could not be made.")
+        st.caption(f"{plural(kinds - MOST_FAILURES, 'more kind', 'more kinds')} of failures.")
     looping = shown.rows["failure"].isna() & shown.rows[f"{LOOP_FREE}throughput"].isna()
     if looping.any():
         words = plural(int(looping.sum()), "run repeats its text", "runs repeat their text")
@@ -294,34 +297,34 @@ def draw_paper_result(shown: Judgement, kept: list[StoredResults], running: froz
 
 
 def source_key(paper_result: PaperResult) -> str:
-    """Where the session keeps which pair on which machine is shown, the same for all exhibits of a grid."""
+    """Session key of the pair and machine shown, shared by all paper results of a grid."""
     return f"papers_source_{paper_result.grid}"
 
 
 def _draw_header(shown: Judgement) -> None:
-    """What it is, how the paper measured, and on what our rows were made."""
+    """Title, how the paper measured, and how we did."""
     outcome, paper_result = shown.outcome, shown.outcome.paper_result
     with st.container(key="papers_header", gap=None):
         st.markdown(f"**{escape_markdown(paper_result.paper)}** · {escape_markdown(paper_result.title)}")
         st.caption(f"**Paper** {escape_markdown(paper_result.protocol)}.")
         st.caption(f"**Here** {escape_markdown(_here_words(shown))}.")
         if outcome.elsewhere:
-            st.caption(escape_markdown(f"Kept too, and not mixed in: {'; '.join(outcome.elsewhere)}."))
+            st.caption(escape_markdown(f"Also stored, not included: {'; '.join(outcome.elsewhere)}."))
         if paper_result.needs:
             st.caption(escape_markdown(f"It needs {paper_result.needs}."))
     if len(shown.sources) > 1:
         key = source_key(paper_result)
         if st.session_state.get(key) not in shown.sources:
             st.session_state[key] = shown.source
-        st.selectbox("Rows of", shown.sources, key=key, persist_state="session", width=760)
+        st.selectbox("Results from", shown.sources, key=key, persist_state="session", width=760)
 
 
 def _here_words(shown: Judgement) -> str:
-    """Lengths, prompts, pair, machine and day of our rows, or what a run of them would be."""
+    """Lengths, prompts, pair, machine and day of our results, or the size of a run."""
     outcome, paper_result = shown.outcome, shown.outcome.paper_result
     if not outcome.run:
         if len(shown.rows):
-            return f"{plural(len(shown.rows), 'run')} of its grid are kept, too few of them count for it yet"
+            return f"{plural(len(shown.rows), 'run')} of its grid are stored, too few of them count yet"
         return f"not run; {size_of(paper_result.grid).words}" if paper_result.grid else "not run"
     where = "; ".join(outcome.where)
     if not len(shown.rows):
@@ -332,12 +335,12 @@ def _here_words(shown: Judgement) -> str:
     prompts = rows[["prompt_set", "kind", "prompt"]].drop_duplicates()
     sets = ", ".join(sorted(prompts["prompt_set"].unique()))
     tokens = " / ".join(f"{count:,}" for count in sorted(rows["asked_tokens"].dropna().astype(int).unique()))
-    asked = f"{tokens} tokens behind " if tokens else ""
+    asked = f"{tokens} tokens after " if tokens else ""
     return f"{asked}{plural(len(prompts), 'prompt')} of {sets}; {where}"
 
 
 def _chosen_figure(paper_result: PaperResult) -> Figure:
-    """The column that is drawn: the one that was clicked or that the address names, else the first."""
+    """The column to draw: the one clicked or named by the address, else the first."""
     columns = {figure.column: figure for figure in paper_result.figures}
     first, key = paper_result.figures[0].column, f"papers_column_{paper_result.key}"
     if st.session_state.get(key) not in columns:
