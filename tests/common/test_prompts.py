@@ -62,7 +62,7 @@ def test_a_file_that_is_no_prompt(content: bytes, says: str, tmp_path: Path):
 
 
 def test_folders_without_prompts(tmp_path: Path):
-    with pytest.raises(PromptError, match=r"holds no .txt file: put"):
+    with pytest.raises(PromptError, match=r"has no .txt file: put"):
         load_prompts(tmp_path)
     with pytest.raises(PromptError, match=r"no folder .*: choose"):
         load_prompts(tmp_path / "nowhere")

@@ -298,5 +298,5 @@ def test_without_torch_rows_are_shown_and_what_is_missing_is_told(home, tmp_path
         "any('1.80 (' in each.body for each in at.get('html')))"
     )
     said = run_without_torch(tmp_path, "-c", code)
-    assert said.startswith("[] ['Computing anything anew needs torch")
+    assert said.startswith("[] ['This computation needs torch")
     assert said.split("'] ")[-1].split() == ["False", "[]", "True"]

@@ -255,11 +255,11 @@ def test_a_method_that_drafts_nothing_takes_no_node():
 @pytest.mark.parametrize(
     ("edits", "says"),
     [
-        ({"force_in": ((),)}, "The root cannot be edited"),
+        ({"force_in": ((),)}, "The root is already committed"),
         ({"accept": ((0, 1), (0, 2))}, "Two siblings cannot both"),
-        ({"accept": ((0, 1),), "reject": ((0,),)}, "cannot be forced to pass and to fail"),
-        ({"accept": ((0, 1),), "force_out": ((0,),)}, "lies in what is forced out"),
-        ({"force_in": ((0, 1),), "force_out": ((0,),)}, "lies in what is forced out"),
+        ({"accept": ((0, 1),), "reject": ((0,),)}, "cannot be forced both to pass and to fail"),
+        ({"accept": ((0, 1),), "force_out": ((0,),)}, "inside a branch that is forced out"),
+        ({"force_in": ((0, 1),), "force_out": ((0,),)}, "inside a branch that is forced out"),
     ],
 )
 def test_edits_that_contradict_each_other_are_refused(interventions, says):

@@ -323,7 +323,7 @@ def test_a_target_without_hidden_states_is_refused(trained, folder, monkeypatch,
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(trained))
     monkeypatch.setattr("decoding.engines.base.OutputHead._found", lambda *_: None)
     assert command(folder) == 2
-    assert "is a target without hidden states that its output head multiplies" in capsys.readouterr().err
+    assert "gives no hidden states before its output head" in capsys.readouterr().err
     assert not list(trained.glob("head-*"))
 
 
