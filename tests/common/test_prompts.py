@@ -50,8 +50,8 @@ def test_a_folder_of_ones_own(tmp_path: Path):
     [
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"caf\xe9", "not UTF-8"),
-        (b" \n", "holds no text"),
-        (b"a\0b", "holds no text"),
+        (b" \n", "is empty"),
+        (b"a\0b", "is empty"),
         (b"x" * (MAX_FILE_BYTES + 1), "larger than 1 MB"),
     ],
 )

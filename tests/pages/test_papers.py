@@ -183,7 +183,7 @@ def test_why_a_grid_ended_is_told(home, monkeypatch):
         and at.button(key="papers_run").label == "Run it again"
     )
     (experiment.path / STATUS).write_text(json.dumps({"what": 1}))
-    assert "resume it, nothing is lost" in sentences(at.run())[0]
+    assert "resume it; nothing is lost" in sentences(at.run())[0]
 
 
 def test_a_process_that_loads_its_pair_is_starting_and_its_end_is_told(home, monkeypatch):
@@ -253,7 +253,7 @@ def test_a_benchmark_is_run_watched_and_stopped(home, monkeypatch):
     assert "tree 3 of 20" in bars(at)
     at.button(key="papers_stop").click().run()
     assert not papers_run.at_work() and not sentences(at)
-    assert at.info[0].value.replace("\\", "") == "Ended before its figures were written: run it again."
+    assert at.info[0].value.replace("\\", "") == "It ended before its results were written: run it again."
     assert not at.button(key="papers_run").disabled
 
 
