@@ -191,7 +191,7 @@ def pack(state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     for name, weight in state.items():
         weight = weight.detach().float().cpu()
         if not torch.isfinite(weight).all() or weight.abs().max() > LARGEST * torch.finfo(torch.float16).max:
-            raise TrainingError(f"The weights {name} contain nan or inf: train again with a lower --learning-rate.")
+            raise TrainingError(f"The weights {name} are nan or too large: train again with a lower --learning-rate.")
         if weight.dim() < 2:
             packed[name] = weight.contiguous()
             continue

@@ -298,7 +298,7 @@ def _numbers(values: Any, name: str, least: int) -> tuple[int, ...]:
     given = values if isinstance(values, list) else [values]
     expect(
         bool(given) and all(type(value) is int and value >= least for value in given),
-        f"{name} must be a list of whole numbers of at least {least}, not {values!r}.",
+        f"{name} must be a list of whole numbers, {least} or more, not {values!r}.",
     )
     expect(max(given) <= LARGEST, f"{name} has a number above {LARGEST:,}, the largest that can be saved.")
     return tuple(given)

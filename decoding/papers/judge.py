@@ -114,7 +114,9 @@ def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_n
     name = max(TIMED, key=lambda phase: one[phase] - other[phase])
     apart = one[name] - other[name]
     if taken > SAME and apart > 0:
-        parts.append(f"mostly in {TIMED[name]} ({1000 * one[name]:.2f} ms against {1000 * other[name]:.2f} ms)")
+        parts.append(
+            f"most of the difference is {TIMED[name]} ({1000 * one[name]:.2f} ms against {1000 * other[name]:.2f} ms)"
+        )
     draft = one["draft_s"] / one["forwards"] if one["forwards"] else 0.0
     if draft and one["verify_s"]:
         parts.append(f"a draft forward takes {draft / one['verify_s']:.0%} of the time of a verification")

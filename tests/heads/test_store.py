@@ -184,7 +184,7 @@ def test_what_cannot_be_kept_leaves_the_head_before(pair, home):
     broken = random_network(pair)
     with torch.no_grad():
         broken.fc.weight[0, 0] = torch.nan
-    with pytest.raises(TrainingError, match="contain nan or inf"):
+    with pytest.raises(TrainingError, match="are nan or too large"):
         save_head(folder, broken, "talf", pair_identity(pair), "2026-11-23", {})
     with pytest.raises(ValueError, match="Out of range float"):
         save_head(folder, random_network(pair), "talf", pair_identity(pair), "2026-11-23", {"loss": float("inf")})
