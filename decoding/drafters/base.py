@@ -84,9 +84,8 @@ class IterationFeedback:
 class Drafter(WithSettings):
     """A way to build a tree: frozen settings, explicit state, no model of its own."""
 
-    draft_sampling: ClassVar[DraftSampling] = (
-        "deterministic"  # how tokens are chosen; a property where a setting decides it
-    )
+    # How tokens are chosen; a property where a setting decides it
+    draft_sampling: ClassVar[DraftSampling] = "deterministic"
     uses_draft_model: ClassVar[bool] = True
     # Whether `source.past()` is asked: what both models say before the root, hidden states included
     needs_past: ClassVar[bool] = False

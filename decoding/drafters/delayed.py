@@ -43,7 +43,7 @@ class DelayedDrafter(Drafter):
     chooser: Any = field(default=None, repr=False, compare=False)  # the selector, loaded with its pair
 
     @property
-    def probs(self):
+    def draft_sampling(self):
         chain = not self.selector and (self.paths == 1 or self.branch == 0)  # a selector may choose any shape
         return "single_path" if chain else "iid"
 

@@ -78,7 +78,7 @@ def note_stop_reason(tree: TokenTree, max_depth: int, depth_limit: int, otherwis
 class DrawnDrafter(Drafter):
     """A drafter that draws siblings without replacement, as long as a token is left that the draft finds possible."""
 
-    probs = "without_replacement"
+    draft_sampling = "without_replacement"
 
     def breadths(self, draft: Draft) -> list[Breadth | None]:
         tree, support = draft.tree, np.full(draft.tree.size, -1)

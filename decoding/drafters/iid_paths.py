@@ -48,7 +48,7 @@ class IIDPathsDrafter(Drafter):
     length: int = shared.length(4, low=0, high=32)
 
     @property
-    def probs(self):
+    def draft_sampling(self):
 
         return "single_path" if self.paths == 1 else "iid"
 

@@ -25,7 +25,7 @@ class LinearDrafter(LevelDrafter):
     sampled: bool = shared.sampled(False)
 
     @property
-    def probs(self):
+    def draft_sampling(self):
 
         return "single_path" if self.sampled else "deterministic"
 

@@ -11,7 +11,7 @@ from decoding.tree.draft import Draft
 class NoDrafter(Drafter):
     """Autoregressive decoding as the tree that has only a root."""
 
-    probs = "none"
+    draft_sampling = "none"
     uses_draft_model = False
     traced = RuleTrace("none")
 

@@ -56,7 +56,7 @@ class SpecInferWidthsDrafter(Drafter):
         return tuple(int(entry) for entry in self.widths.split(","))
 
     @property
-    def probs(self):
+    def draft_sampling(self):
 
         if not self.sampled:
             return "deterministic"

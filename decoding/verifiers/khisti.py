@@ -125,7 +125,7 @@ class KhistiSolver(Solver):
             current = current if kept else rival
         yield current
 
-    def draft_sampling_of(self, rejected: int) -> Tensor:
+    def drafted_distribution(self, rejected: int) -> Tensor:
         return self.winner_distribution
 
     def residual(self, rejected: int) -> Tensor:

@@ -31,7 +31,7 @@ class WithoutReplacementSolver(Solver):
             self._drafts.append(without(draft, self.tokens[self._first[len(self._drafts) - 1]]))
         return self._targets[rejected]
 
-    def draft_sampling_of(self, rejected: int) -> Tensor:
+    def drafted_distribution(self, rejected: int) -> Tensor:
         self.residual(rejected)  # computes both distributions
         return self._drafts[rejected]
 

@@ -57,7 +57,7 @@ class Solver:
     def acceptance(self, rejected: int, entry: int) -> float:
         """Probability that an entry passes its test after `rejected` failed ones: min(1, target / draft) by default."""
         token = self.tokens[entry]
-        drafted = float(self.draft_sampling_of(rejected)[token])
+        drafted = float(self.drafted_distribution(rejected)[token])
         return min(1.0, float(self.residual(rejected)[token]) / drafted) if drafted > 0 else 0.0
 
     def residual(self, rejected: int) -> Tensor:
@@ -78,7 +78,7 @@ class Solver:
         """The order of tests where it takes no draws."""
         return range(len(self.tokens))
 
-    def draft_sampling_of(self, rejected: int) -> Tensor:
+    def drafted_distribution(self, rejected: int) -> Tensor:
         """What entries are tested against after `rejected` failed tests, `[vocab_size]`."""
         return self.draft
 
@@ -89,7 +89,7 @@ class Solver:
         """
         order = self.fixed_order()
         for rejected, entry in enumerate(order):
-            yield TestDistributions(rejected, (entry,), self.residual(rejected), self.draft_sampling_of(rejected))
+            yield TestDistributions(rejected, (entry,), self.residual(rejected), self.drafted_distribution(rejected))
             if not self.random_order and self.acceptance(rejected, entry) >= 1:
                 return
         yield TestDistributions(len(order), (), self.residual(len(order)), None)

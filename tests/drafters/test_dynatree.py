@@ -33,9 +33,9 @@ def test_first_level_is_the_top_token_alone_as_in_the_paper():
 
 
 @pytest.mark.parametrize(("probs", "children"), [(SURE, 1), (MIDDLE, 2), (UNSURE, 3)])
-def test_breadth_follows_confidence(draft_sampling, children):
+def test_breadth_follows_confidence(probs, children):
     drafter = DynaTreeDrafter(branch_first_level=True, max_depth=2, base_depth=1, prune_probability=0.0)
-    drafted, _ = draft(drafter, {(): draft_sampling}, SURE)
+    drafted, _ = draft(drafter, {(): probs}, SURE)
     assert (drafted.tree.depths == 1).sum() == children
     assert drafted.tree.branching[0] == children
 

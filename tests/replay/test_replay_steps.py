@@ -97,8 +97,8 @@ def test_quick_draws_agree_where_a_number_meets_an_edge(monkeypatch, uniform):
 class Chooses:
     """A decision that is one draw."""
 
-    def __init__(self, draft_sampling):
-        self.probs = draft_sampling
+    def __init__(self, probs):
+        self.probs = probs
 
     def walk(self, draws):
         return draws.choose(self.probs)

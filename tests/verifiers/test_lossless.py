@@ -218,11 +218,9 @@ def test_children_of_draft_probability_0_are_lossless_and_lost(goes_on, tokens, 
     """What the docstring of `traversal_wor` says of them, and what the rule that it does not follow would give."""
     tables = Tables("drawn on", {}, {}, [1.0, 0.0, 0.0], [0.6, 0.3, 0.1])
 
-    def uniform(draft_sampling, token):
-        left = without(draft_sampling, token)
-        return (
-            left if float(left.sum()) > 0 else without(torch.full_like(draft_sampling, 1 / len(draft_sampling)), token)
-        )
+    def uniform(probs, token):
+        left = without(probs, token)
+        return left if float(left.sum()) > 0 else without(torch.full_like(probs, 1 / len(probs)), token)
 
     if goes_on:
         monkeypatch.setattr(traversal, "without", uniform)

@@ -82,7 +82,7 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
     from decoding.verifiers import VERIFIERS
 
     sampling, widget = sampling or decoding.Sampling(), setting_key(key, method.name, "verifier")
-    chosen, probs = chosen_verifier(method, key, sampling), draft_sampling_of(method, key)
+    chosen, kind_of_tree = chosen_verifier(method, key, sampling), draft_sampling_of(method, key)
 
     def choose(name: str) -> None:
         st.session_state[widget] = name
@@ -90,7 +90,7 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
     st.markdown(f"**{VERIFICATION}**")
     with st.container(key=f"{widget}_choice", horizontal=True, gap="xsmall"):
         for name, kind in VERIFIERS.items():
-            refusal = kind().refusal(probs, sampling)
+            refusal = kind().refusal(kind_of_tree, sampling)
             st.button(
                 kind.label,
                 key=f"{widget}_{name}",
@@ -100,11 +100,11 @@ def verifier_buttons(method: "Method", key: str, sampling: "Sampling | None" = N
                 on_click=choose,
                 args=(name,),
             )
-    refusal = VERIFIERS[chosen]().refusal(probs, sampling)
+    refusal = VERIFIERS[chosen]().refusal(kind_of_tree, sampling)
     if refusal is not None:
         st.error(escape_markdown(f"{refusal} Choose one of the verifiers that are not grey."), icon=":material/block:")
     else:
-        grey = any(kind().refusal(probs, sampling) is not None for kind in VERIFIERS.values())
+        grey = any(kind().refusal(kind_of_tree, sampling) is not None for kind in VERIFIERS.values())
         why = " The grey ones do not fit this tree and sampling: each says why when pointed at." if grey else ""
         st.caption(escape_markdown(f"{VERIFIERS[chosen].summary} {VERIFIERS[chosen].paper}.{why}"))
     return chosen
