@@ -194,8 +194,8 @@ class TreeBuilder:
     def _note_confidence(self, nodes: np.ndarray, confidence: np.ndarray) -> None:
         if not np.isfinite(confidence).all():
             raise PairError(
-                "The draft gives no finite logits (nan or inf) for this text; load the pair in float32, or choose "
-                "another draft."
+                "The draft gives nan or infinite logits for this text; load the pair in float32, or choose another "
+                "draft."
             )
         self.tree.confidence[nodes] = confidence
 

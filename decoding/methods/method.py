@@ -39,15 +39,15 @@ class Method:
     )
     cache_policy: CachePolicy = setting(
         "compaction", label="KV cache", choices={policy: policy for policy in CACHE_POLICIES},
-        help="compaction moves the accepted rows; rebuild drops the tree's rows and runs the committed tokens again.",
+        help="compaction moves the accepted KV slots; rebuild drops the tree's slots and re-runs the committed tokens.",
     )  # fmt: skip
     draft_head: str = setting(
         "", label="Draft",
-        help="What drafts: the pair's draft model, or a head that was trained on the target's features.",
+        help="The pair's draft model, or a head trained on the target's features.",
     )  # fmt: skip
     node_order: NodeOrder = setting(
-        "breadth", label="Row order", choices=ORDER_NAMES,
-        help="How the tree's nodes stand in the rows of a verification pass. Tokens are the same; the mask is not.",
+        "breadth", label="Node order", choices=ORDER_NAMES,
+        help="Order of the tree's nodes in a verification pass. It changes the mask, not the tokens.",
     )  # fmt: skip
 
     def __post_init__(self):

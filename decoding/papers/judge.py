@@ -108,7 +108,9 @@ def of_time(better: pd.DataFrame, worse: pd.DataFrame, better_name: str, worse_n
     """One sentence on the entry that the paper ranks first, from results of both on the same machine."""
     one, other = _means(better), _means(worse)
     tokens, taken = one["tokens"] / other["tokens"] - 1, one["pass_s"] / other["pass_s"] - 1
-    more = _by_share(tokens, "about as many tokens per pass as", "more per pass than", "fewer per pass than")
+    more = _by_share(
+        tokens, "about as many tokens per pass as", *(f"{way} tokens per pass than" for way in ("more", "fewer"))
+    )
     parts = [f"{better_name} commits {more} {worse_name}"]
     parts.append(f"its passes take {_by_share(taken, 'about as long', 'longer', 'less time')}")
     name = max(TIMED, key=lambda phase: one[phase] - other[phase])

@@ -90,10 +90,10 @@ class VerifiedTree:
 
     def _check(self) -> None:
         if not self.order or self.order[0] != 0 or len(self.row_of) != len(self.order):
-            raise ValueError("draft.order must begin with the root and name each verified node once.")
+            raise ValueError("draft.order must begin with the root and list each verified node once.")
         for row, node in enumerate(self.order[1:], start=1):
             if not 0 <= self.row_of.get(self.parents[node], row) < row:
-                raise ValueError(f"draft.order must name the parent of node {node} before it.")
+                raise ValueError(f"draft.order must list the parent of node {node} before it.")
         if len(self._target) != len(self.order):
             raise ValueError(f"target has {len(self._target)} rows for {len(self.order)} verified nodes.")
         self._target.check()
@@ -218,7 +218,7 @@ class Verifier(WithSettings):
         """Why this verifier would bias the output of such a tree, None if it would not."""
         if self.greedy_only and not sampling.greedy:
             return (
-                f"{self.label} verification keeps only the target's most likely token, so it needs temperature 0, "
+                f"{self.label} verification accepts only the target's most likely token, so it needs temperature 0, "
                 f"not {sampling.temperature:g}."
             )
         if draft_sampling not in self.lossless_for:

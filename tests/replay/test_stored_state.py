@@ -45,7 +45,7 @@ def forced(session, index, kind="accept"):
 @pytest.mark.parametrize("live", [False, True])
 def test_a_fork_of_a_biased_fork_stays_biased_and_so_does_its_file(session, tmp_path, live):
     one = fork(session.trace(), session, 2, forced(session, 2), live=live)
-    assert "target's own distribution" in one.trace.bias
+    assert "target's distribution" in one.trace.bias
     later = fork_again(go_on(one, 2), 4, ForkChange(PATHS.with_settings(length=2)))
     after = fork_again(one, 3, ForkChange(PATHS.with_settings(length=2)))
     for made in (one, later, after, go_on(later, 1)):

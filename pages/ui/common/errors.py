@@ -155,7 +155,7 @@ def info_of(name: str) -> SettingInfo:
 
 
 def as_labelled(sentence: str) -> str:
-    """A sentence of the engine with settings named as their widgets name them: `“Children, sure (B_min)”`."""
+    """A sentence of the engine with settings named as their widgets name them: `“Children, confident (B_min)”`."""
 
     def label(found: re.Match) -> str:
         name, opening = found.groups()
