@@ -58,7 +58,7 @@ def test_the_first_token_that_differs():
     assert part.position == diff.same_tokens == 6
     assert (part.first.text, part.first.iteration, part.first.provenance) == ("\n\n", 2, "fallback")
     assert (part.second.text, part.second.iteration, part.second.provenance) == (" a", 2, "drafted")
-    assert "same for 6 tokens" in parting_words(diff)
+    assert "agree for 6 tokens" in parting_words(diff)
     assert "'\\n\\n' (iteration 3, fallback)" in parting_words(diff)
 
 
@@ -177,7 +177,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert main([places["a"], places["a"]]) == 0
     assert "Both runs wrote the same" in capsys.readouterr().out
     assert main([places["a"], places["b"]]) == 1
-    assert "same for 6 tokens" in capsys.readouterr().out
+    assert "agree for 6 tokens" in capsys.readouterr().out
     for wrong in ("damaged", "nowhere"):
         assert main([places["a"], places[wrong]]) == 2
         told = capsys.readouterr()

@@ -287,7 +287,7 @@ def test_a_shape_that_does_not_fit_is_refused(shape):
 def test_a_gain_near_zero_is_refused(gain):
     narrow = load_narrow("draft")
     narrow.weights[NORM_GAIN][3] = gain
-    with pytest.raises(PairError, match="gain of the embedded draft comes too near to zero"):
+    with pytest.raises(PairError, match="gain of the embedded draft is too close to zero"):
         Widening(narrow, LIKES["tiny"]["draft"], "float32").tensor("lm_head.weight")
 
 

@@ -228,7 +228,7 @@ def test_rows_of_forced_verdicts_are_one_hot_or_lack_the_token():
 
 
 @pytest.mark.parametrize(
-    ("edits", "says"),
+    ("interventions", "says"),
     [
         (Interventions(force_in=((0,),)), "'0' is in the tree already"),
         (Interventions(force_in=((2, 1),)), "The node '2' is not in the tree: force it in first"),
@@ -253,7 +253,7 @@ def test_a_method_that_drafts_nothing_takes_no_node():
 
 
 @pytest.mark.parametrize(
-    ("edits", "says"),
+    ("interventions", "says"),
     [
         ({"force_in": ((),)}, "The root is already committed"),
         ({"accept": ((0, 1), (0, 2))}, "Two siblings cannot both"),
