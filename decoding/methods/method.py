@@ -1,4 +1,4 @@
-"""A way to decode: a drafter, a verifier and a cache policy, and what may be put together."""
+"""A method: a drafter, a verifier and a cache policy, and which combinations are allowed."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -19,14 +19,14 @@ CACHE_POLICIES: tuple[CachePolicy, ...] = ("compaction", "rebuild")
 
 @dataclass(frozen=True)
 class Method:
-    """A way to decode.
+    """A decoding method.
 
     Attributes:
-        name: key of the method it is or was made from.
+        name: key of the method it is or is derived from.
         summary: one sentence on what it does.
-        cache_policy: `compaction` moves the accepted rows; `rebuild` drops all and runs the committed tokens again.
+        cache_policy: `compaction` moves the accepted KV slots; `rebuild` drops all and re-runs the committed tokens.
         draft_head: name of the trained head that drafts (see `decoding.heads.store`); empty: the pair's draft model.
-        node_order: of the rows of a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
+        node_order: of the nodes in a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
     """
 
     name: str

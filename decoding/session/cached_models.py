@@ -1,4 +1,4 @@
-"""Both models of a session with the rows that they have read: prefill, drafting, verification, and what they hold."""
+"""Both models of a session with the KV slots of the text they have read: prefill, drafting, verification."""
 
 import copy
 

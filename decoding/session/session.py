@@ -171,7 +171,7 @@ class DecodeSession:
         interventions: Interventions | None = None,
         draws_go_on: bool = False,
     ) -> "DecodeSession":
-        """An independent session that continues from here, with what is given changed; no forward is run.
+        """An independent session that continues from this iteration, with the given changes; no forward is run.
 
         Without another sampling the draws go on where they are; with one they begin at its seed, unless `draws_go_on`.
         The edits are to the first iteration of the fork alone, in place of those that are to be made here.
