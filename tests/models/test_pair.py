@@ -109,8 +109,8 @@ def test_half_precision_passes_the_tree_check(dtype):
 @pytest.mark.parametrize(
     ("architecture", "parts"),
     [
-        ("bloom", ("alibi positions", "rotary")),
-        ("mpt", ("alibi positions", "rotary")),
+        ("bloom", ("ALiBi positions", "rotary")),
+        ("mpt", ("ALiBi positions", "rotary")),
         ("mamba", ("recurrent state", "rolled back")),
         ("qwen3_next", ("recurrent state", "linear_attention")),
         ("t5", ("encoder-decoder", "decoder-only")),
@@ -123,7 +123,7 @@ def test_architectures_that_cannot_decode_a_tree_are_refused(tmp_path, architect
 
 
 def test_falcon_with_alibi_is_refused():
-    with pytest.raises(PairError, match="alibi"):
+    with pytest.raises(PairError, match="ALiBi"):
         checks.check_config(FalconConfig(alibi=True), "falcon")
 
 
@@ -235,7 +235,7 @@ def test_unknown_and_gated_models():
 
 def test_folders_that_hold_no_model(tmp_path, folders):
     assert "There is no folder" in refusal(tmp_path / "missing")
-    assert "holds no config.json" in refusal(tmp_path)
+    assert "has no config.json" in refusal(tmp_path)
     target, _ = folders("gpt2")
     broken = copy_checkpoint(target, tmp_path / "config")
     (broken / "config.json").write_text("{", encoding="utf-8")
@@ -316,7 +316,7 @@ def test_damaged_and_incomplete_weights(tmp_path, folders):
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights, {"format": "pt"})
     assert f"lack tensor {name}; they are incomplete" in refusal(folder)
     save_file({**tensors, name: tensors[name][:-1]}, weights, {"format": "pt"})
-    assert f"hold {name} of 127 x 64 and its configuration asks for 128 x 64;" in refusal(folder)
+    assert f"{name} is 127 x 64 and its configuration needs 128 x 64;" in refusal(folder)
     tensors[name][3, 5] = torch.nan
     save_file(tensors, weights, {"format": "pt"})
     assert f"contain nan or infinite values in {name};" in refusal(folder)

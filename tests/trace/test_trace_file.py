@@ -239,7 +239,7 @@ def test_a_value_that_its_type_does_not_allow(place: str, value: object):
         (f"{NODES}.parent_id[1]", 1, "nodes[1]: parent_id 1 is not an earlier node"),
         (f"{NODES}.parent_id[0]", 0, "nodes[0]: parent_id 0 and depth 0 are not those of a root"),
         (f"{NODES}.verdict[1]", "root", "nodes[1]: verdict is root, and node 0 alone is the root"),
-        (f"{NODES}.node_id[1]", 2, "nodes[1]: node_id 2 is not its place"),
+        (f"{NODES}.node_id[1]", 2, "nodes[1]: node_id 2 is not its index"),
         (f"{NODES}.flat_index[1]", 5, "nodes[1]: flat_index 5 contradicts flatten_order"),
         (f"{NODES}.token_id[1]", 3000, "draft_logits has 3000 tokens per node, and its tree the token 3000"),
         ("iterations.accepted[0]", [1, 99], "accepted is not a path of known nodes: 99"),
@@ -255,7 +255,7 @@ def test_a_value_that_its_type_does_not_allow(place: str, value: object):
         ("iterations.prefix_length[0]", 2**40, "it is not the first one, right after the prompt"),
         ("iterations.index[0]", 5, "with index 5"),
         ("iterations.index[1]", 5, "iterations[1]: index 5 does not follow"),
-        ("iterations.started_s[1]", 0.001, "iterations[1]: started_s 0.001 is before the iteration before it ends"),
+        ("iterations.started_s[1]", 0.001, "iterations[1]: started_s 0.001 is before the previous iteration ends"),
         ("iterations.ended_s[0]", 0.0, "is not after started_s"),
         ("iterations.tree_depth[0]", 200, "tree_depth 200, verified"),
         ("iterations.settings[0]", {"prune_probability": "0.1"}, "prune_probability '0.1' is not a number"),
@@ -267,7 +267,7 @@ def test_a_value_that_its_type_does_not_allow(place: str, value: object):
         ("sampling.draft_temperature", 1e31, "sampling: draft_temperature must be from"),
         ("sampling.top_p", 1e-310, "sampling: top_p must be above 0"),
         ("totals.new_tokens", 1, "totals.new_tokens 1 is less than the"),
-        ("format_version", 1, "format_version 1 is not the 3 of this program"),
+        ("format_version", 1, "format_version 1 is not 3, the version of this program"),
         ("extra", 1, "unknown field `extra`"),
     ],
 )
@@ -343,7 +343,7 @@ def test_rows_that_are_no_law(side: str, value: float):
     first = full_run().iterations[0]
     logits = getattr(first, f"{side}_logits").copy()
     logits[1, 7] = value
-    with pytest.raises(TraceFileError, match=f"{side}_logits has a row that is no distribution, that of node 1"):
+    with pytest.raises(TraceFileError, match=f"{side}_logits has a row that is not a distribution, at node 1"):
         saved(run_of([replace(first, **{f"{side}_logits": logits})]))
 
 
