@@ -364,7 +364,7 @@ def test_a_tree_too_deep(recorded: bool):
     if not recorded:
         tops = dict.fromkeys(("draft_top_ids", "draft_top_probs", "target_top_ids", "target_top_probs"))
         deep = replace(deep, nodes=(), steps=(), **tops)
-    with pytest.raises(TraceFileError, match=r"(depth\[257\]|tree_depth\[0\]): 257 does not fit"):
+    with pytest.raises(TraceFileError, match=r"(depth\[257\]|tree_depth\[0\]): 257 is invalid"):
         saved(run_of([deep]))
 
 
