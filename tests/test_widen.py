@@ -223,7 +223,7 @@ def test_what_is_already_there_is_kept(folders):
     lines = []
     assert widened_pair_folders("tiny", folders.target.parent, "float32", report=lines.append) == folders
     assert lines == [] and (folders.target / "config.json").stat().st_mtime_ns == before
-    with pytest.raises(PairError, match="holds something else or was left half written: delete it"):
+    with pytest.raises(PairError, match="contains something else or is incomplete: delete it"):
         widened_pair_folders("tiny", folders.target.parent, "bfloat16")
 
 
@@ -244,7 +244,7 @@ def test_a_half_written_folder_is_refused(tmp_path, monkeypatch):
     with pytest.raises(PairError, match=r"could not be written \(No space left on device\): choose another folder"):
         widened_pair_folders("tiny", tmp_path)
     monkeypatch.undo()
-    with pytest.raises(PairError, match="left half written"):
+    with pytest.raises(PairError, match="is incomplete"):
         widened_pair_folders("tiny", tmp_path)
 
 
@@ -287,7 +287,7 @@ def test_a_shape_that_does_not_fit_is_refused(shape):
 def test_a_gain_near_zero_is_refused(gain):
     narrow = load_narrow("draft")
     narrow.weights[NORM_GAIN][3] = gain
-    with pytest.raises(PairError, match="gain of the embedded draft comes too near to zero"):
+    with pytest.raises(PairError, match="gain of the embedded draft is too close to zero"):
         Widening(narrow, LIKES["tiny"]["draft"], "float32").tensor("lm_head.weight")
 
 

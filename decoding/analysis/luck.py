@@ -150,13 +150,13 @@ def rerolled(run: RunTrace, index: int, rerolls: int = REROLLS) -> dict[int, int
     iteration = iteration_at(run, index)
     require(
         not iteration.forced_verdicts,
-        f"A verdict of iteration {index + 1} was forced by hand: its logits are the target's own, not the "
+        f"A verdict of iteration {index + 1} was forced: its logits are the target's own, not the "
         "ones that were tested.",
     )
     told = replay(iteration, sampling_of(run), [method_of(run).verifier], rerolls)[0]
     require(
         told.refusal is None and agrees(iteration, told.expected_tokens),
-        f"Another verifier or temperature than the run's decided iteration {index + 1}, before a fork: look at the run "
-        "that it was forked from to re-roll it.",
+        f"Iteration {index + 1} is from before a fork and used another verifier or temperature: re-roll it in "
+        "the run that this one was forked from.",
     )
     return told.tokens

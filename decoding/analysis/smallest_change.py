@@ -165,7 +165,7 @@ def change_search(run: RunTrace, index: int, pair: "Pair | None" = None) -> Chan
     """
     iteration = iteration_at(run, index)
     require(iteration.drafted > 0, "Nothing was drafted in this iteration, so no setting of its tree can be changed.")
-    require(bool(iteration.nodes), "This iteration was recorded without its tree: decode it again to ask about it.")
+    require(bool(iteration.nodes), "This iteration was recorded without its tree: re-run it to analyse it.")
     method = method_of(run)
     drafter, state = method.drafter.with_in_force(iteration.settings), state_before(run, index, method)
     usable = pair is not None and pair.info.name == run.pair.name and not pair.draft.released
@@ -194,8 +194,8 @@ def smallest_changes(
     verified = [path for node, path in nodes if node.flat_index is not None]
     require(
         len(now.order) == len(search.iteration.flatten_order) and all(keeps(now, each) for each in verified),
-        f"The run's method drafts another tree in iteration {search.iteration.index + 1}: an edit or, before a fork, "
-        "another method made this one, so none of its settings can be said to have kept the token out.",
+        f"The run's method drafts another tree in iteration {search.iteration.index + 1}: this tree is from an edit or "
+        "from another method before a fork, so no setting of the run explains why the token is missing.",
     )
     names = [name for name, info in settings_of(type(search.drafter)).items() if is_searched(info)]
     found: list[SettingChange] = []

@@ -108,7 +108,7 @@ class SettingInfo:
             elif isinstance(self.default, bool):
                 wanted = "true or false"
             else:
-                wanted = f"one of {', '.join(self.choices)}" if self.choices else "a text"
+                wanted = f"one of {', '.join(self.choices)}" if self.choices else "a string"
             symbol = f" ({self.symbol})" if self.symbol else ""
             shown = value if isinstance(value, Real) else reprlib.repr(value)
             raise SettingsError(f"{self.name}{symbol} must be {wanted}, not {shown}.")

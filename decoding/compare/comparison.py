@@ -217,7 +217,7 @@ def _call(pair: Pair, contestant: Contestant, prompt_ids, limits: Limits, sampli
             ends = limits.max_new_tokens, limits.ignore_end_of_text
             call = run_baseline(pair, contestant.baseline, prompt_ids, *ends, cancelled, sampling)
         except ValueError as error:  # what generate() refuses, e.g. two vocabularies it cannot bridge
-            return _failed(f"{contestant.label} refused this pair: {error}")
+            return _failed(f"{contestant.label} does not support this pair: {error}")
         loop_free, peak = tokens_before_loop(call.output_ids), call.peak_memory_bytes
         whole, part = (measure_timeline(each, peak) for each in (call.timeline, call.timeline.until(loop_free)))
         return Result(0, 0, 0, call.output_ids, loop_free, whole, part, run=None)

@@ -120,14 +120,14 @@ def explain_difference(
     texts = ["the end" if token is None else repr(pair.vocabulary.text(token)) for token in tokens]
     how = f"in {str(judge.dtype).removeprefix('torch.')}"
     cause = (
-        "a near tie, which rounding decides"
+        "a near tie, decided by rounding"
         if margin <= TIE_MARGIN
         else "within the rounding of this dtype"
         if pair.target.info.dtype in ("bfloat16", "float16") and margin < HALF_PRECISION_MARGIN
-        else "not a tie: this needs looking into"
+        else "not a tie: this needs investigation"
     )
     explanation = (
-        f"Token {position + 1} is {texts[0]} instead of {texts[1]}; the target's two best logits there lie "
+        f"Token {position + 1} is {texts[0]} instead of {texts[1]}; the target's top two logits there are "
         f"{margin:.2g} apart {how}: {cause}."
     )
     return OutputDifference(position, tokens[0], tokens[1], margin, judge.exact, explanation)

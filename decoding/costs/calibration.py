@@ -91,7 +91,7 @@ def _distributions(pair: Pair, sampling: Sampling, prompts: Sequence[str] | None
     first = 0 if pair.head is None else 1  # a head says nothing after the first token of a text
     encoded = [pair.vocabulary.encode(text)[: pair.context] for text in texts]
     encoded = [tokens for tokens in encoded if len(tokens) > first]
-    require(bool(encoded), "Acceptance needs a text to be measured on: give at least one that is not empty.")
+    require(bool(encoded), "Measuring acceptance needs text: give at least one that is not empty.")
     for tokens in encoded:
         count = min(len(tokens) - first, -(-POSITIONS // len(texts)))
         places = torch.from_numpy(np.linspace(first, len(tokens) - 1, count).round().astype(np.int64))
@@ -159,7 +159,7 @@ def _entry(sampling: Sampling) -> str:
 def _rates(stored: list[float]) -> tuple[float, ...]:
     """Acceptance rates as a file holds them, `[RANKS]`: probabilities of disjoint events."""
     if len(stored) != RANKS or not all(0 <= rate <= 1 for rate in stored) or sum(stored) > 1.001:
-        raise ValueError("these are no acceptance rates")
+        raise ValueError("these are not acceptance rates")
     return tuple(stored)
 
 
@@ -167,7 +167,7 @@ def _odds(stored: list[float]) -> tuple[float, float]:
     """The two factors of `acceptance_odds` as a file holds them."""
     first, others = stored
     if not (0 < first < np.inf and 0 < others < np.inf):
-        raise ValueError("these are no factors between odds")
+        raise ValueError("these are not odds factors")
     return first, others
 
 

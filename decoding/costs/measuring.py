@@ -82,7 +82,7 @@ class CalibrationCache(Generic[T]):
         try:
             write_whole(file, text.encode(), advice=ELSEWHERE)
         except DiskError as error:  # what was measured serves without a file too
-            warnings.warn(f"The calibration cannot be kept: {error}", stacklevel=3)
+            warnings.warn(f"The calibration cannot be saved: {error}", stacklevel=3)
         _known[file, entry] = value
         return value
 
@@ -95,7 +95,7 @@ class CalibrationCache(Generic[T]):
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            warnings.warn(f"The calibration in {file} cannot be read; it is measured again.", stacklevel=4)
+            warnings.warn(f"The calibration in {file} cannot be read; it is re-measured.", stacklevel=4)
             return {}
         return entries
 

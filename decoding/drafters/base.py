@@ -1,4 +1,4 @@
-"""What every way to build a draft tree shares: signature, declared distribution, and where its probabilities come
+"""What all drafters share: signature, declared distribution, and where its probabilities come
 from.
 """
 
@@ -33,7 +33,7 @@ class ProbabilitySource(Protocol):
 
 
 class Measured(Protocol):
-    """What is known of a pair on this machine, each measured when it is first asked for."""
+    """Measurements of a pair on this machine, each made when first needed."""
 
     def costs(self) -> CostModel: ...
 
@@ -84,7 +84,7 @@ class IterationFeedback:
 
 @dataclass(frozen=True)
 class Drafter(WithSettings):
-    """A way to build a tree: frozen settings, explicit state, no model of its own."""
+    """A drafter builds a tree: frozen settings, explicit state, no model of its own."""
 
     # How tokens are chosen; a property where a setting decides it
     draft_sampling: ClassVar[DraftSampling] = "deterministic"
@@ -96,7 +96,7 @@ class Drafter(WithSettings):
     needs_past: ClassVar[bool] = False
     # Settings that change from iteration to iteration; a state that holds one has a field of its name
     moving: ClassVar[tuple[str, ...]] = ()
-    cost: ClassVar[str] = "one draft forward per level"  # what one tree costs in draft forwards, in words
+    cost: ClassVar[str] = "one draft forward per level"  # what one tree costs in draft forwards, as text
     # Why an expanded node has as many children as it has, where that is the same for all
     breadth: ClassVar[Breadth] = "fixed"
     traced: ClassVar[RuleTrace | None] = None  # what the trace says about the drafter where no setting decides that
@@ -110,7 +110,7 @@ class Drafter(WithSettings):
         return self
 
     def check_verifier(self, verifier: str) -> None:
-        """Raise `SettingsError` where the drafter was made for another verifier than this one."""
+        """Raise `SettingsError` where the drafter was built for another verifier."""
 
     def draft(self, state: Any, source: ProbabilitySource, root_token: int, draws: Draws) -> Draft:
         """Build the tree of one iteration below `root_token`."""
@@ -199,8 +199,8 @@ class TreeBuilder:
     def _note_confidence(self, nodes: np.ndarray, confidence: np.ndarray) -> None:
         if not np.isfinite(confidence).all():
             raise PairError(
-                "The draft gives no finite logits (nan or inf) for this text; load the pair in float32, or choose "
-                "another draft."
+                "The draft gives nan or infinite logits for this text; load the pair in float32, or choose another "
+                "draft."
             )
         self.tree.confidence[nodes] = confidence
 

@@ -28,7 +28,7 @@ class DelayedDrafter(Drafter):
     paths: int = shared.paths(4, given_by="selector")
     trunk: int = setting(
         2, 0, 16, step=1, group=SHAPE, label="Trunk", symbol="L_1", given_by="selector",
-        help="Tokens of the one path before it branches.",
+        help="Tokens of the single path before it branches.",
     )  # fmt: skip
     branch: int = setting(
         4, 0, 16, step=1, group=SHAPE, label="Branches", symbol="L_2", given_by="selector",
@@ -38,7 +38,7 @@ class DelayedDrafter(Drafter):
     # are as given. Where the text has only one token they are, too
     selector: str = setting(
         "", group=SHAPE, label="Selector",
-        help="A trained network chooses K, L_1 and L_2 anew at every root, from the text before it.",
+        help="A trained network chooses K, L_1 and L_2 in every iteration from the text so far.",
     )  # fmt: skip
     chooser: Any = field(default=None, repr=False, compare=False)  # the selector, loaded with its pair
 
@@ -76,7 +76,7 @@ class DelayedDrafter(Drafter):
         builder, shape, root_distributions = TreeBuilder(source, root_token), self, None
         past = source.past() if self.selector and source.depth_limit > 0 else None
         if past is not None:
-            message = f"The selector {self.selector} works with a loaded pair: decode with one."
+            message = f"The selector {self.selector} needs a loaded pair: load one and decode with it."
             require(self.chooser is not None, message)
             action = self.chooser.choose(past)
             shape = replace(self, paths=action.paths, trunk=action.trunk, branch=action.branch)

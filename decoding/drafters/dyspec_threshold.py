@@ -26,7 +26,7 @@ class DySpecThresholdDrafter(DrawnDrafter):
 
     threshold: float = setting(
         1 / 64, above=0.0, high=1.0, step=0.001, offered=(0.001, 0.5), group=SEARCH, label="Threshold", symbol="θ",
-        paper="DySpec", help="Siblings are drawn while one more has at least this value.",
+        paper="DySpec", help="Siblings are drawn while the next one has at least this value.",
     )  # fmt: skip
     node_budget: int = shared.node_budget(256)
     max_depth: int = shared.max_depth(32)

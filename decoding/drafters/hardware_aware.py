@@ -184,20 +184,20 @@ class HardwareAwareDrafter(Drafter):
     node_budget: int = shared.node_budget(128)
     max_depth: int = shared.max_depth(16)
     learn: bool = setting(
-        True, group=HISTORY, label="Learn on the way",
-        help="Outcomes move the odds of acceptance; drafting rests where it does not pay.",
+        True, group=HISTORY, label="Online learning",
+        help="Outcomes update the acceptance odds; drafting pauses where it gives no speed-up.",
     )  # fmt: skip
     verify_ms: str = setting(
         "", group=SEARCH, label="Verification, ms", placeholder="measured with the loaded pair",
-        help="An iteration without drafting, in ms by nodes with the root, such as 1:2.5 8:3.1.",
+        help="Time of an iteration without drafting, in ms by number of nodes (root included), such as 1:2.5 8:3.1.",
     )  # fmt: skip
     level_ms: str = setting(
         "", group=SEARCH, label="Draft level, ms", placeholder="measured with the loaded pair",
-        help="A level in ms by its width, such as 1:0.3 32:0.5; one number for every width.",
+        help="Time of a draft level, in ms by width, such as 1:0.3 32:0.5; a single number applies to every width.",
     )  # fmt: skip
     odds: str = setting(
-        "", group=SEARCH, label="Odds at the start", placeholder="measured with the loaded pair",
-        help="How much likelier than the draft thinks first children and others are accepted, as factors of the odds.",
+        "", group=SEARCH, label="Initial odds", placeholder="measured with the loaded pair",
+        help="Factors on the draft's odds of acceptance: for first children and for all others.",
     )  # fmt: skip
 
     def __post_init__(self):
@@ -211,7 +211,7 @@ class HardwareAwareDrafter(Drafter):
             factors = self.factors
             require(
                 len(factors) == 2 and all(1 / MOST_ODDS <= factor <= MOST_ODDS for factor in factors),
-                f"odds must be two factors from {1 / MOST_ODDS:g} to {MOST_ODDS:g} with a space between, such as "
+                f"odds must be two factors from {1 / MOST_ODDS:g} to {MOST_ODDS:g} separated by a space, such as "
                 f"'2.5 1.2', not {self.odds!r}.",
             )
 
@@ -264,7 +264,7 @@ class HardwareAwareDrafter(Drafter):
         What a person put into the tree is left out, what a person took out is not brought back.
         """
         outcome = IterationFeedback.recorded(iteration)
-        require(outcome.tree is not None, "An iteration was recorded without its tree: decode this run again.")
+        require(outcome.tree is not None, "An iteration was recorded without its tree: re-run it.")
         tree, put_in = outcome.tree, iteration.forced_in
         order = np.array([node for node in outcome.order.tolist() if node not in put_in])
         costs, factors = tree_costs(self.verify_ms, self.level_ms, self.node_budget), np.exp(state.log_odds)

@@ -90,7 +90,7 @@ class SequoiaDrafter(DrawnDrafter):
     max_depth: int = shared.max_depth(8)
     acceptance: str = setting(
         "", group=SHAPE, label="Acceptance by rank", symbol="P", placeholder="measured with the loaded pair",
-        help="Chances that the 1st, 2nd, ... child is accepted; empty: measured with the loaded pair.",
+        help="Probability that the 1st, 2nd, ... child is accepted; empty: measured with the loaded pair.",
     )  # fmt: skip
 
     def __post_init__(self):
@@ -99,7 +99,7 @@ class SequoiaDrafter(DrawnDrafter):
             rates = self.rates
             require(
                 len(rates) <= MOST_CHILDREN and all(0 <= rate <= 1 for rate in rates) and sum(rates) <= 1.001,
-                f"acceptance must be 1 to {MOST_CHILDREN} probabilities of together at most 1 with commas between, "
+                f"acceptance must be 1 to {MOST_CHILDREN} comma-separated probabilities that sum to at most 1, "
                 f"not {self.acceptance!r}.",
             )
 
@@ -117,8 +117,8 @@ class SequoiaDrafter(DrawnDrafter):
     def draft(self, state, source, root_token, draws) -> Draft:
         require(
             bool(self.acceptance),
-            "acceptance is empty: give the chances that the 1st, 2nd, ... child drawn is accepted, such as "
-            "0.6,0.2,0.1, or let them be measured with a loaded pair.",
+            "acceptance is empty: give the probability that the 1st, 2nd, ... child drawn is accepted, such as "
+            "0.6,0.2,0.1, or let it be measured with a loaded pair.",
         )
         builder, depth = TreeBuilder(source, root_token), min(self.max_depth, source.depth_limit)
         children = best_shape(self.rates, self.node_budget, depth, self.max_depth)

@@ -31,7 +31,7 @@ class SpecInferWidthsDrafter(Drafter):
 
     widths: str = setting(
         "1,1,3,1,1,1,1,1", group=SHAPE, label="Widths",
-        help="Children per node, level by level, with commas between.",
+        help="Children per node, level by level, separated by commas.",
     )  # fmt: skip
     sampled: bool = shared.sampled(True)
 
@@ -41,13 +41,13 @@ class SpecInferWidthsDrafter(Drafter):
         require(
             len(entries) <= MOST_LEVELS
             and all(entry.isdecimal() and 1 <= int(entry) <= MOST_CHILDREN for entry in entries),
-            f"widths must be 1 to {MOST_LEVELS} whole numbers from 1 to {MOST_CHILDREN} with commas between, "
+            f"widths must be 1 to {MOST_LEVELS} whole numbers from 1 to {MOST_CHILDREN} separated by commas, "
             f"not {self.widths!r}.",
         )
         nodes = sum(accumulate(self.by_level, mul))
         require(
             nodes <= shared.MOST_NODES,
-            f"widths {self.widths} make {nodes} nodes: they may make {shared.MOST_NODES} at most.",
+            f"widths {self.widths} give {nodes} nodes: at most {shared.MOST_NODES} are allowed.",
         )
 
     @property

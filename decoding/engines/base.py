@@ -85,7 +85,7 @@ class OutputHead:
                 failure = error
         if self._behind is None:
             raise PairError(
-                f"{name} is a target without hidden states that its output head multiplies, which a draft head reads; "
+                f"{name} gives no hidden states before its output head, which a draft head needs; "
                 "choose a model such as Pythia, Llama, Qwen2.5 or GPT-2."
             ) from failure
 

@@ -155,7 +155,7 @@ class KVCache(LayerCache):
     def rollback(self, length: int) -> None:
         """Drop every row from `length` on; nothing is copied."""
         if not 0 <= length <= self.length:
-            raise ValueError(f"cannot roll back to {length} rows: the cache holds {self.length}")
+            raise ValueError(f"cannot roll back to {length} slots: the cache holds {self.length}")
         self.length = length
 
     def compact(self, start: int, kept: list[int], moved: bool = False) -> int:
@@ -247,7 +247,7 @@ class FeatureRows:
     def between(self, start: int, end: int) -> Tensor:
         """Rows from `start` to before `end`, a view."""
         if not 0 <= start < end <= self.length:
-            raise ValueError(f"rows {start} to {end} are not among the {self.length} held")
+            raise ValueError(f"slots {start} to {end} are not among the {self.length} held")
         return self._rows[start:end]
 
     def at(self, places: list[int]) -> Tensor:

@@ -27,10 +27,10 @@ from decoding.sampling.sampling import Sampling
 def arguments(description: str) -> argparse.ArgumentParser:
     """The arguments that every benchmark takes."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     how = parser.add_mutually_exclusive_group()  # what is kept is a whole run
-    how.add_argument("--quick", action="store_true", help="end within 45 seconds on two cores")
-    how.add_argument("--save", action="store_true", help="keep the figures for the README")
+    how.add_argument("--quick", action="store_true", help="finish within 45 seconds on two cores")
+    how.add_argument("--save", action="store_true", help="save the figures for the README")
     parser.add_argument("--prompts", type=Path, metavar="DIR", help="a folder of .txt files instead of the samples")
     return parser
 
@@ -41,7 +41,7 @@ def add_pair_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft", default=EMBEDDED, help="Hugging Face id or folder of the draft")
     parser.add_argument("--device", default="auto", choices=("auto", "cuda", "mps", "cpu"))
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
-    parser.add_argument("--context-length", type=int, default=2048, metavar="N", help="tokens that must fit")
+    parser.add_argument("--context-length", type=int, default=2048, metavar="N", help="most tokens, prompt included")
     parser.add_argument("--split", action="store_true", help="spread the target over several GPUs")
     parser.add_argument("--chat", action="store_true", help="put prompts through the chat template")
 
@@ -85,7 +85,7 @@ def choose_prompts(folder: Path | None, count: int) -> list[Prompt]:
     """
     chosen = in_turn(load_prompts(folder), () if folder is not None else EMBEDDED_KINDS)[:count]
     if not chosen:
-        raise PromptError("No prompts to measure on: give --prompts a folder with .txt files.")
+        raise PromptError("There are no prompts to measure on: give --prompts a folder with .txt files.")
     return chosen
 
 

@@ -252,7 +252,7 @@ def _received(connection: Connection) -> tuple[str, Any]:
     try:
         kind, content = connection.recv()
     except EOFError:
-        raise ExperimentError("A worker ended without a word: run the grid again, it goes on.") from None
+        raise ExperimentError("A worker ended without an error message: re-run the grid to continue.") from None
     if kind == "refused":
         raise ExperimentError(content)
     if kind == "broken":
@@ -301,9 +301,7 @@ class RayExecutor:
         try:
             import ray
         except ModuleNotFoundError:
-            raise ExperimentError(
-                "Running on Ray needs the package ray: pip install ray, or leave --ray away."
-            ) from None
+            raise ExperimentError("Running on Ray needs the package ray: pip install ray, or omit --ray.") from None
         self._ray = ray
         try:
             ray.init(
@@ -361,7 +359,7 @@ class RayExecutor:
             raise
         except self._ray.exceptions.RayError as error:
             said = str(error).split("\n")[0]
-            raise ExperimentError(f"A worker was lost ({said}): run the grid again, it goes on.") from None
+            raise ExperimentError(f"A worker was lost ({said}): re-run the grid to continue.") from None
 
 
 class _Member:

@@ -72,7 +72,7 @@ def prompts_of(choice: PromptSet) -> list[Prompt]:
             file = hf_hub_download(source.repository, place, repo_type="dataset", revision=CONVERTED)
         except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
             raise ExperimentError(
-                f"The data set {choice.set} ({source.repository}) is not kept on this machine and cannot be fetched "
+                f"The data set {choice.set} ({source.repository}) is not on this machine and cannot be downloaded "
                 f"({type(error).__name__}): connect to the network, or choose {SAMPLES} or a folder."
             ) from None
         prompts = read_texts(Path(file), choice.set, choice.count)
@@ -122,9 +122,9 @@ def read_texts(file: Path, name: str, count: int | None) -> list[Prompt]:
                     if count is not None and len(found) == count:
                         return found
     except (pyarrow.ArrowException, OSError, IndexError) as error:
-        raise PromptError(f"{file.name} of {name} cannot be read ({error}): delete it and fetch it again.") from None
+        raise PromptError(f"{file.name} of {name} cannot be read ({error}): delete it and download it again.") from None
     if not found:
-        raise PromptError(f"{name} holds no text in its column {source.column}: choose another set of prompts.")
+        raise PromptError(f"{name} has no text in its column {source.column}: choose another set of prompts.")
     return found
 
 

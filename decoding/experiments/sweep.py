@@ -119,21 +119,21 @@ def parser() -> argparse.ArgumentParser:
     """The arguments of the command."""
     made = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__.splitlines()[0])
     made.add_argument("grid", type=Path, nargs="?", metavar="GRID.toml", help="see decoding/experiments/grids")
-    made.add_argument("--out", type=Path, metavar="DIR", help="where rows are kept (default: the user's cache)")
-    made.add_argument("--resume", action="store_true", help="run what the grid that was run last in --out still lacks")
-    made.add_argument("--save", action="store_true", help="keep them with the program, for benchmarks.papers")
+    made.add_argument("--out", type=Path, metavar="DIR", help="folder for the results (default: the user's cache)")
+    made.add_argument("--resume", action="store_true", help="run what is missing of the last grid in --out")
+    made.add_argument("--save", action="store_true", help="save them in the repository, for benchmarks.papers")
     made.add_argument(
-        "--prompts", metavar="SET", help="a folder of .txt files or a data set by name, in place of what the grid says"
+        "--prompts", metavar="SET", help="a folder of .txt files or a data set by name, instead of the grid's"
     )
-    made.add_argument("--count", type=int, metavar="N", help="how many prompts, in place of what the grid says")
+    made.add_argument("--count", type=int, metavar="N", help="how many prompts, instead of the grid's number")
     made.add_argument(
-        "--ray", nargs="?", const="local", metavar="ADDRESS", help="run on Ray: here, or a cluster's address"
+        "--ray", nargs="?", const="local", metavar="ADDRESS", help="run on Ray: on this machine, or a cluster's address"
     )
     made.add_argument(
         "--workers", type=int, metavar="N", help="workers on Ray (default: one per GPU, else one per core)"
     )
-    made.add_argument("--devices", metavar="A,B", help="such as cuda:0,cuda:1 (default: every GPU there is)")
-    made.add_argument("--dry-run", action="store_true", help="only say what would be run")
+    made.add_argument("--devices", metavar="A,B", help="such as cuda:0,cuda:1 (default: every GPU)")
+    made.add_argument("--dry-run", action="store_true", help="only print what would be run")
     return made
 
 
@@ -165,7 +165,7 @@ def grid_of(args: argparse.Namespace) -> tuple[Grid, Path]:
         grid, home = read_grid(args.grid), SHIPPED if args.save else experiments_home()
         out = args.out or home / args.grid.stem
     else:
-        raise ExperimentError("Name a grid, or with --resume the folder that is to go on: --out DIR.")
+        raise ExperimentError("Name a grid, or with --resume the folder to resume: --out DIR.")
     if args.count is not None:
         if args.count < 1:
             raise ExperimentError(f"--count must be at least 1, not {args.count}.")
@@ -180,7 +180,7 @@ def main() -> int:
     grid, out = grid_of(args)
     found = [contestants(grid, sampling) for sampling in grid.samplings]
     ways, lengths = sum(len(each) for each, _ in found), len(grid.new_tokens) * len(grid.prompts.max_tokens)
-    print(f"{grid.name}: {ways} ways x {lengths} lengths x {grid.repeats} repeats, "
+    print(f"{grid.name}: {ways} configurations x {lengths} lengths x {grid.repeats} repeats, "
           f"{grid.prompts.count or 'all'} prompts of {grid.prompts.set}")  # fmt: skip
     for said in dict.fromkeys(said for _, left_out in found for said in left_out):
         print(f"left out: {said}")
@@ -188,7 +188,7 @@ def main() -> int:
         return 0
     with stop_signals(Experiment(out)), executor_for(args, grid) as executor:
         status = run_grid(grid, executor, out, ProgressLine(EVERY_S))
-    failed = f", {status.failed} could not be made" if status.failed else ""
+    failed = f", {status.failed} failed" if status.failed else ""
     print(f"\n{out}: {status.done} of {status.total} runs{failed}; {status.message or status.state}")
     return 0 if status.state == "finished" else 1
 

@@ -33,8 +33,8 @@ from decoding.common.files import ROOT, disk_errors, new_folder, write_whole
 
 State = Literal["preparing", "running", "finished", "stopped", "failed"]
 STATUS, STOP, LAUNCH, OUTPUT = "status.json", "stop", "launch.json", "output.log"
-SILENT = "Its process ended without a word: resume it."
-NEVER_BEGAN = "Its process ended before it began; its output says why."
+SILENT = "Its process ended without an error message: resume it."
+NEVER_BEGAN = "Its process ended before it started work; its output says why."
 # What files of before call states and fields.
 OLDER = {"training": "running", "step": "done", "steps": "total", "runs": "total", "now": "phase"}
 TAIL_BYTES = 16_000
@@ -129,7 +129,7 @@ class Job:
     NOUN: ClassVar[str] = "job"
     UNIT: ClassVar[str] = ""  # of what its status counts
     MARKS: ClassVar[tuple[str, ...]] = (LAUNCH,)  # files by which the folder of one is known
-    ENDED: ClassVar[str] = "Ended at once: resume it."  # what is told of one that somebody ended
+    ENDED: ClassVar[str] = "Killed: resume it."  # message of one that the user killed
 
     # What its process does.
 
@@ -163,7 +163,7 @@ class Job:
         except FileNotFoundError:
             return Status()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise JobError(f"The status in {file} cannot be read ({error}): resume it, nothing is lost.") from None
+            raise JobError(f"The status in {file} cannot be read ({error}): resume it; nothing is lost.") from None
         if status.running and not alive(status.pid, status.written):
             return replace(status, state="failed", message=SILENT)
         return status
@@ -213,7 +213,7 @@ class Job:
         sentence, argument, defect = said.groups() if said else ("", "", "")
         if argument:
             return f"The setting {argument}."
-        return f"It ended with {defect}; its output says where." if defect else sentence
+        return f"It failed with {defect}; its output says where." if defect else sentence
 
     # What a person does with it.
 
@@ -225,7 +225,7 @@ class Job:
         Raises:
             JobError: it is at work, or no process can be started.
         """
-        self._must_rest("started again")
+        self._must_rest("restarted")
         with new_folder(self.path):
             self.clear_stop()
             started, words, unbuffered = time.time(), [sys.executable, *command], {"PYTHONUNBUFFERED": "1"}
@@ -260,7 +260,7 @@ class Job:
         self._must_rest("resumed")
         command, launched = self.resume_command(), self.launched()
         if command is None:
-            raise JobError(f"{self.path} holds no {self.NOUN}: start one.")
+            raise JobError(f"{self.path} has no {self.NOUN}: start one.")
         self.start(command, launched.kind if launched else "", launched.name if launched else "")
 
     def ask_to_stop(self) -> None:
@@ -293,7 +293,7 @@ class Job:
         """Delete it with its folder; `JobError` where it is at work, no job, or the disk refuses."""
         self._must_rest("deleted")
         if not any((self.path / name).exists() for name in self.MARKS):
-            raise JobError(f"{self.path} holds no {self.NOUN}, so nothing is deleted.")
+            raise JobError(f"{self.path} has no {self.NOUN}, so nothing was deleted.")
         try:
             shutil.rmtree(self.path)
         except OSError as failed:
@@ -302,7 +302,7 @@ class Job:
 
     def _must_rest(self, before: str) -> None:
         if self.stand().running:
-            raise JobError(f"{self.path.name} is at work: stop it before it is {before}.")
+            raise JobError(f"{self.path.name} is running: stop it before it is {before}.")
 
 
 J = TypeVar("J", bound=Job)

@@ -1,4 +1,4 @@
-"""A way to decode: a drafter, a verifier and a cache policy, and what may be put together."""
+"""A method: a drafter, a verifier and a cache policy, and which combinations are allowed."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -19,14 +19,14 @@ CACHE_POLICIES: tuple[CachePolicy, ...] = ("compaction", "rebuild")
 
 @dataclass(frozen=True)
 class Method:
-    """A way to decode.
+    """A decoding method.
 
     Attributes:
-        name: key of the method it is or was made from.
+        name: key of the method it is or is derived from.
         summary: one sentence on what it does.
-        cache_policy: `compaction` moves the accepted rows; `rebuild` drops all and runs the committed tokens again.
+        cache_policy: `compaction` moves the accepted KV slots; `rebuild` drops all and re-runs the committed tokens.
         draft_head: name of the trained head that drafts (see `decoding.heads.store`); empty: the pair's draft model.
-        node_order: of the rows of a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
+        node_order: of the nodes in a verification pass, one of `node_orders.NODE_ORDERS`; tokens are the same in all.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Method:
     )
     cache_policy: CachePolicy = setting(
         "compaction", label="KV cache", choices={policy: policy for policy in CACHE_POLICIES},
-        help="compaction moves the accepted rows; rebuild drops the tree's rows and runs the committed tokens again.",
+        help="compaction moves the accepted KV slots; rebuild drops the tree's slots and re-runs the committed tokens.",
     )  # fmt: skip
     draft_head: str = setting(
         "", label="Draft",
-        help="What drafts: the pair's draft model, or a head that was trained on the target's features.",
+        help="The pair's draft model, or a head trained on the target's features.",
     )  # fmt: skip
     node_order: NodeOrder = setting(
-        "breadth", label="Row order", choices=ORDER_NAMES,
-        help="How the tree's nodes stand in the rows of a verification pass. Tokens are the same; the mask is not.",
+        "breadth", label="Node order", choices=ORDER_NAMES,
+        help="Order of the tree's nodes in a verification pass. It changes the mask, not the tokens.",
     )  # fmt: skip
 
     def __post_init__(self):

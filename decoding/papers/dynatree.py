@@ -21,7 +21,7 @@ from decoding.papers.paper_result import (
 )
 
 PAPER = "DynaTree"
-PROTOCOL = "Pythia-2.8B with Pythia-70M on one GPU, WikiText-2, 1,500 greedy tokens behind at most 800, 8 prompts"
+PROTOCOL = "Pythia-2.8B with Pythia-70M on one GPU, WikiText-2, 1,500 greedy tokens, 8 prompts of at most 800"
 AR, LINEAR, FIXED, DYNATREE = "Autoregressive", "Linear, K = 8", "Fixed tree, D = 8, B = 3", "DynaTree"
 LINES = {AR: "autoregressive", LINEAR: "linear", FIXED: "fixed_tree", DYNATREE: "dynatree"}
 
@@ -50,7 +50,7 @@ TABLE_2 = PaperResult(
 
 TABLE_3 = PaperResult(
     "dynatree/table-3", PAPER, "Table 3: verification", "dynatree_main",
-    f"{PROTOCOL}; its acceptance counts the bonus token",
+    f"{PROTOCOL}; its acceptance rate counts the bonus token",
     (PER_PASS, PATH, PASSES, COMMITTED_OVER_DRAFTED, OVER_DRAFTED),
     _ways(tokens_per_iteration=(1.0, 6.82, 6.79, 7.08), accepted_mean=(None, 7.05, 7.10, 7.15),
           iterations=(1500, 220, 221, 212),
@@ -61,7 +61,7 @@ TABLE_3 = PaperResult(
 
 TABLE_5 = PaperResult(
     "dynatree/table-5", PAPER, "Table 5: peak memory", "dynatree_main",
-    f"{PROTOCOL}; linear with K = 5 and a fixed tree of D = 5, B = 2 there", (MEMORY,),
+    f"{PROTOCOL}; the paper uses linear with K = 5 and a fixed tree of D = 5, B = 2", (MEMORY,),
     _ways(peak_memory_bytes=(6110.0, 6313.8, 6312.8, 6316.1)), (Ordering(AR, DYNATREE, MEMORY, False),),
 )  # fmt: skip
 
@@ -82,14 +82,14 @@ FIGURE_5 = PaperResult(
     "dynatree/figure-5", PAPER, "Figure 5: generation length", "dynatree_lengths", PROTOCOL,
     (SPEEDUP, THROUGHPUT, PER_PASS, PATH, COMMITTED_OVER_DRAFTED, COUNTED),
     _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="asked_tokens",
-    axis="tokens asked for",
+    axis="tokens requested",
 )  # fmt: skip
 
-LONG_TEXTS = "texts as long as its longest prompts, 1,000 tokens: --prompts with a folder of .txt files, or pg-19"
+LONG_TEXTS = "texts of at least 1,000 tokens, its longest prompts: --prompts with a folder of .txt files, or pg-19"
 FIGURE_8 = PaperResult(
     "dynatree/figure-8", PAPER, "Figure 8: prompt length", "dynatree_prompts", PROTOCOL, (SPEEDUP, THROUGHPUT, TTFT),
     _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="cut",
-    only={"filled": True}, axis="tokens of the prompt", needs=LONG_TEXTS,
+    only={"filled": True}, axis="prompt tokens", needs=LONG_TEXTS,
 )  # fmt: skip
 
 # Figure 6 varies one pair of settings around the main table's; fixed trees and no draft are its horizontal lines.
@@ -101,7 +101,7 @@ LEVELS = (Entry(FIXED, "fixed_tree", flat=True), Entry(AR, "autoregressive", fla
 
 
 def _around(words: str, axis: str = "", **settings: float) -> Entry:
-    """DynaTree with some settings that are not the main table's, at every value of one of them."""
+    """DynaTree with some settings different from the main table, at every value of one of them."""
     wanted = {f"settings.{name}": value for name, value in (USUAL | settings).items() if name != axis}
     return Entry(words, "dynatree", where=wanted)
 
@@ -125,13 +125,13 @@ FIGURE_6 = (
         "tau_l = 0.4", "confidence_high", "tau_h",
     ),
     _sensitivity(
-        "b", "bounds of the breadth",
+        "b", "breadth bounds",
         tuple(_around(f"B = {low} to {high}", branch_min=low, branch_max=high)
               for low in (1, 2) for high in (2, 3, 4)),
         "B = 1 to 3",
     ),
     _sensitivity(
-        "c", "range of the depth",
+        "c", "depth range",
         tuple(_around(f"D_0 = {base}", "max_depth", base_depth=base) for base in (3, 4, 5, 6)),
         "D_0 = 5", "max_depth", "D_max",
     ),

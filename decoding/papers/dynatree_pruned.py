@@ -21,7 +21,7 @@ from decoding.papers.paper_result import (
 PAPER = "DynaTree, earlier version"
 PAIR = "Pythia-2.8B with Pythia-70M on one GPU, "
 MAIN_TEXT = PAIR + "PG-19, 500 greedy tokens, 5 runs"
-UNJUDGED = MAIN_TEXT + "; StreamingLLM with a window writes another text here, so it is shown and not judged"
+UNJUDGED = MAIN_TEXT + "; windowed StreamingLLM writes a different text in our runs, so it is shown but not judged"
 WIKITEXT = PAIR + "WikiText-2, 500 greedy tokens, 5 runs"
 BOTH_TEXTS = PAIR + "PG-19 and WikiText-2, 500 greedy tokens, 10 runs"
 SWEEP = PAIR + "450 trees and lengths, 2 runs of each"
@@ -64,14 +64,14 @@ TABLE_2 = PaperResult(
 )  # fmt: skip
 
 TABLE_4 = PaperResult(
-    "pruned/table-4", PAPER, "Table 4: the best tree of the sweep by generation length", "fixed_tree_sweep", SWEEP,
+    "pruned/table-4", PAPER, "Table 4: best tree of the sweep by generation length", "fixed_tree_sweep", SWEEP,
     (SPEEDUP, THROUGHPUT, OVER_DRAFTED),
     (
         Entry("Best fixed tree", "fixed_tree", {("throughput", n): value[0] for n, value in BEST.items()}
             | {("speedup", n): value[1] for n, value in BEST.items()}, SWEPT),
         Entry(AR, "autoregressive", {("speedup", n): 1.0 for n in BEST}),
     ),
-    (Ordering("Best fixed tree", AR, SPEEDUP),), by="asked_tokens", axis="tokens asked for",
+    (Ordering("Best fixed tree", AR, SPEEDUP),), by="asked_tokens", axis="tokens requested",
 )  # fmt: skip
 
 TABLE_6 = PaperResult(
@@ -79,7 +79,7 @@ TABLE_6 = PaperResult(
     tuple(Entry(words, LINES[words], {("throughput", cut): rate for cut, rate in zip(PROMPT_LENGTHS, row, strict=True)})
           for words, row in BY_LENGTH.items()),
     (Ordering(D6, K6, THROUGHPUT), Ordering(K6, AR, THROUGHPUT)), by="cut", only={"filled": True},
-    axis="tokens of the prompt",
+    axis="prompt tokens",
     needs="texts of at least 1,000 tokens: --prompts with a folder of .txt files, or pg-19",
 )  # fmt: skip
 
@@ -95,7 +95,7 @@ TABLE_3 = PaperResult(
     (Ordering(BEST_TREE, K6, PER_PASS), Ordering(K6, BEST_TREE, OVER_DRAFTED)), only={"cut": 800},
 )  # fmt: skip
 
-# Tokens/s on PG-19 and WikiText-2, books and articles: fiction and encyclopedia here.
+# Tokens/s on PG-19 and WikiText-2, books and articles: our fiction and encyclopedia prompts.
 BY_TEXT = {AR: (126.0, 133.2), K6: (151.5, 167.7), K7: (150.7, 173.4), D6: (165.7, 185.3), D7: (160.1, 184.5)}
 TABLE_5 = PaperResult(
     "pruned/table-5", PAPER, "Table 5: kinds of text", "dynatree_pruned", BOTH_TEXTS, (SPEEDUP, THROUGHPUT),
@@ -120,7 +120,7 @@ TABLE_7 = PaperResult(
 def _slice(letter: str, title: str, varied: str, values: tuple, best: float, worse: tuple) -> PaperResult:
     """One panel of Figure 7: one setting varies around D = 8, B = 3, tau = 0.03."""
     around = {"max_depth": 8, "branching": 3, "prune_probability": 0.03}
-    # A line tells what differs from the main table's tree.
+    # A line names the settings that differ from the main table's tree.
     usual = around | {"prune_probability": 0.1}
     lines = {}
     for value in values:
@@ -148,7 +148,7 @@ BEST_OTHERS = "Best of the other two"
 
 
 def _panel(letter: str, axis: str, line: str, fixed: dict[str, float], better: float, worse: float) -> PaperResult:
-    """A panel of Figure 3: `axis` against `line`, beside the best of all that the other two settings can be."""
+    """A panel of Figure 3: `axis` against `line`, with the best values of the other two settings as reference."""
     title, values, symbol = AXES[axis][0], AXES[line][1], AXES[line][2]
     wanted = {f"settings.{name}": value for name, value in fixed.items()}
     ways = tuple(Entry(f"{symbol} = {value:g}", "fixed_tree", where=wanted | {f"settings.{line}": value})

@@ -1,4 +1,4 @@
-"""SALF & TALF: searches of a tree (Table 2) and thresholds (Table 4) with the pair's draft model, and with heads.
+"""SALF & TALF: tree searches (Table 2) and thresholds (Table 4) with the pair's draft model, and with heads.
 
 With heads of three losses on one target, Table 2 and the speed-ups of Table 1.
 """
@@ -35,7 +35,7 @@ THRESHOLDS = {
 
 
 def at(threshold: float) -> str:
-    """What the table calls SALF with a threshold."""
+    """The table's name for SALF with a threshold."""
     return f"Threshold {threshold:.1f}"
 
 
@@ -60,11 +60,11 @@ WITH_HEADS = {
     "SALF": ("salf", {"eagle": (2.29, 3.34), "hass": (2.37, 3.61), "talf": (2.47, 3.73)}),
 }
 LOSSES = {"eagle": "EAGLE", "hass": "HASS", "talf": "TALF"}
-HEADS = "heads trained for the target: python -m decoding.training.head, for each loss"
+HEADS = "heads trained for the target with each loss: python -m decoding.training.head"
 
 
 def head(search: str, loss: str) -> str:
-    """What the tables call a search with the head of a loss."""
+    """The tables' name for a search with the head of a loss."""
     return f"{search}, {LOSSES[loss]} head"
 
 

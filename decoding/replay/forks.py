@@ -117,7 +117,7 @@ def fork(
         before = (token for each in run.iterations if each.index < index for token in each.committed_ids)
         text = (*run.prompt_ids, *before)
         same = session.prompt_ids == run.prompt_ids and tuple(session.tokens[: len(text)]) == text
-        require(same, "The session given decoded another text than this run: give the one that decoded it.")
+        require(same, "This session decoded a different text: give the session that decoded this run.")
     change = replace(
         change, interventions=interventions_of((*interventions_at(run.iterations, index), *change.interventions))
     )
@@ -173,7 +173,7 @@ def go_on(
     started = time.perf_counter()
     live = run_fork(parted)
     session, count = live.session, 0
-    require(not session.finished, "This fork has ended: nothing comes after its last token.")
+    require(not session.finished, "This fork has ended: there is nothing after its last token.")
     while not session.finished and (iterations is None or count < iterations):
         session.step()
         count += 1
@@ -206,10 +206,10 @@ def _run_live(origin: Origin, index: int) -> "DecodeSession":
     """The session that has made the iteration."""
     session, change = origin.session, origin.change
     require(
-        session is not None, "No models are loaded for this run: load its pair and decode it again, or only replay it."
+        session is not None, "The models of this run are not loaded: load its pair and re-run it, or only replay it."
     )
     before = session.rewind(index)
-    ended = "This run ended there: choose an iteration before its end, or decode with a higher max_new_tokens."
+    ended = "This run ended there: choose an earlier iteration, or decode with a higher max_new_tokens."
     require(not before.finished, ended)
     method = None if change.method is None else filled_in(change.method, before.method)
     same_seed = change.sampling is not None and change.sampling.seed == before.sampling.seed
@@ -247,8 +247,8 @@ def _replayed(origin: Origin, index: int) -> RunTrace:
         method = filled_in(method, before.method)
         if empty := [name for name, value in method.drafter.settings().items() if value == ""]:
             raise LogitsMissing(
-                f"{method.label} has first to be measured with its pair: give {' and '.join(empty)} yourself, or "
-                "decode this run again with its pair loaded."
+                f"{method.label} needs measurements with its pair first: give {' and '.join(empty)} yourself, or "
+                "re-run with its pair loaded."
             )
     standing = before.changed(method, change.sampling)
     rows.require_draft(standing.method.draft_head)

@@ -50,19 +50,17 @@ class RecordedLogits:
         }
 
     def require_any(self) -> None:
-        """Raise `LogitsMissing` where the iteration itself has kept no rows."""
+        """Raise `LogitsMissing` where the iteration has no saved logits."""
         if not self._own["target"]:
             number = self.iteration.index + 1
-            raise LogitsMissing(
-                f"The full rows of iteration {number} were not kept: decode this run again with its pair loaded."
-            )
+            raise LogitsMissing(f"The full logits of iteration {number} were not saved: re-run with its pair loaded.")
 
     def require_draft(self, head: str) -> None:
-        """Raise `LogitsMissing` where another draft than this one made the iteration: its logits differ."""
+        """Raise `LogitsMissing` where another draft made the iteration: its logits differ."""
         if self.iteration.draft_head != head:
             raise LogitsMissing(
-                f"Another draft was asked in iteration {self.iteration.index + 1}, and only the models can tell what "
-                "this one says: decode this run again with its pair loaded."
+                f"Iteration {self.iteration.index + 1} used another draft, and the logits of this one were not saved: "
+                "re-run with its pair loaded."
             )
 
     @property
@@ -143,8 +141,8 @@ class RecordedLogits:
             if place is None:
                 after = " ".join(repr(self.text(token)) for token in path) or "the root"
                 raise LogitsMissing(  # iterations counted as the screen does
-                    f"The {side} was never asked what follows {after} in iteration {self.iteration.index + 1}, and "
-                    "only the models can tell: decode this run again with its pair loaded."
+                    f"Iteration {self.iteration.index + 1} has no {side} logits after {after}: re-run with its pair "
+                    "loaded to compute them."
                 )
             yield place
 
@@ -193,10 +191,9 @@ class RecordedSource(NoSource):
         self._pending = rows.iteration.prefix_length - slots_before - head
 
     def past(self) -> None:
-        """Raise `LogitsMissing`: rows hold no hidden states."""
+        """Raise `LogitsMissing`: hidden states are not recorded."""
         raise LogitsMissing(
-            "A selector reads hidden states of both models, which no record keeps, so that only the models can tell "
-            "what it chooses: decode this run again with its pair loaded."
+            "A selector reads hidden states of both models, which are not recorded: re-run with its pair loaded."
         )
 
     def expand(self, tree: TokenTree, nodes: np.ndarray) -> Tensor:
@@ -267,7 +264,7 @@ def model_memo(pair: "Pair", run: RunTrace, index: int) -> DraftMemo:
     """
     require(
         pair.info.name == run.pair.name and not pair.draft.released,
-        f"{run.pair.name} decoded this run and is not in memory: load it to ask its draft.",
+        f"{run.pair.name} decoded this run and is not loaded: load it to use its draft.",
     )
     iteration = iteration_at(run, index)
     text = [*run.prompt_ids, *run.output_ids][: iteration.prefix_length]
@@ -280,12 +277,12 @@ def model_memo(pair: "Pair", run: RunTrace, index: int) -> DraftMemo:
         with torch.inference_mode():
             models.prefill(text)
     source = models.source(text, depth_limit, clock, temperature)
-    asked = TokenTree(text[-1])  # it holds every path ever asked about
+    asked = TokenTree(text[-1])  # every path ever requested
     ids: dict[Path, int] = {(): 0}
 
     def ask(paths: Sequence[Path]) -> Tensor:
         if asked.size + len(paths) > MOST_ASKED:
-            raise AskedTooMuch(f"The draft was asked about {MOST_ASKED:,} nodes already: no more rows are kept for it.")
+            raise AskedTooMuch(f"The draft has already computed {MOST_ASKED:,} nodes, the most that are cached.")
         new = [path for path in paths if path]
         if new:
             parents = np.array([ids[path[:-1]] for path in new])

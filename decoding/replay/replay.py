@@ -98,7 +98,7 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
     Raises `SettingsError` where the iteration was recorded without its full rows.
     """
     if not has_rows(iteration):
-        raise SettingsError("The full rows of this iteration were not kept: decode it again to look at its verifiers.")
+        raise SettingsError("The full logits of this iteration were not saved: re-run it to compare verifiers.")
     tree = TokenTree.recorded(iteration.nodes)
     order = np.array(iteration.flatten_order)
     rows = ()
@@ -106,7 +106,7 @@ def stored_tree(iteration: IterationTrace, sampling: Sampling) -> VerifiedTree:
         asked = np.flatnonzero(~np.isnan(iteration.draft_logits).any(axis=1))
         parents = {iteration.nodes[node].parent_id for node in iteration.flatten_order[1:]}
         if not (parents <= set(asked.tolist()) or _drafted_without_model(iteration)):
-            raise SettingsError("The draft's rows of this iteration do not fit its tree: decode it again.")
+            raise SettingsError("The draft logits of this iteration do not match its tree: re-run it.")
         logits = torch.from_numpy(iteration.draft_logits[asked]) / sampling.draft_temperature
         rows = ((asked, torch.softmax(logits, -1)),) if len(asked) else ()
     drawn = np.array(iteration.drawn, dtype=np.int64) if iteration.drawn else None

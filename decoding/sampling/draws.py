@@ -147,7 +147,7 @@ class ReplayDraws:
         draw = next(self._left, None)
         if draw is None or draw.kind != kind:
             raise ValueError(
-                f"the recorded draws do not fit: asked to {kind}, recorded {draw.kind if draw else 'none'}"
+                f"the recorded draws do not match: {kind} was requested, recorded is {draw.kind if draw else 'none'}"
             )
         self.last_uniform = draw.uniform
         return draw

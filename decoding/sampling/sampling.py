@@ -122,7 +122,7 @@ class TargetDistributions:
         elif not bool(self.logits.amax(-1).isfinite().all()):
             dtype = str(self.logits.dtype).removeprefix("torch.")
             raise PairError(
-                f"The target gives no finite logits (nan or inf) for this text, computed in {dtype}; load the pair in "
+                f"The target gives nan or infinite logits for this text in {dtype}; load the pair in "
                 "float32, or choose another model."
             )
 
@@ -155,7 +155,7 @@ def checked_distribution(probs: Tensor, name: str) -> Tensor:
     """The row divided by its sum; raises `ValueError` unless that is 1 within rounding and nothing is negative."""
     total, least = torch.stack([probs.sum(), probs.min()]).tolist()
     if not abs(total - 1) <= DISTRIBUTION_ROUNDING:  # also nan
-        raise ValueError(f"{name} sums to {total:.6g}: a distribution of probabilities sums to 1.")
+        raise ValueError(f"{name} sums to {total:.6g}: probabilities must sum to 1.")
     if least < 0:
-        raise ValueError(f"{name} holds the negative probability {least:.6g}.")
+        raise ValueError(f"{name} contains the negative probability {least:.6g}.")
     return probs / total

@@ -123,9 +123,9 @@ def require_fit(card: SelectorCard, identity: Mapping[str, Any]) -> None:
     """Raise `PairError` where a selector was trained for another pair."""
     if not fits(card, identity):
         names = [f"{p['name']} ({p['target']['name']}, {p['draft']['name']})" for p in (card.pair, identity)]
-        other = "another pair of that name" if names[0] == names[1] else names[0]
+        other = "another pair with that name" if names[0] == names[1] else names[0]
         raise PairError(
-            f"The selector {card.name} was trained for {other}, and {names[1]} drafts here: load its pair, or leave "
+            f"The selector {card.name} was trained for {other}, and {names[1]} is loaded: load its pair, or leave "
             "selector empty."
         )
 

@@ -1,4 +1,4 @@
-"""Both models of a session with the rows that they have read: prefill, drafting, verification, and what they hold."""
+"""Both models of a session with the KV slots of the text they have read: prefill, drafting, verification."""
 
 import copy
 
@@ -87,7 +87,7 @@ class ModelSource(_DraftSource):
     def past(self) -> Past | None:
         """What both models say at the end of the text; None where no token stands before the root."""
         if self._past is None:
-            raise ValueError("this source was not made to tell the past")
+            raise ValueError("this source does not record history")
         length = len(self._tokens)
         if length < 2:
             return None

@@ -44,7 +44,7 @@ def edit_draft(
     """
     require(
         draft.draft_sampling != "none" or not interventions.force_in,
-        "This method drafts nothing: choose one that does before a node is forced in.",
+        "This method has no draft: choose another method to force a node in.",
     )
     ids, verified = nodes_by_path(draft.tree), set(draft.order.tolist())
     rows, added = list(draft.rows), []
@@ -54,7 +54,7 @@ def edit_draft(
             node = ids[path] = _add(draft.tree, rows, source, path, ids, text_of)
             added.append(node)
         else:
-            require(node not in verified, f"{_named(path, text_of)} is in the tree already: there is nothing to add.")
+            require(node not in verified, f"{_named(path, text_of)} is already in the tree: there is nothing to add.")
         verified.update(np.flatnonzero(draft.tree.ancestors[node]).tolist())  # with all above it
     for path in interventions.force_out:
         node = _verified(path, ids, verified, text_of)
@@ -80,11 +80,14 @@ def edit_logits(logits: Tensor, draft: Draft, interventions: Interventions) -> T
         row = edited[row_of[ids[path]]]
         if only is not None:
             kept = float(row[only])
-            require(kept > -torch.inf, "The target cannot emit the token forced to pass: choose another one.")
+            require(kept > -torch.inf, "The target cannot emit the token that is forced to pass: choose another one.")
             row.fill_(-torch.inf)
             row[only] = kept
         row[list(removed)] = -torch.inf
-        require(bool(row.isfinite().any()), "Every token that the target can emit here is forced to fail: keep one.")
+        require(
+            bool(row.isfinite().any()),
+            "Every token that the target can emit at this node is forced to fail: leave at least one.",
+        )
     return edited
 
 
@@ -99,16 +102,16 @@ def bias(interventions: Interventions, verifier: Verifier, sampling: Sampling, f
     chooses among texts.
     """
     if interventions.accept or interventions.reject:
-        return "Forced verdicts replace the target's own distribution, so the text no longer follows it."
+        return "Forced verdicts replace the target's distribution, so the text no longer follows it."
     if not interventions or sampling.greedy or verifier.name in TREE_BLIND:
         return ""
     if verifier.name in FIRST_CHILD and not first_child:
         return ""
-    moved = "a node put in" if interventions.force_in else "a tree with a node taken out"
-    moved = "what was put in or taken out" if interventions.force_in and interventions.force_out else moved
+    moved = "a node forced in" if interventions.force_in else "a tree with a node forced out"
+    moved = "a tree with forced nodes" if interventions.force_in and interventions.force_out else moved
     return (
         f"{verifier.label} verification relies on children being drawn from the draft's distribution, and "
-        f"{moved} by hand is not, so the text no longer follows the target's distribution."
+        f"{moved} is not, so the text no longer follows the target's distribution."
     )
 
 
@@ -132,7 +135,7 @@ def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
     require(parent is not None, f"{_named(path[:-1], text_of)} is not in the tree: force it in first.")
     require(
         len(path) <= source.depth_limit,
-        f"{_named(path, text_of)} is deeper than the text may grow: raise max_new_tokens.",
+        f"{_named(path, text_of)} is beyond the length limit: raise max_new_tokens.",
     )
     places = {int(node): (level, row) for level, (nodes, _) in enumerate(rows) for row, node in enumerate(nodes)}
     if parent not in places:
@@ -150,8 +153,8 @@ def _add(tree, rows, source, path: Path, ids: dict[Path, int], text_of) -> int:
 
 def _verified(path: Path, ids: dict[Path, int], verified: set[int], text_of) -> int:
     node = ids.get(path)
-    require(node is not None, f"{_named(path, text_of)} is not in the tree drafted here: force it in first.")
-    require(node in verified, f"{_named(path, text_of)} is drafted but not verified here: force it in first.")
+    require(node is not None, f"{_named(path, text_of)} is not in the tree of this iteration: force it in first.")
+    require(node in verified, f"{_named(path, text_of)} was drafted but not verified: force it in first.")
     return node
 
 

@@ -73,20 +73,20 @@ def check_prompt(pair: Pair, prompt_ids: Sequence[int], max_new_tokens: int) -> 
         for token in prompt_ids:
             ids.append(operator.index(token))
     except TypeError:
-        raise PromptError(f"{rule}, one after another; what stands at place {len(ids)} is none.") from None
+        raise PromptError(f"{rule}; the entry at index {len(ids)} is not.") from None
     wrong = next((place for place, token in enumerate(ids) if not 0 <= token < pair.logits_size), None)
     if wrong is not None:
-        raise PromptError(f"{rule}; at place {wrong} stands {ids[wrong]:,}.")
+        raise PromptError(f"{rule}; index {wrong} has {ids[wrong]:,}.")
     if not ids:
         raise PromptError("The prompt is empty: type some text or pick a sample prompt.")
     if len(ids) >= pair.context:
         raise PromptError(
-            f"The prompt has {len(ids)} tokens and the context of this pair {pair.context}: shorten the prompt."
+            f"The prompt has {len(ids)} tokens and the context of this pair is {pair.context}: shorten the prompt."
         )
     if len(ids) + max_new_tokens > pair.context:
         raise PromptError(
             f"{len(ids)} prompt tokens and {max_new_tokens} new ones exceed the context of {pair.context}: "
-            f"ask for at most {pair.context - len(ids)} new tokens."
+            f"request at most {pair.context - len(ids)} new tokens."
         )
     return ids
 
@@ -171,7 +171,7 @@ class DecodeSession:
         interventions: Interventions | None = None,
         draws_go_on: bool = False,
     ) -> "DecodeSession":
-        """An independent session that continues from here, with what is given changed; no forward is run.
+        """An independent session that continues from this iteration, with the given changes; no forward is run.
 
         Without another sampling the draws go on where they are; with one they begin at its seed, unless `draws_go_on`.
         The edits are to the first iteration of the fork alone, in place of those that are to be made here.
@@ -206,7 +206,7 @@ class DecodeSession:
             SettingsError, PairError: the iteration is not among those recorded; the pair was released.
         """
         if self.pair.target.released:
-            raise PairError(f"{self.pair.target.info.name} was released from memory: load the pair and decode again.")
+            raise PairError(f"{self.pair.target.info.name} was released from memory: load the pair and re-run.")
         if index == self._count:
             return self.fork()
         point = self._checkpoints.at(index)

@@ -57,7 +57,7 @@ def from_json(record_type: type, value: Any, get: Get) -> Any:
         for step in PLACE.finditer(place):
             where += step[0]
             value = value[step[1] or int(step[2])]
-        wrong = f"{shown(value)} does not fit, {problem[0].lower()}{problem[1:]}"
+        wrong = f"{shown(value)} is invalid, {problem[0].lower()}{problem[1:]}"
         raise RecordError(wrong, where.removeprefix(".")) from None
     return read if make is None else make(read, get)
 
@@ -179,7 +179,7 @@ class ArraysToWrite:
     def put(self, field: str, array: np.ndarray) -> list[Any]:
         """Keep an array; returns [entry, first row, row after the last]."""
         if not 1 <= array.ndim <= MAX_DIMENSIONS or array.dtype.newbyteorder("<").str not in DTYPES:
-            raise RecordError(f"is an array of {array.dtype} that no file can hold", field)
+            raise RecordError(f"is an array of {array.dtype}, which cannot be saved", field)
         same_field = sum(name.startswith(f"{field}.") for name in self.parts)
         name = self._names.setdefault((field, array.dtype.str, array.shape[1:]), f"{field}.{same_field}")
         parts = self.parts.setdefault(name, {})
@@ -230,7 +230,7 @@ class ArraysRead:
         """Raise `RecordError` if an entry or a row is left to which no record refers."""
         left = [*self._unread, *(name for name, rows in self._left.items() if len(rows))]
         if left:
-            raise RecordError(f"no record refers to the array {shown(left[0])}, or to all of it")
+            raise RecordError(f"no record uses the array {shown(left[0])}, or not all of it")
 
     def get(self, reference: Any) -> np.ndarray:
         """Rows of an entry by [entry, first row, row after the last]."""
@@ -239,7 +239,7 @@ class ArraysRead:
             self._left[name], self._given[name] = array_of(self._unread.pop(name)()), 0
         if name not in self._left or start != self._given[name] or not 0 <= stop - start <= len(self._left[name]):
             rows = f"rows {start} to {stop} of {shown(name)}"
-            raise RecordError(f"{rows} are not in the file, or not the rows that follow")
+            raise RecordError(f"{rows} are not in the file, or out of order")
         found, self._left[name] = np.split(self._left[name], [stop - start])
         self._given[name] = stop
         return found

@@ -31,19 +31,19 @@ class Interventions:
     def __post_init__(self):
         for _, path in self:
             if not path:
-                raise SettingsError("The root cannot be edited: it is committed; choose a node below it.")
+                raise SettingsError("The root is already committed and cannot be edited: choose a node below it.")
         wanted: dict[Path, int] = {}
         for parent, token in accepted_steps(self.accept):
             if wanted.setdefault(parent, token) != token:
-                raise SettingsError("Two siblings cannot both be forced to pass: keep one of them.")
+                raise SettingsError("Two siblings cannot both be forced to pass: choose one of them.")
         for path in self.reject:
             if wanted.get(path[:-1]) == path[-1]:
-                raise SettingsError("A node cannot be forced to pass and to fail: keep one of the two.")
+                raise SettingsError("A node cannot be forced both to pass and to fail: choose one.")
         for kind in ("force_in", "accept"):
             for path in getattr(self, kind):
                 if any(path[: len(out)] == out for out in self.force_out):
                     raise SettingsError(
-                        f"A node {WORDS[kind]} lies in what is forced out: take one of the two edits back."
+                        f"A node {WORDS[kind]} is inside a branch that is forced out: undo one of the two edits."
                     )
 
     def __bool__(self) -> bool:

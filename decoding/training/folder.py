@@ -50,7 +50,7 @@ class Training(Job):
 
     NOUN, UNIT = "training", "steps"
     MARKS = (SETTINGS, LAUNCH)
-    ENDED = "Ended at once: resume goes on from its last checkpoint."
+    ENDED = "Killed: resume continues from its last checkpoint."
 
     @property
     def checkpoint(self) -> Path:
@@ -60,7 +60,7 @@ class Training(Job):
     def begin(self, settings: TrainingSettings) -> None:
         """Make the folder and note what was asked for; `TrainingError` where another training is there."""
         if (self.path / SETTINGS).exists():
-            raise TrainingError(f"{self.path} holds a training already: go on with --resume or choose another --out.")
+            raise TrainingError(f"{self.path} has a training already: continue with --resume or choose another --out.")
         with new_folder(self.path):
             self.write_settings(settings)
 
@@ -74,7 +74,7 @@ class Training(Job):
             settings = TrainingSettings(**json.loads((self.path / SETTINGS).read_text(encoding="utf-8")))
             return replace(settings, command=tuple(settings.command))
         except FileNotFoundError:
-            raise TrainingError(f"{self.path} holds no training: start one with --out {self.path}.") from None
+            raise TrainingError(f"{self.path} has no training: start one with --out {self.path}.") from None
         except (OSError, ValueError, TypeError) as error:
             raise TrainingError(f"The settings in {self.path} cannot be read ({error}): choose another run.") from None
 

@@ -166,7 +166,7 @@ class Weights:
     def __post_init__(self) -> None:
         for name in ("regression", "classification", "distillation"):
             require(getattr(self, name) >= 0, f"The weight of {name} is {getattr(self, name)}: give 0 or more.")
-        require(self.top >= 1, f"top is {self.top}: at least one token is distilled.")
+        require(self.top >= 1, f"top is {self.top}: give at least 1.")
 
 
 @dataclass(frozen=True)

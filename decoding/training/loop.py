@@ -57,16 +57,16 @@ def load_checkpoint(file: Path, belongs_to: Mapping[str, Any] | None = None) -> 
     except FileNotFoundError:
         raise TrainingError(f"There is no checkpoint {file}: start the training without --resume.") from None
     except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, TypeError, KeyError, AttributeError):
-        raise TrainingError(f"{file} is damaged or no checkpoint: start the training again in another --out.") from None
+        raise TrainingError(f"{file} is damaged or not a checkpoint: start again in another --out.") from None
     if version != VERSION:
-        raise TrainingError(f"{file} is of version {version}, not {VERSION}: start the training again.")
+        raise TrainingError(f"{file} has version {version}, not {VERSION}: start the training again.")
     theirs = checkpoint.belongs_to
     if belongs_to is None or theirs == belongs_to:
         return checkpoint
     name = next(name for name in sorted({*theirs, *belongs_to}) if theirs.get(name) != belongs_to.get(name))
     told = [repr(side.get(name)) for side in (theirs, belongs_to)]
     # Measured times, say: nobody wants to read them all.
-    difference = f"another {name}" if max(map(len, told)) > MOST_TOLD else f"{name} {told[0]} instead of {told[1]}"
+    difference = f"different {name}" if max(map(len, told)) > MOST_TOLD else f"{name} {told[0]} instead of {told[1]}"
     raise TrainingError(f"{file} belongs to another training ({difference}): resume that one, or choose another --out.")
 
 
@@ -175,9 +175,9 @@ class _Loop:
         while (self.status.share or 0.0) < 1.0:
             if self.folder.asked_to_stop():
                 self._keep()
-                self.folder.write_status(replace(self.status, state="stopped", message="Stopped; resume goes on."))
+                self.folder.write_status(replace(self.status, state="stopped", message="Stopped; resume continues it."))
                 self.folder.clear_stop()
-                raise StoppedError(f"Stopped after {self.status.done} steps; go on with --resume.")
+                raise StoppedError(f"Stopped after {self.status.done} steps; continue with --resume.")
             self._look_up()
             self._step()
         self._look_up(at_end=True)

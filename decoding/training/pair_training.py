@@ -123,7 +123,7 @@ class PairTraining:
         if again:
             kept = self.folder.path / AGAIN[again]
             if not kept.exists():
-                raise TrainingError(f"{self.folder.path} has not come as far as --again {again}: resume it without.")
+                raise TrainingError(f"{self.folder.path} has not reached --again {again}: resume it without.")
             write_whole(self.folder.checkpoint, kept.read_bytes())
         left = PHASES[PHASES.index(self._phase(resume)) :]
         for phase in left[1:]:  # records of phases that are done again

@@ -110,9 +110,7 @@ def examples(
     """The examples of some roots for one verifier; `TrainingError` where none is labelled outside of a loop."""
     roots = roots.labelled(verifier)
     if not len(roots):
-        raise TrainingError(
-            f"No root is labelled for {verifier}: make more with --texts, or leave others out of loops."
-        )
+        raise TrainingError(f"No root outside loops is labelled for {verifier}: label more with --texts.")
     count = len(samplings)
     length = roots.length[:, None].repeat(count, 1)
     drawn = np.array([[each.temperature, each.top_p] for each in samplings])[None].repeat(len(roots), 0)

@@ -89,7 +89,7 @@ class RootPlan:
             require(1 <= getattr(self, name) <= most, f"{name} must be from 1 to {most}, not {getattr(self, name)}.")
         require(bool(self.samplings), "samplings is empty: give at least one, such as 1.0 or 1.0:0.9.")
         warmth = {sampling.draft_temperature for sampling in self.samplings}
-        require(len(warmth) == 1, f"samplings must share one draft temperature, not {sorted(warmth)}.")
+        require(len(warmth) == 1, f"samplings must have the same draft temperature, not {sorted(warmth)}.")
 
     @property
     def draft_temperature(self) -> float:
@@ -139,7 +139,7 @@ class RootData(Shards):
 
     HOME, FLAG = "roots", "--data"
     GROWS = ("texts", "held_out")  # a text is a function of its number alone, so there may be more of them later
-    MISSING, DAMAGED = "resume, so that it is made again", "delete it and resume"
+    MISSING, DAMAGED = "resume to make it again", "delete it and resume"
     plan: RootPlan
 
     def shards(self, part: Part) -> list[Path]:
@@ -163,7 +163,7 @@ class RootData(Shards):
             roots = Roots(**{name: arrays[name] for name in NUMBERS}, expected=expected)
         shape = (len(roots), len(self.plan.samplings), len(ACTIONS))
         if any(tokens.shape != shape for tokens in expected.values()):
-            raise ValueError("labels of another shape")
+            raise ValueError("labels of the wrong shape")
         return roots
 
 

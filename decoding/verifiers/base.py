@@ -1,4 +1,4 @@
-"""What every way to accept tokens shares: the tree it sees, its signature, the trees it is lossless for, its result."""
+"""What all verifiers share: the tree it sees, its signature, the trees it is lossless for, its result."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, fields
@@ -29,7 +29,7 @@ class VerifiedTree:
     Attributes:
         order: ids of the verified nodes in the order of the verification pass, root first.
         tokens, parents: token and parent of every drafted node by id.
-        entries: children of each verified node in draw order; one drawn twice stands there twice.
+        entries: children of each verified node in draw order; one drawn twice appears twice.
 
     Raises `ValueError` where rows are no distributions, or a parent stands behind its child; the message names the
     argument.
@@ -103,10 +103,10 @@ class VerifiedTree:
 
     def _check(self) -> None:
         if not self.order or self.order[0] != 0 or len(self.row_of) != len(self.order):
-            raise ValueError("draft.order must begin with the root and name each verified node once.")
+            raise ValueError("draft.order must begin with the root and list each verified node once.")
         for row, node in enumerate(self.order[1:], start=1):
             if not 0 <= self.row_of.get(self.parents[node], row) < row:
-                raise ValueError(f"draft.order must name the parent of node {node} before it.")
+                raise ValueError(f"draft.order must list the parent of node {node} before it.")
         if len(self._target) != len(self.order):
             raise ValueError(f"target has {len(self._target)} rows for {len(self.order)} verified nodes.")
         self._target.check()
@@ -129,7 +129,7 @@ STEP_FIELDS = tuple(each.name for each in fields(VerificationStep))
 
 @dataclass(frozen=True)
 class Test(VerificationStep):
-    """One test of a walk as it was made."""
+    """One test of a walk."""
 
     residual: Tensor | None = None  # distribution that is left after it, not normalised; None where nothing changed
 
@@ -156,7 +156,7 @@ class Verification:
     # `bonus` after a leaf of the verified tree, `recovered` above one, `fallback` if none was accepted
     final_kind: FinalKind
     tests: tuple[Test, ...]  # its tests in order
-    # The verifier in front of this tree, for what it would do with other draws
+    # The verifier applied to this tree, for what it would do with other draws
     decision: "Decision" = field(repr=False)
 
     @cached_property
@@ -171,7 +171,7 @@ class Verification:
 
 
 class Decision:
-    """A verifier in front of one tree. What does not depend on draws is computed when first needed, and kept."""
+    """A verifier applied to one tree. What does not depend on draws is computed once, when first needed."""
 
     def __init__(self, tree: VerifiedTree):
         self.tree = tree
@@ -205,10 +205,10 @@ def final_kind(accepted: tuple[int, ...], above_leaf: bool) -> FinalKind:
 
 @dataclass(frozen=True)
 class Verifier(WithSettings):
-    """A way to accept tokens from a tree: stateless, frozen settings."""
+    """A verifier accepts tokens of a tree: stateless, frozen settings."""
 
     name: ClassVar[str] = ""  # key in `VERIFIERS`
-    # label, summary, paper: what the screen calls it, what it does in a sentence, where it comes from
+    # label, summary, paper: its name on the screen, what it does in one sentence, its source
     label: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     # what it does at one node, as the end of a sentence that begins with its label; where empty, `summary` stands there
@@ -219,7 +219,7 @@ class Verifier(WithSettings):
     tests_first_path: ClassVar[bool] = False  # True if it tests no node off the first path that was drawn
 
     def decide(self, tree: VerifiedTree) -> Decision:
-        """This verifier in front of a tree."""
+        """This verifier applied to a tree."""
         raise NotImplementedError
 
     def verify(self, draft: Draft, target: TargetDistributions, draws: Draws) -> Verification:
@@ -233,7 +233,7 @@ class Verifier(WithSettings):
         """Why this verifier would bias the output of such a tree, None if it would not."""
         if self.greedy_only and not sampling.greedy:
             return (
-                f"{self.label} verification keeps only the target's most likely token, so it needs temperature 0, "
+                f"{self.label} verification accepts only the target's most likely token, so it needs temperature 0, "
                 f"not {sampling.temperature:g}."
             )
         if draft_sampling not in self.lossless_for:

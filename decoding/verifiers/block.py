@@ -37,7 +37,7 @@ class BlockVerifier(Verifier):
 
     name = "block"
     label = "Block"
-    summary = "Tests the first path from its end upwards; a weak token in the middle need not end it."
+    summary = "Tests the first path from its end upwards; a weak token in the middle does not have to end it."
     how = "tests the first path from its end upwards, so a child is tested once all below it was rejected."
     paper = "Sun et al. 2024 (block verification)"
     lossless_for = SAMPLED_TREES

@@ -165,13 +165,13 @@ class KhistiVerifier(TopDownVerifier):
 
     truncation: int = setting(
         8, 2, 64, step=1, group=VERIFICATION, label="Free tokens", symbol="s",
-        help="Tokens between which linear programmes choose the odds.",
+        help="Tokens between which a linear program sets the probabilities.",
     )  # fmt: skip
 
     name = "khisti"
     label = "Khisti"
-    summary = "Plays a tournament between the children with odds from linear programmes, then tests its winner."
-    how = "plays a tournament between the entries and tests its winner against the distribution that winners have."
+    summary = "Runs a tournament between the children with probabilities from linear programs, then tests the winner."
+    how = "runs a tournament between the entries and tests its winner against the distribution that winners have."
     paper = "Khisti et al. 2025"
     lossless_for = IID_TREES
     solver = KhistiSolver

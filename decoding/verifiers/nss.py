@@ -27,7 +27,9 @@ class NSSVerifier(TopDownVerifier):
 
     name = "nss"
     label = "NSS"
-    summary = "Draws from the target's distribution at each node and goes on where a child has that token."
+    summary = (
+        "Samples from the target at each node and continues if a child has that token (naive speculative sampling)."
+    )
     how = "draws the next token from the target's distribution; the children only say whether the path goes on."
     paper = "Miao et al. 2023 (SpecInfer); used by EAGLE, OPT-Tree and SpecExec"
     lossless_for = (*SAMPLED_TREES, "deterministic")

@@ -74,7 +74,7 @@ class SpecInferVerifier(TopDownVerifier):
 
     name = "specinfer"
     label = "SpecInfer"
-    summary = "Tests the children one by one in random order, each against what the ones before left of the target."
+    summary = "Tests the children one by one in random order, each against the residual left by the previous ones."
     how = "tests the entries in random order; the figures are those of draw order."
     paper = "Miao et al. 2023"
     lossless_for = IID_TREES

@@ -50,7 +50,7 @@ class SpecInferWithoutReplacementVerifier(TopDownVerifier):
 
     name = "specinfer_wor"
     label = "SpecInfer, no replacement"
-    summary = "Tests the distinct children in draw order; a rejected one leaves both distributions."
+    summary = "Tests the distinct children in draw order; a rejected one is removed from both distributions."
     how = "tests each distinct entry once, in draw order; a rejected one leaves the draft's distribution."
     paper = "Chen et al. 2024 (Sequoia); DySpec, Algorithm 3"
     lossless_for = SAMPLED_TREES

@@ -70,7 +70,7 @@ class SpecTrVerifier(TopDownVerifier):
 
     name = "spectr"
     label = "SpecTr"
-    summary = "Tests all children with one common division factor, then draws from one residual."
+    summary = "Tests all children with one common division factor, then samples from one residual."
     how = "tests all entries against the draft's distribution times one factor, then draws from one residual."
     paper = "Sun et al. 2023"
     lossless_for = IID_TREES

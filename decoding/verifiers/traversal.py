@@ -72,7 +72,7 @@ class TraversalVerifier(Verifier):
 
     name = "traversal"
     label = "Traversal"
-    summary = "Tests the whole tree from its leaves upwards; a draw that came twice is rejected twice."
+    summary = "Tests the whole tree from its leaves upwards; a token drawn twice is tested twice."
     how = "tests a child once all below it was rejected; a draw that came twice is rejected twice."
     paper = "Weng et al. 2025, with multiplicities"
     lossless_for = IID_TREES
@@ -94,7 +94,7 @@ class TraversalWithoutReplacementVerifier(Verifier):
 
     name = "traversal_wor"
     label = "Traversal, no replacement"
-    summary = "Tests the whole tree from its leaves upwards; a rejected child leaves the draft's distribution."
+    summary = "Tests the whole tree from its leaves upwards; a rejected child is removed from the draft's distribution."
     how = "tests a child once all below it was rejected; a rejected one leaves the draft's distribution."
     paper = "Weng et al. 2025"
     lossless_for = SAMPLED_TREES

@@ -16,7 +16,7 @@ from decoding.models.presets import PairSettings, memory_estimate
 
 # What cannot be told from one another by their sentences alone is not here; `-m slow` opens a folder of every kind.
 TOLD = {
-    "config.json is no object": "where an object in { } should be",
+    "config.json is no object": "instead of an object in { }",
     "config.json is a pipe": "config.json of MODEL is a pipe or a device, not a file",
     "config.json: layer_types is wrong": "transformers does not know ('full_attention', 'wormhole_attention')",
     "config.json: head_dim is wrong": "has head_dim 0; it must be a whole number from 1 to 100,000.",
@@ -33,10 +33,10 @@ TOLD = {
     "weights so large that logits overflow": "gives nan instead of probabilities in float32",
     "model.safetensors is cut short": "model.safetensors of MODEL is damaged: it ",
     "a tensor has another shape": "its configuration asks for ",
-    "one weight is nan": "hold nan or infinite numbers in ",
+    "one weight is nan": "contain nan or infinite values in ",
     "the index points nowhere": "lacks model-00002-of-00002.safetensors, which model.safetensors.index.json names",
     "tokenizer.json is an empty object": "tokenizer.json of MODEL holds no vocabulary",
-    "added_tokens_decoder is wrong": "; it must be an object that gives the token of each id.",
+    "added_tokens_decoder is wrong": "; it must be an object that maps ids to tokens.",
     "the chat template is wrong": "The chat template of MODEL cannot be used (",
 }
 

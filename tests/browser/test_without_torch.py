@@ -74,5 +74,5 @@ def opens_offline(browser, file: Path) -> None:
 def test_a_page_that_decodes_says_what_it_needs(page, address: str):
     page.goto(f"{address}/compare")
     page.wait_for_selector(SETTLED)
-    page.get_by_text("Computing anything anew needs torch: pip install -r requirements.txt.").wait_for()
+    page.get_by_text("This computation needs torch, which is not installed: pip install").wait_for()
     assert page.locator("[data-testid=stException]").count() == 0

@@ -52,7 +52,7 @@ def test_a_calibration_leaves_nothing_on_a_full_disk(tmp_path, full_disk, monkey
     monkeypatch.setattr(measuring, "pair_identity", lambda _pair: {})
     monkeypatch.setattr(measuring, "calibration_file", lambda *_: tmp_path / "calibration" / "pair.json")
     monkeypatch.setattr(measuring, "_known", {})
-    with pytest.warns(UserWarning, match="The calibration cannot be kept: The disk of .* is full"):
+    with pytest.warns(UserWarning, match="The calibration cannot be saved: The disk of .* is full"):
         assert measuring.CalibrationCache("", float, float).of(None, "entry", lambda: 0.5) == 0.5
     assert left_in(tmp_path) == ["calibration"]
 

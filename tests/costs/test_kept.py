@@ -67,6 +67,6 @@ def test_a_damaged_file_is_measured_again_and_says_so(monkeypatch):
 def test_a_folder_that_takes_no_file_is_said_aloud(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="cannot be kept"):
+    with pytest.warns(UserWarning, match="cannot be saved"):
         assert measured(1.0) == (1.0, True)
     assert measured(2.0) == (1.0, False)

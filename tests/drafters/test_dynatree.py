@@ -221,7 +221,7 @@ def test_an_order_is_asked_for_only_where_it_has_an_effect():
     free = {"adaptive_breadth": False, "branch_mid": 5, "confidence_high": 0.3}
     assert DynaTreeDrafter(**free).branch_mid == 5
     assert DynaTreeDrafter(dynamic_depth=False, stop_probability=0.6).stop_probability == 0.6
-    with pytest.raises(SettingsError, match="must not fall"):
+    with pytest.raises(SettingsError, match="must not decrease"):
         DynaTreeDrafter(**free).with_settings(adaptive_breadth=True)
 
 

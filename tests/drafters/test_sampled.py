@@ -52,7 +52,7 @@ def replay(drafter, outcomes, source):
     """The tree of a drafter whose draws come out as given; all of them must be asked for."""
     draws = ReplayDraws(tuple(DrawTrace("choose", 1.0, outcome, 0.0) for outcome in outcomes))
     draft = drafter.draft(None, source, 9, draws)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="do not match"):
         draws.choose(torch.ones(1))
     return draft
 

@@ -140,7 +140,7 @@ def test_a_failed_capture_leaves_the_graphs_of_others_alive(device, graphs):
     for _ in range(2):
         others.call(owner, "good", lambda: None)
     graphs.call(owner, "bad", waits(device))
-    with pytest.warns(RuntimeWarning, match="passes run uncaptured"):
+    with pytest.warns(RuntimeWarning, match="passes run without graphs"):
         graphs.call(owner, "bad", waits(device))
     others.call(owner, "good", lambda: None)
     assert device.told[-1] == "replay" and others.captured == 1

@@ -160,7 +160,7 @@ def test_names_of_streaming_engines():
 
 
 def test_models_that_cannot_be_turned_back_are_refused():
-    with pytest.raises(PairError, match="there is no lean forward"):
+    with pytest.raises(PairError, match="the lean engine does not support"):
         make_engine("streaming", neox(), "tiny", 64, **{**HOW, "mask_kind": "additive"})
     network = llama()
     network.model.rotary_emb.attention_scaling = 1.2

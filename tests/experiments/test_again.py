@@ -55,11 +55,11 @@ def test_what_cannot_be_made_again_says_why(pair, experiment, tmp_path):
         ({"prompt": "gone"}, "The prompt .*/gone is no longer in samples"),
         ({"prompt_tokens": 11}, "has 10 tokens here and had 11 in the sweep"),
         ({"prompt_set": str(tmp_path / "gone")}, "There is no set of prompts"),
-        ({"prompt_set": "gsm8k", "prompt": "00000"}, "is not kept on this machine and cannot be fetched"),
+        ({"prompt_set": "gsm8k", "prompt": "00000"}, "is not on this machine and cannot be downloaded"),
     ):
         with pytest.raises(ExperimentError, match=said):
             begin_again(pair, {**row, **changed}, limits)
-    with pytest.raises(ExperimentError, match="is an outside loop without trees"):
+    with pytest.raises(ExperimentError, match="is an external baseline without trees"):
         begin_again(pair, rows.loc["hf_generate"], limits)
 
 
@@ -75,5 +75,5 @@ def test_the_comparison_is_told_honestly(experiment):
     assert same_text((1, 2, 3), (1, 2, 3)) == "the same 3 tokens as in the sweep"
     assert same_text((1, 2, 3), (1, 2)) == "the same 2 tokens as in the sweep so far"
     assert same_text((1, 2, 3), (1, 9, 3)) == "another text than in the sweep from token 2 on"
-    assert same_text((), (1,)) == "the tokens of the first time are not kept"
+    assert same_text((), (1,)) == "the tokens of the sweep were not saved"
     assert kept_output(experiment.folder, "no such run") == ()

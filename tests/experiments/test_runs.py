@@ -163,7 +163,7 @@ def test_one_process_at_a_time(executor, tmp_path):
         experiment.path.mkdir(exist_ok=True)
         status = {**vars(Status("running")), "pid": other.pid, "written": time.time()}
         (tmp_path / STATUS).write_text(json.dumps(status))
-        with pytest.raises(ExperimentError, match=f"Process {other.pid} runs the experiment in"):
+        with pytest.raises(ExperimentError, match=f"Process {other.pid} is running "):
             run_grid(grid(), executor, tmp_path)
     finally:
         other.kill()
@@ -267,7 +267,7 @@ def test_what_the_command_refuses_is_one_sentence(tmp_path, monkeypatch, capsys)
     assert sweep.main() == 0 and "25 ways x 1 lengths x 1 repeats, 1 prompts" in capsys.readouterr().out
     for words in (["--resume"], [], [str(file), "--resume", "--out", str(tmp_path)]):
         monkeypatch.setattr(sys, "argv", ["sweep", *words])
-        with pytest.raises(ExperimentError, match="Name a grid, or with --resume the folder that is to go on"):
+        with pytest.raises(ExperimentError, match="Name a grid, or with --resume the folder to resume"):
             sweep.main()
 
 

@@ -112,7 +112,7 @@ def test_rows_of_a_later_iteration_are_not_taken_for_the_heads_own(run):
     trace, index = run.trace(), busy(run)
     here, later = trace.iterations[index : index + 2]
     path = here.committed_ids
-    with pytest.raises(LogitsMissing, match="The draft was never asked what follows"):
+    with pytest.raises(LogitsMissing, match="has no draft logits after"):
         RecordedLogits(trace, index).find("draft", [path])
     target = RecordedLogits(trace, index).find("target", [path])[0]
     assert np.array_equal(target, later.target_logits[0]), "the target says the same wherever it is asked"

@@ -86,7 +86,7 @@ def test_a_shape_that_cannot_be_is_refused(wrong, words):
 def test_a_shape_for_a_target(hidden, heads):
     config = HeadConfig.of(hidden, 100)
     assert (config.num_heads, config.mlp_size) == (heads, 2 * hidden) and config.head_dim % 2 == 0
-    with pytest.raises(SettingsError, match="an even number is needed"):
+    with pytest.raises(SettingsError, match="give an even number"):
         HeadConfig.of(7, 100)
 
 

@@ -148,7 +148,7 @@ def test_heads_of_other_targets_are_refused(pair, home):
 def test_a_damaged_card_is_one_sentence_and_no_list_stumbles_over_it(pair, home, changes):
     save(pair, home / "shipped" / "eagle", "eagle")
     edited(save(pair, home / "shipped" / "talf"), **changes)
-    with pytest.raises(PairError, match=r"talf is damaged \(head.json is no description of a draft head\): train"):
+    with pytest.raises(PairError, match=r"talf is damaged \(head.json does not describe of a draft head\): train"):
         with_draft(pair, "talf")
     assert [card.name for card in all_heads()] == ["eagle"]
 
@@ -174,7 +174,7 @@ def test_damaged_weights_are_one_sentence(pair, home):
     with pytest.raises(PairError, match=r"head.safetensors.xz: No such file"):
         with_draft(pair, "talf")
     (folder / store.HEADS.card).write_text("[" * 100_000)
-    with pytest.raises(PairError, match="is no description"):
+    with pytest.raises(PairError, match="does not describe"):
         read_card(folder, "talf")
 
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_kept_leaves_the_head_before(pair, home):
     broken = random_network(pair)
     with torch.no_grad():
         broken.fc.weight[0, 0] = torch.nan
-    with pytest.raises(TrainingError, match="hold no usable numbers"):
+    with pytest.raises(TrainingError, match="are nan or too large"):
         save_head(folder, broken, "talf", pair_identity(pair), "2026-11-23", {})
     with pytest.raises(ValueError, match="Out of range float"):
         save_head(folder, random_network(pair), "talf", pair_identity(pair), "2026-11-23", {"loss": float("inf")})

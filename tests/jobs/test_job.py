@@ -49,7 +49,7 @@ def test_a_process_is_known_before_it_has_said_a_word(python, job):
     job.start(COMMAND, "head", "A name")
     assert job.stand().state == "starting" and job.stand().running
     assert (job.launched().command, job.launched().kind, job.launched().name) == (COMMAND, "head", "A name")
-    for act, words in ((job.delete, "deleted"), (job.resume, "resumed"), (lambda: job.start(COMMAND), "started again")):
+    for act, words in ((job.delete, "deleted"), (job.resume, "resumed"), (lambda: job.start(COMMAND), "restarted")):
         with pytest.raises(JobError, match=f"work is at work: stop it before it is {words}"):
             act()
     os.kill(job.launched().pid, signal.SIGKILL)

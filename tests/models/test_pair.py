@@ -109,8 +109,8 @@ def test_half_precision_passes_the_tree_check(dtype):
 @pytest.mark.parametrize(
     ("architecture", "parts"),
     [
-        ("bloom", ("alibi positions", "rotary")),
-        ("mpt", ("alibi positions", "rotary")),
+        ("bloom", ("ALiBi positions", "rotary")),
+        ("mpt", ("ALiBi positions", "rotary")),
         ("mamba", ("recurrent state", "rolled back")),
         ("qwen3_next", ("recurrent state", "linear_attention")),
         ("t5", ("encoder-decoder", "decoder-only")),
@@ -123,7 +123,7 @@ def test_architectures_that_cannot_decode_a_tree_are_refused(tmp_path, architect
 
 
 def test_falcon_with_alibi_is_refused():
-    with pytest.raises(PairError, match="alibi"):
+    with pytest.raises(PairError, match="ALiBi"):
         checks.check_config(FalconConfig(alibi=True), "falcon")
 
 
@@ -229,13 +229,13 @@ def test_unknown_and_gated_models():
 
     assert "accept its licence" in loading.explain(GatedRepoError(), "meta-llama/x", "weights")
     assert "check the spelling" in loading.explain(RepositoryNotFoundError(), "nobody/x", "weights")
-    assert "never run here" in loading.explain(ValueError("contains custom code"), "x", "configuration")
+    assert "Draftscope never runs" in loading.explain(ValueError("contains custom code"), "x", "configuration")
     assert "check the spelling" in refusal("no such model")
 
 
 def test_folders_that_hold_no_model(tmp_path, folders):
     assert "There is no folder" in refusal(tmp_path / "missing")
-    assert "holds no config.json" in refusal(tmp_path)
+    assert "has no config.json" in refusal(tmp_path)
     target, _ = folders("gpt2")
     broken = copy_checkpoint(target, tmp_path / "config")
     (broken / "config.json").write_text("{", encoding="utf-8")
@@ -246,7 +246,7 @@ def test_folders_that_hold_no_model(tmp_path, folders):
     bare = copy_checkpoint(target, tmp_path / "tokenizer")
     for file in bare.glob("*token*"):
         file.unlink()
-    assert "holds no tokenizer" in refusal(bare)
+    assert "has no tokenizer" in refusal(bare)
     part = copy_checkpoint(target, tmp_path / "part")
     (part / "model.safetensors").rename(part / "model-00001-of-00002.safetensors")
     assert "without model.safetensors.index.json" in refusal(part)
@@ -298,7 +298,7 @@ def test_names_that_no_file_system_takes(name):
 def test_only_safetensors_are_loaded(tmp_path, folders):
     folder = copy_checkpoint(folders("gpt2")[0], tmp_path / "model")
     (folder / "model.safetensors").unlink()
-    assert "holds no weights" in refusal(folder)
+    assert "has no weights" in refusal(folder)
     torch.save({}, folder / "pytorch_model.bin")
     assert "pickle" in refusal(folder) and "safetensors" in refusal(folder)
 
@@ -316,10 +316,10 @@ def test_damaged_and_incomplete_weights(tmp_path, folders):
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights, {"format": "pt"})
     assert f"lack tensor {name}; they are incomplete" in refusal(folder)
     save_file({**tensors, name: tensors[name][:-1]}, weights, {"format": "pt"})
-    assert f"hold {name} of 127 x 64 and its configuration asks for 128 x 64;" in refusal(folder)
+    assert f"{name} is 127 x 64 and its configuration needs 128 x 64;" in refusal(folder)
     tensors[name][3, 5] = torch.nan
     save_file(tensors, weights, {"format": "pt"})
-    assert f"hold nan or infinite numbers in {name};" in refusal(folder)
+    assert f"contain nan or infinite values in {name};" in refusal(folder)
 
 
 def test_memory_that_is_not_there_is_noticed_before_loading(monkeypatch):
@@ -427,7 +427,7 @@ def test_a_tokenizer_that_panics_is_refused(tmp_path, monkeypatch):
     target, draft = (copy_checkpoint(EMBEDDED_FOLDER / role, tmp_path / role) for role in ("target", "draft"))
     for folder in (target, draft):
         intervention_json(folder / "tokenizer.json", {"post_processor": ending})
-    assert "reads no plain text (" in refusal(target, draft)
+    assert "cannot encode plain text (" in refusal(target, draft)
 
     panic = type("PanicException", (BaseException,), {})
 

@@ -122,13 +122,13 @@ def test_a_ready_grid_goes_where_its_rows_always_go(home, started):
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [
-        (f"{METHOD}_fixed_tree_max_depth_values", "3, deep", "max_depth is a whole number, not 'deep'"),
-        (f"{METHOD}_fixed_tree_max_depth_values", "", "max_depth of fixed_tree varies over no value"),
+        (f"{METHOD}_fixed_tree_max_depth_values", "3, deep", "max_depth must be a whole number, not 'deep'"),
+        (f"{METHOD}_fixed_tree_max_depth_values", "", "max_depth of fixed_tree has no values"),
         (f"{METHOD}_fixed_tree_max_depth_values", "99", "must be a whole number from 1 to 32, not 99"),
-        ("sweep_plan_new_tokens", "0", "new_tokens is a list of whole numbers from 1 on"),
+        ("sweep_plan_new_tokens", "0", "new_tokens must be a list of whole numbers, 1 or more"),
         ("sweep_plan_temperature", "-1", "temperature must be 0, which decodes greedily"),
         ("sweep_plan_temperature", "", "The grid names no sampling"),
-        ("sweep_plan_max_tokens", "many", "max_tokens is a list of whole numbers from 0 on"),
+        ("sweep_plan_max_tokens", "many", "max_tokens must be a list of whole numbers, 0 or more"),
     ],
 )
 def test_what_cannot_be_is_told_and_nothing_starts(key: str, text: str, said: str, home):

@@ -65,7 +65,7 @@ def test_both_trees_and_every_setting_are_there_at_first(page):
         if isinstance(value, int | float) and not isinstance(value, bool):
             assert float(shown) == value
             assert slider(page, name).value == value
-    assert "Path probability needed to go beyond D_0." in captions
+    assert "Path probability needed to grow beyond D_0." in captions
 
 
 def test_a_slider_drafts_the_same_prefix_again(page):

@@ -165,7 +165,9 @@ def test_an_error_names_settings_as_their_widgets_do():
     with pytest.raises(SettingsError) as wrong:
         METHODS["dynatree"].with_settings(branch_mid=4)
     said = sentence(wrong.value).replace("\\", "")
-    assert said.startswith("“Children, sure (B_min)”, “Children, in between (B_mid)” and “Children, unsure (B_max)”")
+    assert said.startswith(
+        "“Children, confident (B_min)”, “Children, medium (B_mid)” and “Children, uncertain (B_max)”"
+    )
     with pytest.raises(SettingsError) as wrong:
         METHODS["dynatree"].with_settings(confidence_low=0.95)
     assert "“Low confidence” (τ_l = 0.95)" in sentence(wrong.value).replace("\\", "")

@@ -23,7 +23,7 @@ from viz.branches.diff import fork_summary
 
 PAGE = "pages/what_if.py"
 PROMPT = "Once upon a time there was a little girl who"
-FORCED = "Forced verdicts replace the target's own distribution"
+FORCED = "Forced verdicts replace the target's distribution"
 BUDGET = setting_key("what_if_method", "dynatree", "node_budget")
 
 

@@ -167,7 +167,7 @@ def test_a_node_below_a_leaf_needs_the_model(greedy):
     iteration = greedy.iterations[busy(greedy)]
     leaf = next(n for n in iteration.nodes if n.draft_level is None and n.flat_index is not None)
     change = ForkChange(interventions=Interventions(force_in=((*node_paths(iteration)[leaf.node_id], 17),)))
-    with pytest.raises(LogitsMissing, match="The draft was never asked what follows"):
+    with pytest.raises(LogitsMissing, match="has no draft logits after"):
         fork(greedy.trace(), None, iteration.index, change)
     live = fork(greedy.trace(), greedy, iteration.index, change)
     added = live.trace.iterations[-1].nodes[-1]
@@ -226,7 +226,7 @@ def test_a_run_from_a_file_is_replayed_or_says_what_it_needs(greedy, tmp_path):
     assert told(load_run(tmp_path / "fork.dscope").iterations[index]) == told(made.trace.iterations[index])
     assert fork(made.trace, None, index, ForkChange()).words == "nothing changed"
     for act in (lambda: fork(run, None, 0, ForkChange(), live=True), lambda: go_on(made), lambda: run_fork(made)):
-        with pytest.raises(SettingsError, match="No models are loaded for this run"):
+        with pytest.raises(SettingsError, match="The models of this run are not loaded"):
             act()
     with pytest.raises(LogitsMissing, match="were not kept"):
         fork(run.without_logits(), None, 0, ForkChange())
@@ -249,14 +249,14 @@ def test_what_cannot_be_is_said(pair, greedy):
         fork(run, greedy, 99, ForkChange())
     with pytest.raises(SettingsError, match="no iteration 100 to go back to"):
         fork(run, greedy, 99, ForkChange(), live=True)
-    with pytest.raises(SettingsError, match="This run ended there: choose an iteration before its end"):
+    with pytest.raises(SettingsError, match="This run ended there: choose an earlier iteration"):
         fork(run, greedy, last, ForkChange())
     with pytest.raises(SettingsError, match=r"needs temperature 0, not 0\.7\. Verifiers that fit: nss"):
         fork(run, greedy, 1, ForkChange(sampling=Sampling(0.7)))
-    with pytest.raises(SettingsError, match="is not in the tree drafted here: force it in first"):
+    with pytest.raises(SettingsError, match="is not in the tree of this iteration: force it in first"):
         fork(run, greedy, 1, ForkChange(interventions=Interventions(force_out=((1, 2, 3),))))
     other = DecodeSession(pair, WIDE, pair.vocabulary.encode("Something else"))
-    with pytest.raises(SettingsError, match="decoded another text than this run"):
+    with pytest.raises(SettingsError, match="decoded a different text"):
         fork(run, other, 1, ForkChange())
 
 

@@ -68,7 +68,7 @@ def test_rows_that_lack_what_the_tree_was_drawn_from_are_told(iteration):
     """As a file may have it: a verifier asks for the distribution that a node's children were drawn from."""
     rows = iteration.draft_logits.copy()
     rows[0] = np.nan
-    with pytest.raises(SettingsError, match="do not fit its tree: decode it again"):
+    with pytest.raises(SettingsError, match="do not match its tree: re-run it"):
         stored_tree(replace(iteration, draft_logits=rows), SAMPLED)
 
 
@@ -260,7 +260,7 @@ def test_many_entries_are_cut_to_what_can_be_shown(pair):
 def test_a_leaf_has_no_steps_and_lost_rows_are_a_sentence(iteration, told):
     leaf = next(node for node in iteration.flatten_order if not iteration.children(node))
     assert steps_of(iteration, told["nss"], leaf) is None
-    with pytest.raises(SettingsError, match="rows of this iteration were not kept"):
+    with pytest.raises(SettingsError, match="logits of this iteration were not saved"):
         steps_of(replace(iteration, target_logits=None), told["nss"])
 
 

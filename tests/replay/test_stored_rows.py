@@ -176,9 +176,9 @@ class _Clock:
 def test_what_is_missing_is_said(pair, full):
     run = full.trace()
     deep = METHODS["linear"].with_settings(length=20)
-    with pytest.raises(LogitsMissing, match=r"The draft was never asked what follows '.*' in iteration 2, and only"):
+    with pytest.raises(LogitsMissing, match=r"Iteration 2 has no draft logits after '.*': re-run"):
         redraft(run, 1, deep)
-    with pytest.raises(LogitsMissing, match="full rows of iteration 2 were not kept: decode this run again"):
+    with pytest.raises(LogitsMissing, match="full logits of iteration 2 were not saved: re-run"):
         redraft(run.without_logits(), 1)
     short = decoded(pair, METHODS["linear"]).trace()
     bare = replace(

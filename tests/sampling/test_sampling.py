@@ -91,7 +91,7 @@ def test_same_seed_same_draws_and_replay():
     outcome = decide(a)
     assert outcome == decide(b) and a.record == b.record
     assert decide(ReplayDraws(tuple(a.record))) == outcome
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="do not match"):
         ReplayDraws(()).accept(0.5)
 
 

@@ -221,7 +221,7 @@ def test_another_pair_is_refused_in_one_sentence(pair, home):
 
 def test_beside_a_draft_head_it_is_refused_in_one_sentence(pair, home):
     save_head(home / "head" / "head", random_network(pair, 0), "talf", pair_identity(pair), "2026-11-22T10:00:00", {})
-    with pytest.raises(PairError, match=r"The selector mine was trained for Embedded pair .*, TALF head.* drafts here"):
+    with pytest.raises(PairError, match=r"The selector mine was trained for Embedded pair .*, TALF head.* is loaded"):
         session_of(pair, draft_head="head")
 
 

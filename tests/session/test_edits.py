@@ -170,7 +170,7 @@ def test_forced_verdicts_bias_the_output_of_every_verifier(tree):
                 for i, tables in enumerate(TABLES)
             )
             assert max(bias(probs, tables) for probs, tables in distributions) > 1e-4, (verifier, kind[0])
-            assert "target's own distribution" in bias_of_edits(kind[0], VERIFIERS[verifier](), GREEDY)
+            assert "target's distribution" in bias_of_edits(kind[0], VERIFIERS[verifier](), GREEDY)
 
 
 ROOT, PROBS = 9, [0.4, 0.3, 0.2, 0.1]
@@ -233,10 +233,10 @@ def test_rows_of_forced_verdicts_are_one_hot_or_lack_the_token():
         (Interventions(force_in=((0,),)), "'0' is in the tree already"),
         (Interventions(force_in=((2, 1),)), "The node '2' is not in the tree: force it in first"),
         (Interventions(force_in=((0, 4),)), "There is no token 4: ids go from 0 to 3"),
-        (Interventions(force_in=((0, 0, 1),)), "deeper than the text may grow: raise max_new_tokens"),
+        (Interventions(force_in=((0, 0, 1),)), "beyond the length limit: raise max_new_tokens"),
         (Interventions(force_out=((3,),)), "The node '3' is not in the tree drafted here"),
         (Interventions(accept=((0, 3),)), "The node '0' > '3' is not in the tree"),
-        (Interventions(reject=((1, 1),)), "drafted but not verified here"),
+        (Interventions(reject=((1, 1),)), "drafted but not verified"),
     ],
 )
 def test_edits_that_do_not_fit_the_tree_are_refused(interventions, says):
@@ -248,18 +248,18 @@ def test_edits_that_do_not_fit_the_tree_are_refused(interventions, says):
 
 def test_a_method_that_drafts_nothing_takes_no_node():
     draft, source = drafted(NoDrafter())
-    with pytest.raises(SettingsError, match="drafts nothing: choose one that does"):
+    with pytest.raises(SettingsError, match="has no draft: choose another"):
         edit_draft(draft, source, Interventions(force_in=((1,),)), str)
 
 
 @pytest.mark.parametrize(
     ("interventions", "says"),
     [
-        ({"force_in": ((),)}, "The root cannot be edited"),
+        ({"force_in": ((),)}, "The root is already committed"),
         ({"accept": ((0, 1), (0, 2))}, "Two siblings cannot both"),
-        ({"accept": ((0, 1),), "reject": ((0,),)}, "cannot be forced to pass and to fail"),
-        ({"accept": ((0, 1),), "force_out": ((0,),)}, "lies in what is forced out"),
-        ({"force_in": ((0, 1),), "force_out": ((0,),)}, "lies in what is forced out"),
+        ({"accept": ((0, 1),), "reject": ((0,),)}, "cannot be forced both to pass and to fail"),
+        ({"accept": ((0, 1),), "force_out": ((0,),)}, "inside a branch that is forced out"),
+        ({"force_in": ((0, 1),), "force_out": ((0,),)}, "inside a branch that is forced out"),
     ],
 )
 def test_edits_that_contradict_each_other_are_refused(interventions, says):
@@ -271,7 +271,7 @@ def test_a_row_of_which_nothing_is_left_is_refused():
     draft, _ = drafted()
     rows = torch.full((len(draft.order), 4), -torch.inf)
     rows[:, 0] = 0.0
-    with pytest.raises(SettingsError, match="keep one"):
+    with pytest.raises(SettingsError, match="leave at least one"):
         edit_logits(rows, draft, Interventions(reject=((0,),)))
     with pytest.raises(SettingsError, match="cannot emit the token"):
         edit_logits(rows, draft, Interventions(accept=((1,),)))

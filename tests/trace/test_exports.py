@@ -57,7 +57,7 @@ def test_slices_nest(build):
 def test_a_replayed_iteration_says_that_it_was_not_measured():
     run = run_replayed()
     told = [event["args"].get("time") for event in slices(events_of(run), "iteration")]
-    assert told == [None, None, "not measured: replayed from stored rows"]
+    assert told == [None, None, "not measured: replayed from stored logits"]
     assert "replayed" in json.loads(perfetto_json([run]))["otherData"]["times"]
     assert "replayed" not in json.loads(perfetto_json([run_mixed()]))["otherData"]["times"]
 

@@ -54,7 +54,7 @@ def test_it_is_saved_and_a_law_of_the_wrong_shape_is_refused(pair, tmp_path):
     assert again.sampling == first.sampling
     np.testing.assert_array_equal(again.tested_top_probs, first.tested_top_probs)
     for spoiled, words in (
-        (replace(first, tested_top_probs=first.tested_top_probs[:1]), "not a row per node"),
+        (replace(first, tested_top_probs=first.tested_top_probs[:1]), "not have the rows of target_top_ids"),
         (replace(first, tested_top_probs=first.tested_top_probs + 2), "outside 0..1"),
         (replace(first, target_top_ids=None, target_top_probs=None), "no target_top_ids"),
     ):

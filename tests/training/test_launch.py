@@ -126,7 +126,7 @@ def test_one_started_on_the_command_line_is_known_and_resumed_in_its_place(tmp_p
     folder = Training(tmp_path / "mine")
     folder.begin(settings_of(folder))
     assert folder.stand().state == "starting", "its process is yet to write"
-    folder.write_status(Status("stopped", message="Stopped; resume goes on."))
+    folder.write_status(Status("stopped", message="Stopped; resume continues it."))
     assert trainings() == [folder] and folder.stand().state == "stopped"
     started = []
     monkeypatch.setattr(Job, "start", lambda job, command, *_: started.append((job, command)))

@@ -77,7 +77,7 @@ def test_data_of_something_else_is_refused(pair, tmp_path, monkeypatch):
         open_data(tmp_path / "data", pair, replace(SMALL, spacing=4), "words")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
-    with pytest.raises(TrainingError, match="holds other files"):
+    with pytest.raises(TrainingError, match="contains other files"):
         open_data(tmp_path / "full", pair, SMALL, "words")
     monkeypatch.setenv("DRAFTSCOPE_TRAINING", str(tmp_path / "home"))
     more = replace(SMALL, texts=9)  # of the same roots there may be more
@@ -94,5 +94,5 @@ def test_a_damaged_or_missing_shard_is_told(pair, tmp_path):
 
 
 def test_samplings_share_a_draft_temperature():
-    with pytest.raises(SettingsError, match="share one draft temperature"):
+    with pytest.raises(SettingsError, match="have the same draft temperature"):
         RootPlan(samplings=(Sampling(1.0), Sampling(0.5, draft_temperature=0.5)))

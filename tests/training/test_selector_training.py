@@ -170,12 +170,12 @@ def test_the_command_makes_a_selector_that_decodes(home, capsys, monkeypatch):
 
 def test_what_cannot_be_done_is_one_sentence(home, capsys):
     assert selector.main(["--resume"]) == 2
-    assert "Name the training that --resume is to go on with" in capsys.readouterr().err
+    assert "Name the training run to resume" in capsys.readouterr().err
     assert selector.main(["--corpus", str(home / "none"), *SMALL, "--out", str(home / "x")]) == 2
     assert "There is no folder" in capsys.readouterr().err and not (home / "x").exists()
     with pytest.raises(SystemExit):
         selector.main(["--samplings", "warm"])
-    assert "no list of samplings" in capsys.readouterr().err
+    assert "not a list of samplings" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):

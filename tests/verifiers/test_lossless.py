@@ -174,7 +174,7 @@ def test_a_parent_behind_its_child_and_a_bad_draft_row_are_refused():
     order = draft.order.copy()
     order[1:] = order[1:][::-1]
     object.__setattr__(draft, "order", order)
-    with pytest.raises(ValueError, match=r"draft\.order must name the parent of node"):
+    with pytest.raises(ValueError, match=r"draft\.order must list the parent of node"):
         bad(draft, good)
     object.__setattr__(draft, "order", np.sort(order))
     nodes, probs = draft.rows[0]

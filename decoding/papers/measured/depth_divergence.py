@@ -1,7 +1,7 @@
-"""How far target and draft part with depth, and what each solver accepts there (delayed expansion, Figure 1).
+"""How target and draft diverge with depth, and what each verifier accepts there (delayed expansion, Figure 1).
 
 At roots along text that the target writes, paths are drawn from the draft; after each of their nodes both distributions
-are known in full, so that their L1 distance and the acceptance of every solver at 1 to 4 draws (Algorithms 6 to 10) are
+are known in full, so their L1 distance and the acceptance of every solver at 1 to 4 draws (Algorithms 6 to 10) are
 exact. Only texts, roots and paths are sampled. Khisti's acceptance is a lower bound. Roots in text that repeats itself
 are left out.
 """
@@ -41,7 +41,7 @@ SAMPLINGS = tuple(Sampling(temperature) for temperature in (0.2, 0.4, 0.6, 0.8, 
     Sampling(1.0, top_p) for top_p in (0.9, 0.99)
 )
 DEPTHS, DRAWS, SPACING = 8, (1, 2, 3, 4), 16
-DISTANCE_LINE = "laws"  # the line of figures that no solver has a part in
+DISTANCE_LINE = "laws"  # the line of figures without a solver
 Figures = dict[tuple[str, int], dict[str, float]]  # by line and depth
 MOST_DEPTH = 32  # of a tree below a root
 
@@ -73,13 +73,11 @@ class Root:
 
     @property
     def in_loop(self) -> bool:
-        """Whether the text repeats itself here."""
+        """Whether the text repeats itself at this root."""
         return self.session.in_loop
 
     def tree(self, method: Method) -> Tree:
-        """The method's tree here, with the target's distributions as ready-made rows, so that many verifiers share
-        them.
-        """
+        """The method's tree at this root, with the target's distributions computed once for all verifiers."""
         session = self.session
         limits = replace(session.limits, max_new_tokens=session.new_tokens + MOST_DEPTH + 1)
         draft, target = session.fork(fitted(method, session.sampling), limits, session.sampling).peek()
@@ -88,7 +86,7 @@ class Root:
 
 
 def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tuple[int, ...]) -> list[Root]:
-    """Sessions that stand at some positions of one text that the target writes."""
+    """Sessions at some positions of one text that the target writes."""
     plain = fitted(METHODS["linear"].with_settings(length=1), sampling)
     limits = Limits(positions[-1] + 3, ignore_end_of_text=True, record="none")
     session, found = DecodeSession(pair, plain, prompt_ids, sampling, limits), []
@@ -100,13 +98,13 @@ def roots(pair: Pair, prompt_ids: list[int], sampling: Sampling, positions: tupl
 
 
 def figures_along(root: Root, paths: int, solvers: Sequence[str]) -> Figures:
-    """Means over some paths below a root, by depth: the distance of both distributions, and what solvers accept.
+    """Means over some paths below a root, by depth: the distance of the two distributions, and what solvers accept.
 
     A node that several paths share counts once for each.
     """
     found = root.tree(METHODS["iid_paths"].with_settings(paths=paths, length=DEPTHS))
     tree, depths = VerifiedTree(found.draft, found.target), found.draft.tree.depths
-    # Every path begins at the root; a node drawn m times stands m times in `drawn`. After a leaf nothing was drawn.
+    # Every path begins at the root; a node drawn m times is m times in `drawn`. After a leaf nothing was drawn.
     nodes = [node for node in [0] * paths + found.draft.drawn.tolist() if depths[node] < DEPTHS]
     figures = {node: _at(tree, node, solvers) for node in set(nodes)}
     return {

@@ -153,7 +153,7 @@ def info_of(name: str) -> SettingInfo:
 
 
 def as_labelled(sentence: str) -> str:
-    """A sentence of the engine with settings named as their widgets name them: `“Children, sure (B_min)”`."""
+    """A sentence of the engine with settings named as their widgets name them: `“Children, confident (B_min)”`."""
 
     def label(found: re.Match) -> str:
         name, opening = found.groups()
@@ -173,19 +173,19 @@ PHRASES = (
         r"(cannot be written \([^)]*\)): choose another --out",
         r"\1: make it writable, or name another folder in DRAFTSCOPE_TRAINING or DRAFTSCOPE_EXPERIMENTS",
     ),
-    (r"go on with --resume or choose another --out", "resume it or start a new one"),
+    (r"continue with --resume or choose another --out", "resume it or start a new one"),
     (r"start (?:the training )?again in another --out", "start a new training"),
-    (r"take it away or choose another --out", "move it away and start again"),
+    (r"move it or choose another --out", "move it away and start again"),
     (r"choose another --out", "start a new one"),
-    (r"go on with --resume", "it goes on when it is resumed"),
+    (r"continue with --resume", "resume it to continue"),
     (r"start the training without --resume", "start a new training"),
     (r"start one with --out .+?(?=\.?$)", "start a new one"),
     (r"name (?:an empty|another) folder with --(?:prepared|data)", "move its files away and start again"),
-    (r"choose another --start-from", "choose another one to go on from"),
+    (r"choose another --start-from", "choose another one to start from"),
     (r"load the pair with --dtype bfloat16", "load the pair in bfloat16"),
     (r"resume it without", "resume it"),
     (r"run its benchmark with --save", "run its benchmark again"),
-    (r"pip install ray, or leave --ray away", "pip install ray"),
+    (r"pip install ray, or omit --ray", "pip install ray"),
 )
 LABELS = {field.flag: f"“{field.label}”" for fields in FIELDS.values() for field in fields}
 
