@@ -1,13 +1,13 @@
 # make run   set up .venv and open the app on 127.0.0.1   (PORT=8502: another port, HEADLESS=1: open no browser)
 # make check set up .venv, lint and check types
-# make test  check, and run the tests                     (ARGS="-k trace": what to hand to pytest, WORKERS=2: processes)
+# make test  check, and run the tests                     (ARGS="-k trace": what to hand to pytest, WORKERS=3: processes)
 # make wheel build what `pip install` takes, in dist/
 # make clean remove .venv and caches
 
 PORT ?= 8501
 HEADLESS ?= 0
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 
 # Without a PYTHON of your own, an old python3 is passed over for a newer one that stands beside it.
 ifeq ($(origin PYTHON),undefined)

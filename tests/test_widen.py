@@ -107,7 +107,10 @@ def test_real_logits_are_those_of_the_embedded_pair(embedded, wide, prompts, rol
 
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
-    [("float32", 1e-3), ("bfloat16", 0.25), pytest.param("float16", 0.1, marks=pytest.mark.slow)],
+    [
+        ("float32", 1e-3),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("bfloat16", 0.25), ("float16", 0.1))),
+    ],
 )
 def test_padded_logits_are_the_same_constant_everywhere(folders, prompts, dtype, tolerance):
     pair = load(folders, dtype)
@@ -118,7 +121,7 @@ def test_padded_logits_are_the_same_constant_everywhere(folders, prompts, dtype,
             assert found[:, :REAL_IDS].max(-1).values.min() > PADDED_LOGIT + 60
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", family(ROLES, "draft"))
 def test_sixteen_bits_round_no_more_than_in_the_embedded_pair(embedded, folders, prompts, role):
     narrow, wide = embedded_pair(dtype="bfloat16"), load(folders, "bfloat16")
 

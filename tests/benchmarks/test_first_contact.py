@@ -51,10 +51,15 @@ def small(monkeypatch, tmp_path_factory):
     ("part", "measured", "says"),
     [
         ("facts", {"versions", "answers", "attention", "tests"}, "works: tests: "),
-        ("shapes", {"passes of the target", "kernels", "graphs"}, "a token of the target: static"),
+        pytest.param(
+            "shapes",
+            {"passes of the target", "kernels", "graphs"},
+            "a token of the target: static",
+            marks=pytest.mark.slow,
+        ),
         pytest.param("ratios", {"ratios"}, "contestants ran on 1 prompts", marks=pytest.mark.slow),
         pytest.param("ceilings", {"launches", "passes", "phases"}, "a copy moves", marks=pytest.mark.slow),
-        ("stale", {"products", "pairs"}, "texts on living graphs are the same"),
+        pytest.param("stale", {"products", "pairs"}, "texts on living graphs are the same", marks=pytest.mark.slow),
     ],
 )
 def test_every_part_runs_to_its_lines(part, measured, says, tmp_path, capsys):
@@ -352,6 +357,7 @@ def test_graphs_of_both_engines_are_told():
     assert [kind for kind, _ in ratios.of_graphs(graphs)] == ["works", "wrong", "slow"]
 
 
+@pytest.mark.slow
 def test_without_ceilings_there_are_milliseconds(monkeypatch, capsys):
     def fails(*_others):
         raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")

@@ -25,8 +25,9 @@ TUNED = {"linear, tuned": "linear:length=2", "tree, tuned": "fixed_tree:max_dept
 
 @pytest.mark.parametrize(
     "sampling",
-    [pytest.param(Sampling(), id="greedy"), pytest.param(Sampling(temperature=1.0), id="T=1", marks=pytest.mark.slow)],
+    [pytest.param(Sampling(), id="greedy"), pytest.param(Sampling(temperature=1.0), id="T=1")],
 )
+@pytest.mark.slow
 def test_every_contestant_runs_and_every_goal_is_judged(pair, sampling, capsys, monkeypatch):
     prompts = [("short", encode(pair, "One day")), ("long", encode(pair, "Once upon a time there was a king who"))]
     contestants = gpu_measuring.contestants_for(sampling, TUNED, "lean")

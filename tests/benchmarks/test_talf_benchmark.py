@@ -100,6 +100,7 @@ def test_an_ordering_needs_the_whole_interval():
     assert [claim.verdict for claim in claims.made] == ["holds", "holds", "does not hold", "not decided here"]
 
 
+@pytest.mark.slow
 def test_tables_judge_what_the_paper_says(capsys):
     def measured(tokens, speed):
         values = np.linspace(-0.01, 0.01, 8)

@@ -193,6 +193,7 @@ def test_the_prefix_ends_where_the_draft_is_sure_and_mistaken(monkeypatch, embed
     assert telling_prefix(embedded, text) == tokens[:13]
 
 
+@pytest.mark.slow
 def test_a_wrong_residual_is_noticed_on_the_embedded_pair(monkeypatch, generator):
     name, verifier, label = key = "linear, sampled", "naive", "T 1"
     monkeypatch.setitem(DRAFTERS, name, LinearDrafter(length=1, sampled=True))

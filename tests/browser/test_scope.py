@@ -10,6 +10,10 @@ from decoding.trace.archive import save_run
 from tests.helpers import traces
 
 SCOPE = ".ds-root"
+# What a scope says and marks, whatever fractions of a pixel it stands at.
+SAID = """root => JSON.stringify([root, ...root.querySelectorAll("*")].map(each => [
+    each.localName, [...each.classList].sort(), each.dataset, each.ariaPressed, each.disabled,
+    each.matches(".world") && each.getAttribute("transform"), each.children.length ? "" : each.textContent]))"""
 
 
 def scene(page) -> str:
@@ -26,14 +30,48 @@ def press(page, *keys: str) -> None:
     page.wait_for_timeout(60)
 
 
+@pytest.fixture(scope="module")
+def kept() -> dict:
+    """The page of this file that tests look at one after the other, and what its scope is like at first."""
+    return {}
+
+
 @pytest.fixture
-def shown(open_page):
-    """Step through with the recorded run, the scope in focus at its first iteration."""
-    page = open_page("/step_through")
+def shown(open_kept, kept: dict):
+    """Step through with the recorded run, the scope in focus at its first iteration.
+
+    A page that does not come back to exactly that after a test is given up for another one.
+    """
+    if kept and let_go(kept["page"], kept["phase"], kept["selected"]) == kept["drawn"]:
+        return kept["page"]
+    if kept:
+        kept["page"].close()
+    page = open_kept("/step_through")
     page.wait_for_selector(f"{SCOPE}[data-drawn-scene]")
     page.locator(SCOPE).focus()
     press(page, "Home")
+    kept.update(page=page, phase=value(page, "phase"), selected=value(page, "selected"))
+    kept["drawn"] = let_go(page, kept["phase"], kept["selected"])
     return page
+
+
+def let_go(page, phase: str, selected: str) -> str:
+    """Back to the first iteration, a phase and a node, with nothing pointed at; what the scope is like then."""
+    page.mouse.move(0, 0)
+    page.locator(f"{SCOPE} .order").first.click()
+    page.locator(SCOPE).focus()
+    press(page, "Escape", "Escape", "Escape", "Home", "0", "[")
+    page.wait_for_timeout(150)  # where it came to rest is reported by then
+    page.wait_for_selector(SETTLED)
+    for _ in range(20):
+        if value(page, "phase") == phase:
+            break
+        press(page, "ArrowRight")
+    page.locator(f"{SCOPE} .tree g.n[data-node='{selected}'] .hit").click()
+    page.mouse.move(0, 0)
+    page.locator(SCOPE).focus()
+    page.wait_for_timeout(60)
+    return page.locator(SCOPE).evaluate(SAID)
 
 
 def open_file(page, path) -> None:

@@ -71,6 +71,7 @@ def opens_offline(browser, file: Path) -> None:
     context.close()
 
 
+@pytest.mark.slow  # tests/test_without_torch.py draws every page
 def test_a_page_that_decodes_says_what_it_needs(page, address: str):
     page.goto(f"{address}/compare")
     page.wait_for_selector(SETTLED)

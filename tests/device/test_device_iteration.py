@@ -112,7 +112,7 @@ def watch(monkeypatch):
     return kinds
 
 
-QUICK = ("autoregressive", "linear", "fixed tree, out of budget", "dynatree", "dynatree, wide", "eagle2, small")
+QUICK = ("autoregressive", "linear", "dynatree, wide", "eagle2, small")
 
 
 @pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, *QUICK))
@@ -129,7 +129,7 @@ def test_the_record_is_that_of_the_host(static, on_host, monkeypatch, name):
 
 
 @pytest.mark.parametrize("architecture", family(("gpt_neox", "llama", "gpt2"), "llama"))
-@pytest.mark.parametrize("name", ["autoregressive", "linear", "dynatree, wide", "eagle2, small"])
+@pytest.mark.parametrize("name", family(QUICK, "dynatree, wide"))
 def test_other_architectures(tmp_path, on_host, architecture, name):
     target, draft = make_pair(tmp_path, architecture, noise=0.02)
     how = {"device": "cpu", "dtype": "float32", "context_length": 512, "engine": "static"}
@@ -204,7 +204,7 @@ def test_end_of_the_context(tmp_path, on_host):
         assert differences(session.iterations, reference.iterations) == []
 
 
-@pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, "linear", "dynatree", "eagle2, small"))
+@pytest.mark.parametrize("name", family(METHODS_ON_DEVICE, "dynatree", "eagle2, small"))
 def test_the_host_waits_once_and_once_per_level_where_it_must(static, name):
     session = DecodeSession(
         static, METHODS_ON_DEVICE[name], prompt(static), limits=Limits(max_new_tokens=40, record="summary")
@@ -407,7 +407,9 @@ def test_drafters_with_a_rule_and_the_limits_of_their_settings():
     assert device_rule(drafter, drafter.start([]), 500).forwards == 33
 
 
-@pytest.mark.parametrize("name", METHODS_ON_DEVICE)
+@pytest.mark.parametrize(
+    "name", family(METHODS_ON_DEVICE, *QUICK, "dynatree, plain", "linear 64", "fixed tree, out of budget")
+)
 def test_sizes_of_certain_rules_are_those_of_the_drafter(static, on_host, name):
     drafter = METHODS_ON_DEVICE[name].drafter
     rule = device_rule(drafter, drafter.start([]), 30)

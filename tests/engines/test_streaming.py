@@ -168,6 +168,7 @@ def test_models_that_cannot_be_turned_back_are_refused():
         make_engine("streaming", network, "tiny", 64, **HOW)
 
 
+@pytest.mark.slow
 def test_it_is_compared_with_streaming_token_by_token(embedded):
     lines = ("autoregressive", "linear", "linear@streaming-64", "autoregressive@streaming-64", "linear@streaming")
     prompt = embedded.vocabulary.encode("The old man at the sea said that he had never seen so large a fish, and")

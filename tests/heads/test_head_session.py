@@ -66,7 +66,7 @@ def decoded(pair, method, sampling=None, **limits):
     return session, list(session)
 
 
-@pytest.mark.parametrize("policy", CACHE_POLICIES)
+@pytest.mark.parametrize("policy", family(CACHE_POLICIES, "compaction"))
 @pytest.mark.parametrize("name", family(DRAFTING, *QUICK))
 def test_greedy_text_is_that_of_generate(good, name, policy):
     pair, text = good
@@ -162,7 +162,7 @@ def test_in_a_tree_every_node_reads_its_own_path(good):
     assert walked > 2 and len({node.parent_id for node in iteration.nodes if node.depth == 2}) > 1
 
 
-@pytest.mark.parametrize("name", ["dynatree", "salf", "dyspec"])
+@pytest.mark.parametrize("name", family(("dynatree", "salf", "dyspec"), "dyspec"))
 @pytest.mark.parametrize("engine", ["auto", pytest.param("static", marks=pytest.mark.slow)])
 def test_a_rewound_session_and_a_fork_decode_on_to_the_bit(good, name, engine):
     pair, _ = good

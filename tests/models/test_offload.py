@@ -174,6 +174,7 @@ def test_the_benchmark_reads_the_weights_in_every_pass(offloaded, monkeypatch):
     assert len(forgotten) == 1 + len(accepted)  # one file, for the prompt's pass and each iteration's
 
 
+@pytest.mark.slow
 def test_the_benchmark_writes_what_it_measured(monkeypatch, tmp_path, capsys):
     path = tmp_path / "offload.json"
     arguments = ["--quick", "--max-new-tokens", "8", "--methods", "dynatree:branch_first_level=true"]

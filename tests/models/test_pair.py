@@ -21,6 +21,7 @@ from decoding.models.folder import check_values
 from decoding.models.pair import PairSettings, embedded_pair, load_pair, match_vocabulary, release
 from decoding.models.presets import EMBEDDED, EMBEDDED_FOLDER, MODEL_SHAPES, PRESETS, memory_estimate, model_shape
 from decoding.models.vocabulary import Vocabulary
+from tests.helpers.families import family
 from tests.helpers.process import printed
 
 PRESET_ARCHITECTURES = ("gpt_neox", "qwen2", "llama", "smollm2", "gpt2", "gemma3")
@@ -69,7 +70,7 @@ def accepted_per_iteration(pair, new_tokens=48, drafted=4):
     return sum(accepted) / len(accepted)
 
 
-@pytest.mark.parametrize("architecture", PRESET_ARCHITECTURES)
+@pytest.mark.parametrize("architecture", family(PRESET_ARCHITECTURES, "gpt_neox", "gemma3"))
 def test_preset_architectures_load_from_disk(folders, architecture):
     pair = load_pair(settings_for(*folders(architecture), device="cpu"))
     assert pair.info.context == pair.context == 256

@@ -10,6 +10,7 @@ from decoding.recorded import CHAIN, home_run, recorded_run, rivals
 from decoding.verifiers import VERIFIERS
 from pages.ui import PAGES
 from pages.ui.common.state import Run
+from tests.helpers.families import family
 from tests.helpers.process import printed
 from tests.helpers.traces import run_mixed
 from tests.pages.apptest import open_page, sentences
@@ -159,7 +160,10 @@ def test_words_of_the_tour_are_those_of_the_runs():
     assert f"{len(history.window)} iterations" in steps["adapt"].words
 
 
-@pytest.mark.parametrize("name", ["tree_helps", "tree_loses", "sibling_rescue", "history", "sampled", "home"])
+CARDS = ("tree_helps", "tree_loses", "sibling_rescue", "history", "sampled", "home")
+
+
+@pytest.mark.parametrize("name", family(CARDS, "history", "sampled"))
 def test_a_card_opens_its_run(name):
     at = view(open_page(LEARN), "Recorded runs")
     click(at, f"open_{name}")

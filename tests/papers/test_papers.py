@@ -208,6 +208,10 @@ def test_a_claim_that_the_papers_own_numbers_deny_is_turned_round():
     assert {("Naive", "Block")} <= {
         (each.ordering.better, each.ordering.worse) for each in judge(paper_result, rows()[:0]).judged
     }
+
+
+@pytest.mark.slow
+def test_no_claim_is_denied_by_the_papers_own_numbers():
     for each in PAPER_RESULTS:
         assert all(judged.paper is None or judged.paper >= 0 for judged in judge(each, rows()[:0]).judged), each.key
 

@@ -60,7 +60,7 @@ def told(iteration):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", family(REWOUND, "dynatree", "dyspec, sampled", "salf"))
+@pytest.mark.parametrize("name", family(REWOUND, "dynatree", "dyspec, sampled"))
 def test_a_rewound_session_decodes_on_to_the_bit(pair, name, engine):
     pair, (method, sampling) = pair.with_engine(engine), REWOUND[name]
     session = DecodeSession(pair, method, prompt(pair), sampling, Limits(max_new_tokens=24, rows="full"))

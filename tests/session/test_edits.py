@@ -26,6 +26,7 @@ from decoding.session.iteration import bias as bias_of_edits
 from decoding.session.iteration import edit_draft, edit_logits, nodes_by_path
 from decoding.trace.interventions import Interventions, touches_first_child
 from decoding.verifiers import VERIFIERS
+from tests.helpers.families import family
 
 SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
 # Four tokens: where two of three are drawn without replacement, the third one follows from them.
@@ -39,7 +40,7 @@ TREES = {
     "deep iid": IIDPathsDrafter(paths=2, length=2),
     "deep wor": SequoiaDrafter(node_budget=4, max_depth=2, acceptance="0.5,0.3"),
 }
-EVERY = [pytest.param(name, marks=pytest.mark.slow) if name.startswith("deep") else name for name in TREES]
+QUICK = ("wor", "deterministic")
 PUT_IN = [Interventions(force_in=(path,)) for path in ((0,), (2,), (1, 0), (0, 2))]
 TAKEN_OUT = [Interventions(force_out=(path,)) for path in ((0,), (1,), (1, 0), (0, 2))]
 PASSED = [Interventions(accept=((token,),)) for token in range(4)]
@@ -136,7 +137,7 @@ def allowed(tree: str, verifier: str) -> bool:
     return VERIFIERS[verifier]().refusal(TREES[tree].probs, SAMPLED) is None
 
 
-@pytest.mark.parametrize("tree", EVERY)
+@pytest.mark.parametrize("tree", family(TREES, "iid", *QUICK))
 def test_edits_bias_the_output_exactly_where_they_say_so(tree):
     for verifier in filter(lambda name: allowed(tree, name), SAMPLERS):
         for kind, first in product((PUT_IN, TAKEN_OUT), (True, False)):
@@ -151,7 +152,7 @@ def test_edits_bias_the_output_exactly_where_they_say_so(tree):
             assert worst > 1e-4 if said else worst < 1e-9, case
 
 
-@pytest.mark.parametrize("tree", EVERY)
+@pytest.mark.parametrize("tree", family(TREES, *QUICK))
 def test_at_temperature_0_no_tree_can_bias_the_output(tree):
     for verifier in filter(lambda name: allowed(tree, name), [*SAMPLERS, "greedy"]):
         for interventions, place in product([*PUT_IN, *TAKEN_OUT], range(len(TABLES))):
@@ -160,7 +161,7 @@ def test_at_temperature_0_no_tree_can_bias_the_output(tree):
             assert bias_of_edits(interventions, VERIFIERS[verifier](), GREEDY) == ""
 
 
-@pytest.mark.parametrize("tree", EVERY)
+@pytest.mark.parametrize("tree", family(TREES, *QUICK))
 def test_forced_verdicts_bias_the_output_of_every_verifier(tree):
     for verifier in filter(lambda name: allowed(tree, name), SAMPLERS):
         for kind in (PASSED, FAILED):

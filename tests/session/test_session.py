@@ -54,7 +54,7 @@ def run(pair, method, ids, **limits):
     return session, list(session)
 
 
-@pytest.mark.parametrize("policy", CACHE_POLICIES)
+@pytest.mark.parametrize("policy", family(CACHE_POLICIES, "compaction"))
 @pytest.mark.parametrize("name", VARIANTS)
 def test_greedy_identity_on_tiny_pairs(tiny, name, policy):
     ids = prompt(tiny)
@@ -286,8 +286,11 @@ def test_a_session_streams(embedded):
     "error",
     [
         torch.OutOfMemoryError("no room"),
-        RuntimeError("MPS backend out of memory"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes."),
+        pytest.param(RuntimeError("MPS backend out of memory"), marks=pytest.mark.slow),
+        pytest.param(
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes."),
+            marks=pytest.mark.slow,
+        ),
         MemoryError(),
     ],
     ids=["cuda", "mps", "cpu", "python"],

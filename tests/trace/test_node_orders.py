@@ -13,7 +13,7 @@ from decoding.session.session import DecodeSession, Limits
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.tree_mask import NODE_ORDERS, breadth_first, depth_first
 from decoding.verifiers import VERIFIERS
-from tests.helpers.families import MEASURED
+from tests.helpers.families import MEASURED, family
 
 TEXT = "Once upon a time there was a cat who had two friends, a dog and"
 TREE = METHODS["eagle2"].with_settings(node_budget=12, beam_width=4, max_depth=4)
@@ -38,7 +38,7 @@ def test_orders_by_hand():
     assert depth_first(PARENTS, heavy=True) == (0, 2, 5, 6, 4, 1, 3)
 
 
-@pytest.mark.parametrize("order", ["depth", "heavy"])
+@pytest.mark.parametrize("order", family(("depth", "heavy"), "heavy"))
 @pytest.mark.parametrize("name", ["dynatree", "specinfer", "salf", "hardware_aware"])
 def test_greedy_text_is_the_same(pair, order, name):
     method = METHODS[name].with_settings(verifier="greedy", **MEASURED.get(name, {}))

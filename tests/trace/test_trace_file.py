@@ -17,11 +17,12 @@ import pytest
 
 from benchmarks.trace_fuzz import npy
 from decoding.common.errors import TraceFileError
+from decoding.methods.methods import METHODS
 from decoding.trace import archive as trace_file
 from decoding.trace.archive import load_run, save_run
 from decoding.trace.codec import RecordError, array_of, shown
 from decoding.trace.records import FORMAT_VERSION, InterventionTrace, RunTrace, SamplingTrace
-from tests.helpers.families import MEASURED
+from tests.helpers.families import MEASURED, family
 from tests.helpers.traces import (
     Spec,
     bonus,
@@ -582,19 +583,21 @@ def test_a_run_too_large_to_load_is_not_saved(monkeypatch: pytest.MonkeyPatch):
         saved(run_mixed())
 
 
-def test_runs_of_every_method_survive_their_file(pair):
-    from decoding.methods.methods import METHODS
+IN_EVERY_WAY = [*METHODS][::5]
+
+
+@pytest.mark.parametrize("name", family(METHODS, *IN_EVERY_WAY))
+def test_runs_of_every_method_survive_their_file(pair, name):
     from decoding.session.session import DecodeSession, Limits
 
     prompt = pair.vocabulary.tokenizer("Once upon a time there was a little dog. He liked to")["input_ids"]
     kinds = (("full", "full", "rebuild"), ("full", "top", "compaction"), ("summary", "top", "rebuild"))
-    for place, method in enumerate(METHODS.values()):
-        method = method.with_settings(**MEASURED.get(method.name, {}))
-        for record, rows, policy in kinds if place % 5 == 0 else kinds[:1]:
-            limits = Limits(6, record=record, rows=rows)
-            session = DecodeSession(pair, method.with_settings(cache_policy=policy), prompt, limits=limits)
-            list(session)
-            run = session.trace()
-            assert run.iterations
-            run = replace(run, hardware={name: str(value) for name, value in run.hardware.items()})
-            assert same(run, loaded(saved(run))), (method.name, record)
+    method = METHODS[name].with_settings(**MEASURED.get(name, {}))
+    for record, rows, policy in kinds if name in IN_EVERY_WAY else kinds[:1]:
+        limits = Limits(6, record=record, rows=rows)
+        session = DecodeSession(pair, method.with_settings(cache_policy=policy), prompt, limits=limits)
+        list(session)
+        run = session.trace()
+        assert run.iterations
+        run = replace(run, hardware={name: str(value) for name, value in run.hardware.items()})
+        assert same(run, loaded(saved(run))), (name, record)

@@ -126,6 +126,7 @@ def test_a_phase_is_done_again_from_where_it_began(begun, tmp_path):
         PairTraining(folder, arrays, LENGTH, SETUP).run(resume=True, again="loops")
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_checkpoint_before(begun, tmp_path, monkeypatch):
     arrays, _ = begun
     folder, step = Training(tmp_path / "full"), TargetLearner.step

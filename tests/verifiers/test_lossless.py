@@ -31,9 +31,11 @@ from decoding.tree.draft import Draft, TokenTree
 from decoding.verifiers import VERIFIERS, KhistiVerifier, traversal
 from decoding.verifiers.base import VerifiedTree
 from decoding.verifiers.specinfer_wor import without
+from tests.helpers.families import family
 
 SAMPLERS = [name for name, kind in VERIFIERS.items() if not kind.greedy_only]
 TABLES = all_tables(3, count_random=1)
+BY_NAME = {tables.name: tables for tables in TABLES}
 TREES = {
     "chain": LinearDrafter(length=2, sampled=True),
     "iid": IIDPathsDrafter(paths=2, length=2),
@@ -49,9 +51,10 @@ def allowed(tree: str, verifier: str) -> bool:
     return VERIFIERS[verifier]().refusal(TREES[tree].probs, SAMPLED) is None
 
 
-@pytest.mark.parametrize("tables", TABLES, ids=lambda tables: tables.name)
+@pytest.mark.parametrize("name", family(BY_NAME, "random 1", "one-hot target"))
 @pytest.mark.parametrize("tree", TREES)
-def test_the_joint_law_is_the_targets_and_the_expectation_is_exact(tree, tables):
+def test_the_joint_law_is_the_targets_and_the_expectation_is_exact(tree, name):
+    tables = BY_NAME[name]
     drafts = list(all_drafts(TREES[tree], tables))
     for verifier in SAMPLERS:
         if not allowed(tree, verifier):
