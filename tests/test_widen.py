@@ -233,7 +233,7 @@ def test_what_is_already_there_is_kept(folders):
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
     (tmp_path / "widened-tiny-draft").mkdir()
     (tmp_path / "widened-tiny-draft" / "notes.txt").write_text("mine")
-    with pytest.raises(PairError, match=r"widened-tiny-draft holds something else"):
+    with pytest.raises(PairError, match=r"widened-tiny-draft contains something else"):
         widened_pair_folders("tiny", tmp_path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["notes.txt"]
 

@@ -85,7 +85,9 @@ FIGURE_5 = PaperResult(
     axis="tokens requested",
 )  # fmt: skip
 
-LONG_TEXTS = "texts of at least 1,000 tokens, its longest prompts: --prompts with a folder of .txt files, or pg-19"
+LONG_TEXTS = (
+    "texts of at least 1,000 tokens, the length of its longest prompts: --prompts with a folder of .txt files, or pg-19"
+)
 FIGURE_8 = PaperResult(
     "dynatree/figure-8", PAPER, "Figure 8: prompt length", "dynatree_prompts", PROTOCOL, (SPEEDUP, THROUGHPUT, TTFT),
     _ways(), (Ordering(DYNATREE, LINEAR, SPEEDUP), Ordering(DYNATREE, FIXED, SPEEDUP)), by="cut",

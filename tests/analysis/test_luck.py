@@ -76,5 +76,5 @@ def test_an_iteration_without_its_tree_has_no_luck_to_tell():
 def test_without_rows_a_reroll_is_refused(run):
     from decoding.common.errors import SettingsError
 
-    with pytest.raises(SettingsError, match="rows"):
+    with pytest.raises(SettingsError, match="full logits of this iteration were not saved: re-run it"):
         rerolled(run.without_logits(), 0)

@@ -104,7 +104,7 @@ def test_without_a_model_it_says_what_it_could_not_try(pair):
     assert alone.changes == () and alone.unknown == ("length",)
     (change,) = smallest_changes(change_search(run, 0, pair), path).changes or (None,)
     assert change is None or (change.setting, change.after, change.asked) == ("length", 9, "live")
-    with pytest.raises(LogitsMissing, match="decode"):
+    with pytest.raises(LogitsMissing, match="has no draft logits after the root: re-run"):
         smallest_changes(change_search(run_of(pair, "linear", rows="top"), 0), path)
 
 

@@ -16,7 +16,7 @@ from decoding.recorded import FOLDER
 from decoding.session.recorder import write_iteration
 from decoding.trace import archive
 from decoding.trace.archive import load_run, save_run
-from decoding.trace.records import InterventionTrace, VerificationStep, node_paths
+from decoding.trace.records import FORMAT_VERSION, InterventionTrace, VerificationStep, node_paths
 from decoding.trace.verdicts import Verdicts
 from tests.helpers.traces import Spec, autoregressive, bonus, iteration_of, run_mixed, run_of
 from tests.trace.test_trace_file import document_of, loaded, rezipped, saved
@@ -132,7 +132,7 @@ def test_a_file_with_sentences_opens_with_codes_and_keeps_them():
         assert all(node.reason for node in iteration.nodes if node.verdict in ("root", "accepted", "rejected"))
     again = loaded(saved(run))
     assert [it.nodes for it in again.iterations] == [it.nodes for it in run.iterations]
-    assert document_of(saved(run))["version"] == 2
+    assert document_of(saved(run))["version"] == FORMAT_VERSION
 
 
 def test_an_older_file_keeps_what_was_forced():
@@ -183,12 +183,12 @@ def test_an_older_file_with_a_damaged_table_is_refused_or_opens(spoil):
         loaded(rezipped(saved(run_mixed()), change))
 
 
-@pytest.mark.parametrize("name", ["reason", "breadth", "growth"])
+@pytest.mark.parametrize("name", ["reason", "breadth", "stop_reason"])
 def test_a_code_that_no_one_knows_is_refused(name):
     def change(document):
         document["run"]["iterations"]["nodes"][0][name][1] = "A sentence."
 
-    with pytest.raises(TraceFileError, match=rf"{name}\[1\]: .A sentence.. does not fit"):
+    with pytest.raises(TraceFileError, match=rf"{name}\[1\]: .A sentence.. is invalid"):
         loaded(rezipped(saved(run_mixed()), change))
 
 

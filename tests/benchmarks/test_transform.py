@@ -186,7 +186,7 @@ def test_the_prefix_ends_where_the_draft_is_sure_and_mistaken(monkeypatch, embed
     draft = torch.full((len(tokens), 4), 0.25)
     draft[[2, 10]] = torch.tensor([0.91, 0.03, 0.03, 0.03])  # the first one comes too early
     distributions = {id(embedded.draft): draft, id(embedded.target): torch.full((len(tokens), 4), 0.25)}
-    monkeypatch.setattr(transform_test, "_laws", lambda model, _: distributions[id(model)])
+    monkeypatch.setattr(transform_test, "_distributions", lambda model, _: distributions[id(model)])
     assert telling_prefix(embedded, text) == tokens[:11]
     distributions[id(embedded.target)] = draft.clone()
     distributions[id(embedded.target)][12] = torch.tensor([0.4, 0.2, 0.2, 0.2])

@@ -46,8 +46,12 @@ def test_files_hold_what_is_on_screen(open_page, tmp_path: Path):
     page.get_by_text("Iteration 3. Why the node or token selected above").wait_for()
 
     page.click(".st-key-file_open button")
-    scope = downloaded(page, "export_scope", tmp_path / "scope.html").read_text()
-    assert '"ask":{"serial":1,"iteration":2,"node":2,' in scope
+    asked = '"ask":{"serial":1,"iteration":2,"node":2,'
+    for _ in range(20):  # the node that is selected is reported once it has rested
+        scope = downloaded(page, "export_scope", tmp_path / "scope.html").read_text()
+        if asked in scope:
+            break
+    assert asked in scope
     figures = downloaded(page, "export_figures", tmp_path / "figures.html").read_text()
     assert "Draft tree, iteration 3" in figures
     assert load_run(downloaded(page, "save_run", tmp_path / "plain.dscope")).iterations[0].target_logits is None

@@ -174,7 +174,7 @@ def test_pointing_at_a_mask_cell_says_why_and_lights_both_nodes(shown):
     assert page.locator(f"{SCOPE} .tree g.n[data-node='1'].lit").count() == 1
     assert page.locator(f"{SCOPE} .tree g.n[data-node='0'].lit-too").count() == 1
     page.mouse.move(box["x"] + 1.5 * cell, box["y"] + 0.5 * cell)
-    assert words.inner_text() == "0 does not see 1: its descendant"
+    assert words.inner_text() == "0 does not attend to 1: its descendant"
     page.mouse.move(box["x"] + 2.5 * cell, box["y"] + 2.5 * cell)
     third = recorded_run("home").iterations[0].flatten_order[2]
     assert words.inner_text() == f"{third} attends to itself"
@@ -206,7 +206,7 @@ def test_two_nodes_are_compared_without_a_mouse(shown):
     assert node != held and value(page, "second") == held
     assert "difference" in page.locator(f"{SCOPE} .compare").inner_text()
     # The two nodes are a row and a column of the mask.
-    assert page.locator(f"{SCOPE} .mask footer").inner_text() == f"{node} does not see {held}: its descendant"
+    assert page.locator(f"{SCOPE} .mask footer").inner_text() == f"{node} does not attend to {held}: its descendant"
     press(page, "Escape")
     assert (value(page, "selected"), value(page, "second")) == (node, "")
 
@@ -326,5 +326,5 @@ def test_pointing_at_a_cache_row_says_what_became_of_it(shown):
     press(page, "]")
     page.locator(f"{SCOPE} .kv-line.written .kv-cell.kept").first.hover()
     told = page.locator(f"{SCOPE} .kv footer").inner_text()
-    assert re.fullmatch(r"row \d+: node 0 .*, kept", told)
+    assert re.fullmatch(r"slot \d+: node 0 .*, kept", told)
     assert "next pass: " in page.locator(f"{SCOPE} .kv-line.after").first.inner_text()

@@ -102,7 +102,7 @@ def draft_another_tree(page) -> None:
     page.get_by_role("option", name="DySpec greedy", exact=True).click()
     settle(page)
     page.click(".st-key-verify_draft button")
-    page.get_by_text("drafted on this page").wait_for(timeout=WAIT_MS)
+    page.get_by_text("drafted on this page, on the same prefix").wait_for(timeout=WAIT_MS)
     rolled(page)
     row(page, "spectr").filter(has_text="would bias the output").wait_for(timeout=WAIT_MS)
     assert row(page, "spectr").get_attribute("aria-disabled") == "true"

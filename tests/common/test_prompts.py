@@ -66,7 +66,9 @@ def test_folders_without_prompts(tmp_path: Path):
         load_prompts(tmp_path)
     with pytest.raises(PromptError, match=r"no folder .*: choose"):
         load_prompts(tmp_path / "nowhere")
-    for number in range(MAX_FILES + 1):
-        (tmp_path / f"{number}.txt").touch()
+    for number in range(MAX_FILES):
+        (tmp_path / f"{number}.txt").write_text("a")
+    assert len(load_prompts(tmp_path)) == MAX_FILES
+    (tmp_path / "one too many.txt").touch()
     with pytest.raises(PromptError, match="at most 1000"):
         load_prompts(tmp_path)

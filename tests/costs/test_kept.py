@@ -56,7 +56,7 @@ def test_a_damaged_file_is_measured_again_and_says_so(monkeypatch):
         measured(1.0)
         calibration_file(ONE, "numbers").write_bytes(damage)
         monkeypatch.setattr(measuring, "_known", {})
-        with pytest.warns(UserWarning, match="measured again"):
+        with pytest.warns(UserWarning, match="cannot be read; it is re-measured"):
             assert measured(2.0) == (2.0, True), damage
         monkeypatch.setattr(measuring, "_known", {})
         with warnings.catch_warnings():

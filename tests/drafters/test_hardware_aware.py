@@ -239,7 +239,9 @@ def outcome(drafted, accepted: int) -> IterationFeedback:
         path.append(node)
     verified = len(drafted.order) - 1
     size = drafted.tree.size - 1
-    return IterationFeedback(len(path), len(path) + 1, size, verified, 3, tuple(path), drafted.tree, drafted.order)
+    return IterationFeedback(
+        len(path), len(path) + 1, size, verified, 3, tuple(path), tree=drafted.tree, order=drafted.order
+    )
 
 
 def run(kind, accepted: int, iterations: int, source=None):
@@ -362,7 +364,7 @@ def blocks(kind, state, tables: Tables, before: tuple):
         path = tuple(verification.accepted)
         tokens = (*drafted.tree.tokens[list(path)].tolist(), verification.final_token)
         sizes = (drafted.tree.size - 1, len(drafted.order) - 1, 2)
-        seen = IterationFeedback(len(path), len(tokens), *sizes, path, drafted.tree, drafted.order)
+        seen = IterationFeedback(len(path), len(tokens), *sizes, path, tree=drafted.tree, order=drafted.order)
         yield tokens, share, kind.observe(drafted.state, seen)[0]
 
 

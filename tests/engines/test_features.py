@@ -116,7 +116,7 @@ def test_a_target_without_features_is_one_sentence(how, monkeypatch):
         monkeypatch.setattr(type(network), "forward", scaled)
     else:
         monkeypatch.setattr(type(network), "get_output_embeddings", lambda self: torch.nn.Linear(32, 60, bias=False))
-    with pytest.raises(PairError, match="tiny is a target without hidden states that its output head multiplies"):
+    with pytest.raises(PairError, match="tiny gives no hidden states before its output head, which a draft head needs"):
         OutputHead(network, "tiny")
 
 

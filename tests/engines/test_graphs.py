@@ -121,7 +121,9 @@ def test_a_failed_capture_is_ended_and_all_runs_uncaptured(device, graphs):
     graphs.call(owner, "good", lambda: None)
     graphs.call(owner, "bad", waits(device))
     device.told.clear()
-    with pytest.warns(RuntimeWarning, match=r"\(operation not permitted when stream is capturing\): passes run uncapt"):
+    with pytest.warns(
+        RuntimeWarning, match=r"\(operation not permitted when stream is capturing\): passes run without gr"
+    ):
         graphs.call(owner, "bad", waits(device))
     told = [CLEAR, BEGIN, "body", "leave pool", "release", BEGIN, END, CLEAR, "body"]
     assert device.told == told, "the work is done once, and a capture that succeeds comes last"

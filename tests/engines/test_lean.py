@@ -79,8 +79,8 @@ def test_a_lean_forward_that_differs_is_refused(embedded_network, monkeypatch):
     how["mask_layer_types"] = None
     monkeypatch.setattr(NeoXForward, "__call__", scaled(NeoXForward.__call__))
     made = choose.make_engine("auto", embedded_network, "it", 64, **how)
-    assert made.engine.name == "library" and "The lean forward gives it log-probabilities" in made.reason("auto")
-    with pytest.raises(PairError, match=r"differ by .* choose engine library"):
+    assert made.engine.name == "library" and "With the lean engine, log-probabilities of" in made.reason("auto")
+    with pytest.raises(PairError, match=r"are off by .* choose engine library"):
         choose.make_engine("lean", embedded_network, "it", 64, **how)
 
 
@@ -108,8 +108,8 @@ def test_why_an_engine_runs_a_model_stands_in_its_record(pair):
     words = pair.info.target.engine_reason
     assert words.startswith("the fastest on a CPU; log-probabilities of likely tokens are within")
     asked = pair.with_engine("lean").info.target
-    assert asked.engine == "lean" and asked.engine_reason == words.replace("the fastest on a CPU", "asked for")
-    assert pair.with_engine("library").info.draft.engine_reason == "asked for"
+    assert asked.engine == "lean" and asked.engine_reason == words.replace("the fastest on a CPU", "requested")
+    assert pair.with_engine("library").info.draft.engine_reason == "requested"
 
 
 def scaled(forward):

@@ -287,7 +287,7 @@ def test_auto_means_static_on_cuda_for_models_with_one_mask(embedded_network):
     embedded_network.hf_device_map = {"a": 0, "b": "cpu"}
     try:
         assert fastest() == "library"
-        with pytest.raises(PairError, match="spread over devices, which the static engine is not"):
+        with pytest.raises(PairError, match="it is spread over devices: the static engine needs one"):
             choose.make_engine("static", embedded_network, "it", 64, **cpu())
     finally:
         del embedded_network.hf_device_map
@@ -309,7 +309,7 @@ def test_a_static_engine_that_fails_or_differs_is_refused(embedded_network, monk
         return run(engine, *args)
 
     for broken, words in (
-        (cannot_run, "it cannot run in static shapes (no kernel for these shapes); choose engine library."),
+        (cannot_run, "it cannot run with static shapes (no kernel for these shapes); choose engine library."),
         (cannot_be_captured, "it cannot run as CUDA graphs (operation not permitted when stream is capturing); choose"),
     ):
         with monkeypatch.context() as patch, warnings.catch_warnings():
@@ -322,7 +322,7 @@ def test_a_static_engine_that_fails_or_differs_is_refused(embedded_network, monk
             made = choose.make_engine("auto", embedded_network, "it", 64, **cpu())
             assert made.engine.name == "library" and words in made.reason("auto")
     monkeypatch.setattr(CudaGraphEngine, "run", lambda *args: 1.01 * run(*args))
-    with pytest.raises(PairError, match="The static engine gives it log-probabilities of likely tokens that differ by"):
+    with pytest.raises(PairError, match="With the static engine, log-probabilities of likely tokens of it are off by"):
         choose.make_engine("static", embedded_network, "it", 64, **cpu())
 
 
@@ -343,4 +343,4 @@ def test_nan_in_the_second_pass_alone_is_a_difference(static, monkeypatch):
     monkeypatch.setattr(engine, "run", spoilt)
     library = target.with_engine("library").engine
     difference, refusal = choose._checked(engine, library, target.network, "it", target.dtype)
-    assert difference is None and "differ by inf" in refusal and len(calls) == 4
+    assert difference is None and "are off by inf" in refusal and len(calls) == 4

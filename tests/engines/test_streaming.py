@@ -164,7 +164,7 @@ def test_models_that_cannot_be_turned_back_are_refused():
         make_engine("streaming", neox(), "tiny", 64, **{**HOW, "mask_kind": "additive"})
     network = llama()
     network.model.rotary_emb.attention_scaling = 1.2
-    with pytest.raises(PairError, match="tiny scales what it rotates"):
+    with pytest.raises(PairError, match="tiny scales its rotary embeddings and cannot rotate them back"):
         make_engine("streaming", network, "tiny", 64, **HOW)
 
 

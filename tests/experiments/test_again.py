@@ -51,9 +51,9 @@ def test_what_cannot_be_made_again_says_why(pair, experiment, tmp_path):
     rows, limits = experiment.rows().set_index("line", drop=False), Limits(12, True)
     row = rows.iloc[1].to_dict()
     for changed, said in (
-        ({"pair": "Pythia"}, "was decoded by Pythia, and Embedded pair is in memory: load that pair first"),
+        ({"pair": "Pythia"}, "was decoded with Pythia, and Embedded pair is loaded: load that pair first"),
         ({"prompt": "gone"}, "The prompt .*/gone is no longer in samples"),
-        ({"prompt_tokens": 11}, "has 10 tokens here and had 11 in the sweep"),
+        ({"prompt_tokens": 11}, "has 10 tokens now and had 11 in the sweep"),
         ({"prompt_set": str(tmp_path / "gone")}, "There is no set of prompts"),
         ({"prompt_set": "gsm8k", "prompt": "00000"}, "is not on this machine and cannot be downloaded"),
     ):
@@ -74,6 +74,6 @@ def test_a_prompt_of_a_folder_is_found_by_kind_and_name(tmp_path):
 def test_the_comparison_is_told_honestly(experiment):
     assert same_text((1, 2, 3), (1, 2, 3)) == "the same 3 tokens as in the sweep"
     assert same_text((1, 2, 3), (1, 2)) == "the same 2 tokens as in the sweep so far"
-    assert same_text((1, 2, 3), (1, 9, 3)) == "another text than in the sweep from token 2 on"
+    assert same_text((1, 2, 3), (1, 9, 3)) == "differs from the sweep from token 2 on"
     assert same_text((), (1,)) == "the tokens of the sweep were not saved"
     assert kept_output(experiment.folder, "no such run") == ()

@@ -84,7 +84,7 @@ def test_a_grid_says_what_is_kept_of_a_run(executor, tmp_path, keep, left_out):
     frame = kept(tmp_path)
     assert frame[list(left_out)].isna().all(axis=None) and (frame["throughput"] > 0).all()
     assert frame["output_ids"].notna().all() == (keep == "tokens")
-    with pytest.raises(ExperimentError, match="keep is one of figures, tokens, all, not 'nothing'"):
+    with pytest.raises(ExperimentError, match="keep must be one of figures, tokens, all, not 'nothing'"):
         grid(keep="nothing")
 
 
@@ -264,7 +264,7 @@ def test_what_the_command_refuses_is_one_sentence(tmp_path, monkeypatch, capsys)
     assert ended.value.code == 2 and capsys.readouterr().err.startswith("error: fixed_tree with depth=2")
     file.write_text(TOML)
     monkeypatch.setattr(sys, "argv", ["sweep", str(file), "--dry-run", "--count", "1"])
-    assert sweep.main() == 0 and "25 ways x 1 lengths x 1 repeats, 1 prompts" in capsys.readouterr().out
+    assert sweep.main() == 0 and "25 configurations x 1 lengths x 1 repeats, 1 prompts" in capsys.readouterr().out
     for words in (["--resume"], [], [str(file), "--resume", "--out", str(tmp_path)]):
         monkeypatch.setattr(sys, "argv", ["sweep", *words])
         with pytest.raises(ExperimentError, match="Name a grid, or with --resume the folder to resume"):

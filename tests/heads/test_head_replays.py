@@ -94,7 +94,8 @@ def test_a_changed_verdict_is_replayed_and_a_node_forced_in_below_the_tree_goes_
 @pytest.mark.parametrize("name", ["", "other"])
 def test_another_draft_goes_live(pair, run, name):
     change, index = ForkChange(TREE.with_settings(draft_head=name)), busy(run)
-    with pytest.raises(LogitsMissing, match="Another draft was asked in iteration"):
+    used = f"Iteration {index + 1} used another draft, and the logits of this one were not saved: re-run with its pair"
+    with pytest.raises(LogitsMissing, match=used):
         fork(run.trace(), None, index, change)
     made = fork(run.trace(), run, index, change)
     assert made.kind == "live" and made.trace.iterations[index].draft_head == name
@@ -137,7 +138,7 @@ def test_the_command_records_with_a_head(pair, tmp_path, capsys):
     assert opened.settings["draft_head"] == "mine" and opened.pair.draft.name.startswith("TALF head")
     assert main([*arguments, "--force", "--method", "salf:draft_head=nobody"]) == 2
     said = capsys.readouterr().err
-    assert "there is no such draft head: choose one of" in said and "other, mine" in said
+    assert "There is no draft head 'nobody' for draft_head: choose one of" in said and "other, mine" in said
     assert main([*arguments, "--force", "--method", "autoregressive:draft_head=mine"]) == 2
     assert "has no setting 'draft_head'" in capsys.readouterr().err
 

@@ -119,7 +119,7 @@ def test_memory_need_not_hold_a_target_that_stays_on_disk(monkeypatch):
 
 
 def test_too_little_memory_for_any_layer_is_refused(grouped):
-    with pytest.raises(PairError, match=r"no room on cpu for any layer of .* raise max_memory_gib"):
+    with pytest.raises(PairError, match=r"cpu has no room for any layer of .* raise max_memory_gib"):
         load_pair(tiny_settings(grouped, max_memory_gib=0.0001))
 
 

@@ -154,7 +154,7 @@ def test_words_of_the_tour_are_those_of_the_runs():
     steps = {step.key: step for step in at.session_state["tour"].steps}
     story = recorded_run("sibling_rescue").iterations[steps["draft"].iteration]
     assert f"{story.drafted} nodes" in steps["draft"].words
-    assert f"{story.kv_target.slots_written} rows" in steps["rollback"].words
+    assert f"{story.kv_target.slots_written} slots" in steps["rollback"].words
     assert f"{len(story.committed_ids)} token" in steps["accept"].words
     history = recorded_run("history").iterations[steps["adapt"].iteration].history
     assert f"{len(history.window)} iterations" in steps["adapt"].words

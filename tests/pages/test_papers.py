@@ -64,8 +64,8 @@ def test_without_rows_it_shows_the_paper_and_offers_to_run():
     at = open_page(PAGE)
     assert not sentences(at) and "219.5" in html_of(at) and "not run" in html_of(at)
     assert at.button(key="papers_run").label == "Run on this machine"
-    assert "90 runs; how long they take is known once some have run" in captions(at)
-    assert f"0 of {len(PAPER_RESULTS)} tables and figures are run here." in captions(at)
+    assert "At most 90 runs; the time is unknown until some have run" in captions(at)
+    assert f"0 of {len(PAPER_RESULTS)} tables and figures have been re-run." in captions(at)
     at.button(key="papers_see_salf/table-4").click().run()
     assert at.query_params["exhibit"] == "salf/table-4" and "Threshold 0.5" in html_of(at)
 
@@ -97,7 +97,7 @@ def test_an_address_restores_the_view_and_an_unknown_one_is_told(home):
     at.switch_page(PAGE)
     at.query_params["exhibit"] = "dynatree/table-99"
     at.run()
-    assert "'dynatree/table-99', which is no table or figure here" in at.warning[0].value.replace("\\", "")
+    assert "'dynatree/table-99', which is not a known table or figure" in at.warning[0].value.replace("\\", "")
     assert at.query_params["exhibit"] == "dynatree/table-1"
 
 
@@ -159,7 +159,7 @@ def test_texts_of_ones_own_are_handed_to_the_grid_that_needs_them(monkeypatch):
     monkeypatch.setattr(papers_run, "launch", lambda *asked: begun.append(asked))
     at = open_page(PAGE)
     at.button(key="papers_see_dynatree/figure-8").click().run()
-    assert "It needs texts as long as its longest prompts" in captions(at)
+    assert "It needs texts of at least 1,000 tokens, the length of its longest prompts" in captions(at)
     at.text_input(key="papers_texts_dynatree_prompts").input(" /some/where ").run()
     at.button(key="papers_run").click().run()
     assert begun == [("dynatree_prompts", "--prompts", "/some/where")] and not sentences(at)

@@ -156,7 +156,7 @@ def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch
     assert sentences(page) == []
     told = page.info[0].value.replace("\\", "")
     assert "B is other <b>.dscope" in told
-    assert "same for 9 tokens" in told
+    assert "The outputs agree for 9 tokens" in told
     assert any("Totals" in block.value for block in page.code)
     page.button(key="file_comparison_close").click().run()
     assert page.session_state[run_file.RIVAL] is None
@@ -166,7 +166,7 @@ def test_a_comparison_stands_above_the_run(page, monkeypatch: pytest.MonkeyPatch
 def test_another_rival_is_compared_anew(page):
     page.session_state[run_file.RIVAL] = ("other", run_of(run_mixed().iterations[:3]))
     page.run()
-    assert "same for 9 tokens" in page.info[0].value
+    assert "The outputs agree for 9 tokens" in page.info[0].value
     page.session_state[run_file.RIVAL] = ("other", run_mixed())
     page.run()
     assert "Both runs wrote the same 23 tokens" in page.info[0].value

@@ -255,7 +255,10 @@ def test_what_went_wrong_is_one_sentence_and_rows_stay(home):
     at = open_page(PAGE)
     said = sentences(at)
     assert "The disk of rows is full." in said and len(said) == 2
-    assert any("holds rows of version 0" in each and "All other results are shown" in each for each in said)
+    assert any(
+        "has results of version 0, and this is version" in each and "All other results are shown" in each
+        for each in said
+    )
     assert len(at.get("plotly_chart")) == 1 and "Resume" in labels(at)
 
 
@@ -309,7 +312,7 @@ def test_a_run_that_cannot_be_opened_says_why(home):
     at.run()
     at.button(key="sweep_open").click().run()
     finish(at, "sweep_open")
-    assert "was decoded by Pythia, and Embedded pair is in memory" in sentences(at)[0]
+    assert "was decoded with Pythia, and Embedded pair is loaded" in sentences(at)[0]
 
 
 CODE = """

@@ -101,7 +101,7 @@ def test_without_rows_a_fork_says_why_it_cannot_be_made():
     at = force(open_page(PAGE), "accept", 1)
     press(at, "what_if_fork")
     (sentence,) = sentences(at)
-    assert "rows" in sentence and "decode this run again" in sentence
+    assert "full logits of iteration 1 were not saved" in sentence and "re-run with its pair loaded" in sentence
     assert list(history_of(at).branches) == [0]
 
 

@@ -111,9 +111,9 @@ def test_times_of_another_machine_are_refused(monkeypatch):
         action_times, "all_rows", lambda kind: pd.DataFrame(frames[kind]) if frames[kind] else all_rows([])
     )
     assert len(action_times.rows_here(pair, "mine")) == 1
-    with pytest.raises(ExperimentError, match="All rows of action_times are of another machine or pair: run python"):
+    with pytest.raises(ExperimentError, match="action_times are from another machine or pair: first run python"):
         action_times.rows_here(pair, "theirs")
-    with pytest.raises(ExperimentError, match=r"No rows of action_times are there: run python -m benchmarks\.sweep"):
+    with pytest.raises(ExperimentError, match=r"no results of action_times: first run python -m benchmarks\.sweep"):
         action_times.rows_here(pair, "none")
 
 

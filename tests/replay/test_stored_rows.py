@@ -184,7 +184,7 @@ def test_what_is_missing_is_said(pair, full):
     bare = replace(
         short, iterations=tuple(replace(i, nodes=(), draft_logits=None, target_logits=None) for i in short.iterations)
     )
-    with pytest.raises(LogitsMissing, match="were not kept"):
+    with pytest.raises(LogitsMissing, match="full logits of iteration 1 were not saved"):
         redraft(bare, 0)
     for index in (-1, 99):
         with pytest.raises(SettingsError, match=f"no iteration {index + 1}: it has 1 to"):

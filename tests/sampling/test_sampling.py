@@ -77,7 +77,7 @@ def test_at_both_ends_of_the_range_a_law_is_a_law(temperature):
 
 def test_logits_that_are_no_numbers_are_told_before_anything_is_accepted():
     for bad in (float("nan"), float("inf")):
-        with pytest.raises(PairError, match=r"no finite logits .* computed in float32; load the pair in float32, or"):
+        with pytest.raises(PairError, match=r"nan or infinite logits .* in float32; load the pair in float32, or"):
             TargetDistributions(torch.tensor([[0.0, 1.0], [bad, 0.0]]), Sampling()).check()
 
 
@@ -134,7 +134,7 @@ def test_the_law_after_a_node_is_checked():
     given = TargetDistributions(None, Sampling(), probs=torch.tensor([[0.7, 0.7], [1.5, -0.5]]))
     with pytest.raises(ValueError, match=r"target_probs\[0\] sums to 1.4"):
         given.probs(0)
-    with pytest.raises(ValueError, match=r"target_probs\[1\] holds the negative probability -0.5"):
+    with pytest.raises(ValueError, match=r"target_probs\[1\] contains the negative probability -0.5"):
         given.probs(1)
 
 

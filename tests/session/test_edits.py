@@ -134,7 +134,7 @@ def _block_law(verifier: str, draft, target: Tables, interventions: Intervention
 
 
 def allowed(tree: str, verifier: str) -> bool:
-    return VERIFIERS[verifier]().refusal(TREES[tree].probs, SAMPLED) is None
+    return VERIFIERS[verifier]().refusal(TREES[tree].draft_sampling, SAMPLED) is None
 
 
 @pytest.mark.parametrize("tree", family(TREES, "iid", *QUICK))
@@ -231,11 +231,11 @@ def test_rows_of_forced_verdicts_are_one_hot_or_lack_the_token():
 @pytest.mark.parametrize(
     ("interventions", "says"),
     [
-        (Interventions(force_in=((0,),)), "'0' is in the tree already"),
+        (Interventions(force_in=((0,),)), "'0' is already in the tree"),
         (Interventions(force_in=((2, 1),)), "The node '2' is not in the tree: force it in first"),
         (Interventions(force_in=((0, 4),)), "There is no token 4: ids go from 0 to 3"),
         (Interventions(force_in=((0, 0, 1),)), "beyond the length limit: raise max_new_tokens"),
-        (Interventions(force_out=((3,),)), "The node '3' is not in the tree drafted here"),
+        (Interventions(force_out=((3,),)), "The node '3' is not in the tree of this iteration"),
         (Interventions(accept=((0, 3),)), "The node '0' > '3' is not in the tree"),
         (Interventions(reject=((1, 1),)), "drafted but not verified"),
     ],

@@ -213,7 +213,7 @@ def test_wrong_positions_would_be_noticed(embedded, monkeypatch):
 
 @pytest.mark.parametrize(
     ("ids", "new", "says"),
-    [([], 10, "empty"), ([5] * 3000, 10, "shorten the prompt"), ([5] * 100, 5000, "ask for at most 1948")],
+    [([], 10, "empty"), ([5] * 3000, 10, "shorten the prompt"), ([5] * 100, 5000, "request at most 1948 new tokens")],
 )
 def test_prompts_that_do_not_fit(embedded, ids, new, says):
     with pytest.raises(PromptError, match=says):
@@ -223,13 +223,13 @@ def test_prompts_that_do_not_fit(embedded, ids, new, says):
 @pytest.mark.parametrize(
     ("ids", "says"),
     [
-        ([5, 4096], r"whole numbers from 0 to 4,095; at place 1 stands 4,096\."),
-        ([-1], r"at place 0 stands -1\."),
-        ([5, 2.5], r"what stands at place 1 is none\."),
-        ("One day", r"place 0 is none\."),
-        ([[5, 6]], r"place 0 is none\."),
-        (7, r"place 0 is none\."),
-        (torch.tensor([5, 10**6]), r"at place 1 stands 1,000,000\."),
+        ([5, 4096], r"whole numbers from 0 to 4,095; index 1 has 4,096\."),
+        ([-1], r"index 0 has -1\."),
+        ([5, 2.5], r"the entry at index 1 is not\."),
+        ("One day", r"the entry at index 0 is not\."),
+        ([[5, 6]], r"the entry at index 0 is not\."),
+        (7, r"the entry at index 0 is not\."),
+        (torch.tensor([5, 10**6]), r"index 1 has 1,000,000\."),
     ],
 )
 def test_prompt_ids_that_are_none_of_the_pair(embedded, ids, says):

@@ -53,7 +53,7 @@ def test_the_standard_library_is_a_kind_without_its_tests(tmp_path):
     [
         ("a.txt", b"", "a.txt is empty"),
         ("a.txt", b" \n\n", "a.txt is empty"),
-        ("a.txt", b"short", "holds 5 characters"),
+        ("a.txt", b"short", "a.txt has 5 characters"),
         ("a.txt", b"\x00\x01" * 4000, "a.txt is binary"),
         ("a.txt", b"\xff\xfe\xfa" * 4000, "not UTF-8"),
         ("a.txt.gz", b"no gzip" * 900, "damaged gzip file"),

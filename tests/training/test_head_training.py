@@ -304,7 +304,7 @@ def test_a_head_goes_on_from_another_and_the_command_resumes(trained, folder, mo
         (("--resume",), "Name the training run to resume"),
         (("--resume", "--out", "{home}/nowhere"), "has no training"),
         (("--corpus", "{home}/nothing"), "There is no folder"),
-        (("--start-from", "nobody"), "there is no such draft head"),
+        (("--start-from", "nobody"), "There is no draft head 'nobody' for draft_head: choose one of"),
         (("--top-k", "0"), "top_k must be from 1 to 64"),
         (("--minutes", "0"), "minutes must be above 0"),
         (("--continued", "2"), "continued must be from 0 to 1"),

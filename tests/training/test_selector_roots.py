@@ -71,9 +71,9 @@ def test_shards_are_made_once_and_go_on_where_they_stopped(pair, tmp_path):
 
 def test_data_of_something_else_is_refused(pair, tmp_path, monkeypatch):
     open_data(tmp_path / "data", pair, SMALL, "words")
-    with pytest.raises(TrainingError, match="prepared for another text"):
+    with pytest.raises(TrainingError, match=r"prepared for a different text \(words instead of other words\)"):
         open_data(tmp_path / "data", pair, SMALL, "other words")
-    with pytest.raises(TrainingError, match="prepared for another spacing"):
+    with pytest.raises(TrainingError, match=r"prepared for a different spacing \(8 instead of 4\)"):
         open_data(tmp_path / "data", pair, replace(SMALL, spacing=4), "words")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")

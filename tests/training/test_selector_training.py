@@ -79,7 +79,7 @@ def test_examples_stand_in_the_order_of_roots_and_samplings():
 def test_a_verifier_without_labels_is_refused():
     roots = roots_of(20, 1)
     bare = replace(roots, expected={"khisti": np.full_like(roots.expected["nss"], np.nan)})
-    with pytest.raises(TrainingError, match="No root is labelled for khisti"):
+    with pytest.raises(TrainingError, match="No root outside loops is labelled for khisti"):
         examples(bare, "khisti", SAMPLINGS, LATENCY, "rows")
 
 
@@ -184,7 +184,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     before = folder.checkpoint.read_bytes()
     for other, said in (
         ("spectr", r"\(verifier 'nss' instead of 'spectr'\)"),
-        ("x" * 999, r"\(another verifier\): resume"),
+        ("x" * 999, r"\(different verifier\): resume"),
     ):
         with pytest.raises(TrainingError, match=f"belongs to another training {said}"):
             train(learner(), folder, PhasePlan(steps=4), phase="p", belongs_to={"verifier": other}, resume=True)

@@ -48,7 +48,7 @@ TREES = {
 
 
 def allowed(tree: str, verifier: str) -> bool:
-    return VERIFIERS[verifier]().refusal(TREES[tree].probs, SAMPLED) is None
+    return VERIFIERS[verifier]().refusal(TREES[tree].draft_sampling, SAMPLED) is None
 
 
 @pytest.mark.parametrize("name", family(BY_NAME, "random 1", "one-hot target"))

@@ -158,7 +158,7 @@ def memory_words(history: "History") -> str:
     """The memory of the branches, and what happens to further ones."""
     kept = held(history)
     if not kept:
-        return f"At most {MOST_HELD} branches hold a KV (key/value) cache."
+        return f"At most {MOST_HELD} branches hold a KV cache."
     held_bytes = 0
     for branch in kept:
         last = branch.run.trace.iterations[-1]

@@ -91,7 +91,7 @@ def summary_words(history: History, part: int) -> str:
 
 TREE_HEIGHT, GRAPH_HEIGHT = 320, 560
 ABOUT_MEMORY = (
-    "The KV cache stores what both models have computed for a branch's text. Beyond "
+    "The key/value (KV) cache stores what both models have computed for a branch's text. Beyond "
     f"{MOST_HELD} live branches, the least recently decoded release theirs: their trees, texts and times stay, but to "
     "continue, the models must read the text again. Replayed branches hold none."
 )
