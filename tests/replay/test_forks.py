@@ -167,7 +167,7 @@ def test_a_node_below_a_leaf_needs_the_model(greedy):
     iteration = greedy.iterations[busy(greedy)]
     leaf = next(n for n in iteration.nodes if n.draft_level is None and n.flat_index is not None)
     change = ForkChange(interventions=Interventions(force_in=((*node_paths(iteration)[leaf.node_id], 17),)))
-    with pytest.raises(LogitsMissing, match=r"has no draft logits after"):
+    with pytest.raises(LogitsMissing, match="has no draft logits after"):
         fork(greedy.trace(), None, iteration.index, change)
     live = fork(greedy.trace(), greedy, iteration.index, change)
     added = live.trace.iterations[-1].nodes[-1]
